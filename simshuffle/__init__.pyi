@@ -476,6 +476,7 @@ def oracle(
 def plan_training(
     scenario: Scenario | str | Path,
     *,
+    exact: bool = False,
     target_accuracy: str | Path | None = None,
     target: float | None = None,
     epochs: int | None = None,
@@ -498,6 +499,7 @@ def plan_training(
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
+        exact: Simulate all that the answer rests on, however long that takes.
         target_accuracy: Accuracy by epoch, so that epochs to a target count: a CSV file, or a
             result of train or tta.
         target: With --target-accuracy: such as 0.75. Default: the best of global less 1 point.

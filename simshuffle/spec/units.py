@@ -127,6 +127,12 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     return value
 
 
+def written_unit(text: str) -> str:
+    """The unit of a quantity as it is written, such as 'Gbit/s'; '' where there is none."""
+    match = _NUMBER.match(text)
+    return match[2] or "" if match else ""
+
+
 _WORDS = (
     (r"bps$", "b/s"),
     (r"Bps$", "B/s"),

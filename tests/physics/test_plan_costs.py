@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from simshuffle import plan_training
-from simshuffle.studies.planning.cells import CLOSE, FileSystemCell, shares, smallest
+from simshuffle.studies.planning.cells import (
+    CLOSE,
+    FileSystemCell,
+    largest_hidden,
+    shares,
+    smallest,
+)
 from simshuffle.studies.planning.costs import Needs, cheapest, training_seconds
 from simshuffle.studies.planning.months import fewest
 from tests.small import small
@@ -58,8 +64,27 @@ def test_of_equal_costs_the_strategy_that_mixes_more_is_taken():
 @pytest.mark.parametrize("border", [0.37, 1.0, 5e4])
 @pytest.mark.parametrize("guess", [1e-3, 1.0, 2e5])
 def test_bisection_finds_the_smallest_number_that_is_enough(border, guess):
-    found = smallest(lambda of: of >= border, guess, 1e6)
+    found = smallest(lambda value: float(value < border), 0.5, guess, 1e6)
     assert border <= found <= CLOSE * border
+
+
+@pytest.mark.parametrize("border", [1, 7, 640, 50_000])
+@pytest.mark.parametrize("guess", [1, 300, 50_000])
+def test_the_largest_exchange_that_is_hidden_is_known_to_1_percent(border, guess):
+    """What n samples add is n / border of the tolerance, or rises from nothing just before."""
+    for added in (lambda n: 0.01 * n / border, lambda n: 0.0 if n <= border else 0.5):
+        tried: list[int] = []
+
+        def share(n, added=added, tried=tried):
+            tried.append(n)
+            return added(n)
+
+        largest = largest_hidden(share, 0.01, guess, 60_000)
+        assert largest <= border <= 1.01 * largest + 1
+        assert min(n for n in tried if added(n) > 0.01) <= 1.01 * largest + 1
+        assert len(tried) < 40
+    assert largest_hidden(lambda n: 0.0, 0.01, guess, 60_000) == 60_000
+    assert largest_hidden(lambda n: 1.0, 0.01, guess, 60_000) == 0
 
 
 @pytest.mark.parametrize("border", [0, 1, 2, 5, 64, 100])

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 
 import pytest
 
 from simshuffle import plan_training
 from simshuffle.cli import main
+from simshuffle.errors import ScenarioError
+from simshuffle.plan.effort import effort
 from simshuffle.results.table_io import read_csv
+from simshuffle.scenario.options import scenario_of
+from simshuffle.spec.units import Dimension, parse_quantity
+from simshuffle.studies.planning import asked as planned
+from simshuffle.studies.planning import first
 from simshuffle.studies.planning.curves import curves, setting_of
+from simshuffle.studies.planning.flips import FlipSearch
+from simshuffle.studies.planning.moved import MovedInput, keys_of_inputs, moved_inputs
+from simshuffle.studies.planning.precision import COARSE, TOLERANCE, runs_in_time
+from simshuffle.studies.planning.study import STUDY
+from simshuffle.studies.planning.text import _rounded_down, _rounded_up
+from simshuffle.studies.planning.turns import DecisionModel, read_offer
+from simshuffle.studies.planning.verb import PlanOptions
+from simshuffle.studies.planning.written import in_unit, written_units
+from simshuffle.study import engine
 from tests.small import small
 
 TINY = ("world_size=8", "workload.dataset.num_samples=512", "sweep={}")
@@ -90,18 +106,26 @@ def test_without_failures_it_says_which_keys_give_more():
 def test_a_turn_can_be_planned(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     named = ["--strategy", "global_shuffle:source=pfs", "--strategy", "local_shuffle"]
-    values = [*SET, "--set", "workload.dataset.num_samples=4096"]
+    values = [*SET, "--set", "workload.dataset.num_samples=40960"]
     values += ["--set", "workload.exchange=local_shuffle"]
     rate = ["--set", "cluster.parallel_file_system.open_rate=1 k/s"]
     assert main(["plan", "quickstart", *values, *rate, *named, "--out", "plan", "--quiet"]) == 0
     turns = read_csv(tmp_path / "plan" / "turns.csv").set_index("input")
     turn = turns.loc["step time"]
     assert (turn["before"], turn["after"]) == ("local", "global-pfs")
-    again = [*shlex.split(turn["command"])[1:], *named, "--out", "turned", "--quiet"]
-    assert main(again) == 0
-    found = read_csv(tmp_path / "turned" / "strategies.csv")
-    cost = found.set_index("strategy")["cost"]
-    assert cost["global-pfs"] == pytest.approx(cost["local"], rel=0.1)
+    assert turn["value"] == pytest.approx(turn["still"], rel=0.031)
+    assert turn["value"] == pytest.approx(turn["changed"], rel=0.031)
+    key = turn["key"]
+    words = shlex.split(turn["command"])[1:]  # the same strategies are in it
+    (written,) = [word for word in words if word.startswith(f"{key}=")]
+    changed = parse_quantity(written.removeprefix(f"{key}="), Dimension.SECONDS)
+    still = f"{key}={changed * turn['still'] / turn['changed']:.6g} s"
+    for written_now, chosen in ((written, "global-pfs"), (still, "local")):
+        run = [written_now if word == written else word for word in words]
+        assert main([*run, "--out", chosen, "--quiet"]) == 0
+        table = read_csv(tmp_path / chosen / "strategies.csv").set_index("strategy")
+        assert set(table.index) == {"local", "global-pfs"}
+        assert table.index[table["chosen"]].tolist() == [chosen]
 
 
 def test_the_cheapest_that_reaches_the_target_is_chosen(learned):
@@ -160,6 +184,11 @@ def test_a_budget_leaves_out_what_costs_more_and_says_what_would_do():
     assert not none.tables["strategies"]["chosen"].any()
     least = f"the least that would do is a cost of {cost['local']:,.4g}, of local."
     assert none.verdict()[0].endswith(least)
+    # the number that is said is enough
+    said = float(none.verdict()[0].split("a cost of ")[1].split(",")[0])
+    assert (
+        strategies(strategy=named, prices=prices, budget=said).tables["strategies"]["chosen"].any()
+    )
 
 
 def test_a_scenario_whose_own_strategy_has_no_room_is_planned_all_the_same(capsys, tmp_path):
@@ -235,3 +264,173 @@ def test_curves_that_say_nothing_are_refused(case, capsys, tmp_path, monkeypatch
     found = " ".join(capsys.readouterr().err.split())
     assert all(word in found for word in said), found
     assert "Traceback" not in found
+
+
+STEP_SETTINGS = {
+    "workload.model.accelerators.v100": {"forward": "0.19 s / 192", "measured_batch": 64},
+    "workload.local_batch_size": 64,
+    "cluster.parallel_file_system.read_bandwidth": "480 Gbit/s",
+}
+
+
+def test_a_threshold_is_said_in_the_unit_in_which_its_input_was_written(tmp_path):
+    """The step of 0.19 s is that of 64 samples: not forward seconds of a sample (989.6 us)."""
+    base = scenario_of("quickstart", STEP_SETTINGS)
+    accelerator = base.cluster.host.accelerator
+    settings = {key.replace("v100", accelerator): value for key, value in STEP_SETTINGS.items()}
+    base = scenario_of("quickstart", settings)
+    keys = [key for named in keys_of_inputs(base).values() for key in named]
+    units = written_units("quickstart", settings, keys)
+    inputs = moved_inputs(base, units)
+    assert inputs["step time"].value() == pytest.approx(0.19)
+    assert inputs["step time"].shown(0.5) == "0.095 s"
+    assert inputs["PFS bandwidth"].shown(0.125) == "60 Gbit/s"
+    # a file and the cluster file that it names
+    cluster = "parallel_file_system: {open_rate: 25k/s}\nssd: {capacity: 3.84 TB}\n"
+    (tmp_path / "machine.yaml").write_text(cluster)
+    (tmp_path / "own.yaml").write_text("name: own\ncluster: machine.yaml\n")
+    capacity, rate = "cluster.ssd.capacity", "cluster.parallel_file_system.open_rate"
+    found = written_units(tmp_path / "own.yaml", {rate: "30 /s"}, [capacity, rate])
+    assert found == {capacity: "TB", rate: "/s"}
+    assert written_units(base, {}, [capacity]) == {}
+    assert in_unit(3.1e12, "", Dimension.NBYTES, 3) == "3.1 TB"
+    assert in_unit(3.1e3, "TB", Dimension.NBYTES, 3) == "3.1 kB"
+
+
+def decision(steps=20):
+    """Local shuffle beside global shuffle from a file system that opens few files, whose closed
+    forms are taken as they are; the step time is moved."""
+    base = small(
+        workload__exchange="local_shuffle",
+        workload__dataset__num_samples=4096,
+        cluster__parallel_file_system__open_rate="1 k/s",
+    )
+    offer = {"kept_nbytes": 0.0, "epochs": 90, "hosts": 2, "goodput": 1.0, "seconds": None}
+    offers = [
+        read_offer(base, {**offer, **more})
+        for more in (
+            {"name": "local", "exchange": "local_shuffle", "mixing": 0.0, "reads_pfs": False},
+            {
+                "name": "global-pfs",
+                "exchange": "global_shuffle:source=pfs",
+                "mixing": 2.0,
+                "reads_pfs": True,
+            },
+        )
+    ]
+    moved = moved_inputs(base, {})["step time"]
+    assert isinstance(moved, MovedInput)
+    return DecisionModel(base, offers, {"host-hour": 1.0}, 0.01, None, moved, steps)
+
+
+def searched(seconds):
+    """The turning point where runs of an offer take ``seconds(model, offer, factor)``, whatever
+    closed forms say; and the factors that were run."""
+    run: list[float] = []
+    model = decision()
+    search = FlipSearch(model, 32.0, False, lambda share: None)
+
+    def training_seconds(offer, factor):
+        run.append(factor)
+        search.simulated[offer.name, factor] = seconds(model, offer, factor)
+        return search.simulated[offer.name, factor]
+
+    search._training_seconds = training_seconds
+    return search.result(), run
+
+
+@pytest.mark.parametrize("off", [1.0, 1.04, 1.6, 0.9])
+def test_a_turning_point_is_the_one_that_runs_show_on_both_sides(off):
+    """Runs turn where the step time is ``off`` times what closed forms claim, as they are at 1."""
+    border = off * decision().border(1.0, 32.0)
+    turn, run = searched(lambda model, offer, factor: model._closed_seconds(offer, factor / off))
+    assert turn["confirmed"]
+    assert turn["factor"] == pytest.approx(border, rel=0.031)
+    assert turn["still"] < turn["value"] < turn["changed"] < 1.07 * turn["still"]
+    assert any(factor < border for factor in run)
+    assert any(factor >= border for factor in run)
+
+
+def test_a_turning_point_that_no_run_shows_is_none():
+    """The other strategy, which closed forms claim to be as cheap, costs a tenth more wherever it
+    is run."""
+    turn, run = searched(
+        lambda model, offer, factor: (
+            model._closed_seconds(model.offers[0], factor) * (1.0 if offer.name == "local" else 1.1)
+        )
+    )
+    assert run
+    assert not turn["confirmed"]
+    assert "global-pfs costs +10 % beside local" in turn["why"]
+
+
+@pytest.mark.parametrize("value", [1234.4, 1235.0, 0.30941, 5e-7])
+def test_a_threshold_is_rounded_to_the_side_on_which_it_holds(value):
+    assert value <= _rounded_up(value, 4) <= 1.002 * value
+    assert 0.99 * value <= _rounded_down(value, 3) <= value
+
+
+def test_the_largest_fraction_that_is_said_fits_and_a_larger_one_does_not():
+    named = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.1"]
+    room = {"cluster__ssd__capacity": "13.37 MB"}  # a shard of 100 samples has 10 MB
+    scenario = small(workload__exchange="local_shuffle", **room)
+    result = plan_training(scenario, strategy=named, progress=False)
+    text = str(result)
+    fraction = float(text.split("Q up to ")[1].split(" ", maxsplit=1)[0])
+    exchange = "partial_local_shuffle:exchange_fraction={:.4g}"
+    fitting = scenario.with_values({"workload.exchange": exchange.format(fraction)})
+    assert fitting.workload.exchange.fraction == fraction
+    with pytest.raises(ScenarioError, match="keeps"):
+        scenario.with_values({"workload.exchange": exchange.format(1.02 * fraction)})
+
+
+def test_closed_forms_answer_first():
+    options = PlanOptions(scenario=small(workload__exchange="local_shuffle"))
+    lines = [*first.answer(planned.request(options).values)]
+    assert lines[0].startswith("Train with ")
+    assert "at least" in lines[0]
+    assert 2 <= len(lines) <= 5
+
+
+def test_within_a_minute_long_runs_are_coarse_and_the_longest_are_left_out(monkeypatch):
+    short = small(workload__exchange="local_shuffle", time_tolerance=0.01)
+    monkeypatch.setattr("simshuffle.studies.planning.precision.LIGHT", effort(short).seconds)
+    long = short.with_values({"workload.exchange": "partial_local_shuffle:exchange_fraction=1"})
+    kept = runs_in_time({"short": short, "long": long})
+    assert kept["short"].time_tolerance == 0.01
+    assert kept["long"].time_tolerance == COARSE
+    monkeypatch.setattr("simshuffle.studies.planning.precision.MOST_SECONDS", 0.0)
+    assert list(runs_in_time({"long": long, "short": short})) == ["short"]
+    assert TOLERANCE == "time_tolerance"
+
+
+def test_a_plan_of_an_earlier_version_simulated_all(tmp_path):
+    options = PlanOptions(scenario=small(workload__exchange="local_shuffle"))
+    request = planned.request(options)
+    newer = ("exact", "units", "plan_words")
+    meta = {"asked": {k: v for k, v in request.asked["asked"].items() if k not in newer}}
+    (tmp_path / "scenario.yaml").write_text(request.documents["scenario.yaml"])
+    assert planned.again(tmp_path, meta).values.exact
+    assert not request.values.exact
+
+
+def test_a_result_of_an_earlier_version_is_read(results_made, tmp_path):
+    """Its turning points are those of closed forms: the last value that a run shows is that of
+    now."""
+    folder = tmp_path / "plan"
+    shutil.copytree(results_made("planning"), folder)
+    meta = json.loads((folder / "meta.json").read_text())
+    for holder, names in (
+        ("asked", ("exact", "units", "plan_words")),
+        ("plan", ("doubtful", "coarse", "not_searched")),
+    ):
+        for name in names:
+            del meta[holder][name]
+    (folder / "meta.json").write_text(json.dumps(meta))
+    turns = read_csv(folder / "turns.csv")
+    turns.drop(columns=["still", "changed"]).to_csv(folder / "turns.csv", index=False)
+    result = engine.read(STUDY, folder)
+    found = result.tables["turns"]
+    assert found["still"].tolist() == found["now"].tolist()
+    assert found["changed"].tolist() == found["value"].tolist()
+    assert "Train with" in str(result)

@@ -4,9 +4,9 @@ repeated."""
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,13 @@ from simshuffle.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, load_scenario, stored
 from simshuffle.spec.library import nearest
 from simshuffle.studies.planning import curves
+from simshuffle.studies.planning.commands import option_words, scenario_word, setting_words
 from simshuffle.studies.planning.costs import Needs
 from simshuffle.studies.planning.curves import Setting
+from simshuffle.studies.planning.moved import keys_of_inputs
+from simshuffle.studies.planning.precision import TOLERANCE, runs_in_time
 from simshuffle.studies.planning.prices import EPOCHS, HOST_HOUR, PRICES
+from simshuffle.studies.planning.written import written_units
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Meta, Request
 
@@ -39,7 +43,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "ILag-Pair": {"kind": "importance_pair", "lagging": True},
 }
 """Strategies by the names that trainings have for them, but for global shuffle."""
-TOLERANCE = 0.01  # of time, where the scenario has none
+TIME_TOLERANCE = 0.01  # where the scenario has none
 CHECKPOINT = "workload.checkpoint"
 APART = (CHECKPOINT, "failures", "recovery")
 """What an epoch is simulated without."""
@@ -78,6 +82,9 @@ class Asked:
     budget: float | None
     io_share: float
     target: float | None
+    exact: bool  # whether all is simulated, however long that takes
+    units: Mapping[str, str]  # in which the user wrote the inputs that are moved, by key
+    plan_words: str  # what ``simshuffle plan`` is given for the same plan, before further values
 
     @property
     def close(self) -> float:
@@ -99,6 +106,24 @@ class Asked:
     def capacity(self) -> float:
         """Bytes of a host that samples may be kept in."""
         return self.base.cluster.capacity(self.base.workload.staging.target)
+
+    @cached_property
+    def runs(self) -> Mapping[str, Scenario]:
+        """The scenarios that are simulated, by the names of strategies: see `runs_in_time`."""
+        scenarios = {each.name: each.scenario for each in self.fitting if each.scenario}
+        return scenarios if self.exact else runs_in_time(scenarios)
+
+    @property
+    def simulated(self) -> list[Candidate]:
+        """The strategies that are simulated."""
+        return [candidate for candidate in self.candidates if candidate.name in self.runs]
+
+    def values_of_run(self, name: str) -> dict[str, Any]:
+        """Return the values with which the command of a strategy repeats its run, beside its
+        exchange."""
+        tolerance = self.runs[name].time_tolerance if name in self.runs else None
+        changed = tolerance not in {None, self.base.time_tolerance}
+        return {TOLERANCE: tolerance} if changed else {}
 
     def needs(self, of: Candidate, spares: int) -> Needs:
         """What a strategy takes of the machine, with so many hosts beside those of the ranks."""
@@ -138,6 +163,9 @@ def request(options: PlanOptions) -> Request[Asked]:
         "target": target,
         "learned": learned,
         "epochs": options.epochs or EPOCHS,
+        "exact": options.exact,
+        "units": written_units(options.scenario, options.set, _moved_keys(scenario)),
+        "plan_words": " ".join(["simshuffle", "plan", *words, *option_words(options)]),
     }
     return _request(scenario.with_values(once), plain, source)
 
@@ -161,6 +189,10 @@ def _request(whole: Scenario, plain: Mapping[str, Any], source: str) -> Request[
         plain["budget"],
         plain["io_share"],
         plain["target"],
+        # results of earlier versions simulated all of it
+        plain.get("exact", True),
+        plain.get("units", {}),
+        plain.get("plan_words", f"simshuffle plan {plain['whole']}"),
     )
     if learned and all(of.epochs is None for of in found):
         best = max(found, key=lambda of: of.best or 0.0)
@@ -174,6 +206,10 @@ def _request(whole: Scenario, plain: Mapping[str, Any], source: str) -> Request[
             check_size(of.scenario)
     document, files = stored([whole])
     return Request(base.name, asked, {"scenario.yaml": document}, {"asked": dict(plain)}, files)
+
+
+def _moved_keys(scenario: Scenario) -> list[str]:
+    return [key for keys in keys_of_inputs(scenario).values() for key in keys]
 
 
 # ---------------------------------------------------------------------------------- the scenario
@@ -203,7 +239,7 @@ def _fixed(scenario: Scenario) -> dict[str, Any]:
     if scenario.epochs < WARM:
         values["epochs"] = WARM
     if scenario.time_tolerance == 0:
-        values["time_tolerance"] = TOLERANCE
+        values[TOLERANCE] = TIME_TOLERANCE
     return values
 
 
@@ -214,23 +250,6 @@ def _apart(scenario: Scenario) -> dict[str, Any]:
     if "checkpoint" in plain["workload"]:
         found[CHECKPOINT] = None
     return found
-
-
-def scenario_word(given: Any) -> str:
-    """What names a scenario on the command line."""
-    return shlex.quote(given.name if isinstance(given, Scenario) else str(given))
-
-
-def setting_words(values: Mapping[str, Any]) -> Iterator[str]:
-    """``--set KEY=VALUE`` of each value, for a shell."""
-    for key, value in values.items():
-        written = value if isinstance(value, str) else json.dumps(value)
-        yield f"--set {shlex.quote(f'{key}={written}')}"
-
-
-def with_settings(command: str, values: Mapping[str, Any]) -> str:
-    """A command with further values."""
-    return " ".join([command, *setting_words(values)])
 
 
 def _prices(given: Mapping[str, Any]) -> dict[str, float]:

@@ -1,5 +1,4 @@
-"""What is searched for: the smallest file system, and the value of an input from which on another
-strategy is the cheapest."""
+"""What is searched for: the smallest file system, and the largest exchange that stays hidden."""
 
 from __future__ import annotations
 
@@ -9,18 +8,37 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from simshuffle.errors import InputError
 from simshuffle.plan.bounds import bounds
+from simshuffle.plan.effort import effort
 from simshuffle.results import report
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import NetworkCell, RunCell
 from simshuffle.sim.simulate import simulate
+from simshuffle.studies.mechanisms.variants import (
+    OWN,
+    exchanging,
+    fraction_of,
+    seconds,
+    warm_epoch,
+    without,
+)
+from simshuffle.studies.planning.precision import COARSE, TOLERANCE, seconds_of_run
 from simshuffle.study.cell import Outcome, Tell
 
 OPEN_RATE = "cluster.parallel_file_system.open_rate"
 READ_BANDWIDTH = "cluster.parallel_file_system.read_bandwidth"
-CLOSE = 1.02
-"""A file system is known to 2 %: one that is so many times smaller does not do."""
+CLOSE = 1.01
+"""A file system is known to 1 %: one that is so many times smaller does not do."""
+NEAR = 1.001
+"""Times that a number is off where an estimate is tried from either side: much less than
+`CLOSE`."""
+MOST_STEPS = 200
+SEARCH_RUNS = 25
+"""Epochs as those of a run that take as long as the windows of a search."""
+LEFT = 4.0
+"""Epochs that are still to be simulated, in the mean over a search: its share never reaches 1."""
 AMPLE = 1e3
 """Times what an epoch needs at least: a file system that never binds."""
 IO, EXCHANGE = "I/O", "EXCHANGE"
@@ -31,26 +49,43 @@ def shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
     it, from columns label, cause, seconds, epoch."""
     columns = (breakdown[name] for name in ("epoch", "label", "cause", "seconds"))
     found: dict[str, float] = {}
-    for number, label, cause, seconds in zip(*columns, strict=True):
+    for number, label, cause, spent in zip(*columns, strict=True):
         if number == epoch:
-            found[cause or label] = found.get(cause or label, 0.0) + seconds
+            found[cause or label] = found.get(cause or label, 0.0) + spent
     whole = sum(found.values())
     return {label: seconds / whole for label, seconds in found.items()}
 
 
-def smallest(enough: Callable[[float], bool], guess: float, most: float) -> float:
-    """The smallest number, to `CLOSE`, that is ``enough``, which is as all larger ones; found from
-    ``guess`` on by doubling or halving, then by bisection of logarithms. ``most`` is enough."""
-    low = high = min(guess, most)
-    if enough(high):
-        while enough(low := high / 2):
-            high = low
-    else:
-        while not enough(high := min(2 * low, most)):
-            low = high
-    while high / low > CLOSE:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
+def smallest(share: Callable[[float], float], within: float, guess: float, most: float) -> float:
+    """Return the smallest number, to `CLOSE`, whose ``share`` of an epoch is ``within`` bounds, as
+    that of all larger ones, and that of ``most``, is. One that is `CLOSE` times smaller was tried
+    too, and is not.
+
+    Where a resource of rate x binds, the epoch is as long as 1/x, and all but the share is the same
+    at every x: so that of a number tells at which other it would be ``within``. Where it tells
+    little the step doubles, and then every other step is a bisection of logarithms."""
+    low, high, point, stride = 0.0, math.inf, min(guess, most), 1.0
+    for number in range(MOST_STEPS):
+        taken = share(point)
+        if taken <= within:
+            high = point
+        else:
+            low = point
+        if low > 0 and high / low <= CLOSE:
+            return high
+        told = point * (1.0 - within) / max(1.0 - taken, 1e-9)
+        if math.isinf(high):
+            point = min(max(NEAR * told, point * NEAR * stride), most)
+            stride *= 2.0
+        elif low == 0.0:
+            point = min(told / NEAR, point / (NEAR * stride))
+            stride *= 2.0
+        elif number % 2:
+            point = math.sqrt(low * high)
+        else:
+            # just beyond where it is told to be, on the side that is not known to `CLOSE`
+            beyond = told * NEAR if taken > within else told / NEAR
+            point = min(max(beyond, low * NEAR), high / NEAR)
     return high
 
 
@@ -61,11 +96,12 @@ class FileSystemCell(NetworkCell):
     document: Mapping[str, Any]  # the scenario with the strategy, without sweep
     name: str  # of the strategy
     io_share: float  # that I/O may take of an epoch
+    exact: bool = True  # whether every run has the time tolerance of the scenario
 
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [self._run.key, self.name, self.io_share]
+        return [self._run.key, self.name, self.io_share, self.exact]
 
     @property
     def label(self) -> str:
@@ -74,8 +110,11 @@ class FileSystemCell(NetworkCell):
 
     @property
     def cost(self) -> float:
-        """As for `Cell`: it simulates the last epoch some thirty times."""
-        return 30 / self._run.scenario.epochs * self._run.cost
+        """Return s of one core: the last epoch some ten times. Where I/O is about to bind, windows
+        are longer than those of a run, and one epoch is simulated whole."""
+        scenario = self._run.scenario
+        whole = effort(scenario.model_copy(update={TOLERANCE: 0.0})).seconds
+        return (SEARCH_RUNS * self._run.cost + whole) / scenario.epochs
 
     @property
     def memory(self) -> float:
@@ -90,7 +129,10 @@ class FileSystemCell(NetworkCell):
         """As for `Cell`: files_per_s and bytes_per_s; alone, each of them where the other never
         binds; the share that I/O takes, and the rows of all that was simulated. None for all four
         numbers if no file system does."""
-        return Outcome(_FileSystems(self._run.scenario, self.name, self.io_share, tell).found())
+        scenario = self._run.scenario
+        if not self.exact and scenario.time_tolerance < COARSE:
+            scenario = scenario.with_values({TOLERANCE: COARSE})
+        return Outcome(_FileSystems(scenario, self.name, self.io_share, tell).found())
 
 
 class _FileSystems:
@@ -120,12 +162,16 @@ class _FileSystems:
                 "io": unbound,
                 "points": self.rows,
             }
-        opens = _rounded(smallest(lambda of: self._io(of, ample[1]) <= self._most, files, ample[0]))
+        # where a resource alone binds, its time is what an epoch is beside I/O over the rest
+        busy = (1.0 - unbound) * self.rows[0][WHOLE]
+        guess = NEAR * (1.0 - self._most) / busy
+        files, nbytes = (amount * guess for amount in needed)
+        opens = _rounded(smallest(lambda x: self._io(x, ample[1]), self._most, files, ample[0]))
         bandwidth = _rounded(
-            smallest(lambda of: self._io(ample[0], of) <= self._most, nbytes, ample[1])
+            smallest(lambda x: self._io(ample[0], x), self._most, nbytes, ample[1])
         )
         # a worker opens a file, then reads it: both at once bind more than each alone
-        times = smallest(lambda of: self._io(of * opens, of * bandwidth) <= self._most, 1.0, AMPLE)
+        times = smallest(lambda x: self._io(x * opens, x * bandwidth), self._most, NEAR, AMPLE)
         best = _rounded(times * opens), _rounded(times * bandwidth)
         io = self._io(*best)
         return {
@@ -156,7 +202,7 @@ class _FileSystems:
                     "io": self._known[at],
                 }
             )
-            self._tell(min(0.95, len(self.rows) / 30))
+            self._tell(len(self.rows) / (len(self.rows) + LEFT))
         return self._known[at]
 
 
@@ -166,6 +212,105 @@ def file_system(files: float, nbytes: float) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """Four digits, upwards, as they are written in a command."""
+    """Return four digits, upwards, as they are written in a command."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.4g}")
+
+
+@dataclass(frozen=True)
+class HiddenExchangeCell(NetworkCell):
+    """The largest exchange that adds no more than a share to an epoch, to `CLOSE`: what
+    `simshuffle.studies.mechanisms.search.SearchCell` knows to a sample, and with what ends it."""
+
+    document: Mapping[str, Any]  # the resolved scenario with the exchange, from `prepared`
+    tolerance: float  # share of the epoch without exchange that counts as nothing
+    baseline_s: float  # s of that epoch
+
+    label = "hidden exchange"
+
+    @property
+    def key(self) -> Any:
+        """Return what decides the outcome."""
+        return [self._run.key, self.tolerance, self.baseline_s]
+
+    @property
+    def cost(self) -> float:
+        """Return s of one core: some six warm epochs, as long as that of the largest exchange that
+        closed forms hide."""
+        return 3 * self._seconds
+
+    @cached_property
+    def _seconds(self) -> float:
+        guess = self._guess(self._most())
+        return seconds_of_run(exchanging(self._run.scenario, OWN, guess, {}))
+
+    @cached_property
+    def _run(self) -> RunCell:
+        return RunCell(self.document, "")
+
+    def run(self, tell: Tell) -> Outcome:
+        """Return the columns of `limits` that a plan says, and the rows of `points`."""
+        scenario = self._run.scenario
+        rows: list[dict[str, Any]] = []
+
+        def added(samples: int) -> float:
+            exchange = exchanging(scenario, OWN, samples, {})
+            spent = seconds(warm_epoch(exchange))[WHOLE]
+            share = (spent - self.baseline_s) / self.baseline_s
+            fraction = fraction_of(scenario, samples)
+            row = {"exchange_fraction": fraction, "epoch_s": spent, "added": share, "removed": ""}
+            rows.append(row)
+            tell(len(rows) / (len(rows) + LEFT))
+            return share
+
+        most = self._most()
+        samples = largest_hidden(added, self.tolerance, self._guess(most), most)
+        fraction = fraction_of(scenario, samples)
+        limit = {"samples": samples, "exchange_fraction": fraction, "bottleneck": ""}
+        return Outcome({"limit": limit, "points": rows})
+
+    def _most(self) -> int:
+        """Return the samples that a rank has, or the most that hosts have room for."""
+        scenario = self._run.scenario
+        low, high = 1, scenario.workload.dataset.num_samples // scenario.world_size
+        middle = high  # all of them are tried first
+        while low < high:
+            try:
+                exchanging(scenario, OWN, middle, {})
+                low = middle
+            except InputError:
+                high = middle - 1
+            middle = (low + high + 1) // 2
+        return low
+
+    def _guess(self, most: int) -> int:
+        """Return the largest exchange that closed forms hide."""
+        scenario = self._run.scenario
+        limit = (1.0 + self.tolerance) * bounds(without(scenario)).epoch
+        low, high = 1, most + 1
+        while high - low > max(1, low // 50):
+            middle = (low + high) // 2
+            hidden = bounds(exchanging(scenario, OWN, middle, {})).epoch <= limit
+            low, high = (middle, high) if hidden else (low, middle)
+        return low
+
+
+def largest_hidden(added: Callable[[int], float], tolerance: float, guess: int, most: int) -> int:
+    """Return the largest number up to ``most``, to `CLOSE`, that adds no more than ``tolerance``;
+    0 if 1 adds more. What is added is about in proportion to the number: the search goes on where
+    the line through what is known reaches the tolerance."""
+    low, high, known = 0, most + 1, {0: 0.0}
+    number = max(1, min(guess, most))
+    while high - low > max(1, int((CLOSE - 1.0) * low)):
+        known[number] = added(number)
+        low, high = (number, high) if known[number] <= tolerance else (low, number)
+        slope = known[number] / number
+        told = int(tolerance / slope) if slope > 0 else 2 * number
+        if high > most:
+            number = min(max(int(told / NEAR), low + 1, int(1.02 * low)), most, 16 * max(low, 1))
+        elif len(known) % 3 == 0:
+            number = (low + high) // 2
+        else:
+            tried = told / NEAR if number == high else told * NEAR
+            number = min(max(int(tried), low + 1), high - 1)
+    return low

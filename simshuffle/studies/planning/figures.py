@@ -19,6 +19,7 @@ PIECES = {
     "storage": Look("storage", "#BBBBBB"),
 }
 BUDGET = Look("budget", "#AA3377", dash=(0, (4, 1.5)))
+NOT_SIMULATED = "not simulated"
 ROOM = 1.32  # of the axis, for texts beside the bars
 
 
@@ -86,4 +87,6 @@ def _beside(row: Mapping[Any, Any]) -> str:
             readable(row[name], Dimension.NBYTES, 2) for name in ("kept_nbytes", "capacity_nbytes")
         )
         return f"keeps {kept} a host, which has {room}"
+    if row["why"].startswith(NOT_SIMULATED):
+        return NOT_SIMULATED
     return "cannot be simulated" if row["why"] else "does not reach the target"

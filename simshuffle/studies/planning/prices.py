@@ -14,3 +14,5 @@ the training."""
 EPOCHS = 90
 """Epochs of a training of which nothing else is known: of ResNet-50 on ImageNet-1K in P. Goyal et
 al., "Accurate, Large Minibatch SGD", 2017."""
+IO_SHARE = 0.05
+"""Share of an epoch that I/O may take of the smallest file system, where nothing says another."""

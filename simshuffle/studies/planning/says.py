@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -31,6 +31,9 @@ class AskedFor(TypedDict):
     target: float | None
     learned: list[Known]
     epochs: int
+    exact: NotRequired[bool]
+    units: NotRequired[dict[str, str]]
+    plan_words: NotRequired[str]
 
 
 class Hidden(TypedDict):
@@ -49,6 +52,16 @@ class FileSystem(TypedDict):
     alone: list[float] | None
 
 
+class DoubtfulTurn(TypedDict):
+    """A turning point of closed forms that no simulation confirms, and why not."""
+
+    input: str
+    shown: str
+    factor: Amount
+    after: str
+    why: str
+
+
 class Found(TypedDict):
     """What was found beside the tables."""
 
@@ -63,6 +76,9 @@ class Found(TypedDict):
     lacking: list[str]
     waiting: dict[str, float]
     io: dict[str, FileSystem]
+    doubtful: NotRequired[list[DoubtfulTurn]]
+    coarse: NotRequired[dict[str, Amount]]
+    not_searched: NotRequired[list[str]]
 
 
 class Says(TypedDict):

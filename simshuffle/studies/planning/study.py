@@ -1,149 +1,38 @@
-"""The study behind ``simshuffle plan``: every strategy that fits is simulated, then the smallest
-file system, the largest hidden Q and what the choice hangs on are searched for."""
+"""The study behind ``simshuffle plan``: its tables and what it says of itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.exchange import PartialLocalShuffle
+from simshuffle.errors import Problem
+from simshuffle.plan.bounds import bounds
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.cell import RunCell
-from simshuffle.studies.mechanisms.search import SearchCell
-from simshuffle.studies.mechanisms.variants import OWN, WarmCell, exchanging, prepared, without
-from simshuffle.studies.month.study import check_saved
 from simshuffle.studies.planning import text
-from simshuffle.studies.planning.asked import Asked, Candidate, with_settings
-from simshuffle.studies.planning.cells import EXCHANGE, IO, FileSystemCell, file_system, shares
-from simshuffle.studies.planning.costs import HOUR, cheapest, training_seconds
+from simshuffle.studies.planning.asked import Asked, Candidate
+from simshuffle.studies.planning.cells import EXCHANGE, IO, file_system, shares
+from simshuffle.studies.planning.commands import with_settings
+from simshuffle.studies.planning.costs import HOUR, cheapest
 from simshuffle.studies.planning.figures import plan_chart
-from simshuffle.studies.planning.months import MonthsCell
+from simshuffle.studies.planning.flips import CHANGES
+from simshuffle.studies.planning.precision import COARSE, TOLERANCE
 from simshuffle.studies.planning.says import Says
+from simshuffle.studies.planning.stages import (
+    HIDDEN,
+    epochs_of,
+    late_cells,
+    month_of,
+    partial_scenario,
+    run_cells,
+    search_cells,
+    spares_of,
+    training_seconds_of,
+)
 from simshuffle.studies.planning.tables import PROBES, STORED, STRATEGIES, TURNS
-from simshuffle.studies.planning.turns import TurnsCell
-from simshuffle.study.cell import Cell
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
-
-STILL, HIDDEN, HANGS = "no exchange", "hidden exchange", "what the choice hangs on"
-LEAST = 1e-6
-"""Share of the time that is useful, at least: a training that never ends has a large cost."""
-NOTHING_ADDED = 0.01
-"""Share of an epoch that the exchange may add and counts as hidden, as of ``study hiding``."""
-
-
-def _runs(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
-    cells: dict[str, Cell] = {
-        of.name: RunCell(of.scenario.to_dict(), of.name, with_tables=False)
-        for of in asked.fitting
-        if of.scenario is not None
-    }
-    if (partial := _partial(asked)) is not None:
-        cells[STILL] = WarmCell(without(partial).to_dict(), STILL)
-    return cells
-
-
-def _partial(asked: Asked) -> Scenario | None:
-    """The scenario with a partial shuffle, of which Q is searched; None if there is none that fits,
-    or no room for a single sample more."""
-    for of in asked.candidates:
-        if not isinstance(of.record, PartialLocalShuffle):
-            continue
-        scenario = _with_room(asked, of)
-        if scenario is not None:
-            return scenario
-    return None
-
-
-def _with_room(asked: Asked, of: Candidate) -> Scenario | None:
-    try:
-        values = of.record.model_dump(mode="json", exclude_none=True) | {"exchange_fraction": 0.0}
-        none = prepared(asked.base.with_values({"workload.exchange": values}))
-        return exchanging(none, OWN, 1, {})
-    except InputError:
-        return None
-
-
-def _searches(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
-    cells: dict[str, Cell] = {}
-    for of in asked.fitting:
-        if of.record.tier == "pfs" and of.scenario is not None:
-            cell = FileSystemCell(of.scenario.to_dict(), of.name, asked.io_share)
-            cells[cell.label] = cell
-    if (partial := _partial(asked)) is not None:
-        baseline = outcomes[STILL].values[WHOLE]
-        cells[HIDDEN] = SearchCell(partial.to_dict(), OWN, NOTHING_ADDED, baseline)
-    if asked.fails:
-        for of in asked.fitting:
-            cells[f"months of {of.name}"] = _months(asked, of, outcomes)
-    return cells
-
-
-def _months(asked: Asked, of: Candidate, outcomes: Outcomes) -> MonthsCell:
-    whole = asked.whole.with_values({"workload.exchange": of.exchange})
-    check_saved(whole)
-    epochs = _epochs(of, outcomes)
-    epoch = {
-        "first_s": epochs["epoch_s"][0],
-        "staging_s": sum(epochs["staging_s"]),
-        "steady_s": epochs["epoch_s"][-1],
-        "iterations": epochs["iterations"][-1],
-        "reads_s": 0.0,
-        "epochs": len(epochs["epoch_s"]),
-    }
-    return MonthsCell(whole.to_dict(), epoch, of.name)
-
-
-def _last(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
-    offers = [
-        {
-            "name": of.name,
-            "exchange": of.exchange,
-            "kept_nbytes": of.kept_nbytes,
-            "epochs": of.epochs,
-            "mixing": of.mixing,
-            "hosts": asked.base.hosts + _spares(of, outcomes),
-            "goodput": _month(of, outcomes).get("goodput", 1.0),
-            "reads_pfs": of.record.tier == "pfs",
-            "seconds": None if of.scenario is None else _seconds(of, outcomes),
-            "epoch_s": None if of.scenario is None else _epochs(of, outcomes)["epoch_s"][-1],
-        }
-        for of in asked.candidates
-        if of.epochs is not None
-    ]
-    return {HANGS: TurnsCell(asked.base.to_dict(), offers, asked.prices, asked.close)}
-
-
-def _epochs(of: Candidate, outcomes: Outcomes) -> Mapping[str, Sequence[Any]]:
-    found: Mapping[str, Sequence[Any]] = outcomes[of.name].values["epochs"]
-    return found
-
-
-def _seconds(of: Candidate, outcomes: Outcomes) -> float:
-    """s of the training, with what failures and saves cost."""
-    epochs = _epochs(of, outcomes)
-    assert of.epochs is not None  # noqa: S101 - of those that reach the target
-    useful = training_seconds(sum(epochs["staging_s"]), epochs["epoch_s"], of.epochs)
-    return useful / max(float(_month(of, outcomes).get("goodput", 1.0)), LEAST)
-
-
-def _month(of: Candidate, outcomes: Outcomes) -> Mapping[str, Any]:
-    """What was found of the months of a strategy; nothing without failures."""
-    found = outcomes.get(f"months of {of.name}")
-    return {} if found is None else found.values
-
-
-def _spares(of: Candidate, outcomes: Outcomes) -> int:
-    """Hosts beside those of the ranks; all that there are, if these are not enough."""
-    found = _month(of, outcomes)
-    spares = found.get("spares")
-    return int(found.get("hosts_free", 0) if spares is None else spares)
-
-
-# ------------------------------------------------------------------------------------- the tables
 
 
 def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
@@ -175,11 +64,17 @@ def _row(asked: Asked, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
         "accuracy": of.best,
         "cost": None,
         "month": "",
-        "command": with_settings(asked.command, {"workload.exchange": of.exchange}),
+        "command": with_settings(
+            asked.command, {"workload.exchange": of.exchange, **asked.values_of_run(of.name)}
+        ),
     }
     if of.scenario is None:
         return row
-    epochs = _epochs(of, outcomes)
+    if of.name not in asked.runs:
+        least = bounds(of.scenario).epoch
+        why = f"not simulated: an epoch takes {least:,.3g} s at least; --exact simulates it"
+        return {**row, "why": why}
+    epochs = epochs_of(of, outcomes)
     of_label = shares(outcomes[of.name].values["breakdown"], epochs["epoch"][-1])
     row |= {
         "epoch_s": epochs["epoch_s"][-1],
@@ -190,19 +85,19 @@ def _row(asked: Asked, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
     searched = outcomes.get(f"file system of {of.name}")
     if searched is not None:
         row |= {name: searched.values[name] for name in ("files_per_s", "bytes_per_s")}
-    month = _month(of, outcomes)
+    month = month_of(of, outcomes)
     row |= {name: month.get(name) for name in ("period_s", "goodput", "spares")}
     if month:
         values = {
             "workload.exchange": of.exchange,
             "recovery.policy": "spare",
-            "recovery.spares": _spares(of, outcomes),
+            "recovery.spares": spares_of(of, outcomes),
         }
         followed = with_settings(f"simshuffle month {asked.whole_words}", values)
         row["month"] = f"{followed} --period {month['period_s']:.6g}s"
     if of.epochs is not None:
-        seconds = _seconds(of, outcomes)
-        needs = asked.needs(of, _spares(of, outcomes))
+        seconds = training_seconds_of(of, outcomes)
+        needs = asked.needs(of, spares_of(of, outcomes))
         row |= {
             "hours": seconds / HOUR,
             "time_cost": needs.time_cost(asked.prices, seconds),
@@ -219,6 +114,8 @@ def _probes(asked: Asked, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
         for point in searched.values["points"] if searched else ():
             at = point["files_per_s"], point["bytes_per_s"]
             values = {"workload.exchange": of.exchange, **file_system(*at)}
+            if not asked.exact and asked.base.time_tolerance < COARSE:
+                values[TOLERANCE] = COARSE
             yield {
                 "question": "file system",
                 "strategy": of.name,
@@ -228,8 +125,8 @@ def _probes(asked: Asked, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
                 "io_share": point["io"],
                 "command": with_settings(asked.command, values),
             }
-    partial = _partial(asked)
-    if partial is None:
+    partial = partial_scenario(asked)
+    if partial is None or HIDDEN not in outcomes:
         return
     for point in outcomes[HIDDEN].values["points"]:
         if not point["removed"]:
@@ -252,10 +149,15 @@ def _hidden_probe(asked: Asked, partial: Scenario, point: Mapping[str, Any]) -> 
     }
 
 
+def _flips_of(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
+    """Return the rows of a kind, ``turns`` or ``doubtful``, of all inputs."""
+    flips = [outcome for name, outcome in outcomes.items() if name.startswith(CHANGES)]
+    return [row for outcome in flips for row in outcome.values[kind]]
+
+
 def _turns(asked: Asked, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    plan = f"simshuffle plan {asked.whole_words}"
-    for row in outcomes[HANGS].values["turns"]:
-        yield {**row, "command": with_settings(plan, row["values"])}
+    for row in _flips_of(outcomes, "turns"):
+        yield {**row, "command": with_settings(asked.plan_words, row["values"])}
 
 
 def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
@@ -277,8 +179,18 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             "rows": {name: len(tables[name]) for name in ("probes", "turns")},
             "lacking": _lacking(asked.whole),
             "waiting": {
-                of.name: _month(of, outcomes)["waiting"] for of in asked.fitting if asked.fails
+                of.name: month_of(of, outcomes)["waiting"] for of in asked.simulated if asked.fails
             },
+            "doubtful": [
+                {name: row[name] for name in ("input", "shown", "factor", "after", "why")}
+                for row in _flips_of(outcomes, "doubtful")
+            ],
+            "coarse": {
+                of.name: asked.runs[of.name].time_tolerance
+                for of in asked.simulated
+                if asked.values_of_run(of.name)
+            },
+            "not_searched": _not_searched(asked, outcomes),
             "largest_fraction": min(max(room, -1.0), 1.0),
             "io": {
                 of.name: {
@@ -289,6 +201,24 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             },
         }
     }
+
+
+def _not_searched(asked: Asked, outcomes: Outcomes) -> list[str]:
+    """Return what would have taken longer than a minute, and was not searched."""
+    pfs = [each for each in asked.fitting if each.record.tier == "pfs"]
+    lacking = [
+        f"{each.name}, of which an epoch takes {bounds(each.scenario).epoch:,.3g} s at least"
+        for each in asked.fitting
+        if each.scenario is not None and each.name not in asked.runs
+    ]
+    lacking += [
+        f"the smallest file system of {candidate.name}"
+        for candidate in pfs
+        if f"file system of {candidate.name}" not in outcomes
+    ]
+    if partial_scenario(asked) is not None and HIDDEN not in outcomes:
+        lacking.append("the largest Q that stays hidden")
+    return lacking
 
 
 def _lacking(scenario: Scenario) -> list[str]:
@@ -313,7 +243,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 STUDY: Study[Asked] = Study(
     kind="planning",
     verb="plan",
-    stages=(_runs, _searches, _last),
+    stages=(run_cells, search_cells, late_cells),
     collect=_collect,
     stored=STORED,
     documents=("scenario.yaml",),

@@ -17,7 +17,7 @@ STRATEGIES = Schema(
         "kept_nbytes": amount("bytes that a host keeps", head="a host\nkeeps", look="bytes"),
         "capacity_nbytes": amount("bytes that it has room for", head="of", look="bytes"),
         "fits": flag("whether there is room"),
-        "why": text("why it cannot be simulated; empty if it can"),
+        "why": text("why it was not simulated; empty if it was"),
         "epoch_s": amount("s of a warm epoch", empty=True, head="epoch s", look=".4g"),
         "io_share": share(
             "share of it under I/O: a rank's own, and waiting for others that are at it",
@@ -86,14 +86,20 @@ TURNS = Schema(
         "input": text("what is moved alone", head="input"),
         "key": text("its key, or the first of them"),
         "command": text("what plans it with that value"),
-        "now": amount("its value, in SI units"),
+        "now": amount(
+            "the value of the input, in SI units; of the step time s of a batch, forward and"
+            " backward"
+        ),
         "value": amount("the value from which on another strategy is the cheapest, in SI units"),
-        "shown": text("the same with its unit", head="from"),
+        "still": amount("the last value before it of which runs say that it changes nothing"),
+        "changed": amount("the first value beyond it of which runs say that it changes the choice"),
+        "shown": text("the value in the unit in which it was written", head="from"),
         "before": text("the cheapest now"),
         "after": text("the cheapest then"),
         "factor": amount("over the value now"),
     },
     key=("input", "value"),
+    newer={"still": "now", "changed": "value"},
 )
 STORED = {"strategies": STRATEGIES, "probes": PROBES, "turns": TURNS}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -22,6 +23,8 @@ COLUMNS = (
     *("strategy", "kept_nbytes", "epoch_s", "io_share", "exchange_share"),
     *("files_per_s", "bytes_per_s", "period_s", "goodput", "spares", "hours", "cost"),
 )
+NOTHING = "nothing fits the hosts and the budget"
+NOT_SIMULATED = "not simulated"
 LOST = (
     "Accuracy is not counted. What local shuffle loses grows as ranks hold fewer samples: nothing"
     " with 256 a rank, 1.1 ± 0.4 points with 64, 7.8 ± 0.7 with 16, of a small network with batch"
@@ -39,12 +42,12 @@ def verdict(result: Result) -> Iterator[str]:
     else:
         yield _do(row, result.meta)
         yield _because(row, table)
-        yield _change(result.tables["turns"])
+        yield _change(result.tables["turns"], result.meta["plan"].get("doubtful", []))
     prices = ", ".join(f"{name}={each:g}" for name, each in asked["prices"].items())
     learned = "the accuracy that was given" if asked["learned"] else "no accuracy"
     yield (
         f"Rests on simulated epochs, each with its command in the tables, on {learned}, on the"
-        f" prices {prices}, and for what would change it on closed forms."
+        f" prices {prices}."
     )
 
 
@@ -57,6 +60,21 @@ def _do(row: Row, meta: Mapping[str, Any]) -> str:
         f"Train with {row['strategy']}: {row['hours']:,.3g} h on {plan['hosts']:,} hosts,"
         f" {_cost(row['cost'], asked)}{within} ({lasting})."
     )
+
+
+def _rounded_up(value: float, digits: int) -> float:
+    """Return ``value`` with so many digits, and no less than it is: a budget of it is enough."""
+    if value <= 0:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.{digits}g}")
+
+
+def _rounded_down(value: float, digits: int) -> float:
+    """Return ``value`` with so many digits, and no more than it is."""
+    rounded = float(f"{value:.{digits}g}")
+    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits) if value > 0 else 0.0
+    return float(f"{rounded - unit:.{digits}g}") if rounded > value else rounded
 
 
 def _cost(cost: float, asked: Row) -> str:
@@ -90,6 +108,8 @@ def _mixes(other: Row, row: Row) -> str:
 def _more(more: float) -> str:
     if abs(more) < CLOSE:
         return "as much to 1 %"
+    if more < 0:
+        return f"{-100 * more:.2g} % less, within the time tolerance"
     return f"{more:.2g} times more" if more >= 1.0 else f"{100 * more:.2g} % more"
 
 
@@ -131,20 +151,45 @@ def _named(names: list[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _change(turns: pd.DataFrame) -> str:
-    if not len(turns):
+def _change(turns: pd.DataFrame, doubtful: Sequence[Row]) -> str:
+    """Return the nearest turning points; those that were not simulated are said as such."""
+    if len(turns):
+        nearest = turns.assign(far=turns["factor"].map(_far)).sort_values("far", kind="stable")
+        rows = nearest.to_dict("records")[:MOST_NAMED]
         return (
-            "No SSD, open rate, bandwidth, step time or NIC between a 32nd and 32 times of what it"
-            " is makes another one the cheapest."
+            f"Another one is the cheapest with {', or '.join(map(_turning_point, rows))}; runs just"
+            " before and behind show it."
         )
-    found = [
-        f"{row['input']} {'above' if row['factor'] > 1 else 'below'} {row['shown']}"
-        f" ({row['after'] or 'nothing fits'})"
-        for row in turns.assign(far=turns["factor"].map(_far))
-        .sort_values("far", kind="stable")
-        .to_dict("records")[:MOST_NAMED]
-    ]
-    return f"Another one is the cheapest with {', or '.join(found)}."
+    if doubtful:
+        return "No turning point is confirmed by simulation."
+    return (
+        "By closed forms no SSD, open rate, bandwidth, step time or NIC between a 32nd and 32 times"
+        " of what it is makes another one the cheapest."
+    )
+
+
+def _turning_point(row: Row) -> str:
+    side = "above" if row["factor"] > 1 else "below"
+    return f"{row['input']} {side} {row['shown']} ({row['after'] or NOTHING})"
+
+
+def _doubts(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what closed forms say and no simulation confirms, and what was not simulated."""
+    doubtful = plan.get("doubtful", [])
+    for row in doubtful:
+        if row["why"] != NOT_SIMULATED:
+            yield (
+                f"No turning point: closed forms see one with {_turning_point(row)}; {row['why']}."
+            )
+    unknown = [_turning_point(row) for row in doubtful if row["why"] == NOT_SIMULATED]
+    lacking = [f"whether another one is the cheapest with {', or '.join(unknown)}"] * bool(unknown)
+    lacking += plan.get("not_searched", [])
+    if lacking:
+        unsaid = "; ".join(lacking)
+        yield f"Not simulated, as it takes more than a minute (--exact does): {unsaid}."
+    if coarse := plan.get("coarse", {}):
+        share = max(coarse.values())
+        yield f"Known to {100 * share:g} % (--exact: to the time tolerance): {_named([*coarse])}."
 
 
 def _far(factor: float) -> float:
@@ -156,9 +201,10 @@ def _nothing(table: pd.DataFrame, asked: Row) -> Iterator[str]:
     known = table[table["cost"].notna()].sort_values("cost", kind="stable")
     if len(known):
         least = known.iloc[0].to_dict()
+        enough = _rounded_up(least["cost"], 4)
         yield (
             f"Nothing meets the budget of {asked['budget']:,.6g}: the least that would do is"
-            f" {_cost(least['cost'], asked)}, of {least['strategy']}."
+            f" {_cost(enough, asked)}, of {least['strategy']}."
         )
         return
     said = "; ".join(_left_out(table))
@@ -171,13 +217,14 @@ def notes(result: Result) -> Iterator[str]:
     table = result.tables["strategies"]
     if (limit := plan["hidden"]) is not None:
         ends = f"; {limit['bottleneck']} ends it" if limit["bottleneck"] else ""
+        fraction = _rounded_down(limit["exchange_fraction"], 3)
         yield (
-            f"Largest Q that adds no more than 1 % to an epoch: {limit['exchange_fraction']:.3g}"
+            f"Largest Q that adds no more than 1 % to an epoch: {fraction:.3g}"
             f" ({limit['samples']:,} samples of each rank){ends}."
         )
     if plan["largest_fraction"] < 1.0:
         room = plan["largest_fraction"]
-        what = f"Q up to {room:.2g} fits" if room >= 0 else "No shard fits"
+        what = f"Q up to {_rounded_down(room, 3):.3g} fits" if room >= 0 else "No shard fits"
         yield f"{what} what a host has room for ({plan['tier']})."
     for row in table[table["strategy"].isin(plan["io"])].to_dict("records"):
         most = f"{100 * asked['io_share']:g} % of an epoch"
@@ -196,6 +243,7 @@ def notes(result: Result) -> Iterator[str]:
                 f" {_rate(nbytes / 1e9)} GB/s where opening files never does."
             )
     yield from _months(table, plan)
+    yield from _doubts(plan)
     if not asked["learned"]:
         yield LOST.format(f"{plan['samples_of_rank']:,.0f}")
 
@@ -219,7 +267,8 @@ def _months(table: pd.DataFrame, plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rate(value: float) -> str:
-    return f"{float(f'{value:.3g}'):,g}"
+    """Return a rate that is enough, with three digits."""
+    return f"{_rounded_up(value, 3):,g}"
 
 
 def parts(result: Result) -> Iterator[str | Table]:

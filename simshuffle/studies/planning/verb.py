@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import refuse
 from simshuffle.scenario.options import ScenarioName, Set, any_of, pairs, result_folders
-from simshuffle.studies.planning.prices import EPOCHS, HOST_HOUR, PRICES
-from simshuffle.study.options import COMMAND_LINE, CellOptions, Option, words
+from simshuffle.studies.planning.prices import EPOCHS, HOST_HOUR, IO_SHARE, PRICES
+from simshuffle.study.options import COMMAND_LINE, Option, RefinedOptions, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _prices(texts: Sequence[str]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(CellOptions):
+class PlanOptions(RefinedOptions):
     """Say what to do: strategy, file system and cost of a training.
 
     Which strategies fit the storage, what each costs, the largest Q that stays hidden, the smallest
@@ -85,7 +85,7 @@ class PlanOptions(CellOptions):
             low=0.001,
             high=0.999,
         ),
-    ] = 0.05
+    ] = IO_SHARE
     set: Set = field(default_factory=dict)
 
 
@@ -97,6 +97,13 @@ def request(options: PlanOptions) -> tuple[Study[Any], Request[Any]]:
         rule, remedy = "needs accuracy by epoch", "Add --target-accuracy FILE."
         refuse("--target", rule, f"{options.target:g}", remedy, COMMAND_LINE)
     return study.STUDY, asked.request(options)
+
+
+def first_answer(options: PlanOptions, request: Request[Any]) -> Iterable[str]:
+    """Say what closed forms answer."""
+    from simshuffle.studies.planning import first  # noqa: PLC0415 - what computes
+
+    return first.answer(request.values)
 
 
 VERBS = (
@@ -112,5 +119,6 @@ VERBS = (
         kinds={"planning": "simshuffle.studies.planning.study"},
         function="plan_training",
         done="planned",
+        first_answer=first_answer,
     ),
 )
