@@ -115,13 +115,17 @@ def test_a_turn_can_be_planned(tmp_path, monkeypatch, capsys):
     assert (turn["before"], turn["after"]) == ("local", "global-pfs")
     assert turn["value"] == pytest.approx(turn["still"], rel=0.031)
     assert turn["value"] == pytest.approx(turn["changed"], rel=0.031)
-    key = turn["key"]
     words = shlex.split(turn["command"])[1:]  # the same strategies are in it
-    (written,) = [word for word in words if word.startswith(f"{key}=")]
-    changed = parse_quantity(written.removeprefix(f"{key}="), Dimension.SECONDS)
-    still = f"{key}={changed * turn['still'] / turn['changed']:.6g} s"
-    for written_now, chosen in ((written, "global-pfs"), (still, "local")):
-        run = [written_now if word == written else word for word in words]
+    back = turn["still"] / turn["changed"]
+    times = turn["key"].removesuffix("forward")  # the step has several, which are moved alike
+
+    def still(word):
+        key, _, value = word.partition("=")
+        if not key.startswith(times):
+            return word
+        return f"{key}={back * parse_quantity(value, Dimension.SECONDS):.6g} s"
+
+    for run, chosen in ((words, "global-pfs"), ([still(word) for word in words], "local")):
         assert main([*run, "--out", chosen, "--quiet"]) == 0
         table = read_csv(tmp_path / chosen / "strategies.csv").set_index("strategy")
         assert set(table.index) == {"local", "global-pfs"}
