@@ -89,6 +89,9 @@ def random_values(number: int, extreme: bool) -> dict[str, Any]:
         },
         "network": _network(draw),
     }
+    if values["workload.last_batch"] == "drop":  # or no step is made, which is refused
+        dataset = values["workload.dataset"]
+        dataset["num_samples"] = max(dataset["num_samples"], world_size * batch)
     values["workload.allreduce"]["overlap"] = _overlap(draw)
     values["workload.model.layers"] = _layers(draw, values["workload.model.gradient_size"])
     spread = draw.one_of([0.0, 0.0, draw.number(0.1, 1.0, 0.3)])

@@ -17,7 +17,7 @@ from simshuffle.studies.planning.commands import with_settings
 from simshuffle.studies.planning.costs import HOUR, cheapest
 from simshuffle.studies.planning.figures import plan_chart
 from simshuffle.studies.planning.flips import CHANGES
-from simshuffle.studies.planning.precision import COARSE, TOLERANCE
+from simshuffle.studies.planning.precision import COARSE, MOST_SECONDS, TOLERANCE
 from simshuffle.studies.planning.says import Says
 from simshuffle.studies.planning.stages import (
     HIDDEN,
@@ -240,10 +240,16 @@ def _faults(result: Result) -> Iterator[Problem]:
     return misfits({"strategies.csv": alone and said, **counts})
 
 
+def _later_cost(asked: Asked, stage: int) -> float:
+    """Return s of one core that the searches take; how many an exact plan needs is not known."""
+    return 0.0 if asked.exact or stage > 0 else MOST_SECONDS
+
+
 STUDY: Study[Asked] = Study(
     kind="planning",
     verb="plan",
     stages=(run_cells, search_cells, late_cells),
+    later_cost=_later_cost,
     collect=_collect,
     stored=STORED,
     documents=("scenario.yaml",),
