@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from simshuffle.collective import Machine, ranks_of
+from simshuffle.collective import ALLREDUCE, Machine, ranks_of
 from simshuffle.errors import refuse
 from simshuffle.lowering.alltoalls import ALGORITHMS, Algorithm, Alltoalls
 from simshuffle.plan.resources import Resources
@@ -87,7 +87,7 @@ def alltoall(
 ) -> AlltoallTable:
     """Each algorithm at each size (bytes a pair) alone on a scenario's or machine's ranks, as for
     `simshuffle.collective.bench`, whose errors it raises; ``progress`` is told the share done."""
-    of, cluster, world_size, notes = ranks_of(name, values, hosts, gpus_per_host)
+    of, cluster, world_size, notes = ranks_of(name, values, hosts, gpus_per_host, (ALLREDUCE,))
     law, rows = _law(cluster, world_size, of.seed), []
     for algorithm in chosen:
         for nbytes in sizes:

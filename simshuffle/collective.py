@@ -36,6 +36,7 @@ from simshuffle.spec.validation import unreported, validated
 from simshuffle.study.options import COMMAND_LINE
 
 VERB = "a collective"
+ALLREDUCE = "workload.allreduce"
 ELEMENT = 4
 """Bytes of an element, a float32."""
 SIZES = tuple(8.0 * 2**k for k in range(28))
@@ -108,7 +109,8 @@ def bench(
     gives what is left out, or '' for the scenario's; then ``allreduce`` sets keys of it. Hosts and
     GPUs are those of the scenario, or all, if None. Raises an InputError if there is no such file,
     or a value is not valid, or there are too few GPUs."""
-    ranks = ranks_of(name, values, hosts, gpus_per_host)
+    chosen_elsewhere = (ALLREDUCE,) if algorithm else ()
+    ranks = ranks_of(name, values, hosts, gpus_per_host, chosen_elsewhere)
     of, cluster = ranks.of, ranks.cluster
     if isinstance(of, Machine):
         plain, label = by_kind("nccl"), of.cluster.name
@@ -136,9 +138,14 @@ class Ranks(NamedTuple):
 
 
 def ranks_of(
-    name: str, values: Mapping[str, Any], hosts: int | None, gpus_per_host: int | None
+    name: str,
+    values: Mapping[str, Any],
+    hosts: int | None,
+    gpus_per_host: int | None,
+    irrelevant: tuple[str, ...] = (),
 ) -> Ranks:
-    """The scenario or machine of that name with ``values`` set; raises as `bench`."""
+    """The scenario or machine of that name with ``values`` set; raises as `bench`. Keys that are
+    ``irrelevant`` may be swept."""
     path, is_machine = _found(name)
     of: Machine | Scenario
     if is_machine:
@@ -147,7 +154,8 @@ def ranks_of(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SimshuffleWarning)  # which are among the notes
             of = load_scenario(path, values)
-            of = single_run(of, VERB, (EXCHANGE, *([WORLD_SIZE] if hosts is not None else [])))
+            sizes_given = () if hosts is None else (WORLD_SIZE,)
+            of = single_run(of, VERB, (EXCHANGE, *sizes_given, *irrelevant))
         notes = [*map(str, of.notes)]
     cluster = of.cluster
     world_size = cluster.num_gpus if isinstance(of, Machine) else of.world_size

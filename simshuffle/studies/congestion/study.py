@@ -23,6 +23,7 @@ from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.spec.library import by_kind
 from simshuffle.studies.congestion import answer, details, text
 from simshuffle.studies.congestion.cell import LINKS, Place, SentCell, TrafficCell
@@ -154,7 +155,8 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
         most = max(jobs, key=lambda job: job.samples.scenario.world_size).samples
         asked["messages"] = described(most, "all_to_all" in options.pattern)
     text, files = stored(sized)
-    return Request(sized[0].name, jobs, {"scenario.yaml": text}, asked, files)
+    about = f"All patterns send the samples of {sized[0].label().rpartition(' @')[0]}."
+    return Request(sized[0].name, jobs, {"scenario.yaml": text}, asked, files, about=about)
 
 
 def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:
@@ -252,15 +254,26 @@ def collect(jobs: Sequence[Job], outcomes: Outcomes) -> Tables:
     return {name: tables[name][list(schema.columns)] for name, schema in STORED.items()}
 
 
+VERB = "simshuffle congestion"
+
+
 def scenarios(
     reference: Scenario | str | Path, values: Mapping[str, Any], world_sizes: Sequence[int]
 ) -> list[Scenario]:
-    """The scenario for each world size, smallest first: those given, else those of its sweep, else
-    its own; no other key is swept. A ScenarioError if one is not valid."""
+    """Return the scenario for each world size, smallest first: those given, else those of its
+    sweep, else its own. Of a swept exchange it is the first one that sends samples.
+
+    Raises:
+        ScenarioError: one of them is not valid, or another key is swept.
+    """
     # a size that is given must not fail because the scenario's own does not fit to other values
     first = {"world_size": world_sizes[0]} if world_sizes else {}
     loaded = scenario_of(reference, {**values, **first})
-    base = loaded.model_copy(update={"sweep": {}})
+    exchanges = {key: values for key, values in loaded.sweep.items() if key != WORLD_SIZE}
+    swept = loaded.model_copy(update={"sweep": exchanges})
+    runs = list(runs_followed(swept, VERB, (EXCHANGE,)).values())
+    base = next((run for run in runs if run.workload.exchange.fraction), runs[0])
+    base = base.model_copy(update={"sweep": {}})
     wanted = world_sizes or loaded.sweep.get("world_size", [base.world_size])
     different = {json.dumps(size): size for size in wanted}.values()
     sized = (base.with_values({"world_size": size}) for size in different)

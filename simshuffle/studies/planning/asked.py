@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from simshuffle.plan.effort import check_size
 from simshuffle.plan.holding import most_held
 from simshuffle.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, load_scenario, stored
+from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.spec.library import nearest
 from simshuffle.studies.planning import curves
 from simshuffle.studies.planning.commands import option_words, scenario_word, setting_words
@@ -31,6 +32,7 @@ from simshuffle.study.study import Meta, Request
 if TYPE_CHECKING:
     from simshuffle.studies.planning.verb import PlanOptions
 
+VERB = "simshuffle plan"
 FROM_PFS, FROM_SSD = "global_shuffle:source=pfs", "global_shuffle:source=ssd"
 FRACTIONS = (0.1, 0.3, 1.0)
 """Q of the partial shuffles that are considered where nothing says others."""
@@ -167,7 +169,31 @@ def request(options: PlanOptions) -> Request[Asked]:
         "units": written_units(options.scenario, options.set, _moved_keys(scenario)),
         "plan_words": " ".join(["simshuffle", "plan", *words, *option_words(options)]),
     }
-    return _request(scenario.with_values(once), plain, source)
+    made = _request(scenario.with_values(once), plain, source)
+    return replace(made, about=_about_sweep(scenario))
+
+
+def _about_sweep(scenario: Scenario) -> str:
+    """Return which of the swept numbers of ranks the plan is for; '' where there is one.
+
+    Raises:
+        ScenarioError: another key than these and the exchange is swept.
+    """
+    runs_followed(scenario.model_copy(update={"sweep": _others(scenario)}), VERB)
+    sizes = scenario.sweep.get(WORLD_SIZE, [])
+    if len(sizes) < 2:
+        return ""
+    listed = ", ".join(map(str, sizes))
+    return (
+        f"A plan for {scenario.world_size} ranks, the scenario's own number; of the swept ones"
+        f" ({listed}) another is planned with --set {WORLD_SIZE}={sizes[0]}."
+    )
+
+
+def _others(scenario: Scenario) -> dict[str, list[Any]]:
+    return {
+        key: values for key, values in scenario.sweep.items() if key not in {WORLD_SIZE, EXCHANGE}
+    }
 
 
 def again(folder: Path, meta: Meta) -> Request[Asked]:
