@@ -47,6 +47,24 @@ def single_run(scenario: Scenario, verb: str, irrelevant: Collection[str] = ()) 
     return next(iter(runs_followed(scenario, verb, irrelevant).values()))
 
 
+def describe_size_chosen(scenario: Scenario, verb: str, irrelevant: Collection[str] = ()) -> str:
+    """Return which of the swept numbers of ranks a verb answers for, where that is the scenario's
+    own alone, and how to ask for another; '' where no other is swept.
+
+    Raises:
+        ScenarioError: several values of another key are swept that is not ``irrelevant``.
+    """
+    runs_followed(scenario, verb, (WORLD_SIZE, *irrelevant))
+    sizes = scenario.sweep.get(WORLD_SIZE, [])
+    if len(sizes) < 2:
+        return ""
+    listed = ", ".join(map(str, sizes))
+    return (
+        f"This is for {scenario.world_size} ranks, the scenario's own number; of the swept ones"
+        f" ({listed}) choose another with --set {WORLD_SIZE}={sizes[0]}."
+    )
+
+
 def _is_below(key: str, followed: Collection[str]) -> bool:
     return any(key == other or key.startswith(f"{other}.") for other in followed)
 

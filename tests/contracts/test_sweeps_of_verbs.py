@@ -131,5 +131,5 @@ def test_verbs_that_choose_one_of_the_swept_values_say_which() -> None:
     congestion = asked("congestion", exchanges)
     assert congestion.about == "All patterns send the samples of partial-0.1 streamlined."
     plan = asked("plan", swept(world_size=[6, 5]))
-    assert plan.about.startswith("A plan for 8 ranks, the scenario's own number")
+    assert plan.about.startswith("This is for 8 ranks, the scenario's own number")
     assert "--set world_size=6" in plan.about

@@ -16,7 +16,7 @@ from simshuffle.plan.effort import check_size
 from simshuffle.plan.holding import most_held
 from simshuffle.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, load_scenario, stored
-from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
+from simshuffle.scenario.swept import EXCHANGE, describe_size_chosen
 from simshuffle.spec.library import nearest
 from simshuffle.studies.planning import curves
 from simshuffle.studies.planning.commands import option_words, scenario_word, setting_words
@@ -170,30 +170,7 @@ def request(options: PlanOptions) -> Request[Asked]:
         "plan_words": " ".join(["simshuffle", "plan", *words, *option_words(options)]),
     }
     made = _request(scenario.with_values(once), plain, source)
-    return replace(made, about=_about_sweep(scenario))
-
-
-def _about_sweep(scenario: Scenario) -> str:
-    """Return which of the swept numbers of ranks the plan is for; '' where there is one.
-
-    Raises:
-        ScenarioError: another key than these and the exchange is swept.
-    """
-    runs_followed(scenario.model_copy(update={"sweep": _others(scenario)}), VERB)
-    sizes = scenario.sweep.get(WORLD_SIZE, [])
-    if len(sizes) < 2:
-        return ""
-    listed = ", ".join(map(str, sizes))
-    return (
-        f"A plan for {scenario.world_size} ranks, the scenario's own number; of the swept ones"
-        f" ({listed}) another is planned with --set {WORLD_SIZE}={sizes[0]}."
-    )
-
-
-def _others(scenario: Scenario) -> dict[str, list[Any]]:
-    return {
-        key: values for key, values in scenario.sweep.items() if key not in {WORLD_SIZE, EXCHANGE}
-    }
+    return replace(made, about=describe_size_chosen(scenario, VERB, (EXCHANGE,)))
 
 
 def again(folder: Path, meta: Meta) -> Request[Asked]:
