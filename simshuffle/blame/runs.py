@@ -51,12 +51,18 @@ class Blamed:
     epoch_s: float
     rows: list[Row]  # worst first
     together_s: Mapping[str, float]  # what ranks do together or wait for one another in, mean s
+    ranks_known: bool = True  # whether the timeline has all ranks, so that they can be told apart
 
     def verdict(self) -> str:
         """One sentence: who is to blame most, or that nobody is."""
         if not self.rows or self.rows[0].share < SLOW:
             least = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
             most = "".join(f"; the most is {of.what}, {of.share:.1%}" for of in self.rows[:1])
+            if not self.ranks_known:
+                return (
+                    f"No link or server alone {least}{most}. Whether a rank or a host does cannot be"
+                    " told: --timeline full keeps all ranks."
+                )
             return f"Nobody is to blame: no rank, host, link or server alone {least}{most}."
         row = self.rows[0]
         return (
@@ -180,7 +186,7 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
         lasts = late_by_itself(phases, epoch_s, hosts, each, rows, decodes_late=decodes_late)
         rows = ranked(lasts, rows, idle_s)
     rows = [cause for cause in rows if cause.share >= WORTH]
-    return Blamed(run, int(chosen["epoch"]), epoch_s, rows, together)
+    return Blamed(run, int(chosen["epoch"]), epoch_s, rows, together, ranks_known=whole)
 
 
 def _seconds(

@@ -59,13 +59,14 @@ def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str |
     """Find the result of a verb or make it, and show it. Raises Exit if some of its cells are lost,
     or the result is no answer."""
     from simshuffle.study.perform import Performance, Teller
+    from simshuffle.study.standing import plural
 
     options = filled(verb.options, values, COMMAND_LINE)
     result, folder = Performance(verb, options, Teller(say, detail, _progress)).result()
     after = [] if folder is None else list(verb.after(result, folder, options))
     show(result, folder, json=json, to=to, width=verb.width, after=after)
     if lost := result.meta.get("lost"):
-        complain(f"{len(lost)} {verb.noun}s were lost; the same command tries them again.")
+        complain(f"{len(lost)} {plural(verb.noun)} were lost; the same command tries them again.")
         raise typer.Exit(1)
     if problem := verb.refused(result):
         complain(str(problem))

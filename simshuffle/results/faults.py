@@ -28,7 +28,8 @@ def describe_fault(row: Mapping[str, Any]) -> str:
     `faults_told`."""
     begin, end = _seconds(row["at_s"]), row["until_s"]
     span = f"from {begin}" + ("" if end is None else f" to {_seconds(end)}")
-    hit = [f"{row[of]:,} {of}" for of in ("links", "gpus") if row[of]]
+    counts = {"link": row["links"], "GPU": row["gpus"]}
+    hit = [f"{count:,} {noun}{'s' * (count > 1)}" for noun, count in counts.items() if count]
     moved = f", {row['rerouted']:,} transfers rerouted" if row["rerouted"] else ""
     return f"{row['what']} {left(row['rate'])} {span} ({', '.join(hit) or 'not in use'}{moved})"
 

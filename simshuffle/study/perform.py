@@ -18,7 +18,7 @@ from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Executor, Local
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Options
-from simshuffle.study.standing import Shown, share_shown
+from simshuffle.study.standing import Shown, plural, share_shown
 from simshuffle.study.store import CELLS, Disk, Memory, Store
 from simshuffle.study.study import Request, Result, Study, fingerprint, versions
 from simshuffle.study.verb import Verb
@@ -124,7 +124,7 @@ class Performance:
                 if stop.result and (empty or engine.goes_on(folder, wanted)):
                     stop.result.save(folder, replace=True, draw=False)  # at once; plot draws it
                 rest = "are kept; the same command goes on with them."
-                cells = f"{stop.done} of {stop.total} {self.verb.noun}s"
+                cells = f"{stop.done} of {stop.total} {plural(self.verb.noun)}"
                 raise Stopped(f"Interrupted. {cells} {rest}") from None
         return result
 
@@ -169,7 +169,7 @@ class Performance:
             state = "is there already" if there else "to be done"
             self.teller.detail(f"{self.verb.noun} {cell.label}: {state}")
         if kept:
-            self.teller.say(f"{kept} of {len(cells)} {self.verb.noun}s are there already.")
+            self.teller.say(f"{kept} of {len(cells)} {plural(self.verb.noun)} are there already.")
         single = len(study.stages) == 1 and len(cells) <= 1 and not study.partial
         elsewhere = isinstance(self.options, CellOptions) and self.options.scheduler is not None
         return Memory() if single and not kept and not elsewhere else disk

@@ -314,12 +314,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def plural(noun: str) -> str:
+    """Return the plural of a noun that a verb calls its cells by: 'runs', 'searches'."""
+    return f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+
+
 def _overall(noun: str, standing: Standing) -> str:
     # below 1 s nothing is promised: what is found is still to be written
     left_s = standing.left_s or 0.0
     rest = f", about {duration(left_s)} left" if left_s >= 1.0 else ""
-    done = f"{standing.done} of {standing.total} {noun}s done" if standing.total > 1 else noun
-    return f"{done}{rest}"
+    several = f"{standing.done} of {standing.total} {plural(noun)} done"
+    return f"{several if standing.total > 1 else noun}{rest}"
 
 
 def _lines(noun: str) -> Progress:

@@ -1,5 +1,6 @@
 """`study blame` of results of ``run``: who is named first on a small fat tree, and how."""
 
+import dataclasses
 import json
 
 import pytest
@@ -164,3 +165,11 @@ def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
     assert main([*quick, "--out", str(out), "-q"]) == 0
     assert main(["study", "blame", str(out)]) == 2
     assert "must be a result of simshuffle run" in capsys.readouterr().err
+
+
+def test_nobody_is_acquitted_of_whom_no_timeline_is_kept() -> None:
+    """A slow host cannot be seen where the timeline has some ranks alone."""
+    nothing = Blamed("local @8", 2, 10.0, [], {}, ranks_known=False)
+    assert "Nobody" not in nothing.verdict()
+    assert "cannot be told: --timeline full keeps all ranks" in nothing.verdict()
+    assert dataclasses.replace(nothing, ranks_known=True).verdict().startswith("Nobody is to blame")

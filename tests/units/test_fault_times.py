@@ -141,7 +141,7 @@ def test_check_and_run_name_the_faults(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(json.loads(capsys.readouterr().out)[0]["faults"]) == 2
     assert main(["run", path, "--out", str(tmp_path / "out")]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "h0003 at 50 % of its rate from 100 ms to 300 ms (8 links, 1 gpus)" in told
+    assert "h0003 at 50 % of its rate from 100 ms to 300 ms (8 links, 1 GPU)" in told
     meta = json.loads(next((tmp_path / "out").rglob("meta.json")).read_text())
     (run,) = meta["runs"].values()
     assert {"what", "at_s", "until_s", "rate", "links", "gpus", "rerouted"} == set(run["faults"][0])

@@ -326,7 +326,7 @@ def test_waiting_for_a_host_is_named_with_its_fault():
     }
     assert verdict(of)[1] == (
         "Why: 52 % of an epoch is the forward and backward pass and 45 % waiting for h0003, by the"
-        " fault of h0003.gpus at 50 % of its rate from 2 s (4 gpus)."
+        " fault of h0003.gpus at 50 % of its rate from 2 s (4 GPUs)."
     )
     del of.meta["runs"]["local @64"]["faults"]
     assert verdict(of)[1].endswith("45 % waiting for h0003 (the forward and backward pass).")
@@ -347,7 +347,8 @@ def test_a_run_that_loses_by_waiting_says_for_whom():
 def test_what_stays_hidden_is_a_line():
     of = {"32": {"fraction": 0.168, "schedule": "new"}, "8": {"fraction": 0.168, "schedule": "new"}}
     assert list(hidden_fraction(of)) == [
-        "Q up to 0.17 on 8 to 32 ranks stays hidden (at most 1 % longer, new; a closed-form bound)."
+        "Q up to 0.17 on 8 to 32 ranks stays hidden (at most 1 % longer, new), by closed forms;"
+        " simshuffle study hiding simulates it."
     ]
     of["32"]["fraction"] = 0.25
     assert next(iter(hidden_fraction(of))).startswith(

@@ -19,7 +19,7 @@ from simshuffle.study.study import Result
 NEXT = {
     "--seeds 3": "chance",
     "--interval": "errors of inputs and laws",
-    "simshuffle study tta": "accuracy",
+    "simshuffle accuracy": "accuracy",
 }
 """What tells what a verdict leaves out."""
 
@@ -71,7 +71,7 @@ def hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         hidden: ``fraction`` and ``schedule`` by number of ranks, as ``meta.json`` has them.
     """
     ranks = sorted(hidden, key=int)
-    if not ranks:
+    if not any(hidden[each]["fraction"] for each in ranks):
         return
     fractions = [f"{hidden[each]['fraction']:.2g}" for each in ranks]
     if len(set(fractions)) == 1:
@@ -82,7 +82,8 @@ def hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         where = join([f"{fraction} on {int(each):,}" for fraction, each in each_of])
     schedule = hidden[ranks[-1]]["schedule"]
     yield (
-        f"Q up to {where} ranks stays hidden (at most 1 % longer, {schedule}; a closed-form bound)."
+        f"Q up to {where} ranks stays hidden (at most 1 % longer, {schedule}), by closed forms;"
+        " simshuffle study hiding simulates it."
     )
 
 
@@ -109,7 +110,7 @@ def next_steps(rows: pd.DataFrame, seeds: int, found: Mapping[str, Any] | None) 
     left_out = {
         "--seeds 3": seeds == 1,
         "--interval": True,
-        "simshuffle study tta": bool((rows["exchange_fraction"] < 1).any()),
+        "simshuffle accuracy": bool((rows["exchange_fraction"] < 1).any()),
     }
     parts = [f"{NEXT[name]} ({name})" for name, is_left_out in left_out.items() if is_left_out]
     yield f"Not in it: {join(parts)}."
