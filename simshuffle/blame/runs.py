@@ -60,8 +60,8 @@ class Blamed:
             most = "".join(f"; the most is {of.what}, {of.share:.1%}" for of in self.rows[:1])
             if not self.ranks_known:
                 return (
-                    f"No link or server alone {least}{most}. Whether a rank or a host does cannot be"
-                    " told: --timeline full keeps all ranks."
+                    f"No link or server alone {least}{most}. Whether a rank or a host does cannot"
+                    " be told: --timeline full keeps all ranks."
                 )
             return f"Nobody is to blame: no rank, host, link or server alone {least}{most}."
         row = self.rows[0]

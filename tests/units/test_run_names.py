@@ -129,3 +129,18 @@ def test_names_of_21_bars_do_not_run_into_each_other_in_any_style(style):
     assert len(texts) == 24
     assert any("\n" in text for text in texts)
     assert all(upper.y0 > lower.y1 for upper, lower in pairwise(extents))
+
+
+def test_bars_of_several_epochs_of_a_run_say_which():
+    """As on a page, which draws cold and warm epochs."""
+    made, epochs = tables("local @8", "partial-0.1 streamlined @8")
+    cold = (made.assign(epoch=1, seconds=2.0), epochs.assign(epoch=1))
+    both = [pd.concat(pair, ignore_index=True) for pair in zip(cold, (made, epochs), strict=True)]
+    bars = [(run, epoch) for run in epochs["run"] for epoch in (1, 2)]
+    chart = breakdown_chart(*both, bars=bars)
+    assert list(chart.panels[0].y.ticks.values()) == [
+        "local @8, epoch 1 cold",
+        "local @8, epoch 2",
+        "partial-0.1 @8, epoch 1 cold",
+        "partial-0.1 @8, epoch 2",
+    ]

@@ -98,12 +98,12 @@ def _bars(
         pairs = zip(rows["run"], rows["epoch"], strict=True)
         rows = rows[[pair in chosen for pair in pairs]]
     rows = rows.iloc[rows["run"].map(runs.index).argsort(kind="stable")]
-    short = pd.Series(without_schedule(rows["run"].tolist()), rows.index)
-    names = short.map(in_lines)
+    names = without_schedule(rows["run"].tolist())
     if rows["run"].duplicated().any():
-        names = rows["run"].map(short) + rows["epoch"].map(
-            lambda of: f", epoch {of}{' cold' * (of == 1)}"
-        )
+        epochs_of_bars = [f"epoch {epoch}{' cold' * (epoch == 1)}" for epoch in rows["epoch"]]
+        names = [f"{name}, {epoch}" for name, epoch in zip(names, epochs_of_bars, strict=True)]
+    else:
+        names = [in_lines(name) for name in names]
     return rows.assign(name=names, bar=range(len(rows))).reset_index(drop=True)
 
 
