@@ -144,3 +144,11 @@ def test_bars_of_several_epochs_of_a_run_say_which():
         "partial-0.1 @8, epoch 1 cold",
         "partial-0.1 @8, epoch 2",
     ]
+
+
+def test_a_panel_of_one_number_of_ranks_names_it_where_others_have_more():
+    chart = breakdown_chart(
+        *tables("local @8", "IS @8", "local @64", sizes=[8, 8, 64], seconds=[30.0, 31.0, 3.0])
+    )
+    names = [list(panel.y.ticks.values()) for panel in chart.panels]
+    assert names == [["8 GPUs", "local", "IS"], ["64 GPUs", "local"]]

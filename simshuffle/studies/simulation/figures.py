@@ -64,6 +64,8 @@ def breakdown_chart(
     rows = with_ends(rows.assign(of=names), ends or {}, "of")
     pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
+    # a panel of its own may have one number of ranks alone, which is then still named
+    rows["in_groups"] = rows["world_size"].nunique() > 1
     panels = _panels([_panel(group, pieces) for group in _groups(rows)])
     last = panels[-1].x
     sizes = rows["world_size"].unique()
@@ -191,7 +193,7 @@ def _in_groups(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
     places: list[int] = []
     sizes, before = rows["world_size"], None
     for size, name in zip(sizes, rows["name"], strict=True):
-        if sizes.nunique() > 1 and size != before:
+        if rows["in_groups"].any() and size != before:
             names.append(f"{size} GPUs")
             before = size
         places.append(len(names))
