@@ -74,7 +74,7 @@ def _cell(spent: Duration | None, unit: float) -> str:
     median = digits_of(spent.median / unit)
     if spent.high - spent.low < WIDE_RANGE * spent.median:
         return median
-    return f"{median} {digits_of(spent.low / unit, 2)}-{digits_of(spent.high / unit, 2)}"
+    return f"{median} {digits_of(spent.low / unit)}-{digits_of(spent.high / unit)}"
 
 
 def sent_lines(tables: Tables) -> Iterator[str]:
