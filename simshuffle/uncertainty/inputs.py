@@ -8,15 +8,16 @@ their errors are in what the laws have missed (`simshuffle.uncertainty.residuals
 
 from __future__ import annotations
 
+import csv
 import math
 import re
+import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.scenario import Scenario
@@ -70,14 +71,17 @@ def kind_of(source: str) -> str:
 def default_ranges() -> Mapping[str, tuple[float, float]]:
     """Of each kind of source, the factors between which measured values lie over stated ones: the
     5 % and 95 % quantiles of a normal distribution of their logarithms, by kind."""
-    pairs = pd.read_csv(shipped("validation") / "data" / "inputs.csv")
-    pairs["ratio"] = np.log((pairs["measured"] / pairs["stated"]).to_numpy(float))
-    out = {}
-    for kind, part in pairs.groupby("kind")["ratio"]:
-        reach = Z90 * part.std(ddof=1)
-        middle = part.mean()
-        out[str(kind)] = (min(1.0, math.exp(middle - reach)), max(1.0, math.exp(middle + reach)))
-    return out
+    ratios: dict[str, list[float]] = {}  # logarithms, by kind
+    with (shipped("validation") / "data" / "inputs.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            ratio = float(row["measured"]) / float(row["stated"])
+            ratios.setdefault(row["kind"], []).append(math.log(ratio))
+    ranges = {}
+    for kind in sorted(ratios):
+        middle = statistics.fmean(ratios[kind])
+        reach = Z90 * statistics.stdev(ratios[kind])
+        ranges[kind] = (min(1.0, math.exp(middle - reach)), max(1.0, math.exp(middle + reach)))
+    return ranges
 
 
 def keys_of(scenario: Scenario) -> set[str]:

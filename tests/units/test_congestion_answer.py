@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from rich.table import Table
 
+from simshuffle.results.console import terminal_text
 from simshuffle.studies.congestion import answer, details, effort, study, text, verb
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY
@@ -147,10 +148,11 @@ def result():
     return run([scenario(), scenario(world_size=15)], settings)
 
 
-def test_what_is_printed_fits_a_screen_and_begins_with_the_answers(result):
-    lines = str(result).splitlines()
+def test_what_is_printed_fits_a_screen_and_ends_with_the_answers(result):
+    lines = terminal_text(result.parts()).splitlines()
     assert len(lines) <= 40
-    assert lines[0].startswith("8 ranks: all-to-all ")
+    assert terminal_text(result.answer()).startswith("8 ranks: all-to-all ")
+    assert lines[-1] == terminal_text(result.answer()).splitlines()[-1]
     assert sum(line.startswith(("8 ranks: all", "15 ranks: all")) for line in lines) == 2
     assert sum(line.startswith(f" {PATTERNS['pairing_topology'].label}") for line in lines) == 1
 

@@ -218,9 +218,11 @@ def test_the_line_that_parses_a_file_for_every_sample_is_named(
     assert main(["doctor", "--json", "--out", "found", "--", sys.executable, "train.py"]) == 0
     diagnosis = json.loads(capfd.readouterr().out)["diagnosis"]
     (cause,) = [cause for cause in diagnosis["causes"] if cause["name"] == "sample code"]
-    line = 1 + SCRIPT.split("\n").index("            return json.load(file)[str(index)]")
-    assert f"Images.label (train.py:{line}), which calls json.load." in cause["sentence"] or (
-        f"label (train.py:{line})" in cause["sentence"]
-    )
+    # a parser in C holds the interpreter, which looks around only after it has returned: the line
+    # is that of the call, or of the block around it
+    call = 1 + SCRIPT.split("\n").index("            return json.load(file)[str(index)]")
+    places = [f"train.py:{line}" for line in (call - 1, call)]
+    assert any(f"label ({place})" in cause["sentence"] for place in places)
     assert "transform" not in {cause["name"] for cause in diagnosis["causes"]}
-    assert any(f"train.py:{line}" in remedy["name"] for remedy in diagnosis["remedies"])
+    remedies = " ".join(remedy["name"] for remedy in diagnosis["remedies"])
+    assert any(place in remedies for place in places)

@@ -23,7 +23,7 @@ BEGIN = """
 import os, pathlib, signal, subprocess, sys, time
 rows = pathlib.Path(os.environ["SIMSHUFFLE_RECORD"])
 def recorded():
-    rows.joinpath(f"{os.getpid()}.rows").touch()
+    rows.joinpath(f"{os.getpid()}.rows").write_text("a row")
 """
 PATIENCE = 60.0
 
@@ -174,7 +174,7 @@ def test_the_second_interrupt_ends_a_script_that_holds_on(rows, monkeypatch):
     text = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def again(*_):
-    rows.joinpath("2.rows").touch()
+    rows.joinpath("2.rows").write_text("a row")
 signal.signal(signal.SIGINT, again)
 recorded()
 while True:

@@ -151,18 +151,19 @@ def cells(latex: str) -> list[list[str]]:
 
 
 def test_a_table_of_runs_for_a_paper_has_sums_that_add_up(ran: tuple[Result, Path]) -> None:
+    """The warm epoch of each run, to three significant digits: what is rounded is at most 0.5 %."""
     heads, *rows = cells(exported(ran[0].exported(), "latex"))
-    assert heads == ["run", "epoch", "total", "own work", "exchange", "waiting"]
-    assert "own work (slowed by allreduce)" in exported(ran[0].exported(), "latex")
-    assert len(rows) == 4
+    assert (heads[:2], heads[-1]) == (["run", "epoch"], "waiting")
+    assert len(heads) == 8  # what came first is left out
+    assert len(rows) == 2
     for row in rows:
-        total, *parts = (0.0 if cell == "-" else float(cell) for cell in row[2:])
-        assert total == pytest.approx(sum(parts), abs=2e-3)
-    assert [row[4] == "-" for row in rows] == [True, True, False, False]
+        total, *parts = (0.0 if cell == "-" else float(cell) for cell in row[1:])
+        assert total == pytest.approx(sum(parts), rel=0.01)
     waiting = ran[0].tables["breakdown"]
     waiting = waiting[(waiting["cause"] != "") & (waiting["cause"] != "GE+WU")]
-    known = waiting.groupby(["run", "epoch"], observed=True, sort=False)["seconds"].sum()
-    assert [float(row[5]) for row in rows] == pytest.approx(known.to_list(), abs=1e-3)
+    waiting = waiting[waiting["epoch"] == 2]
+    known = waiting.groupby("run", observed=True, sort=False)["seconds"].sum()
+    assert [float(row[-1]) for row in rows] == pytest.approx(known.to_list(), rel=0.01, abs=1e-3)
 
 
 def test_a_table_of_runs_fits_a_page(ran: tuple[Result, Path]) -> None:
@@ -182,7 +183,7 @@ def test_a_table_of_runs_fits_a_page(ran: tuple[Result, Path]) -> None:
     result = ran[0]
     by_cause = replace(result, meta={**result.meta, "labels": "cause"})
     assert whole(exported(result.exported(), "latex")) < 6.5 * 72
-    assert whole(exported(by_cause.exported(), "latex")) > 8 * 72
+    assert len(cells(exported(by_cause.exported(), "latex"))[0]) == 8
 
 
 def test_a_column_without_anything_is_left_out() -> None:
@@ -191,7 +192,7 @@ def test_a_column_without_anything_is_left_out() -> None:
     first, second = (part for part in result.exported() if isinstance(part, Table))
     heads = [[str(column.header) for column in of.columns] for of in (first, second)]
     assert heads == [
-        ["run", "epoch", "total", "own work"],
+        ["run", "epoch", "I/O", "FW+BW", "GE+WU"],
         ["run", "epoch", "samples/s", "AU", "SSD"],
     ]
 

@@ -569,7 +569,7 @@ def test_the_verb_writes_matrix_and_tree(here, capsys):
     graph, _ = built((here / "h/network.topo").read_text(encoding="utf-8"))
     assert {c["from"] for c in connections.values()} <= set(graph)
     again = [*COMMAND, "--to", "htsim", "--out", "h"]
-    again[3] = "cluster=abci"
+    again[4] = "cluster=abci"
     assert main(again) == 2
     assert "--force" in capsys.readouterr().err
     assert main([*again, "--force"]) == 0
@@ -578,7 +578,7 @@ def test_the_verb_writes_matrix_and_tree(here, capsys):
         "exchange.cm",
         "simshuffle-export.json",
     }
-    assert main([*again[:5], "world_size=4", *again[6:], "--force"]) == 2
+    assert main([*again[:6], "world_size=4", *again[7:], "--force"]) == 2
     assert "must have messages that cross a cable" in capsys.readouterr().err
     assert (here / "h/exchange.cm").is_file()
 

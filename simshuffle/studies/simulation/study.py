@@ -189,10 +189,14 @@ def _exported(result: Result) -> Iterable[str | Table]:
     of = means_of(result)
     warm = warm_epochs(of.epochs, of.epoch_half)
     found = result.meta.get("intervals")
-    first = warm_table(of, warm, found, labels_of(result.meta), most_rows=math.inf)
     more = [] if found is None else [intervals.table(found)]
     last = of.epochs["epoch"] == of.epochs.groupby("run", observed=True)["epoch"].transform("max")
     of_warm = replace(of, epochs=of.epochs[last])
+    labels = result.meta.get("labels")
+    if labels is None:
+        first = warm_table(of, warm, found, most_rows=math.inf)
+    else:
+        first = text.seconds_table(of_warm, labels)
     tables = [first, *more, *mishaps.tables(result), *text.bytes_tables(of_warm)]
     return [*map(shorten_numbers, tables), *_notes(result)]
 
