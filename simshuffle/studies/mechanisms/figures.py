@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -99,6 +100,8 @@ def _short(value: object) -> str:
     return str(value).replace("importance_sorted", "sorted").replace("_", " ")
 
 
+LEGEND_LETTERS = 40
+"""Of a line of the legend, which fits one column."""
 LOOKS = {
     "own": Look(NAMES["own"], "#AA3377", "v", size=3.5),
     "own 2": Look(NAMES["own 2"], "#CCBB44", "<", size=3.5),
@@ -123,7 +126,10 @@ def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
     called."""
     limits = tables["limits"]
     rows = limits.rename(columns={"world_size": "x", "exchange_fraction": "y", "way": "look"})
-    looks = {way: replace(look, label=title_of(way, titles)) for way, look in LOOKS.items()}
+    looks = {
+        way: replace(look, label=textwrap.fill(title_of(way, titles), LEGEND_LETTERS))
+        for way, look in LOOKS.items()
+    }
     rows["tip"] = rows["look"].map(lambda way: looks[way].label) + rows["x"].map(
         ", {} ranks: ".format
     )
