@@ -239,7 +239,10 @@ def spoil(path: Path, damage: str, schema: Schema) -> bool:
         path.unlink()
         return True
     if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-10] + b'"' * (path.suffix == ".csv"))
+        kept = path.read_bytes()[:-10]
+        # a text that begins and does not end, whether or not the last cell was one
+        is_closed = path.suffix == ".csv" and kept.count(b'"') % 2 == 0
+        path.write_bytes(kept + b'"' * is_closed)
         return True
     table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
     # a column of texts that are all empty looks like one of numbers

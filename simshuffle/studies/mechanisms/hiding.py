@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.sending import ShardHolding
@@ -269,6 +271,18 @@ def _faults(result: Result) -> Iterator[Problem]:
     )
 
 
+class HidingOptionsKept(TypedDict):
+    """The options that ``meta.json`` holds, as far as texts and figures read them."""
+
+    titles: NotRequired[dict[str, str]]
+
+
+class HidingMeta(TypedDict):
+    """What ``meta.json`` holds for texts and figures."""
+
+    asked: HidingOptionsKept
+
+
 def _titles(result: Result) -> Mapping[str, str]:
     """What the own ways are called; nothing in results of earlier versions."""
     titles: Mapping[str, str] = result.meta["asked"].get("titles", {})
@@ -287,5 +301,6 @@ STUDY: Study[Hiding] = Study(
     verdict=lambda result: text.hidden(result.tables, _titles(result)),
     parts=lambda result: text.of_hiding(result.tables, _titles(result)),
     faults=_faults,
+    says=HidingMeta,
     again="simshuffle.studies.mechanisms.verb:hiding_again",
 )
