@@ -240,9 +240,9 @@ def spoil(path: Path, damage: str, schema: Schema) -> bool:
         return True
     if damage == "cut":
         kept = path.read_bytes()[:-10]
-        # a text that begins and does not end, whether or not the last cell was one
-        is_closed = path.suffix == ".csv" and kept.count(b'"') % 2 == 0
-        path.write_bytes(kept + b'"' * is_closed)
+        if path.suffix == ".csv" and kept.count(b'"') % 2:  # within a text, of which less is a text
+            kept = kept[: kept.rindex(b"\n") + 4]
+        path.write_bytes(kept + b'"' * (path.suffix == ".csv"))
         return True
     table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
     # a column of texts that are all empty looks like one of numbers

@@ -350,6 +350,6 @@ def test_a_notebook_shows_tables_in_which_nothing_is_markup(tmp_path: Path) -> N
     assert "<b>" not in page
     assert "&lt;b&gt;one&lt;/b&gt; local" in page
     assert "two &amp; three local" in page
-    assert page.count("<table>") == page.count("</table>") == 2
-    assert page.count('<th style="text-align: left">run</th>') == 2
-    assert page.count("<tr>") == page.count("</tr>") == 2 * (1 + 2)
+    assert page.count("<table>") == page.count("</table>") == 3
+    assert page.count('<th style="text-align: left">run</th>') == 3
+    assert page.count("<tr>") == page.count("</tr>") == 3 * (1 + 2)
