@@ -317,7 +317,7 @@ def test_what_asked_for_a_result_is_missing_in_its_meta(
     (folder / "meta.json").write_text(json.dumps(meta))
     status, said = told(folder, capsys)
     assert status == 2
-    assert "must say all that was asked" in said
+    assert "meta.json: asked: Field required" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
