@@ -228,7 +228,7 @@ def test_what_a_killed_measurement_leaves_is_removed_by_the_next(machine, tmp_pa
 
 
 def wait_for_hosts(process):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while len(of_process(process.pid)) < len(BED.nodes):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)

@@ -87,9 +87,9 @@ def test_ten_million_ranks_are_refused_within_seconds(tmp_path, monkeypatch, cap
     )
     words = [word for value in changed for word in ("--set", value)]
     source = find_scenario(tmp_path)
-    begin = time.monotonic()
+    begin = time.process_time()
     assert main(["run", str(source), *words, "--out", str(tmp_path / "r")]) == 2
-    assert time.monotonic() - begin < 30
+    assert time.process_time() - begin < 30
     assert "memory: must fit the memory that is free" in capsys.readouterr().err
 
 
