@@ -29,7 +29,7 @@ ARGUMENTS = [
     "--set",
     "workload.exchange=local_shuffle",
 ]
-LARGE = ["abci-imagenet1k", "--set", "world_size=512", "--set", "epochs=1000"]
+LARGE = ["abci-imagenet1k", "--set", "world_size=512", "--set", "epochs=100"]
 PATIENCE = 600.0
 
 
