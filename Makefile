@@ -2,6 +2,7 @@
 # make test   the whole test suite
 # make check  formatting, lint, types, import rules
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
+# make mutants  which changed lines no test notices; SEED=1 COUNT=40 ROOM=exchange draw others, fewer, of one folder
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
 # make reference  the pages of keys, tables and verbs in docs/reference
 # make docs   the documentation as a site, in site/
@@ -14,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: peers wheel demo test check format benchmark fuzz windows validation reference docs artifact clean
+.PHONY: peers wheel demo test check format benchmark fuzz mutants windows validation reference docs artifact clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -53,6 +54,11 @@ benchmark: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+SEED ?= 1
+COUNT ?= 40
+mutants: $(VENV)/.installed-test
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m benchmarks.mutants --seed $(SEED) --count $(COUNT) --room '$(ROOM)'
 
 windows: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/windows.py

@@ -1,0 +1,241 @@
+"""Mutation testing: change one line of simshuffle, run the tests that cover it, see if one fails.
+
+mutmut 3 leaves out decorated functions and constants of modules, chooses tests by function, and
+draws no sample; cosmic-ray changes the checkout and runs one command for all mutants. Which test
+runs which line is recorded once, in build/mutants. coverage sees no line of a compiled function: it
+gets the tests of the Python beside it (``fluid_sweep.py``: of ``fluid*.py``). What an import runs
+gets the tests of its file.
+"""
+
+import argparse
+import ast
+import csv
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from coverage import Coverage, CoverageData
+
+from benchmarks.mutations import TEXT_PATHS, Mutations
+
+ROOT = Path(__file__).parents[1]
+RECORD = Path(os.environ.get("MUTANTS_RECORD", ROOT / "build" / "mutants"))
+KERNELS = ["tests/physics/test_fluid.py", "tests/physics/test_packet.py"]  # compile all
+OUTCOMES = ["killed", "survived", "no test", "not counted"]
+LIMIT, COMPILING, MOST_TESTS = 60, 120, 200  # s of a mutant's tests, more to compile; tests
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py::.+?)(?: - .*)?$", re.MULTILINE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Tell coverage which test runs; pytest has this file as a plugin while the record is made."""
+    Coverage.current().switch_context(item.nodeid)
+
+
+def pytest_runtest_logreport(report):
+    with (RECORD / "times").open("a") as file:
+        print(report.duration, report.when, report.outcome, report.nodeid, sep="\t", file=file)
+
+
+class Tests:
+    """Which tests ran which line when the record was made, and how long each takes (s)."""
+
+    def __init__(self):
+        self.data, self.seconds, self.setup = CoverageData(RECORD / "coverage"), {}, Counter()
+        self.data.read()
+        rows = [row.split("\t", 3) for row in (RECORD / "times").read_text().splitlines()]
+        for seconds, when, _, test in rows:
+            file = test.split("::")[0]  # whose first test sets up what the others use
+            self.setup[file] = max(self.setup[file], float(seconds) * (when == "setup"))
+            self.seconds[test] = self.seconds.get(test, 0.0) + float(seconds) * (when == "call")
+        for test in {test for _, _, outcome, test in rows if outcome != "passed"}:
+            del self.seconds[test]
+
+    def covering(self, mutant):
+        """The tests that run the line, or the functions of its file if that cannot be known."""
+        path, tests = ROOT / mutant.file, set()
+        is_recorded = path.read_text() == (RECORD / "sources" / mutant.file).read_text()
+        if mutant.code == "function" and is_recorded:
+            by_line = self.data.contexts_by_lineno(mutant.file)
+            lines = by_line.get(mutant.line) or by_line.get(mutant.statement) or ()
+            return self.seconds.keys() & lines
+        pattern = f"{path.stem.split('_')[0]}*.py" if mutant.code == "compiled" else path.name
+        for beside in path.parent.glob(pattern):
+            file = beside.relative_to(ROOT).as_posix()
+            source = ast.walk(ast.parse((RECORD / "sources" / file).read_text()))
+            bodies = [node for node in source if isinstance(node, ast.FunctionDef)]
+            inside = {i for node in bodies for i in range(node.body[0].lineno, node.end_lineno + 1)}
+            for line, contexts in self.data.contexts_by_lineno(file).items():
+                tests.update(contexts if line in inside else ())
+        return self.seconds.keys() & tests
+
+    def choose(self, mutant):
+        """Two tests of each function, fastest first, then others that run the line, then others of
+        their files, which may use what those have cached; all take at most half of the limit."""
+        covering, number, left, chosen = self.covering(mutant), Counter(), LIMIT / 2, {}
+        files, order = {test.split("::")[0] for test in covering}, []
+        beside = {test for test in self.seconds if test.split("::")[0] in files} - covering
+        for test in sorted(covering | beside, key=lambda test: (self.seconds[test], test)):
+            number[test.split("[")[0]] += 1
+            order.append((test in beside, number[test.split("[")[0]] > 2, self.seconds[test], test))
+        for *_, seconds, test in sorted(order)[:MOST_TESTS]:
+            file = test.split("::")[0]
+            cost = seconds + (0.0 if file in chosen else self.setup[file])
+            if cost <= left:
+                left -= cost
+                chosen.setdefault(file, []).append(test)
+        return [test for tests in chosen.values() for test in tests]
+
+
+def python(tree, limit, *words, is_shown=False):
+    """Run Python in a copy of the checkout; return its status (None: time-out) and its output.
+
+    ``limit`` is in seconds of a machine with nothing else to do; on a busy one it is longer.
+    """
+    if limit:
+        limit *= max(1.0, os.getloadavg()[0] / os.cpu_count())
+    paths = os.pathsep.join([str(tree), str(tree / "plugins" / "testbed")])
+    env = {**os.environ, "PYTHONPATH": paths, "MUTANTS_RECORD": str(RECORD)}
+    env["COVERAGE_FILE"], status = str(RECORD / "coverage"), None
+    with tempfile.TemporaryFile("w+") as out:
+        command = [sys.executable, "-m", *words, "-q", "-p", "no:cacheprovider"]
+        shown = None if is_shown else out
+        process = psutil.Popen(
+            command, cwd=tree, env=env, stdout=shown, stderr=shown, start_new_session=True
+        )
+        try:
+            with suppress(psutil.TimeoutExpired):
+                status = process.wait(limit)
+        finally:  # some tests' processes have sessions of their own
+            started = process.children(recursive=True) if process.is_running() else []
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            for child in started:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.wait()
+        out.seek(0)
+        return status, out.read()
+
+
+def copy_checkout(tree):
+    """Copy what git knows or would add."""
+    command = ["git", "ls-files", "-coz", "--exclude-standard"]
+    for name in subprocess.check_output(command, cwd=ROOT, text=True).split("\0"):
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+    return tree
+
+
+def record(tree):
+    """Run all tests under coverage, but those of the documentation, which start processes."""
+    shutil.rmtree(RECORD, ignore_errors=True)
+    shutil.copytree(tree / "simshuffle", RECORD / "sources" / "simshuffle")
+    print("which test runs which line, once: two to three times as long as make test", flush=True)
+    words = ["coverage", "run", "-m", "pytest", "-p", "benchmarks.mutants", "--ignore=tests/docs"]
+    if python(tree, None, *words, is_shown=True)[0] not in (0, 1):  # 1: some tests failed
+        sys.exit("the tests could not be run")
+    (RECORD / "done").touch()
+
+
+def run(tree, tests, mutant, number):
+    """Run a mutant's tests in the copy; return the outcome, their number and which failed."""
+    chosen = tests.choose(mutant)
+    if not chosen:
+        return "no test", 0, []
+    path = tree / mutant.file
+    lines = path.read_text().split("\n")
+    lines[mutant.line - 1] = lines[mutant.line - 1].replace(mutant.before, mutant.after)
+    kept = path.rename(path.with_suffix(".kept"))
+    limit = LIMIT + COMPILING * mutant.file.startswith("simshuffle/network/")
+    try:
+        path.write_text("\n".join(lines))
+        os.utime(path, (number, number))  # no two mutants of a file have one time
+        status, output = python(tree, limit, "pytest", "-x", *chosen)
+        if status == 4 and "ERROR: not found" in output:  # the package names values of tests
+            names = dict.fromkeys(test.split("[")[0] for test in chosen)
+            status, output = python(tree, limit, "pytest", "-x", *names)
+    finally:
+        kept.replace(path)
+    is_renamed = status == 4 and "ERROR: not found" in output
+    is_slow = status is None and python(tree, LIMIT / 2 + 10, "pytest", *chosen)[0] != 0
+    if is_renamed or is_slow:
+        return "not counted", 0, []
+    return ("survived" if status == 0 else "killed"), len(chosen), FAILED.findall(output)
+
+
+def draw(seed, room):
+    """A room's mutants in the order of the seed, one for each line, none that is equivalent."""
+    with (ROOT / "benchmarks" / "equivalent_mutants.csv").open() as file:
+        skipped = {(row["file"], row["before"], row["after"]) for row in csv.DictReader(file)}
+    by_line = {}
+    for path in (ROOT / "simshuffle").rglob("*.py"):
+        file = path.relative_to(ROOT).as_posix()
+        if room in (file.split("/")[1], "") and not TEXT_PATHS.fullmatch(file):
+            for mutant in Mutations(file, path.read_text()).found:
+                if (mutant.file, mutant.before, mutant.after) not in skipped:
+                    by_line.setdefault((file, mutant.line), []).append(mutant)
+    drawn = [min(mutants, key=lambda mutant: mutant.rank(seed)) for mutants in by_line.values()]
+    return sorted(drawn, key=lambda mutant: mutant.rank(f"line {seed}"))
+
+
+def report(results):
+    """Print the survivors, and a table of what was killed in each room."""
+    for mutant, outcome, count, _ in results:
+        if outcome == "survived":
+            print(f"\n{mutant.file}:{mutant.line} passes {count} tests")
+            print(f"  - {mutant.before}\n  + {mutant.after}")
+    print("\nroom".ljust(21), *(f"{name:>11}" for name in [*OUTCOMES, "kill rate"]))
+    for room in [*sorted({mutant.file.split("/")[1] for mutant, *_ in results}), ""]:
+        counts = Counter(
+            outcome for mutant, outcome, *_ in results if room in (mutant.file.split("/")[1], "")
+        )
+        tried = counts["killed"] + counts["survived"]
+        rate = f"{counts['killed'] / tried:.0%}" if tried else "-"
+        row = [*(counts[name] for name in OUTCOMES), rate]
+        print(f"{room or 'all':20}", *(f"{value:>11}" for value in row))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--room", default="", help="a folder of simshuffle; all unless given")
+    args = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
+        tree = copy_checkout(Path(folder))
+        if not (RECORD / "done").exists():
+            record(tree)
+        python(tree, None, "pytest", *KERNELS)
+        tests, mutants = Tests(), draw(args.seed, args.room)[: args.count]
+        if not mutants:
+            sys.exit(f"no mutants in simshuffle/{args.room}")
+        began = time.monotonic()
+        for number, mutant in enumerate(mutants, 1):
+            results.append((mutant, *run(tree, tests, mutant, number)))
+            left = (time.monotonic() - began) / number * (len(mutants) - number) / 60
+            place = f"{number}/{len(mutants)} {mutant.file}:{mutant.line}"
+            print(f"{place} {results[-1][1]}, {left:.0f} min left", flush=True)
+        killers = {test for *_, failed in results for test in failed}
+        output = python(tree, None, "pytest", *killers)[1] if killers else ""
+        flaky = set(FAILED.findall(output))  # fails without a mutant too, so it kills none
+        for i, (mutant, _, count, failed) in enumerate(results):
+            if flaky.intersection(failed):
+                results[i] = mutant, "not counted", count, failed
+    report(results)
+
+
+if __name__ == "__main__":
+    main()
