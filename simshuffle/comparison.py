@@ -15,6 +15,7 @@ import pandas as pd
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.results import intervals, report, side_by_side
 from simshuffle.results.console import html, terminal_text
+from simshuffle.results.names import without_schedule
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
@@ -38,6 +39,8 @@ _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "st
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description", "intervals", "model_error"}
 _OF_THE_RESULT |= {"hidden"}
 """Keys of ``meta.json`` that do not say what was asked."""
+HALF = "half"
+"""Column of a table of `Result.compared` with half the 95 % interval of each row's value."""
 _WITH_INTERVALS = {"run", "sweep"}
 """Verbs whose results may have 90 % intervals."""
 _ABOUT = ("kind", "fingerprint")
@@ -90,16 +93,18 @@ class Comparison:
         sides = [("A", self.a), ("B", self.b)]
         for letter, side in sides:
             yield f"{letter}: {side.name}, {side.meta.get('kind', 'scenario')}"
-        # the place for a verdict on each of the two
-        if self.asked.empty:
+        shown = self._without_schedules()
+        for table in shown.tables.values():
+            yield from side_by_side.last_epochs(table)
+        if shown.asked.empty:
             yield "What was asked is the same."
         else:
-            yield from side_by_side.asked(self.asked)
-        yield from self.notes
-        if self.intervals is not None:
-            yield intervals.beside_table(self.intervals)
+            yield from side_by_side.asked(shown.asked)
+        yield from shown.notes
+        if shown.intervals is not None:
+            yield intervals.beside_table(shown.intervals)
             yield intervals.OVERLAP
-        for name, table in self.tables.items():
+        for name, table in shown.tables.items():
             yield from side_by_side.values(name, table)
             if "label" in table and (said := report.about(map(str, table["label"].unique()))):
                 yield said
@@ -110,6 +115,29 @@ class Comparison:
                 date = (side.meta.get("made") or {}).get("date")
                 when = f", made {date}" if date else ""
                 yield f"{letter}: fingerprint {side.meta['fingerprint']}{when}."
+
+    def _without_schedules(self) -> Comparison:
+        """The same with names of runs as people read them: without schedules that all share."""
+        columns = [self.asked, *self.tables.values()]
+        columns += [] if self.intervals is None else [self.intervals]
+        names = [str(name) for of in columns if "run" in of for name in of["run"].unique()]
+        names += [*self.a.asked, *self.b.asked]
+        known = list(dict.fromkeys(names))
+        short = dict(zip(known, without_schedule(known), strict=True))
+
+        def renamed(table: pd.DataFrame) -> pd.DataFrame:
+            return table.replace({"run": short}) if "run" in table else table
+
+        notes = list(self.notes)
+        for name in sorted(short, key=len, reverse=True):
+            notes = [note.replace(name, short[name]) for note in notes]
+        return replace(
+            self,
+            asked=renamed(self.asked),
+            tables={name: renamed(table) for name, table in self.tables.items()},
+            notes=notes,
+            intervals=None if self.intervals is None else renamed(self.intervals),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values; what is empty is None."""
@@ -328,8 +356,11 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
             notes.append(f"{name}: {len(only)} rows that only {letter} has are left out.")
     both = left.index[left.index.isin(right.index)]
     of_a, of_b = left.loc[both], right.loc[both]
-    columns = [column for column in left if column in right]
-    pieces = [pd.DataFrame({"measure": of, "a": of_a[of], "b": of_b[of]}) for of in columns]
+    columns = [column for column in left if column in right and column != HALF]
+    halves = {f"{of}_half": side[HALF] for of, side in (("a", of_a), ("b", of_b)) if HALF in side}
+    pieces = [
+        pd.DataFrame({"measure": of, "a": of_a[of], "b": of_b[of], **halves}) for of in columns
+    ]
     if not pieces:
         return pd.DataFrame(columns=[*left.index.names, "a", "b", "difference"])
     long = pd.concat(pieces).reset_index().dropna(subset=["a", "b"], how="all")
@@ -337,18 +368,13 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
         long = long.drop(columns="measure")
     change = 100 * (long["b"] - long["a"]) / long["a"].abs()
     change = change.where(long["a"] != long["b"], 0.0)
-    change = change.mask(_is_rounding(long, left.index.names[:-1], len(columns) > 1), 0.0)
+    change = change.mask(_is_rounding(long), 0.0)
     return long.assign(difference=change.where(change.abs() < float("inf"))).reset_index(drop=True)
 
 
-def _is_rounding(long: pd.DataFrame, keys: Sequence[Any], several: bool) -> pd.Series[bool]:
-    """(rows,) whether two values differ by no more than `ROUNDING` of the largest one beside them:
-    of the rows with the same ``keys``, and of the same measure where there are ``several``."""
-    size = long[["a", "b"]].abs().max(axis=1)
-    beside = [*keys, *(["measure"] if several else [])]
-    if beside:
-        size = size.groupby([long[key] for key in beside], dropna=False).transform("max")
-    else:
-        size = pd.Series(size.max(), long.index)
+def _is_rounding(long: pd.DataFrame) -> pd.Series[bool]:
+    """(rows,) whether two values differ by no more than `ROUNDING` of the largest one beside
+    them."""
+    size = side_by_side.largest_beside(long)
     gap = (long["b"] - long["a"]).abs()
     return (gap > 0) & (gap <= ROUNDING * size)

@@ -258,7 +258,13 @@ def counts_of(option: str, example: str) -> Callable[[Sequence[str]], list[int]]
         wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
         if wrong or not pieces:
             rule, given = "must be whole numbers from 1 on, separated by commas", ", ".join(wrong)
-            refuse(option, rule, repr(given or ",".join(texts)), f"For example {example}.", COMMAND_LINE)
+            refuse(
+                option,
+                rule,
+                repr(given or ",".join(texts)),
+                f"For example {example}.",
+                COMMAND_LINE,
+            )
         return sorted({int(piece) for piece in pieces})
 
     return read
