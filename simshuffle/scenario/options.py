@@ -257,14 +257,9 @@ def counts_of(option: str, example: str) -> Callable[[Sequence[str]], list[int]]
         pieces = between_commas(texts)
         wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
         if wrong or not pieces:
-            rule, given = "must be whole numbers from 1 on, separated by commas", ", ".join(wrong)
-            refuse(
-                option,
-                rule,
-                repr(given or ",".join(texts)),
-                f"For example {example}.",
-                COMMAND_LINE,
-            )
+            rule = "must be whole numbers from 1 on, separated by commas"
+            given = repr(", ".join(wrong or texts))
+            refuse(option, rule, given, f"For example {example}.", COMMAND_LINE)
         return sorted({int(piece) for piece in pieces})
 
     return read

@@ -21,7 +21,7 @@ from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.study import engine, standing
 from simshuffle.study.options import fields_of
-from simshuffle.study.registry import verbs
+from simshuffle.study.registry import verbs as study_verbs
 from simshuffle.study.standing import FIRST_LINE, Standing
 from tests.toy import TOY, Square, asked
 
@@ -453,7 +453,7 @@ def test_a_command_looks_for_garbage_less_often_and_a_program_that_calls_main_as
 
 def test_commas_part_several_numbers_of_every_option():
     numbers = (tuple[int, ...], tuple[float, ...])
-    records = [verb.options for verb in verbs().values()]
+    records = [verb.options for verb in study_verbs().values()]
     lists = [of for each in records for of in fields_of(each) if of.type in numbers]
     assert {"--world-size", "--world-sizes", "--threads", "--target"} <= {of.flag for of in lists}
     for of in lists:

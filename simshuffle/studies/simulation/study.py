@@ -262,12 +262,11 @@ def _compared(result: Result) -> Tables:
     sums = both.groupby(keys, sort=False)[["seconds"]].sum().reset_index()
     order = {run: place for place, run in enumerate(both["run"].unique())}
     sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])
-    seconds = sums.set_index(keys)[["seconds"]]
     half = shown.epoch_half
     if half is not None:
-        of_epochs = seconds.index.get_level_values("label") == report.WHOLE
-        rows = seconds.index.droplevel("label")
-        seconds["half"] = half.reindex(rows).where(of_epochs).to_numpy()
+        own = half.reindex(pd.MultiIndex.from_frame(sums[keys[:-1]])).to_numpy()
+        sums["half"] = pd.Series(own, sums.index).where(sums["label"] == report.WHOLE)
+    seconds = sums.set_index(keys)[["seconds", "half"] if "half" in sums else ["seconds"]]
     seconds.attrs["absent"] = 0.0  # waiting that there is none of has no row
     return {"rates": lengths(result.tables["epochs"], keys[:-1]), "seconds": seconds}
 
