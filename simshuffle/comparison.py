@@ -15,7 +15,7 @@ import pandas as pd
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.results import intervals, report, side_by_side
 from simshuffle.results.console import html, terminal_text
-from simshuffle.results.names import without_schedule
+from simshuffle.results.names import short_names, with_short_names
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
@@ -89,22 +89,28 @@ class Comparison:
         return html(self.parts())
 
     def parts(self) -> Iterator[str | Table]:
-        """What a terminal shows: texts and tables, where they come from last."""
+        """What a terminal shows: texts and tables, where they come from last; names of runs are
+        without schedules that all share."""
+        names = [*self.a.asked, *self.b.asked]
+        for table in self.tables.values():
+            names += table["run"].unique().tolist() if "run" in table else []
+        return with_short_names(self._parts(), short_names(names))
+
+    def _parts(self) -> Iterator[str | Table]:
         sides = [("A", self.a), ("B", self.b)]
         for letter, side in sides:
             yield f"{letter}: {side.name}, {side.meta.get('kind', 'scenario')}"
-        shown = self._without_schedules()
-        for table in shown.tables.values():
+        for table in self.tables.values():
             yield from side_by_side.last_epochs(table)
-        if shown.asked.empty:
+        if self.asked.empty:
             yield "What was asked is the same."
         else:
-            yield from side_by_side.asked(shown.asked)
-        yield from shown.notes
-        if shown.intervals is not None:
-            yield intervals.beside_table(shown.intervals)
+            yield from side_by_side.asked(self.asked)
+        yield from self.notes
+        if self.intervals is not None:
+            yield intervals.beside_table(self.intervals)
             yield intervals.OVERLAP
-        for name, table in shown.tables.items():
+        for name, table in self.tables.items():
             yield from side_by_side.values(name, table)
             if "label" in table and (said := report.about(map(str, table["label"].unique()))):
                 yield said
@@ -115,29 +121,6 @@ class Comparison:
                 date = (side.meta.get("made") or {}).get("date")
                 when = f", made {date}" if date else ""
                 yield f"{letter}: fingerprint {side.meta['fingerprint']}{when}."
-
-    def _without_schedules(self) -> Comparison:
-        """The same with names of runs as people read them: without schedules that all share."""
-        columns = [self.asked, *self.tables.values()]
-        columns += [] if self.intervals is None else [self.intervals]
-        names = [str(name) for of in columns if "run" in of for name in of["run"].unique()]
-        names += [*self.a.asked, *self.b.asked]
-        known = list(dict.fromkeys(names))
-        short = dict(zip(known, without_schedule(known), strict=True))
-
-        def renamed(table: pd.DataFrame) -> pd.DataFrame:
-            return table.replace({"run": short}) if "run" in table else table
-
-        notes = list(self.notes)
-        for name in sorted(short, key=len, reverse=True):
-            notes = [note.replace(name, short[name]) for note in notes]
-        return replace(
-            self,
-            asked=renamed(self.asked),
-            tables={name: renamed(table) for name, table in self.tables.items()},
-            notes=notes,
-            intervals=None if self.intervals is None else renamed(self.intervals),
-        )
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values; what is empty is None."""
