@@ -340,10 +340,9 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
     both = left.index[left.index.isin(right.index)]
     of_a, of_b = left.loc[both], right.loc[both]
     columns = [column for column in left if column in right and column != HALF]
+    sides = {"a_half": of_a, "b_half": of_b}
     halves = {
-        f"{of}_half": side[HALF]
-        for of, side in (("a", of_a), ("b", of_b))
-        if HALF in side and side[HALF].gt(0).any()
+        name: rows[HALF] for name, rows in sides.items() if HALF in rows and rows[HALF].gt(0).any()
     }
     pieces = [
         pd.DataFrame({"measure": of, "a": of_a[of], "b": of_b[of], **halves}) for of in columns

@@ -13,6 +13,7 @@ from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_dlio import read_dlio
 from simshuffle.errors import InputError
 from simshuffle.plan.bounds import bounds
+from simshuffle.results.console import terminal_text
 from simshuffle.scenario.scenario import load_scenario
 
 ONE_SAMPLE_A_FILE = {
@@ -141,7 +142,7 @@ def test_what_is_written_says_which_share_passes_and_can_be_simulated(tmp_path, 
     result = run(load_scenario("mine.yaml"))
     (share,) = result.epochs["accelerator_utilisation"]
     assert share == pytest.approx(0.5, abs=0.03)
-    assert f" {share:.1%} " in str(result).partition("epoch ")[2].splitlines()[2]
+    assert f" {share:.1%} " in terminal_text(result.shown())
 
 
 def test_check_of_a_workload_of_dlio_says_how_a_scenario_is_made_of_it(tmp_path, capsys):

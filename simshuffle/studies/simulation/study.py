@@ -165,8 +165,8 @@ def _parts(result: Result) -> Iterable[str | Table]:
     of = means_of(result)
     rows = warm_epochs(of.epochs, of.epoch_half)
     found = result.meta.get("intervals")
-    labels = labels_of(result.meta)
-    table = warm_table(of, rows, found, labels, of_dlio=is_of_dlio(result))
+    labels, of_dlio = labels_of(result.meta), is_of_dlio(result)
+    table = warm_table(of, rows, found, labels, of_dlio=of_dlio)
     return [table, *mishaps.tables(result), *text.cautions(result)]
 
 
@@ -258,8 +258,7 @@ def _compared(result: Result) -> Tables:
     whole = shown.whole_epochs().assign(label=report.WHOLE)
     parts = report.by_cause(shown.breakdown)
     parts["label"] = list(map(report.part_name, parts["label"], parts["waiting"]))
-    both = pd.concat([of[[*keys, "seconds", "half"]] for of in (whole, parts.assign(half=0.0))])
-    both = both.astype({"run": str, "label": str})
+    both = pd.concat([whole, parts.assign(half=0.0)]).astype({"run": str, "label": str})
     sums = both.groupby(keys, sort=False)[["seconds", "half"]].sum().reset_index()
     order = {run: place for place, run in enumerate(both["run"].unique())}
     sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])

@@ -43,9 +43,8 @@ def warm_table(
         of_dlio: whether the scenario was a workload of DLIO, see `is_of_dlio`.
     """
     shown = _chosen(rows, most_rows)
-    table = _table(
-        shown, len(rows), _seconds_by_column(of, shown, labels), of.seeds, found, of_dlio
-    )
+    seconds = _seconds_by_column(of, shown, labels)
+    table = _table(shown, len(rows), seconds, of.seeds, found, of_dlio)
     if labels == "paper":
         table.title = f"{table.title}, waiting booked as in the authors' timers"
     return table
