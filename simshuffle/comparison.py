@@ -15,13 +15,14 @@ import pandas as pd
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.results import intervals, report, side_by_side
 from simshuffle.results.console import html, terminal_text
+from simshuffle.results.folders import meta_of
 from simshuffle.results.names import short_names, with_short_names
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
-from simshuffle.study.registry import read_folder
+from simshuffle.study.registry import read_folder, verbs
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:
@@ -152,6 +153,11 @@ def side(reference: str | Path | Result | Scenario) -> Side:
     folder = Path(reference)
     if not folder.is_dir():
         return Side(reference, _of_runs(load_scenarios(reference)))
+    if meta_of(folder).get("kind") == "doctor":
+        known = ", ".join(sorted(verb.name for verb in verbs().values()))
+        rule = f"must be a scenario, or a result of one of these verbs: {known}"
+        remedy = "Show each recorded training by itself: simshuffle doctor FOLDER."
+        refuse("", rule, "a result of doctor", remedy, str(folder))
     result = read_folder(folder)
     about = flat({k: value for k, value in result.meta.items() if k not in _OF_THE_RESULT})
     asked = _runs(result, folder) or _documents(result)

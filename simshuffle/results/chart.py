@@ -177,7 +177,7 @@ class Chart:
         }
         for mark in (mark for panel in self.panels for mark in panel.marks):
             if isinstance(mark.look, Look):
-                if mark.look.label:
+                if mark.look.label and len(mark.data):
                     found.setdefault(mark.look, (set(), mark.look))[0].add(mark.kind)
             elif mark.look in mark.data and mark.kind not in {"text", "label"}:
                 for name in mark.data[mark.look].unique():

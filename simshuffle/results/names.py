@@ -13,7 +13,11 @@ def without_schedule(runs: Sequence[str]) -> list[str]:
     """Return names of runs without their second word, where all that have one have the same: the
     schedule, as in 'partial-0.1 streamlined @64'."""
     words = [run.split(" ") for run in runs]
-    second = {own[1] for own in words if len(own) > 1 and own[1][0] != "@" and "=" not in own[1]}
+    second = {
+        own[1]
+        for own in words
+        if len(own) > 1 and own[1][:1] not in {"@", ""} and "=" not in own[1]
+    }
     if len(second) != 1:
         return list(runs)
     plain = [" ".join([own[0], *(word for word in own[1:] if word not in second)]) for own in words]

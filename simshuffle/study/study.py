@@ -20,7 +20,7 @@ import pandas as pd
 from simshuffle.errors import Problem, refuse
 from simshuffle.results.console import html, terminal_text
 from simshuffle.results.folders import write_folder
-from simshuffle.results.names import short_names, with_short_names
+from simshuffle.results.names import short_names, shortened, with_short_names
 from simshuffle.results.style import signed
 from simshuffle.results.table_io import rows
 from simshuffle.spec.library import INPUTS
@@ -290,7 +290,8 @@ class Result:
 
     def verdict(self) -> list[str]:
         """The answer in a few sentences, if there is one; the last says what it rests on."""
-        return [] if self.study.verdict is None else list(self.study.verdict(self))
+        said = [] if self.study.verdict is None else self.study.verdict(self)
+        return [shortened(line, self.short_names()) for line in said]
 
     def answer(self, width: int = LINE) -> list[str]:
         """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
@@ -315,11 +316,16 @@ class Result:
         return self._plainly((self.study.exported or self.study.parts)(self))
 
     def short_names(self) -> dict[str, str]:
-        """Return names of runs without schedules that all share, where tables have runs."""
-        column = "label" if "axes" in self.meta else "run"
-        frames = (of for of in self.tables.values() if isinstance(of, pd.DataFrame))
+        """Return names of runs and strategies without schedules that all share, where tables have
+        any."""
+        columns = ("label" if "axes" in self.meta else "run", "strategy")
+        frames = [of for of in self.tables.values() if isinstance(of, pd.DataFrame)]
         return short_names(
-            str(name) for of in frames if column in of for name in of[column].unique()
+            str(name)
+            for of in frames
+            for column in columns
+            if column in of
+            for name in set(of[column])
         )
 
     def _plainly(self, parts: Iterable[str | Table]) -> list[str | Table]:
