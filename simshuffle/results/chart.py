@@ -48,6 +48,10 @@ WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
+MOST_INCHES = 7.8
+"""Height of a figure without legend and note, with which it fits a page of a paper."""
+
+
 @dataclass(frozen=True)
 class Look:
     """How marks look, and what the legend calls them."""

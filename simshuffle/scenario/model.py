@@ -31,8 +31,8 @@ MOST_FIXED = 0.5
 WIDTHS = (1, 2, 4, 8)
 """Bytes that a gradient of one parameter may have."""
 ROUNDED, NOTED = 0.01, 0.005
-"""Share by which a gradient size, which people write with two or three digits, may miss the bytes of
-the layers' parameters, unless it is these with two digits; and from which on it is said."""
+"""Share by which a gradient size, which people write with two or three digits, may miss the bytes
+of the layers' parameters, unless it is these with two digits; and from which on it is said."""
 PIECES = 64
 """Equal parts of a gradient of whose layers nothing is known."""
 
