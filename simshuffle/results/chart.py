@@ -48,7 +48,7 @@ WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
-MOST_INCHES = 7.8
+MOST_INCHES = 8.1
 """Height of a figure without legend and note, with which it fits a page of a paper."""
 
 

@@ -81,12 +81,14 @@ def breakdown_chart(
     panels = _panels([_panel(group, pieces) for group in _groups(rows)])
     if _height(panels) > MOST_INCHES:
         panels = _panels([_panel(group, pieces, small=True) for group in _groups(rows)])
-    if _height(panels) > MOST_INCHES:
+    is_full = _height(panels) > MOST_INCHES
+    if is_full:  # a name has one line
         rows["name"] = rows["name"].str.replace("\n", " ")
         panels = _panels([_panel(group, pieces, small=True) for group in _groups(rows)])
     last = panels[-1].x
     sizes = rows["world_size"].unique()
-    ranks = f", {sizes[0]} GPUs" if len(sizes) == 1 else ""
+    between = "\n" if is_full else " "  # the axis is narrow beside long names
+    ranks = f",{between}{sizes[0]} GPUs" if len(sizes) == 1 else ""
     panels[-1] = replace(panels[-1], x=replace(last, title=f"time per epoch (s){ranks}"))
     looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
     looks |= {f"{label} waits": Look("", c, fill="waiting") for label, c in COLOURS.items()}
