@@ -101,7 +101,7 @@ def test_what_is_no_network_is_refused(layers, path, texts):
 
 def test_layers_must_add_up_to_the_gradient():
     with pytest.raises(ScenarioError, match="have 46 parameters, which do not add up"):
-        load(WIDE, 45)
+        load(WIDE, 44)
     assert load_scenario(
         "quickstart", {KEY: "resnet50", "workload.model.gradient_size": "51114064 B"}
     )
