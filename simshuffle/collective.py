@@ -33,7 +33,7 @@ from simshuffle.spec.rng import stream
 from simshuffle.spec.switching import Left, told
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import unreported, validated
-from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.options import COMMAND_LINE, between_commas
 
 VERB = "a collective"
 ALLREDUCE = "workload.allreduce"
@@ -175,7 +175,7 @@ def sizes(text: str, element: int = ELEMENT) -> tuple[float, ...]:
     """Bytes of buffers, from a list such as '8 B,1 MiB'. Raises an InputError if one of them is no
     size, or holds no whole number of elements of ``element`` bytes."""
     found, problems = [], []
-    for part in map(str.strip, text.split(",")):
+    for part in between_commas([text]) or [""]:
         try:
             nbytes = parse_quantity(part, Dimension.NBYTES)
         except UnitError as error:

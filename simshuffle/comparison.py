@@ -15,12 +15,14 @@ import pandas as pd
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.results import intervals, report, side_by_side
 from simshuffle.results.console import html, terminal_text
+from simshuffle.results.folders import meta_of
+from simshuffle.results.names import short_names, with_short_names
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
-from simshuffle.study.registry import read_folder
+from simshuffle.study.registry import read_folder, verbs
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "st
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description", "intervals", "model_error"}
 _OF_THE_RESULT |= {"hidden"}
 """Keys of ``meta.json`` that do not say what was asked."""
+HALF = "half"
+"""Column of a table of `Result.compared` with half the 95 % interval of each row's value."""
 _WITH_INTERVALS = {"run", "sweep"}
 """Verbs whose results may have 90 % intervals."""
 _ABOUT = ("kind", "fingerprint")
@@ -86,11 +90,19 @@ class Comparison:
         return html(self.parts())
 
     def parts(self) -> Iterator[str | Table]:
-        """What a terminal shows: texts and tables, where they come from last."""
+        """What a terminal shows: texts and tables, where they come from last; names of runs are
+        without schedules that all share."""
+        names = [*self.a.asked, *self.b.asked]
+        for table in self.tables.values():
+            names += table["run"].unique().tolist() if "run" in table else []
+        return with_short_names(self._parts(), short_names(names))
+
+    def _parts(self) -> Iterator[str | Table]:
         sides = [("A", self.a), ("B", self.b)]
         for letter, side in sides:
             yield f"{letter}: {side.name}, {side.meta.get('kind', 'scenario')}"
-        # the place for a verdict on each of the two
+        for table in self.tables.values():
+            yield from side_by_side.last_epochs(table)
         if self.asked.empty:
             yield "What was asked is the same."
         else:
@@ -141,6 +153,11 @@ def side(reference: str | Path | Result | Scenario) -> Side:
     folder = Path(reference)
     if not folder.is_dir():
         return Side(reference, _of_runs(load_scenarios(reference)))
+    if meta_of(folder).get("kind") == "doctor":
+        known = ", ".join(sorted(verb.name for verb in verbs().values()))
+        rule = f"must be a scenario, or a result of one of these verbs: {known}"
+        remedy = "Show each recorded training by itself: simshuffle doctor FOLDER."
+        refuse("", rule, "a result of doctor", remedy, str(folder))
     result = read_folder(folder)
     about = flat({k: value for k, value in result.meta.items() if k not in _OF_THE_RESULT})
     asked = _runs(result, folder) or _documents(result)
@@ -328,8 +345,14 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
             notes.append(f"{name}: {len(only)} rows that only {letter} has are left out.")
     both = left.index[left.index.isin(right.index)]
     of_a, of_b = left.loc[both], right.loc[both]
-    columns = [column for column in left if column in right]
-    pieces = [pd.DataFrame({"measure": of, "a": of_a[of], "b": of_b[of]}) for of in columns]
+    columns = [column for column in left if column in right and column != HALF]
+    sides = {"a_half": of_a, "b_half": of_b}
+    halves = {
+        name: rows[HALF] for name, rows in sides.items() if HALF in rows and rows[HALF].gt(0).any()
+    }
+    pieces = [
+        pd.DataFrame({"measure": of, "a": of_a[of], "b": of_b[of], **halves}) for of in columns
+    ]
     if not pieces:
         return pd.DataFrame(columns=[*left.index.names, "a", "b", "difference"])
     long = pd.concat(pieces).reset_index().dropna(subset=["a", "b"], how="all")
@@ -337,18 +360,13 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
         long = long.drop(columns="measure")
     change = 100 * (long["b"] - long["a"]) / long["a"].abs()
     change = change.where(long["a"] != long["b"], 0.0)
-    change = change.mask(_is_rounding(long, left.index.names[:-1], len(columns) > 1), 0.0)
+    change = change.mask(_is_rounding(long), 0.0)
     return long.assign(difference=change.where(change.abs() < float("inf"))).reset_index(drop=True)
 
 
-def _is_rounding(long: pd.DataFrame, keys: Sequence[Any], several: bool) -> pd.Series[bool]:
-    """(rows,) whether two values differ by no more than `ROUNDING` of the largest one beside them:
-    of the rows with the same ``keys``, and of the same measure where there are ``several``."""
-    size = long[["a", "b"]].abs().max(axis=1)
-    beside = [*keys, *(["measure"] if several else [])]
-    if beside:
-        size = size.groupby([long[key] for key in beside], dropna=False).transform("max")
-    else:
-        size = pd.Series(size.max(), long.index)
+def _is_rounding(long: pd.DataFrame) -> pd.Series[bool]:
+    """(rows,) whether two values differ by no more than `ROUNDING` of the largest one beside
+    them."""
+    size = side_by_side.largest_beside(long)
     gap = (long["b"] - long["a"]).abs()
     return (gap > 0) & (gap <= ROUNDING * size)

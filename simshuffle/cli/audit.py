@@ -20,7 +20,7 @@ from simshuffle.cli.common import (
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.study.options import COMMAND_LINE, Argument, Option
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, between_commas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ def _pair(flag: str, least: int) -> Callable[[str], tuple[int, int]]:
 
 def _points(texts: list[str]) -> list[tuple[int, int]]:
     points = []
-    for text in texts:
+    for text in between_commas(texts):
         found = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9})", text)
         if found is None or not int(found[2]):
             rule, remedy = "must be a step from 1 on, or EPOCH:STEP", "For example 12, or 1:12."

@@ -171,7 +171,7 @@ def show(
         print_parts(chosen, to, width)
         return
     details = result.details() if _volume["verbose"] else []
-    parts = [*details, *result.study.parts(result)]
+    parts = [*details, *result.shown()]
     if excerpt is not None:
         parts = excerpt.take_from(parts, COMMAND_LINE)
     print_parts(parts, width=width)

@@ -44,8 +44,7 @@ def add(app: typer.Typer, verb: Verb[Any]) -> None:
         values = {}
         for field in fields:
             if (value := given[field.name]) not in (None, []):
-                read = field.option.read if value != field.default else None
-                values[field.name] = value if read is None else read(value)
+                values[field.name] = value if value == field.default else field.read(value)
         _carry_out(verb, values, json=json, to=to)
 
     # all that is wrong with the options of a study is said together, by `filled`

@@ -78,6 +78,7 @@ Ranks = Annotated[
         "M,...",
         "Predict it with so many ranks. Default: as many as were recorded, with --on.",
         read=counts_of("--ranks", "64,512,2048"),
+        many=True,
     ),
 ]
 Include = Annotated[

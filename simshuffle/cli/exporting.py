@@ -41,6 +41,8 @@ Ranks = Annotated[
         "RANK,...",
         "perfetto: numbers, 4-7, slowest, fastest, sample, all. Default: all of up to 16"
         " ranks, else slowest,fastest,sample.",
+        read=",".join,
+        many=True,
     ),
 ]
 Messages = Annotated[

@@ -32,6 +32,7 @@ from simshuffle.version import __version__
 
 EXAMPLES = "Examples:"
 SEVERAL = "May be given several times."
+BETWEEN_COMMAS = "Several stand between commas, or each with the option."
 WRITTEN = (int, float, bool, str, Path, tuple[str, str])
 """Types that typer reads by itself; of others it reads texts."""
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
@@ -122,13 +123,14 @@ def option_of(field: Field) -> Parameter:
     option, alone = field.option, isinstance(field.option, Argument)
     plain, _ = plain_type(field.type)
     plain = get_args(plain)[0] if get_origin(plain) is list else plain
-    kind: Any = plain if plain in WRITTEN and option.read is None else str
+    kind: Any = plain if plain in WRITTEN and option.read is None and not field.is_list else str
     missing = field.needed or field.default is Parameter.empty
     default = field.default if plain in WRITTEN else None
     if option.read is not None and not isinstance(default, str):
         default = None
     look: dict[str, Any] = {"metavar": option.metavar or None}
-    look["help"] = f"{option.text} {SEVERAL}" if option.many and not alone else option.text
+    several = BETWEEN_COMMAS if field.is_list else SEVERAL
+    look["help"] = f"{option.text} {several}" if option.many and not alone else option.text
     if kind in (int, float):
         look |= {"min": option.low, "max": option.high}
     if option.complete is not None:
@@ -152,7 +154,7 @@ def _read(field: Field, given: Any) -> Any:
     option = field.option
     if option.choices and not option.many and given not in (None, *option.choices):
         raise InputError(refused(field, "", given), COMMAND_LINE)
-    return given if option.read is None or given in (None, []) else option.read(given)
+    return field.read(given)
 
 
 def _labelled(parameters: list[Any]) -> list[Any]:

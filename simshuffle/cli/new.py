@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from simshuffle.cli.new_questions import (
     BY_NAME,
     CHOICES,
     FITTING,
+    LISTS,
     NONE,
     QUESTIONS,
     SHAPES,
@@ -40,7 +41,9 @@ ENDS = (".yaml", "-cluster.yaml")
 """Of the files of the scenario and of its machine, what follows their name."""
 
 
-def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) -> None:
+def new(
+    name: Path, from_dlio: Path | None, force: bool, **given: str | Sequence[str] | None
+) -> None:
     """Write a commented scenario and its machine.
 
     They are NAME.yaml and NAME-cluster.yaml. On a terminal it asks, and says what to answer where
@@ -51,7 +54,11 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
     check_place(name, replace=force, option="NAME", ends=ENDS)
-    answers = {key: answer for key, answer in given.items() if answer is not None}
+    answers = {
+        key: answer if isinstance(answer, str) else ",".join(answer)
+        for key, answer in given.items()
+        if answer
+    }
     asked = asked_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
     missing = from_dlio is None and any(q.needed and q.name not in answers for q in asked)
     if missing and sys.stdin.isatty():
@@ -198,7 +205,11 @@ command(
         keyword("name", _NAME, Path("mycluster")),
         keyword("from_dlio", _FROM_DLIO, None),
         *(
-            keyword(question.name, Annotated[str | None, option], None)
+            keyword(
+                question.name,
+                Annotated[(list[str] if question.kind in LISTS else str) | None, option],
+                None,
+            )
             for question, option in zip(ALL_QUESTIONS.values(), _OPTIONS, strict=True)
         ),
         keyword("force", Force, False),

@@ -17,6 +17,7 @@ from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import checked
 from simshuffle.cli.new_sources import sources
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.results.report import DLIO_PAUSES
 from simshuffle.spec.library import read_yaml
 from simshuffle.study.matching import flat
 
@@ -63,7 +64,7 @@ workload:
       {device}:
         # train.computation_time: {pause} s for {batch} samples. Forward is a third of it.
         forward: {pause} s / {thirds}
-    source: {{accelerators: "measured by definition: DLIO sleeps so long"}}
+    source: {{accelerators: "{pauses}"}}
   dataset:
     name: {model}
     num_samples: {samples}
@@ -73,7 +74,7 @@ workload:
     samples_per_request: {per_request}  # estimate: one request reads what a batch needs of a file
     decode: {decode} s  # reader.preprocess_time, a pause of the reader for each sample
     encode: 0 s
-    source: {{decode: "measured by definition: DLIO sleeps so long"}}
+    source: {{decode: "{pauses}"}}
   local_batch_size: {batch}
   last_batch: drop
   exchange: {{kind: global_shuffle, source: {store}}}
@@ -318,6 +319,7 @@ def dlio_drafts(
     head = PASSES.format(au=values["au"]) + "".join(f"# Note: {text}\n" for text in notes)
     text = SCENARIO.format(
         name=name,
+        pauses=DLIO_PAUSES,
         label=scalar(name),
         ranks=ranks,
         device=scalar(answers["accelerator"]),

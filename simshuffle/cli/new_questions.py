@@ -13,6 +13,7 @@ from simshuffle.cli.common import NAME_RULE, is_name
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import is_file, nearest, shipped_names
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
+from simshuffle.study.options import between_commas
 
 if TYPE_CHECKING:
     from simshuffle.topology.base import Interconnect
@@ -87,6 +88,8 @@ _ANSWERS = {
     ),
 }
 """What answers of a kind look like, and that in words."""
+LISTS = ("ways", "inputs", "ranks")
+"""Kinds of answers that may name several things."""
 
 
 @dataclass(frozen=True)
@@ -296,7 +299,7 @@ def asked_of(topology: str) -> list[Question]:
 
 def listed(answer: str) -> list[str]:
     """What stands between the commas of an answer, each once."""
-    return list(dict.fromkeys(each.strip() for each in answer.split(",")))
+    return between_commas([answer])
 
 
 def decided(topology: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from simshuffle.cli.common import (
 from simshuffle.cli.common import show as show_result
 from simshuffle.cli.help import command
 from simshuffle.spec.library import is_folder
-from simshuffle.study.options import Option
+from simshuffle.study.options import Option, between_commas
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Result
@@ -111,7 +111,7 @@ def show(
 
 
 def _words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
+    return between_commas([text or ""])
 
 
 @command(

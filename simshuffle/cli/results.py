@@ -118,7 +118,7 @@ def figure(
         refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
     to = "latex" if latex else to
     check_format(json, to)
-    from simshuffle.presentation.draw import Wish, drawn, parts_of, rows_of, target, verdict
+    from simshuffle.presentation.draw import Wish, drawn, parts_of, rows_of, target
 
     out = file_in(out, f"{kind}.{format_ or 'pdf'}")
     wish = Wish(kind, results or [], style, int(columns), format_, out, force)
@@ -126,15 +126,14 @@ def figure(
     given = wish.read()
     if unfinished := [of.name for of in given if of.result.meta.get("state") == "unfinished"]:
         say(f"Unfinished: {', '.join(unfinished)}. The figure shows what is there.")
-    if place is not None:
-        drawn(wish, given, place)
+    caption = "" if place is None else drawn(wish, given, place)
     if json:
         print_json(rows_of(wish, given))
     elif to:
         print_parts(parts_of(wish, given), to)
     else:
         typer.echo(f"Figure: {place}")
-        typer.echo(f"Caption: {' '.join([KINDS[kind], *verdict(given)])}")
+        typer.echo(f"Caption: {caption}")
         return
     if place is not None:
         say(f"Figure: {place}")

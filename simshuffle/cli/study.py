@@ -85,6 +85,8 @@ def collective(
             "SIZE,...",
             "Of the buffer, or of what a rank sends to each other. Default: powers of two, 8 B to"
             " 1 GiB or 1 B to 1 MiB.",
+            read=",".join,
+            many=True,
         ),
     ] = None,
     algorithm: Annotated[str, ALGORITHM] = "",

@@ -26,6 +26,8 @@ HEALTHY = 0.05
 MOST_HIDDEN = 5.0
 """Other programs hide what is small: that share grows as they make the loop longer, up to this many
 times (chosen)."""
+ROUNDING = 1e-9
+"""Share of a batch's time up to which a gain is the rounding of sums."""
 LEAST_GAIN = 0.01
 """Share of the loop's time below which nothing is a remedy (chosen)."""
 BLOCKS, RESAMPLES = 40, 400
@@ -275,6 +277,7 @@ def _remedies(
     for of, gain, least, most in zip(helps, gains.mean(axis=0).tolist(), *ends, strict=True):
         if gain >= LEAST_GAIN * batch_s:
             low = float(min(least * of.sure, gain) - error * batch_s)
+            low = low if abs(low) > ROUNDING * batch_s else 0.0
             high = float(max(most, gain) + error * batch_s)
             more = (gain / batch_s, of.cost, of.change, of.limit, of.cause)
             out.append(Remedy(of.name, gain, low, high, *more))

@@ -32,7 +32,8 @@ class Gain(NamedTuple):
     @property
     def interval(self) -> str:
         """Its interval, for people."""
-        return f"{100 * self.low:.1f} to {100 * self.high:.1f} %"
+        low, high = (round(100 * end, 1) + 0.0 for end in (self.low, self.high))  # no minus 0
+        return f"{low:.1f} to {high:.1f} %"
 
 
 def batch_seconds(record: Record) -> pd.Series[float]:

@@ -21,12 +21,11 @@ from simshuffle.presentation.catalogue import check_results, kind_named, table_o
 from simshuffle.presentation.of_runs import Given
 from simshuffle.results import paper
 from simshuffle.results.canvas import NO_LAYOUT
-from simshuffle.results.console import captioned, latex
+from simshuffle.results.console import latex
 from simshuffle.results.folders import room_for
 from simshuffle.results.style import SIGNED, STYLE, STYLES, in_style, metadata, signed
 from simshuffle.results.table_io import rows
 from simshuffle.study.registry import read_folder
-from simshuffle.study.study import without_basis
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,9 @@ def target(wish: Wish) -> Path:
     return path
 
 
-def drawn(wish: Wish, given: Sequence[Given], path: Path) -> None:
-    """Draw the figure and write it to ``path``, from `target`.
+def drawn(wish: Wish, given: Sequence[Given], path: Path) -> str:
+    """Draw the figure, write it to ``path``, from `target`, and return its caption: a sentence on
+    what is drawn.
 
     Raises:
         InputError: the results have nothing for it.
@@ -92,19 +92,16 @@ def drawn(wish: Wish, given: Sequence[Given], path: Path) -> None:
     style = STYLES[wish.style]
     about = signed(wish.kind, [of.result.meta["fingerprint"] for of in given])
     with in_style(style, wish.columns):
-        write(paper.draw(kind_named(wish.kind).chart(given)), path, about, style.enlarged)
+        chart = kind_named(wish.kind).chart(given)
+        write(paper.draw(chart), path, about, style.enlarged)
+    return chart.caption.partition(". ")[0].rstrip(".") + "."
 
 
 def parts_of(wish: Wish, given: Sequence[Given]) -> list[str | Table]:
     """The table under the figure, and what has to be said beside it."""
     kind = kind_named(wish.kind)
     title = KINDS[wish.kind].partition(";")[0].rstrip(".")
-    return captioned([table_of(title, kind.table(given)), *kind.notes(given)], verdict(given))
-
-
-def verdict(given: Sequence[Given]) -> list[str]:
-    """Return the answer of the result, as captions have it; of several there is none."""
-    return without_basis(given[0].result.verdict()) if len(given) == 1 else []
+    return [table_of(title, kind.table(given)), *kind.notes(given)]
 
 
 def rows_of(wish: Wish, given: Sequence[Given]) -> list[dict[Any, Any]]:

@@ -21,6 +21,7 @@ from simshuffle.presentation.page_parts import Section, bullets, paragraph, tabl
 from simshuffle.results import canvas, paper
 from simshuffle.results.chart import Chart
 from simshuffle.results.folders import room_for, take_place
+from simshuffle.results.names import shortened
 from simshuffle.study.registry import read_folder
 from simshuffle.version import __version__
 
@@ -125,7 +126,13 @@ def _section(part: Section, level: int, place: str) -> str:
 
 
 def _sections(of: Given) -> Iterator[Section]:
-    """All that is said of a result."""
+    """All that is said of a result; names of runs are without schedules that all share."""
+    short = {escape(name): escape(plain) for name, plain in of.result.short_names().items()}
+    for section in _full_sections(of):
+        yield replace(section, body=shortened(section.body, short))
+
+
+def _full_sections(of: Given) -> Iterator[Section]:
     result, runs = of.result, page_parts.scenarios(of.folder, of.result)
     if said := result.verdict():
         yield Section("Verdict", bullets(said))

@@ -48,6 +48,10 @@ WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
+MOST_INCHES = 8.1
+"""Height of a figure without legend and note, with which it fits a page of a paper."""
+
+
 @dataclass(frozen=True)
 class Look:
     """How marks look, and what the legend calls them."""
@@ -177,7 +181,7 @@ class Chart:
         }
         for mark in (mark for panel in self.panels for mark in panel.marks):
             if isinstance(mark.look, Look):
-                if mark.look.label:
+                if mark.look.label and len(mark.data):
                     found.setdefault(mark.look, (set(), mark.look))[0].add(mark.kind)
             elif mark.look in mark.data and mark.kind not in {"text", "label"}:
                 for name in mark.data[mark.look].unique():

@@ -101,17 +101,6 @@ def exported(parts: Iterable[str | Table], to: str) -> str:
     return "\n\n".join(filter(None, pieces)) + "\n"
 
 
-def captioned(parts: Iterable[str | Table], said: Sequence[str]) -> list[str | Table]:
-    """``parts`` with sentences in the title of the first table; before all others without one."""
-    out = list(parts)
-    first = next((part for part in out if isinstance(part, Table)), None)
-    if first is None or not said:
-        return [*said, *out]
-    title = [f"{first.title}."] if first.title else []
-    first.title = " ".join([*title, *filter(None, said)])
-    return out
-
-
 def _content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
     """Title, headings, rows, and which columns stand at the right: those of numbers."""
     headings = [_plain(str(column.header)) for column in table.columns]

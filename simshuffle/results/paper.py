@@ -18,7 +18,17 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from simshuffle.results.canvas import label_points, legend_above, new_figure
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, Ramp, round_values, ticks
+from simshuffle.results.chart import (
+    MOST_INCHES,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    Ramp,
+    round_values,
+    ticks,
+)
 from simshuffle.results.style import SMALL, STYLE, letters, line_spacing
 
 MANY = 2000  # marks of a kind, beyond which they are a picture inside the figure
@@ -45,7 +55,8 @@ def draw(chart: Chart) -> Figure:
     """A figure in the style of now."""
     with matplotlib.rc_context(STYLE):
         note = textwrap.fill(chart.note, letters(NOTE_LETTERS), break_on_hyphens=False)
-        figure = new_figure(chart.height + NOTE_INCHES * len(note.splitlines()))
+        height = min(chart.height, MOST_INCHES)
+        figure = new_figure(height + NOTE_INCHES * len(note.splitlines()))
         axes = _axes(figure, chart)
         for ax, panel in zip(axes, chart.panels, strict=True):
             _panel(ax, panel, chart)

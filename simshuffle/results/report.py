@@ -315,6 +315,9 @@ def by_cause(table: pd.DataFrame) -> pd.DataFrame:
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
 
 
+DLIO_PAUSES = "measured by definition: DLIO sleeps so long"
+"""Source of the times of a scenario that was a workload of DLIO, whose users ask for AU first."""
+
 Kept = Literal["full", "ranks", "none"]
 """Of which ranks a timeline is kept: of all, of those that `sample` names, of none."""
 

@@ -31,8 +31,8 @@ MOST_FIXED = 0.5
 WIDTHS = (1, 2, 4, 8)
 """Bytes that a gradient of one parameter may have."""
 ROUNDED, NOTED = 0.01, 0.005
-"""Share by which a gradient size, which people write with three digits, may miss the bytes of the
-layers' parameters; and from which on it is said."""
+"""Share by which a gradient size, which people write with two or three digits, may miss the bytes
+of the layers' parameters, unless it is these with two digits; and from which on it is said."""
 PIECES = 64
 """Equal parts of a gradient of whose layers nothing is known."""
 
@@ -203,7 +203,8 @@ class ModelProfile(Sourced):
     @model_validator(mode="after")
     def _layers_add_up(self) -> ModelProfile:
         total, exact = self._parameters_of_layers, self.exact_gradient_size
-        if total is None or abs(self.gradient_size - exact) <= ROUNDED * exact:
+        of_two_digits = self.gradient_size == float(f"{exact:.1e}")
+        if total is None or of_two_digits or abs(self.gradient_size - exact) <= ROUNDED * exact:
             return self
         sizes = ", ".join(readable(width * total, Dimension.NBYTES) for width in WIDTHS)
         rule = (

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.study.options import COMMAND_LINE, Argument, Completion, Option, words
+from simshuffle.study.options import (
+    COMMAND_LINE,
+    Argument,
+    Completion,
+    Option,
+    between_commas,
+    words,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -242,16 +249,17 @@ def record_of(
     return record
 
 
-def counts_of(option: str, example: str) -> Callable[[str], list[int]]:
+def counts_of(option: str, example: str) -> Callable[[Sequence[str]], list[int]]:
     """What reads whole numbers from 1 on that are separated by commas, each once and in order; an
     InputError names the option if one is none, and gives the example."""
 
-    def read(text: str) -> list[int]:
-        pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
+    def read(texts: Sequence[str]) -> list[int]:
+        pieces = between_commas(texts)
         wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
         if wrong or not pieces:
-            rule, given = "must be whole numbers from 1 on, separated by commas", ", ".join(wrong)
-            refuse(option, rule, repr(given or text), f"For example {example}.", COMMAND_LINE)
+            rule = "must be whole numbers from 1 on, separated by commas"
+            given = repr(", ".join(wrong or texts))
+            refuse(option, rule, given, f"For example {example}.", COMMAND_LINE)
         return sorted({int(piece) for piece in pieces})
 
     return read

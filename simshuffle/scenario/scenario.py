@@ -309,11 +309,19 @@ def machine_of(reference: str) -> Cluster:
     return found
 
 
+_KEYS_OF_DLIO = {"framework", "workflow", "reader", "data_reader", "train", "metric"}
+
+
 def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None) -> Scenario:
     if not isinstance(raw, dict):
         remedy = "Start with name:, cluster:, world_size:, workload:."
         problem = Problem("", "must be a mapping of keys", type(raw).__name__, remedy)
         raise ScenarioError(problem, source)
+    section = raw.get("workload", raw)
+    if isinstance(section, dict) and len(_KEYS_OF_DLIO & {*section}) > 1:
+        rule = "must be a scenario, and is a workload of DLIO"
+        remedy = f"Make it one: simshuffle new NAME --from-dlio {source} --hosts N."
+        raise ScenarioError(Problem("", rule, remedy=remedy), source)
     resolved = resolve(raw, values, folder, Scenario)
     problems = resolved.problems
     scenario, found = validated(resolved.plain, Scenario)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
@@ -143,9 +143,26 @@ class Field:
         return self.option.flag.split()[0] if self.option.flag else f"--{named}"
 
     @property
+    def is_list(self) -> bool:
+        """Whether its words are several numbers, or several words of a closed set."""
+        number = plain_type(self.type)[0] in (tuple[int, ...], tuple[float, ...])
+        return self.option.many and (number or bool(self.option.choices))
+
+    def read(self, given: Any) -> Any:
+        """Return the value of the words that were given on a command line."""
+        read = self.option.read or (between_commas if self.is_list else None)
+        return given if read is None or given in (None, []) else read(given)
+
+    @property
     def needed(self) -> bool:
         """Whether it must be given."""
         return self.default is dataclasses.MISSING
+
+
+def between_commas(texts: Iterable[str]) -> list[str]:
+    """Return what stands between the commas of the words of an option, each once, in order."""
+    pieces = (piece.strip() for text in texts for piece in text.split(","))
+    return list(dict.fromkeys(filter(None, pieces)))
 
 
 def fields_of(record: type[Options]) -> tuple[Field, ...]:

@@ -151,7 +151,17 @@ class Schema:
         }
         convert = pc.ConvertOptions(column_types=types, strings_can_be_null=False)
         parse = pc.ParseOptions(newlines_in_values=True)
-        found = pc.read_csv(path, convert_options=convert, parse_options=parse)
+        content = path.read_bytes()
+        if not content.endswith(b"\n") or content.count(b'"') % 2:
+            rule = "must end with a whole line, and has been cut"
+            refuse(
+                path.name,
+                rule,
+                repr(content[-20:].decode(errors="replace")),
+                REMEDY,
+                str(path.parent),
+            )
+        found = pc.read_csv(pa.BufferReader(content), convert_options=convert, parse_options=parse)
         table: pd.DataFrame = found.to_pandas()
         return table
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pandas as pd
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.results.console import captioned, html, terminal_text
+from simshuffle.results.console import html, terminal_text
 from simshuffle.results.folders import write_folder
+from simshuffle.results.names import short_names, shortened, with_short_names
 from simshuffle.results.style import signed
 from simshuffle.results.table_io import rows
 from simshuffle.spec.library import INPUTS
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from simshuffle.results.chart import Chart
 
 LINE = 100  # columns of a verdict on a terminal
-BASIS = ("Rests on ", "Not in it: ", "Measure next: ", "No measurement ")
-"""How lines of a verdict begin that are no part of the answer."""
 V = TypeVar("V")
 Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
@@ -83,7 +82,7 @@ class Study(Generic[V]):
     # tables and texts that a terminal shows with -v alone, before ``parts``
     details: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     # the answer in lines, from the tables, and what it rests on. It stands last on a terminal and
-    # first on a page; captions leave out what it rests on
+    # first on a page
     verdict: Callable[[Result], Iterable[str]] | None = None
     # ``parts`` for LaTeX and Markdown, where the terminal shows a report that has its tables in its
     # text; None for ``parts``
@@ -181,12 +180,6 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     """Versions of simshuffle, Python and packages, by name."""
     known = {"simshuffle": __version__, "python": platform.python_version()}
     return known | {name: version(name) for name in names}
-
-
-def without_basis(verdict: Iterable[str]) -> list[str]:
-    """Return the answer of a verdict, as captions have it: no line on what it rests on, or on what
-    is not in it."""
-    return [line for line in verdict if not line.startswith(BASIS)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -297,7 +290,8 @@ class Result:
 
     def verdict(self) -> list[str]:
         """The answer in a few sentences, if there is one; the last says what it rests on."""
-        return [] if self.study.verdict is None else list(self.study.verdict(self))
+        said = [] if self.study.verdict is None else self.study.verdict(self)
+        return [shortened(line, self.short_names()) for line in said]
 
     def answer(self, width: int = LINE) -> list[str]:
         """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
@@ -307,19 +301,39 @@ class Result:
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows: texts and tables, and the verdict last."""
-        return [*self.study.parts(self), *self.answer()]
+        return [*self.shown(), *self.answer()]
+
+    def shown(self) -> list[str | Table]:
+        """Return the texts and tables before the verdict."""
+        return self._plainly(self.study.parts(self))
 
     def details(self) -> list[str | Table]:
         """Return the texts and tables that a terminal shows with -v alone."""
-        return list(self.study.details(self))
+        return self._plainly(self.study.details(self))
 
     def listings(self) -> list[str | Table]:
         """What documents show beside the verdict: texts and tables, all tables as such."""
-        return list((self.study.exported or self.study.parts)(self))
+        return self._plainly((self.study.exported or self.study.parts)(self))
+
+    def short_names(self) -> dict[str, str]:
+        """Return names of runs and strategies without schedules that all share, where tables have
+        any."""
+        columns = ("label" if "axes" in self.meta else "run", "strategy")
+        frames = [of for of in self.tables.values() if isinstance(of, pd.DataFrame)]
+        return short_names(
+            str(name)
+            for of in frames
+            for column in columns
+            if column in of
+            for name in set(of[column])
+        )
+
+    def _plainly(self, parts: Iterable[str | Table]) -> list[str | Table]:
+        return list(with_short_names(parts, self.short_names()))
 
     def exported(self) -> list[str | Table]:
-        """For LaTeX and Markdown: `listings`, with the answer in the first table's caption."""
-        return captioned(self.listings(), without_basis(self.verdict()))
+        """For LaTeX and Markdown: `listings`, then the answer as text."""
+        return [*self.listings(), *self.verdict()]
 
     def as_json(self) -> Any:
         """What ``--json`` prints, as plain values; what is empty is None."""

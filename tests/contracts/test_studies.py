@@ -239,10 +239,7 @@ def spoil(path: Path, damage: str, schema: Schema) -> bool:
         path.unlink()
         return True
     if damage == "cut":
-        kept = path.read_bytes()[:-10]
-        if path.suffix == ".csv" and kept.count(b'"') % 2:  # within a text, of which less is a text
-            kept = kept[: kept.rindex(b"\n") + 4]
-        path.write_bytes(kept + b'"' * (path.suffix == ".csv"))
+        path.write_bytes(path.read_bytes()[:-10])
         return True
     table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
     # a column of texts that are all empty looks like one of numbers

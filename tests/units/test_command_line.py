@@ -20,6 +20,8 @@ from simshuffle.cli.help import LOWERED, MOVED, RAISED
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.study import engine, standing
+from simshuffle.study.options import fields_of
+from simshuffle.study.registry import verbs as study_verbs
 from simshuffle.study.standing import FIRST_LINE, Standing
 from tests.toy import TOY, Square, asked
 
@@ -447,3 +449,28 @@ def test_a_command_looks_for_garbage_less_often_and_a_program_that_calls_main_as
             check=False,
         )
         assert done.stdout.splitlines()[-1] == said, done.stderr
+
+
+def test_commas_part_several_numbers_of_every_option():
+    numbers = (tuple[int, ...], tuple[float, ...])
+    records = [verb.options for verb in study_verbs().values()]
+    lists = [of for each in records for of in fields_of(each) if of.type in numbers]
+    assert {"--world-size", "--world-sizes", "--threads", "--target"} <= {of.flag for of in lists}
+    for of in lists:
+        assert of.option.many
+        assert [*map(float, of.read(["64,224", "512"]))] == [64, 224, 512]
+    (hiding,) = (each for each in records if each.__name__ == "HidingOptions")
+    (variant,) = (of for of in fields_of(hiding) if of.name == "variant")
+    assert variant.read(["wire, pair"]) == ["wire", "pair"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["collective", "quickstart", "--sizes", "0", "--sizes", "8 B,0 B"],),
+        *(["audit", "--at", "0", "--at", "3,0", "--", "python", "x.py"],),
+    ],
+)
+def test_options_of_the_other_verbs_take_commas_and_several_words(words, capsys):
+    assert main(["study", *words]) == 2
+    assert "got '0'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from simshuffle.study.matching import asked_apart, flat, matched, paired
 from simshuffle.study.registry import kinds
 from tests.small import small
 
+KEYS = ["run", "epoch", "label"]
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
 NONE = "A and B: no interval: run with --interval."
 BOTH = ("local_shuffle", "partial_local_shuffle:exchange_fraction=0.3")
@@ -358,3 +360,21 @@ def test_differences_below_rounding_are_none(folders: dict[str, str]) -> None:
     assert (far.loc[far["a"] > 0.1, "difference"] > 0).all()
     text = "\n".join(map(str, values("seconds", _beside("seconds", left, near, notes))))
     assert "values are the same, but for rounding." in text
+
+
+def test_the_epoch_leads_with_its_interval_and_no_schedule_that_all_share(tmp_path: Path) -> None:
+    """A wait that grows a million times is no headline: A waits for less than 0.1 % of an epoch."""
+    base = small(**{**SIZE, "workload__exchange": BOTH[1]})
+    sides = [side(run(base.with_values({"seed": seed}), seeds=2)) for seed in (0, 7)]
+    text = str(compare(*sides))
+    assert text.index("Last epoch of partial-0.3 @4: A ") < text.index("What was asked")
+    assert "streamlined" not in text
+    a, b = re.findall(r"2 +epoch +([\d.]+ ± [\d.]+) +([\d.]+ ± [\d.]+) ", text)[0]
+    assert f"A {a} s, B {b} s" in text
+
+    index = pd.MultiIndex.from_product([["r"], [1], ["epoch", "wait"]], names=KEYS)
+    left, right = (pd.DataFrame({"seconds": of}, index) for of in ([10.0, 1e-6], [10.1, 0.1]))
+    table = _beside("seconds", left, right, [])
+    assert "the largest difference is +1.0 %, r, 1, epoch" in "".join(
+        of for of in values("seconds", table) if isinstance(of, str)
+    )

@@ -71,8 +71,8 @@ def test_the_answer_names_times_ranges_seeds_and_models():
         ([0.4, 0.4], [0.5], "1.5 times as fast, in all seeds, by both network models"),
         ([0.592, 0.592], [0.59], "as long within 1 %, in all seeds, by both network models"),
         ([0.9, 0.3, 0.9], [0.9], "1.5 times as long, in 2 of 3 seeds, by both network models"),
-        ([1.18], [0.3], "2 times as long, in one seed, but not by packet"),
-        ([1.18], None, "2 times as long, in one seed, by the fluid model alone"),
+        ([1.18], [0.3], "2 times as long, in one seed only, but the packet model does not show it"),
+        ([1.18], None, "2 times as long, in one seed only, by the fluid model alone"),
     ],
 )
 def test_what_speaks_against_an_answer_is_said(fluid, packet, expected):
@@ -90,12 +90,15 @@ def test_another_winner_on_the_first_bytes_is_said():
             ("short", "packet"): {ALL: [1.0], PAIRS: [0.5]},
         }
     )
-    assert said(times).endswith("in one seed, but not by fluid, first bytes and packet.")
+    assert said(times).endswith(
+        "in one seed only, but the fluid model of the first samples alone and the packet model do"
+        " not show it."
+    )
 
 
 def test_a_winner_within_what_was_not_simulated_is_none():
     seconds = {FLUID: {ALL: [1.0], PAIRS: [1.05]}}
-    assert "1.1 times as long, in one seed" in said(times_of(seconds, width=0.01))
+    assert "1.1 times as long, in one seed only" in said(times_of(seconds, width=0.01))
     wide = said(times_of(seconds, width=0.04))
     assert "random pairs 1.05 ms (1.01 to 1.09)" in wide
     assert "within what was not simulated" in wide
@@ -109,12 +112,12 @@ def test_a_winner_within_what_was_not_simulated_is_none():
         (
             {LEAF: [1.0], PAIRS: [2.0]},
             "64 ranks: random pairs 2.00 ms; pairs on one leaf 1.00 ms, 2 times as fast, in one"
-            " seed, by the fluid model alone.",
+            " seed only, by the fluid model alone.",
         ),
         (
             {ALL: [0.01], Variant("linear_shift", "iteration"): [0.03]},
-            "64 ranks: all-to-all 10.0 us; shift 30.0 us, 3 times as long, in one seed, by the"
-            " fluid model alone.",
+            "64 ranks: all-to-all 10.0 us; shift 30.0 us, 3 times as long, in one seed only,"
+            " by the fluid model alone.",
         ),
     ],
 )

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.doctor.diagnosis import diagnose
+from simshuffle.doctor.diagnosis import _remedies, diagnose
+from simshuffle.doctor.gains import Gain
 from simshuffle.doctor.loop import loop_of
 from simshuffle.doctor.quiet import quieted
 from simshuffle.doctor.workers import computing_less
@@ -271,3 +273,12 @@ def test_what_workers_share_bounds_what_more_of_them_gain():
     found = diagnose(Training(lock=45e-3, cores=16, decode=0.0, transform=0.0).record())
     assert found.causes[0].name == "lock"
     assert not any("workers, not" in of.name for of in found.remedies)
+
+
+def test_an_end_of_an_interval_that_is_rounding_alone_is_0():
+    help_ = SimpleNamespace(name="", sure=0.0, cost="", change=None, limit="", cause="")
+    loop = SimpleNamespace(way=SimpleNamespace(first=[0, 50]), begins_at=0)
+    gains = np.full((50, 1), 0.1)
+    (found,) = _remedies([help_], gains, gains, loop, np.ones(50), 1e-17)
+    assert found.low == 0
+    assert Gain(0.0, -1e-5, 1e-5).interval == "0.0 to 0.0 %"

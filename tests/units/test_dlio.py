@@ -13,6 +13,7 @@ from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_dlio import read_dlio
 from simshuffle.errors import InputError
 from simshuffle.plan.bounds import bounds
+from simshuffle.results.console import terminal_text
 from simshuffle.scenario.scenario import load_scenario
 
 ONE_SAMPLE_A_FILE = {
@@ -138,8 +139,18 @@ def test_what_is_written_says_which_share_passes_and_can_be_simulated(tmp_path, 
     text = (tmp_path / "mine.yaml").read_text()
     assert "pause for 0.9 of the time" in text
     assert "never a result of MLPerf" in text
-    epochs = run(load_scenario("mine.yaml")).epochs
-    assert epochs["accelerator_utilisation"][0] == pytest.approx(0.5, abs=0.03)
+    result = run(load_scenario("mine.yaml"))
+    (share,) = result.epochs["accelerator_utilisation"]
+    assert share == pytest.approx(0.5, abs=0.03)
+    assert f" {share:.1%} " in terminal_text(result.shown())
+
+
+def test_check_of_a_workload_of_dlio_says_how_a_scenario_is_made_of_it(tmp_path, capsys):
+    for plain in (ONE_SAMPLE_A_FILE, {"workload": MANY_SAMPLES_A_FILE}):
+        path = written(tmp_path, plain)
+        assert main(["check", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert f"simshuffle new NAME --from-dlio {path} --hosts N" in said and "1 problem" in said
 
 
 def test_a_file_that_hydra_wrote_is_read_by_its_section(tmp_path):

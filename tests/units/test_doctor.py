@@ -283,6 +283,14 @@ def test_other_verbs_say_whose_folder_it_is(verb, folder, capfd):
     assert "simshuffle doctor FOLDER shows it" in capfd.readouterr().err
 
 
+def test_compare_says_what_it_takes_in_place_of_recorded_trainings(folder, capfd):
+    doctor("-q", "--", *TRAIN)
+    assert main(["compare", "results/doctor-train", "results/doctor-train"]) == 2
+    said = capfd.readouterr().err
+    assert "a result of one of these verbs: accuracy, congestion," in said
+    assert "Show each recorded training by itself: simshuffle doctor FOLDER." in said
+
+
 def test_tries_that_somebody_changed_are_refused(folder, capfd):
     doctor("-q", "--", *TRAIN)
     (folder / "results/doctor-train/tries.json").write_text('[{"name": 1}]')

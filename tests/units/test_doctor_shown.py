@@ -69,6 +69,10 @@ def test_what_is_measured_is_as_predicted_where_the_intervals_meet(measured, wit
     assert Tried("", Gain(0.2, 0.1, 0.3), Gain(*measured)).within is within
 
 
+def legend(chart):
+    return [look.label for _, look in chart.legend_keys()]
+
+
 def test_the_figure_has_predicted_and_measured_side_by_side():
     tries = [Tried("8 workers", Gain(0.2, 0.1, 0.3), Gain(0.25, 0.2, 0.3))]
     tries += [Tried("broken", Gain(0.2, 0.1, 0.3), None, "no memory")]
@@ -81,6 +85,7 @@ def test_the_figure_has_predicted_and_measured_side_by_side():
     assert round(float(points["y"].iloc[0])) == 0  # that of the remedy
     assert whole.marks[0].places()["x2"].max() == pytest.approx(LOOP.batch_s)
     paper.draw(chart)
+    assert "measured" in legend(chart) and "measured" not in legend(doctor_chart(FOUND, []))
     shown = tries_parts(tries)
     assert shown[1:] == ["Not measured: broken: no memory."]
     assert tries_parts([]) == []

@@ -125,6 +125,13 @@ def test_it_says_what_it_found():
     assert parts.groupby("run")["share"].sum().tolist() == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_of_the_search_is_never_worse_than_another_that_is_named(seed):
+    periods = outcome(saving(seed=seed), seeds=1)["periods"]
+    goodput = {row["which"]: row["goodput"] for row in periods if row["which"] != "grid"}
+    assert goodput["best"] == max(goodput.values())
+
+
 def test_llama_3_is_effective_for_more_than_nine_tenths():
     """Its own counts, 419 interruptions in 54 days; the step is as published, so any epoch does."""
     scenario = load_scenario("llama3-month")

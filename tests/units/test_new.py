@@ -615,3 +615,8 @@ def test_help_has_an_option_for_every_question(capsys, monkeypatch):
     assert all(question.option in shown for question in QUESTIONS)
     assert verb.new.__doc__.splitlines()[0] in shown
     assert all(BY_NAME[name].option in verb.new.__doc__ for name in NEEDED)
+
+
+def test_ranks_may_be_several_words(here):
+    assert main(shlex.split(f"new mine {RESEARCHER} --ranks 8 --ranks 16,4")) == 0
+    assert "world_size: [8, 16, 4]" in (here / "mine.yaml").read_text()

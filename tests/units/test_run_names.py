@@ -62,6 +62,14 @@ def test_twelve_runs_fit_one_column():
     assert laid_out(chart).get_size_inches()[0] == pytest.approx(3.4)
 
 
+@pytest.mark.parametrize("count", [21, 60])
+def test_many_bars_fit_a_page_and_their_names_do_not_touch(count):
+    runs = [f"partial-0.{i} @8 loader.workers={i} partner_scope=host" for i in range(count)]
+    assert laid_out(breakdown_chart(*tables(*runs, waiting=0.1))).get_figheight() <= 9.0
+    _, extents = names_of(*runs)
+    assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(extents))
+
+
 def test_a_run_that_is_much_longer_has_a_panel_of_its_own():
     chart = breakdown_chart(*tables("global", "local", "IS", seconds=[30.0, 2.0, 3.0]))
     assert [len(panel.y.ticks) for panel in chart.panels] == [1, 2]

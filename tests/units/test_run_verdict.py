@@ -388,11 +388,11 @@ def run(tmp_path_factory):
 
 
 def test_the_same_sentences_stand_in_every_place(run, tmp_path, capsys):
-    """Last on a terminal, first on the page; a caption does not say what they rest on."""
+    """Last on a terminal, first on the page, notes of LaTeX and Markdown; in no caption."""
     said = simshuffle.read(run).verdict()
     assert 3 <= len(said) <= 6
     assert re.match(r"8 ranks: \S+.* an epoch", said[0])
-    whole, answer_ = " ".join(said), " ".join(said[:-2])
+    whole = " ".join(said)
     assert said[-2].startswith("Not in it: ") and said[-1].startswith("Rests on ")
 
     def printed(*words):
@@ -402,15 +402,16 @@ def test_the_same_sentences_stand_in_every_place(run, tmp_path, capsys):
 
     assert " ".join(printed("results", "show", str(run)).split()).endswith(whole)
     assert json.loads(printed("results", "show", str(run), "--json"))["verdict"] == said
-    latex = answer_.replace("%", "\\%").replace("--", "-{}-").replace("_", "\\_")
-    for to, escaped in (("latex", latex), ("markdown", answer_.replace("_", "\\_"))):
+    latex = "\n".join(f"% {line}" for line in said)
+    for to, escaped in (("latex", latex), ("markdown", said[0].replace("_", "\\_"))):
         shown = printed("results", "show", str(run), "--to", to)
-        assert escaped in shown and "Rests on" not in shown
+        assert escaped in shown and "streamlined @8" not in shown
     page, figure = tmp_path / "page.html", tmp_path / "breakdown.svg"
     printed("report", str(run), "--out", str(page))
     assert all(page.read_text().count(f"<li>{line}</li>") == 1 for line in said)
-    assert answer_ in printed("figure", "breakdown", str(run), "--out", str(figure))
-    assert latex in printed("figure", "breakdown", str(run), "--to", "latex")
+    assert "streamlined @8" not in page.read_text()
+    caption = printed("figure", "breakdown", str(run), "--out", str(figure)).splitlines()[1]
+    assert caption == "Caption: Seconds of an epoch."
 
 
 def test_a_terminal_of_40_lines_shows_all_without_v_and_epochs_and_bytes_with_it(run, capsys):

@@ -112,13 +112,10 @@ def of_network(
     similar = similar if similar["model"].nunique() >= FEWEST else alike
     chosen = exact if len(exact) else own if len(own) else similar
     c, low, high = pooled(chosen if len(own) else _by_network(chosen), single=bool(len(own)))
-    count = f"{len(chosen)} rows of" if len(chosen) > 1 else "the row of"
-    whose = (
-        f"{model} itself"
-        if len(own)
-        else f"other networks with batch norm ({', '.join(sorted(set(chosen['model'])))})"
-    )
-    basis = f"{count} {whose}"
+    count = f"{len(chosen)} sensitivities" if len(chosen) > 1 else "the sensitivity"
+    networks = "; ".join(of.replace(", ", " with ") for of in sorted(set(chosen["model"])))
+    whose = f"{model} itself" if len(own) else f"other networks with batch norm ({networks})"
+    basis = f"{count} measured in trainings of {whose}"
     rms = _rms(chosen)
     return Sensitivity(
         model, norm, c, low, high, rms, basis, len(own) > 0, _tried(chosen), MEASURED_AT

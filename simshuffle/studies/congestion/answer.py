@@ -50,10 +50,11 @@ def verdict(tables: Tables) -> Iterator[str]:
     for (_,), rows in groups(times, "world_size"):
         yield answer(rows, names)
     seeds = times["seed"].nunique()
+    ranges = "; ranges are over seeds" * (seeds > 1)
     batching = f"one message {BATCHINGS['iteration']}"
     yield (
         f"Rests on {seeds} seed{'s' * (seeds > 1)} and the routing{'s' * (len(names) > 1)}"
-        f" {', '.join(names)}; pairs send {batching}; ranges are over seeds."
+        f" {', '.join(names)}; pairs send {batching}{ranges}."
     )
 
 
@@ -190,16 +191,23 @@ class Contest:
         """Return the ratio, in how many seeds it holds, and by which network models."""
         seeds = f"in {self.agreeing} of {self.seeds} seeds"
         if self.seeds == 1:
-            seeds = "in one seed" if self.agreeing else "within what was not simulated"
+            seeds = "in one seed only" if self.agreeing else "within what was not simulated"
         elif self.agreeing == self.seeds:
             seeds = "in all seeds"
         if self.opposed:
-            models = f"but not by {' and '.join(self.opposed)}"
+            show = "do not show" if len(self.opposed) > 1 else "does not show"
+            models = f"but the {' and the '.join(map(_model_said, self.opposed))} {show} it"
         elif set(JUDGES) <= set(self.models):
             models = "by both network models"
         else:
             models = f"by the {self.models[0]} model alone"
         return f"{self.ratio_text}, {seeds}, {models}"
+
+
+def _model_said(name: str) -> str:
+    """Return the name of `Contest.opposed` in words."""
+    model, _, short = name.partition(",")
+    return f"{model} model" + " of the first samples alone" * bool(short)
 
 
 def _ratios(rows: pd.DataFrame, base: Variant, rival: Variant) -> pd.DataFrame:

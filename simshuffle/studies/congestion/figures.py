@@ -256,7 +256,7 @@ def heat_chart(tables: Tables) -> Chart:
     return Chart(
         panels,
         1.2 + 0.115 * len(rows),
-        caption="Utilisation of links by tier.",
+        caption=f"Utilisation of links by tier on {most:,} ranks, {model} model.",
         across=len(panels),
         share="y",
         ramp=Ramp("utilisation: bytes\n/ (capacity × time)"),

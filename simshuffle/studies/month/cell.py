@@ -191,18 +191,21 @@ class Month:
         }
 
     def tried(self, courses: Sequence[Course]) -> list[dict[str, Any]]:
-        """Every period that is tried in the same months, by its length; the best, Daly's, Young's
-        and the one in use among them."""
+        """Every period that is tried in the same months, by its length; Daly's, Young's, the one in
+        use, and the best of these three and of the fit to the others (`best_period`) among them."""
         stall, between = self.saves(1e3 * self.period).stall_s, self.between
         known = {"used": self.period}
         if math.isfinite(between) and stall > 0:
             known |= {"daly": daly(stall, between), "young": young(stall, between)}
         around = known.get("daly", self.period) * GRID
         goodput = [self._goodput(courses, period) for period in around]
-        if "daly" in known:
-            known["best"] = best_period(around.tolist(), [float(of.mean()) for of in goodput])
         found = [("grid", *each) for each in zip(around, goodput, strict=True)]
-        found += [(name, of, self._goodput(courses, of)) for name, of in known.items()]
+        named = [(name, of, self._goodput(courses, of)) for name, of in known.items()]
+        found += named
+        if "daly" in known:
+            fitted = best_period(around.tolist(), [float(of.mean()) for of in goodput])
+            candidates = [("best", fitted, self._goodput(courses, fitted)), *named]
+            found.append(("best", *max(candidates, key=lambda of: float(of[2].mean()))[1:]))
         rows = [self._tried(*each) for each in found]
         return sorted(rows, key=lambda row: (row["period_s"], row["which"]))
 

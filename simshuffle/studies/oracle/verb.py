@@ -73,6 +73,7 @@ class OracleOptions(CellOptions):
             "Numbers of GPUs. Default: powers of two, as far as machine and data set go, those of"
             " the scenario's runs, and their divisors.",
             read=counts_of("--world-sizes", "1,2,4,8"),
+            many=True,
         ),
     ] = ()
     budget_memory: Annotated[

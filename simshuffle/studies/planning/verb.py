@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from simshuffle.errors import refuse
 from simshuffle.scenario.options import ScenarioName, Set, any_of, pairs, result_folders
 from simshuffle.studies.planning.prices import EPOCHS, HOST_HOUR, IO_SHARE, PRICES
-from simshuffle.study.options import COMMAND_LINE, Option, RefinedOptions, words
+from simshuffle.study.options import COMMAND_LINE, Option, RefinedOptions, between_commas, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ _EXAMPLE = f"{HOST_HOUR}=12.5"
 
 def _prices(texts: Sequence[str]) -> dict[str, Any]:
     """Prices by name, of texts with one or more of them."""
-    each = [part for text in texts for part in text.split(",") if part.strip()]
-    return dict(pairs("--price", _EXAMPLE, "NAME=PRICE,...")(each))
+    return dict(pairs("--price", _EXAMPLE, "NAME=PRICE,...")(between_commas(texts)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,18 @@ from dataclasses import replace
 import pandas as pd
 
 from simshuffle.results import intervals, report
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, key, rule, stacked
+from simshuffle.results.chart import (
+    MOST_INCHES,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    key,
+    rule,
+    stacked,
+)
 from simshuffle.results.intervals import HIGH, LOW, Ends, with_ends
 from simshuffle.results.names import without_schedule
 from simshuffle.results.style import COLOURS, line_height
@@ -20,6 +31,7 @@ from simshuffle.studies.simulation.text import number
 BAR, THIN = 0.66, 0.16
 """Widths of a bar, and of those of hidden work on both sides of it, of one row."""
 ROW_INCHES = 0.24
+LINE, SMALL_LINE = 0.7, 0.5  # of a row that a line of a name takes, and one in small letters
 NAME = 22  # characters of a line of a run's name
 LONG = 3.0
 """Bars that many times as long as the longest of the others get a panel of their own."""
@@ -67,11 +79,17 @@ def breakdown_chart(
     # a panel of its own may have one number of ranks alone, which is then still named
     rows["in_groups"] = rows["world_size"].nunique() > 1
     panels = _panels([_panel(group, pieces) for group in _groups(rows)])
+    if _height(panels) > MOST_INCHES:
+        panels = _panels([_panel(group, pieces, small=True) for group in _groups(rows)])
+    is_full = _height(panels) > MOST_INCHES
+    if is_full:  # a name has one line
+        rows["name"] = rows["name"].str.replace("\n", " ")
+        panels = _panels([_panel(group, pieces, small=True) for group in _groups(rows)])
     last = panels[-1].x
     sizes = rows["world_size"].unique()
-    ranks = f", {sizes[0]} GPUs" if len(sizes) == 1 else ""
+    between = "\n" if is_full else " "  # the axis is narrow beside long names
+    ranks = f",{between}{sizes[0]} GPUs" if len(sizes) == 1 else ""
     panels[-1] = replace(panels[-1], x=replace(last, title=f"time per epoch (s){ranks}"))
-    lines = sum(panel.weight for panel in panels)
     looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
     looks |= {f"{label} waits": Look("", c, fill="waiting") for label, c in COLOURS.items()}
     looks |= WAITING
@@ -79,12 +97,18 @@ def breakdown_chart(
     interval = replace(WHISKER, label=textwrap.fill(f"95 % interval of {about}", NAME + 4))
     return Chart(
         panels,
-        ROW_INCHES * line_height() * lines + 0.32 * len(panels) + 0.2,
+        _height(panels),
         looks | {"half": interval, "ends": intervals.WHISKER},
         "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do."
         f" {report.legend(table, labels)}",
         shares=True,
     )
+
+
+def _height(panels: Sequence[Panel]) -> float:
+    """Inches without the legend."""
+    lines = sum(panel.weight for panel in panels)
+    return ROW_INCHES * line_height() * lines + 0.32 * len(panels) + 0.2
 
 
 def _bars(
@@ -156,7 +180,7 @@ def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
     return [rows]
 
 
-def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
+def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> Panel:
     names, places = _in_groups(rows)
     reach = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
     texts = rows["end"].map(_seconds) + rows[[LOW, HIGH]].apply(_within, axis=1)
@@ -174,7 +198,7 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
     marks.append(Mark("interval", known[known[HIGH].notna()]))
     ends = rows.assign(x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half")
     marks.append(Mark("interval", ends[ends["half"] > 0]))
-    marks.append(Mark("text", rows, aside=(2, 0), small=False))
+    marks.append(Mark("text", rows, aside=(2, 0), small=small))
     # a label may be waited for alone
     marks += [key(str(label), "bar") for label in own["label"].unique()]
     for name, labels in (("slowed", {report.SLOWING}), ("waiting", {*COLOURS} - {report.SLOWING})):
@@ -182,8 +206,11 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
             marks.append(key(name, "bar"))
     room = 1.5 if len(known.dropna(subset=HIGH)) else 1.14  # for the text behind the longest bar
     # rows stand equally far apart, so that the name with most lines decides
-    lines = len(names) * max(max(1.0, 0.7 * (1 + text.count("\n"))) for text in names)
-    return Panel(marks, Axis(low=0.0, high=room * longest or 1.0), in_rows(names), weight=lines)
+    line = SMALL_LINE if small else LINE
+    lines = len(names) * max(max(1.0, line * (1 + text.count("\n"))) for text in names)
+    return Panel(
+        marks, Axis(low=0.0, high=room * longest or 1.0), in_rows(names, small=small), weight=lines
+    )
 
 
 def _in_groups(rows: pd.DataFrame) -> tuple[list[str], list[int]]:

@@ -42,7 +42,7 @@ from simshuffle.studies.simulation.tables import (
     summary,
 )
 from simshuffle.studies.simulation.verdict import verdict
-from simshuffle.studies.simulation.warm import warm_table
+from simshuffle.studies.simulation.warm import is_of_dlio, warm_table
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
@@ -165,7 +165,8 @@ def _parts(result: Result) -> Iterable[str | Table]:
     of = means_of(result)
     rows = warm_epochs(of.epochs, of.epoch_half)
     found = result.meta.get("intervals")
-    table = warm_table(of, rows, found, labels_of(result.meta))
+    labels, of_dlio = labels_of(result.meta), is_of_dlio(result)
+    table = warm_table(of, rows, found, labels, of_dlio=of_dlio)
     return [table, *mishaps.tables(result), *text.cautions(result)]
 
 
@@ -254,15 +255,14 @@ def _compared(result: Result) -> Tables:
     its length and rate. Means over seeds, if there are several."""
     keys = ["run", "epoch", "label"]
     shown = means_of(result)
-    whole = shown.epochs.assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
+    whole = shown.whole_epochs().assign(label=report.WHOLE)
     parts = report.by_cause(shown.breakdown)
     parts["label"] = list(map(report.part_name, parts["label"], parts["waiting"]))
-    both = pd.concat([of[[*keys, "seconds"]] for of in (whole, parts)])
-    both = both.astype({"run": str, "label": str})
-    sums = both.groupby(keys, sort=False)[["seconds"]].sum().reset_index()
+    both = pd.concat([whole, parts.assign(half=0.0)]).astype({"run": str, "label": str})
+    sums = both.groupby(keys, sort=False)[["seconds", "half"]].sum().reset_index()
     order = {run: place for place, run in enumerate(both["run"].unique())}
     sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])
-    seconds = sums.set_index(keys)[["seconds"]]
+    seconds = sums.set_index(keys)[["seconds", "half"]]
     seconds.attrs["absent"] = 0.0  # waiting that there is none of has no row
     return {"rates": lengths(result.tables["epochs"], keys[:-1]), "seconds": seconds}
 

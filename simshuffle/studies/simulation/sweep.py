@@ -302,7 +302,8 @@ def _compared(result: Result) -> Tables:
     keys = ["run", "epoch", "measure"]
     if table.duplicated(keys).any():
         keys[1:1] = [axis["name"] for axis in result.meta["axes"]]
-    table = table[[*keys, "mean"]].rename(columns={"measure": "label", "mean": "seconds"})
+    table = table.assign(half=table["high"] - table["mean"])[[*keys, "mean", "half"]]
+    table = table.rename(columns={"measure": "label", "mean": "seconds"})
     rates = lengths(result.tables["sweep"].rename(columns={"label": "run"}), keys[:-1])
     return {"rates": rates, "seconds": table.set_index([*keys[:-1], "label"])}
 

@@ -25,7 +25,7 @@ from simshuffle.studies.simulation.tables import (
     over_seeds,
     summary,
 )
-from simshuffle.studies.simulation.warm import warm_table_of_sweep
+from simshuffle.studies.simulation.warm import is_of_dlio, warm_table_of_sweep
 from simshuffle.study.study import Result
 
 MOST_ROWS = 60  # rows of the table of measures; the file has all
@@ -65,7 +65,8 @@ def sweep_parts(result: Result) -> Iterable[str | Table]:
             values = values / labelled.set_index("run")[per]
         is_epoch = result.meta["measure"] == WHOLE_EPOCH
         measure = None if is_epoch else (measure_name(result.meta["measure"]), values)
-        yield warm_table_of_sweep(labelled, seeds, result.meta.get("intervals"), measure)
+        found = result.meta.get("intervals")
+        yield warm_table_of_sweep(labelled, seeds, found, measure, is_of_dlio(result))
     for name, why in result.meta["lost"].items():
         yield f"Not simulated: {name}: {why}"
 

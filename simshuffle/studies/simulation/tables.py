@@ -237,6 +237,12 @@ class Means:
             return self.half["epoch_s"]
         return half_of_window(self.epochs)
 
+    def whole_epochs(self) -> pd.DataFrame:
+        """Return the epochs with the columns seconds, and half their interval, 0 without one."""
+        places = pd.MultiIndex.from_frame(self.epochs[["run", "epoch"]].astype({"run": str}))
+        half = 0.0 if self.epoch_half is None else self.epoch_half.loc[places].to_numpy()
+        return self.epochs.assign(seconds=self.epochs["epoch_s"], half=half)
+
     @property
     def about(self) -> str:
         """What that is the interval of."""

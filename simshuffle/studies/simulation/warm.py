@@ -14,9 +14,12 @@ from simshuffle.results.console import new_table
 from simshuffle.results.names import without_schedule
 from simshuffle.studies.simulation.contest import Row
 from simshuffle.studies.simulation.tables import Means, label_column
+from simshuffle.study.study import Result
 
 MOST_ROWS = 24
 """Runs of the table: with the verdict of a few scales below it, it fits a screen of 40 lines."""
+AU = "AU"
+"""Column of accelerator utilisation, which a scenario of DLIO has in this table."""
 WAITING, FIRST = "waiting", "first"
 """Columns of waiting for other ranks, and of all that comes before the second epoch."""
 
@@ -27,6 +30,7 @@ def warm_table(
     found: Mapping[str, Any] | None,
     labels: report.Booking = "cause",
     most_rows: float = MOST_ROWS,
+    of_dlio: bool = False,
 ) -> Table:
     """Return the table of warm epochs of a result of ``run``.
 
@@ -36,9 +40,11 @@ def warm_table(
         found: intervals of the result, if it has any.
         labels: how waiting is booked.
         most_rows: runs of the table; of more the fastest and the slowest are chosen.
+        of_dlio: whether the scenario was a workload of DLIO, see `is_of_dlio`.
     """
     shown = _chosen(rows, most_rows)
-    table = _table(shown, len(rows), _seconds_by_column(of, shown, labels), of.seeds, found)
+    seconds = _seconds_by_column(of, shown, labels)
+    table = _table(shown, len(rows), seconds, of.seeds, found, of_dlio)
     if labels == "paper":
         table.title = f"{table.title}, waiting booked as in the authors' timers"
     return table
@@ -49,6 +55,7 @@ def warm_table_of_sweep(
     seeds: int,
     found: Mapping[str, Any] | None,
     measure: tuple[str, pd.Series[float]] | None = None,
+    of_dlio: bool = False,
 ) -> Table:
     """Return the table of warm epochs of a result of ``sweep``.
 
@@ -67,7 +74,12 @@ def warm_table_of_sweep(
     if measure is not None:
         heading, values = measure
         seconds[heading] = [float(values[run]) for run in shown["run"]]
-    return _table(shown, len(rows), seconds, seeds, found)
+    return _table(shown, len(rows), seconds, seeds, found, of_dlio)
+
+
+def is_of_dlio(result: Result) -> bool:
+    """Return whether the scenario of a result was a workload of DLIO."""
+    return report.DLIO_PAUSES in result.documents["scenario.yaml"]
 
 
 def _table(
@@ -76,15 +88,20 @@ def _table(
     seconds: Mapping[str, Sequence[float]],
     seeds: int,
     found: Mapping[str, Any] | None,
+    of_dlio: bool,
 ) -> Table:
     """The runs ``shown`` of ``count``, with the columns of ``seconds`` that are not empty."""
     columns = {"epoch": [epoch_with_half(row) for row in shown.to_dict("records")]}
     if found is not None:
         columns["90 %"] = [intervals.range_of(found, str(run)) for run in shown["run"]]
+    if of_dlio:
+        columns[AU] = [f"{share:.1%}" for share in shown["accelerator_utilisation"]]
     for name, values in seconds.items():
         if any(values):
             columns[name] = [three_digits(value) for value in values]
     title = "Seconds of the last epoch" + (f", mean over {seeds} seeds" if seeds > 1 else "")
+    if of_dlio:
+        title += "; AU: accelerator utilisation"
     if FIRST in columns:
         title += "; first: staging and the cold epoch"
     if len(shown) < count:
