@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem, refuse
 from simshuffle.plan.faults import check_run
 from simshuffle.plan.findings import batch_sizes, warn_of_partial_batches
+from simshuffle.plan.warming import describe_warming
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import html
@@ -146,11 +147,16 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             times["staging_s"] = times["staging_s"][0]
             found = runs.outcome(outcomes, name, run)
             of_runs[run] = {**found.values["facts"], **times}
-    about = {"runs": of_runs, **({"hidden": hidden} if (hidden := hidden_fractions(runs)) else {})}
+    about: dict[str, Any] = {"runs": of_runs}
+    if hidden := hidden_fractions(runs):
+        about["hidden"] = hidden
+    last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
+    seconds = {run: float(last[run]) for run in runs.scenarios}
+    if not runs.jobs and (told := describe_warming(runs.scenarios, seconds)):
+        about["not_steady"] = told
     if runs.ranges is None:
         return about
-    last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
-    predicted = {run: (single, float(last[run])) for run, single in runs.scenarios.items()}
+    predicted = {run: (single, seconds[run]) for run, single in runs.scenarios.items()}
     return {**about, "intervals": plain(predicted, runs.ranges, share_teller("intervals"))}
 
 
@@ -321,6 +327,7 @@ class _Hidden(TypedDict):
 class _Says(TypedDict):
     runs: dict[str, _Run]
     hidden: NotRequired[dict[str, _Hidden]]
+    not_steady: NotRequired[str]
     labels: NotRequired[report.Booking]
     timeline: NotRequired[Kept]
     seeds: NotRequired[int]  # there, where there are several
