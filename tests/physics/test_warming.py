@@ -60,7 +60,8 @@ def test_check_run_and_plan_say_from_which_epoch_on_it_is_steady(tmp_path, monke
     assert main(["check", "it.yaml", "--json"]) == 0
     assert {row["not_steady"] for row in json.loads(capsys.readouterr().out)} == {said}
     assert simshuffle.run("it.yaml", progress=False).verdict()[1] == said
-    planned = simshuffle.plan_training("it.yaml", set={"sweep": {}}, progress=False).verdict()
+    asked = {"set": {"sweep": {}}, "strategy": ["local_shuffle", "global_shuffle"]}
+    planned = simshuffle.plan_training("it.yaml", progress=False, **asked).verdict()
     assert any(line.startswith("Not steady yet: global-pfs") for line in planned)
     assert main(["check", "it.yaml", "--set", "epochs=6"]) == 0
     assert "Not steady" not in capsys.readouterr().out

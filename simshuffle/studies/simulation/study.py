@@ -15,7 +15,6 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem, refuse
 from simshuffle.plan.faults import check_run
 from simshuffle.plan.findings import batch_sizes, warn_of_partial_batches
-from simshuffle.plan.warming import describe_warming
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import html
@@ -30,7 +29,7 @@ from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.contest import warm_epochs
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_listing, jobs_table, jobs_verdict
-from simshuffle.studies.simulation.runs import Runs, hidden_fractions, side_by_side
+from simshuffle.studies.simulation.runs import Runs, facts_by_forms, side_by_side
 from simshuffle.studies.simulation.tables import (
     STORED,
     STORED_OVER_SEEDS,
@@ -145,15 +144,9 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         if run not in of_runs:
             times = epochs[epochs["run"] == run][["staging_s", "samples_per_s"]].to_dict("list")
             times["staging_s"] = times["staging_s"][0]
-            found = runs.outcome(outcomes, name, run)
-            of_runs[run] = {**found.values["facts"], **times}
-    about: dict[str, Any] = {"runs": of_runs}
-    if hidden := hidden_fractions(runs):
-        about["hidden"] = hidden
-    last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
-    seconds = {run: float(last[run]) for run in runs.scenarios}
-    if not runs.jobs and (told := describe_warming(runs.scenarios, seconds)):
-        about["not_steady"] = told
+            of_runs[run] = {**runs.outcome(outcomes, name, run).values["facts"], **times}
+    seconds = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"].to_dict()
+    about = {"runs": of_runs, **facts_by_forms(runs, seconds)}
     if runs.ranges is None:
         return about
     predicted = {run: (single, seconds[run]) for run, single in runs.scenarios.items()}
