@@ -46,7 +46,6 @@ def check(
     from simshuffle.plan.effort import check_size
     from simshuffle.plan.faults import check_faults
     from simshuffle.plan.jobs import each_alone
-    from simshuffle.plan.warming import describe_warming
     from simshuffle.plan.wiring import check_machine
     from simshuffle.scenario.scenario import all_runs
 
@@ -88,8 +87,6 @@ def check(
         ]
         parts += [*intervals.details(found), *intervals.measure_next(found)]
     rows, lines = advise_on_files(rows, scenarios, runs)
-    if told := describe_warming(runs, {row["run"]: row["epoch_s"] for row in rows}):
-        rows, lines = [{**row, "not_steady": told} for row in rows], [told, *lines]
     if json:
         print_json(rows)
     else:
