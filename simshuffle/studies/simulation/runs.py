@@ -86,7 +86,7 @@ def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Run
     return singles, Runs(singles, machines=machines, jobs=jobs)
 
 
-def facts_by_forms(runs: Runs, seconds: Mapping[str, float]) -> dict[str, Any]:
+def facts_by_forms(runs: Runs, seconds: Mapping[Any, float]) -> dict[str, Any]:
     """Return what closed forms say beside the simulation, as ``meta.json`` has it: what stays
     hidden, and that later epochs differ. ``seconds``: of the last epoch of each run."""
     steady = "" if runs.jobs else describe_warming(runs.scenarios, seconds)
