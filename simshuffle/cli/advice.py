@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.plan.findings import batch_sizes, partial_batch
 from simshuffle.plan.idle_inputs import IdleInput, idle_inputs
+from simshuffle.plan.warming import describe_warming
 from simshuffle.uncertainty.decisive import decisive_inputs
 
 if TYPE_CHECKING:
@@ -40,17 +41,20 @@ def _is_set(record: Any, path: Sequence[str]) -> bool:
 def advise_on_files(
     rows: Sequence[dict[str, Any]], scenarios: Sequence[Scenario], runs: Mapping[str, Scenario]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the verdicts of runs with what is said of their inputs, and that as lines."""
+    """Return the verdicts of runs with what is said of their inputs and of later epochs, and that
+    as lines."""
     idle, decisive = idle_of_files(scenarios, runs), decisive_inputs(runs)
-    more = {
+    told = describe_warming(runs, {row["run"]: row["epoch_s"] for row in rows})
+    more: dict[str, Any] = {
         "idle_inputs": [asdict(each) for each in idle],
         "decisive_inputs": [asdict(each) for each in decisive],
     }
+    more |= {"not_steady": told} if told else {}
     parts = ((IDLE, idle), (UNMEASURED, decisive))
     lines = [
         head.format("; ".join(each.describe() for each in found)) for head, found in parts if found
     ]
-    return [{**row, **more} for row in rows], lines
+    return [{**row, **more} for row in rows], [*filter(None, [told]), *lines]
 
 
 def advise_on_answers(

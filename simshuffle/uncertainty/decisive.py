@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from simshuffle.plan.bounds import bounds
+from simshuffle.plan.warming import LATE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.uncertainty.inputs import ESTIMATE, inputs, scaled
@@ -15,6 +16,7 @@ MOST_NAMED = 3
 NOTICED = 0.02
 """Share of an epoch that an input must move, over its range, to be named."""
 DECODE, WORKERS = "workload.dataset.decode", "workload.loader.workers"
+PAGE_CACHE = "cluster.memory.page_cache"
 DETAILS = ("workload.allreduce.protocols.", "cluster.parallel_file_system.link_")
 """Beginnings of keys that nobody gives, and that hardly move an epoch."""
 TRANSFORMS = (0.5, 10.0)
@@ -22,7 +24,8 @@ TRANSFORMS = (0.5, 10.0)
 of a training take up to nine times as long on top (estimate: 2 ms of a JPEG, 20 ms with the
 augmentations of a vision transformer)."""
 HALF_AND_DOUBLE = (0.5, 2.0)
-"""Factors on the number of workers, which is chosen."""
+"""Factors on the number of workers, which is chosen; and on the memory that is free for caching, of
+which nobody knows what the processes leave. It is no more than a host has."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,12 @@ def decisive_inputs(
     """
     most: dict[str, DecisiveInput] = {}
     for run, scenario in _representatives(runs).items():
-        nominal = bounds(scenario).epoch
         for key, value, ends in _estimates(scenario):
             if key in given:
                 continue
-            epochs = [bounds(_changed(scenario, key, factor)).epoch for factor in ends]
+            nominal, *epochs = (
+                bounds(_changed(scenario, key, factor)).epoch for factor in (1.0, *ends)
+            )
             changes = sorted(epoch / nominal - 1.0 for epoch in epochs)
             found = DecisiveInput(
                 key, value, *ends, min(changes[0], 0.0), max(changes[1], 0.0), run
@@ -106,12 +110,22 @@ def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]
         seconds = readable(workload.dataset.decode_seconds, Dimension.SECONDS, 3)
         found.append((DECODE, f"{seconds} a sample", TRANSFORMS))
     found.append((WORKERS, str(workload.loader.workers), HALF_AND_DOUBLE))
+    memory = scenario.cluster.memory
+    if memory.page_cache is None:
+        nbytes = readable(memory.cache_nbytes, Dimension.NBYTES, 3)
+        found.append((PAGE_CACHE, f"{nbytes}, in epoch {LATE}", HALF_AND_DOUBLE))
     return found
 
 
 def _changed(scenario: Scenario, key: str, factor: float) -> Scenario:
     """Return the scenario with an input multiplied."""
     workload = scenario.workload
+    if key == PAGE_CACHE:  # which later epochs hang on
+        memory = scenario.cluster.memory
+        cache = {"page_cache": min(factor * memory.cache_nbytes, memory.capacity)}
+        cluster = {"memory": memory.model_copy(update=cache)}
+        late = {"epochs": LATE, "cluster": scenario.cluster.model_copy(update=cluster)}
+        return scenario.model_copy(update=late)
     if key == WORKERS:
         counts = {
             name: max(round(getattr(workload.loader, name) * factor), 1)

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.plan.bounds import bounds, expected_largest
+from simshuffle.plan.bounds import bounds
+from simshuffle.plan.exchange_bound import expected_largest
 from simshuffle.scenario.host_work import barrier_seconds
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.simulate import simulate

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simshuffle.lowering import latencies as latency
 from simshuffle.lowering.reads import slowest_thread
-from simshuffle.plan.bounds import expected_largest
+from simshuffle.plan.exchange_bound import expected_largest
 from simshuffle.spec.rng import lognormal_factor
 from tests.physics.test_storage_time import CABLE, FAST_OPENS, LONE, PFS, epoch_s, first_read
 from tests.small import small

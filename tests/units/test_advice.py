@@ -9,7 +9,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.plan.idle_inputs import LINK, PFS, SSD, TAPER, idle_inputs
 from simshuffle.sim.simulate import simulate
-from simshuffle.uncertainty.decisive import DECODE, WORKERS, decisive_inputs
+from simshuffle.uncertainty.decisive import DECODE, PAGE_CACHE, WORKERS, decisive_inputs
 from tests.small import small
 
 # a leaf switch of 24 ports has 8 up and 16 down with a taper of 2; 36 hosts are on three
@@ -110,6 +110,22 @@ def test_decoding_that_nobody_timed_and_workers_are_among_them():
     assert {DECODE, WORKERS} <= set(found)
     assert found[WORKERS].shorter == pytest.approx(-0.5, abs=0.05)
     assert DECODE not in {each.key for each in decisive_inputs({"it": small(**values)}, {DECODE})}
+
+
+def test_the_page_cache_that_nobody_gave_is_among_them():
+    """Of 80 MB the cache of a host takes 60, so that late epochs read a part; all memory, 80 MB,
+    takes them whole. Half of it makes them longer. Epoch 2 says nothing of it."""
+
+    def found(**cache):
+        memory = {"capacity": "80 MB", "bandwidth": "100 GB/s", **cache}
+        slow = {"cluster__parallel_file_system__read_bandwidth": "8 MB/s"}
+        scenario = small(epochs=2, workload__exchange=GLOBAL, cluster__memory=memory, **slow)
+        return {each.key: each for each in decisive_inputs({"it": scenario})}
+
+    cache = found()[PAGE_CACHE]
+    assert cache.shorter < -0.5 and cache.longer > 0.1
+    assert "taken: 60 MB, in epoch 100; " in cache.describe()
+    assert PAGE_CACHE not in found(page_cache="60 MB")
 
 
 def test_check_says_both_in_a_line_and_in_json(capsys):

@@ -189,9 +189,9 @@ def test_the_largest_hidden_exchange_adds_the_tolerance(result):
     assert machine.exchange is not None
     assert (np.diff(machine.exchange) >= 0).all()
     machine.exchange = machine.exchange * 0
-    assert machine.hidden_fraction(1e3, 0.0) == 1.0
+    assert machine.hidden_fraction(1e3) == 1.0
     machine.exchange = FRACTIONS * 50.0
-    assert machine.hidden_fraction(1e3, 0.0) == pytest.approx(0.2, rel=0.01)
+    assert machine.hidden_fraction(1e3) == pytest.approx(0.2, rel=0.01)
     found = result.tables["points"]
     assert found.loc[found["world_size"] == 1, "hidden_exchange"].isna().all()
     assert (
@@ -201,7 +201,7 @@ def test_the_largest_hidden_exchange_adds_the_tolerance(result):
 
 def test_where_no_fraction_is_exchanged_none_is_hidden():
     machine = Machine(tiny(workload__exchange="local_shuffle"), 8)
-    assert machine.hidden_fraction(1.0, 0.0) is None
+    assert machine.hidden_fraction(1.0) is None
 
 
 # --------------------------------------------------------------------------------------- strategies

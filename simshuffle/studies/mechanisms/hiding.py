@@ -13,14 +13,14 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.sending import ShardHolding
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.effort import effort
+from simshuffle.plan.hidden import largest_hidden_fraction
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import hiding_chart
-from simshuffle.studies.mechanisms.hidden_forms import ExchangeForms
-from simshuffle.studies.mechanisms.search import SearchCell, most_samples
+from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.tables import HIDING, OWN_WAYS
 from simshuffle.studies.mechanisms.variants import (
     HALF_WIDTH,
@@ -29,7 +29,6 @@ from simshuffle.studies.mechanisms.variants import (
     WIRE,
     WarmCell,
     exchanging,
-    fraction_of,
     prepared,
     without,
 )
@@ -246,10 +245,10 @@ def first_answer(options: HidingOptions, request: Request[Hiding]) -> Iterator[s
         shares = []
         for way in hiding.ways:
             scenario, variant = hiding.scenario(single, way)
-            forms = ExchangeForms(scenario, variant)
-            allowed = hiding.tolerance * forms.baseline_seconds
-            samples = forms.hidden_samples(allowed, most_samples(scenario, variant))
-            shares.append(f"{way} {text.share(fraction_of(scenario, samples))}")
+            fraction = largest_hidden_fraction(
+                exchanging(scenario, variant, 1, {}), hiding.tolerance
+            )
+            shares.append(f"{way} {text.share(fraction)}")
         yield f"{single.world_size:,} ranks hide, about: {', '.join(shares)}"
 
 

@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import ScenarioError
+from simshuffle.plan.bounds import Bounds
 from simshuffle.plan.effort import effort
+from simshuffle.plan.hidden import (
+    added_seconds,
+    fraction_of,
+    hidden_samples,
+    most_samples,
+    unexchanged,
+)
 from simshuffle.results.report import WHOLE
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import NetworkCell, RunCell
 from simshuffle.studies.mechanisms.border import FIRST, Border, Point, approach, largest, spread
-from simshuffle.studies.mechanisms.hidden_forms import ExchangeForms
 from simshuffle.studies.mechanisms.variants import (
     ALL_IN_MEMORY,
     EPOCHS,
@@ -29,7 +35,6 @@ from simshuffle.studies.mechanisms.variants import (
     WIRE,
     coarse,
     exchanging,
-    fraction_of,
     measured,
     warm_epoch,
     without,
@@ -97,7 +102,7 @@ class SearchCell(NetworkCell):
     def cost(self) -> float:
         """As for `Cell`: simulations at the number of samples that closed forms say; an exact
         search begins with few samples, for which many iterations are simulated."""
-        most = most_samples(self.scenario, self.variant)
+        most = self.most
         hidden = self.hidden_by_forms(most)
         if not self.is_exact:
             return max(self.limit_s, self.window(hidden).cost)
@@ -110,8 +115,30 @@ class SearchCell(NetworkCell):
     def hidden_by_forms(self, most: int) -> int:
         """Samples of a rank that are hidden by closed forms, at least 1."""
         allowed = self.tolerance * self.baseline_s
-        forms = ExchangeForms(self.scenario, self.variant)
-        return max(forms.hidden_samples(allowed, most), 1)
+        scenario = exchanging(self.scenario, self.variant, 1, {})
+        return max(hidden_samples(self._alone, scenario, allowed, most), 1)
+
+    @cached_property
+    def _alone(self) -> Bounds:
+        return unexchanged(self.scenario)
+
+    @property
+    def most(self) -> int:
+        """The most samples that a rank can exchange."""
+        return most_samples(exchanging(self.scenario, self.variant, 1, {}))
+
+    def saved_by_forms(
+        self, samples: int, removals: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[float, dict[str, float]]:
+        """Return the s that ``samples`` of each rank add by closed forms, and what of it each
+        removal saves."""
+
+        def added(changes: Mapping[str, Any]) -> float:
+            scenario = exchanging(self.scenario, self.variant, samples, changes)
+            return added_seconds(self._alone, scenario)
+
+        whole = added({})
+        return whole, {name: whole - added(changes) for name, changes in removals.items()}
 
     def window(self, samples: int, changes: Mapping[str, Any] | None = None) -> Window:
         """The iterations that stand for an epoch in which each rank sends ``samples`` samples."""
@@ -176,20 +203,6 @@ class SearchCell(NetworkCell):
         )
 
 
-def most_samples(scenario: Scenario, variant: str) -> int:
-    """The most samples that a rank can exchange: all of the smallest shard, or what fits an SSD."""
-    low, high = 1, scenario.workload.dataset.num_samples // scenario.world_size
-    middle = high  # try all first
-    while low < high:
-        try:
-            exchanging(scenario, variant, middle, {})
-            low = middle
-        except ScenarioError:
-            high = middle - 1
-        middle = (low + high + 1) // 2
-    return low
-
-
 @dataclass(frozen=True)
 class SimulatedPoint:
     """An epoch in which samples are exchanged."""
@@ -208,7 +221,7 @@ class Points:
         self._expected = float(EXACT_TRIALS if cell.is_exact else TRIALS) + REMOVALS
         self._done = 0
         self._alone: dict[tuple[int, str], SimulatedWindow] = {}  # by iterations, and READS or ''
-        self.most = most_samples(cell.scenario, cell.variant)
+        self.most = cell.most
         self.spent = 0.0  # s of one core, by the costs of the runs
         self.rows: list[dict[str, Any]] = []
 
@@ -336,9 +349,7 @@ class Points:
         found = coarse(scenario) | ({READS: ALL_IN_MEMORY} if reads else {})
         if self._cell.is_exact:
             return dict(found)
-        forms = ExchangeForms(self._cell.scenario, self._cell.variant)
-        added = forms.added_seconds(samples)
-        saved = {name: added - forms.added_seconds(samples, found[name]) for name in found}
+        added, saved = self._cell.saved_by_forms(samples, found)
         # what closed forms do not know comes first where they do not explain what was simulated
         unknown = added < EXPLAINED * self.point(samples).over
         order = sorted(found, key=lambda name: (not (unknown and saved[name] <= 0), -saved[name]))
@@ -352,13 +363,11 @@ class Points:
 
     def _costliest(self, scenario: Scenario, samples: int) -> str:
         """The mechanism whose removal saves most by closed forms alone."""
-        forms = ExchangeForms(self._cell.scenario, self._cell.variant)
-        added = forms.added_seconds(samples)
         found: dict[str, Mapping[str, Any]] = {**coarse(scenario)}
         found.pop(WIRE, None)
         found.pop(HOST_WORK, None)
         found |= {f"{HOST_WORK}: {name}": of for name, of in self._parts(scenario).items()}
-        saved = {name: added - forms.added_seconds(samples, of) for name, of in found.items()}
+        added, saved = self._cell.saved_by_forms(samples, found)
         worst = max(saved, key=lambda name: saved[name], default="")
         return worst if worst and saved[worst] >= ALONE * added > 0.0 else TOGETHER
 

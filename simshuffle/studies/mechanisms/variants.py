@@ -8,6 +8,7 @@ from typing import Any
 
 from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import AUTHORS
+from simshuffle.plan.hidden import fraction_of
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.host_work import host_work
@@ -47,12 +48,6 @@ READS = "storage reads"
 def without(scenario: Scenario) -> Scenario:
     """``scenario`` with nothing exchanged."""
     return scenario.with_values({"workload.exchange": "local_shuffle"})
-
-
-def fraction_of(scenario: Scenario, samples: int) -> float:
-    """Q for so many samples of each rank and epoch; 1 for as many as the smallest shard has."""
-    shard = scenario.workload.dataset.num_samples / scenario.world_size
-    return 1.0 if samples == int(shard) else samples / shard
 
 
 def exchanging(

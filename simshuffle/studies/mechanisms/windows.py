@@ -10,13 +10,14 @@ import numpy as np
 from scipy import stats
 
 from simshuffle.plan.effort import WORTH_LEAVING_OUT, effort, thinned
+from simshuffle.plan.hidden import fraction_of
 from simshuffle.results import report
 from simshuffle.results.report import WHOLE
 from simshuffle.results.timeline import EXCLUSIVE, Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 from simshuffle.studies.mechanisms.border import Point
-from simshuffle.studies.mechanisms.variants import EPOCHS, fraction_of, seconds, warm_epoch
+from simshuffle.studies.mechanisms.variants import EPOCHS, seconds, warm_epoch
 from simshuffle.study.cell import Tell
 
 FEWEST, MOST = 12, 512

@@ -15,7 +15,8 @@ from simshuffle.lowering.division import job_of
 from simshuffle.lowering.step_transfers import Communicators, step_seconds
 from simshuffle.network import Fluid
 from simshuffle.parallelism import Data, GroupParallelism, Job, Node, Parallelism, Step
-from simshuffle.plan.bounds import bounds, exchange_bound, expected_largest
+from simshuffle.plan.bounds import bounds
+from simshuffle.plan.exchange_bound import exchange_bound, expected_largest
 from simshuffle.plan.reading_bounds import cable_bandwidth
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import routing
@@ -63,7 +64,8 @@ class Machine:
         if workload.last_batch != "carry":
             self.samples = min(self.samples, workload.dataset.num_samples / world_size)
         self.slowest = expected_largest(world_size, workload.jitter.compute)
-        self.exchange = _exchange(self.scenario, self.bounds.iterations)
+        reduced = self.bounds.allreduce / self.bounds.iterations
+        self.exchange = _exchange(self.scenario, self.bounds.iterations, reduced)
         self._groups: dict[Any, Communicators] = {}
 
     @cached_property
@@ -115,9 +117,7 @@ class Machine:
         iterations, step = about["iterations"], self.step(strategy)
         costs, memory = step.costs(seconds_of), strategy.memory(self.job)
         exposed, exchange = iterations * costs.exposed, found.exchange.seconds
-        # it may run beside communication that nothing hides, where that overlaps with the backward
-        # pass
-        more = max(exchange - exposed, 0.0) if found.beside_exchange else exchange
+        more = exchange - found.exchange.hidden
         parts = {
             "compute_s": iterations * costs.compute,
             "waiting_s": (iterations - 1) * costs.compute * (self.slowest - 1.0),
@@ -147,20 +147,19 @@ class Machine:
             "io_by": resource,
             **{f"{part}_nbytes": float(getattr(memory, part)) for part in MEMORY},
             "memory_nbytes": float(memory.total),
-            "hidden_exchange": self.hidden_fraction(without, exposed),
+            "hidden_exchange": self.hidden_fraction(without),
             "samples_per_s": self.samples * self.scenario.world_size / (loop + input_s),
         }
         sent = {label: iterations * seconds for label, seconds in costs.by_label.items()}
         return {**row, **bottleneck(row, sent)}, sent
 
-    def hidden_fraction(self, loop: float, exposed: float) -> float | None:
+    def hidden_fraction(self, loop: float) -> float | None:
         """Q*: the largest exchange fraction that adds no more than `TOLERANCE` to the loop without
-        exchange, and whose bytes the cables carry within it; None where no fraction is exchanged.
-        Of ``loop`` s an epoch, communication that nothing hides takes ``exposed`` s."""
+        exchange, ``loop`` s an epoch, and whose bytes the cables carry within it; None where no
+        fraction is exchanged."""
         if self.exchange is None:
             return None
-        allowed = TOLERANCE * loop + (exposed if self.bounds.beside_exchange else 0.0)
-        largest = float(np.interp(allowed, self.exchange, FRACTIONS))
+        largest = float(np.interp(TOLERANCE * loop, self.exchange, FRACTIONS))
         scenario = self.scenario
         schedule = scenario.workload.exchange.exchange_schedule
         if schedule is None or scenario.hosts == 1:
@@ -229,7 +228,7 @@ def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
     return {"bottleneck": largest, "bottleneck_s": parts[largest]}
 
 
-def _exchange(scenario: Scenario, iterations: int) -> Floats | None:
+def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | None:
     """See `Machine`: what a part of the epoch takes, as often as it fits into the epoch."""
     workload, exchange = scenario.workload, scenario.workload.exchange
     if not isinstance(exchange, SendingStrategy) or scenario.world_size == 1:
@@ -242,8 +241,8 @@ def _exchange(scenario: Scenario, iterations: int) -> Floats | None:
     for fraction in FRACTIONS.tolist():
         own = exchange.model_copy(update={"exchange_fraction": fraction})
         sent = workload.model_copy(update={"dataset": dataset, "exchange": own})
-        bound = exchange_bound(scenario.model_copy(update={"workload": sent}), part)
-        seconds.append(bound.seconds * iterations / part)
+        bound = exchange_bound(scenario.model_copy(update={"workload": sent}), part, reduced)
+        seconds.append((bound.seconds - bound.hidden) * iterations / part)
     return np.maximum.accumulate(seconds)
 
 

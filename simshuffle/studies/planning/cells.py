@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from simshuffle.errors import InputError
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.effort import effort
+from simshuffle.plan.hidden import fraction_of, hidden_samples, most_samples, unexchanged
 from simshuffle.results import report
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario
@@ -19,10 +19,8 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.studies.mechanisms.variants import (
     OWN,
     exchanging,
-    fraction_of,
     seconds,
     warm_epoch,
-    without,
 )
 from simshuffle.studies.planning.precision import COARSE, TOLERANCE, seconds_of_run
 from simshuffle.study.cell import Outcome, Tell
@@ -241,8 +239,14 @@ class HiddenExchangeCell(NetworkCell):
 
     @cached_property
     def _seconds(self) -> float:
-        guess = self._guess(self._most())
-        return seconds_of_run(exchanging(self._run.scenario, OWN, guess, {}))
+        return seconds_of_run(exchanging(self._run.scenario, OWN, max(self._guess, 1), {}))
+
+    @cached_property
+    def _guess(self) -> int:
+        """Return the samples that closed forms hide."""
+        scenario = self._run.scenario
+        allowed = self.tolerance * self.baseline_s
+        return hidden_samples(unexchanged(scenario), scenario, allowed, most_samples(scenario))
 
     @cached_property
     def _run(self) -> RunCell:
@@ -263,36 +267,11 @@ class HiddenExchangeCell(NetworkCell):
             tell(len(rows) / (len(rows) + LEFT))
             return share
 
-        most = self._most()
-        samples = largest_hidden(added, self.tolerance, self._guess(most), most)
+        most = most_samples(scenario)
+        samples = largest_hidden(added, self.tolerance, self._guess, most)
         fraction = fraction_of(scenario, samples)
         limit = {"samples": samples, "exchange_fraction": fraction, "bottleneck": ""}
         return Outcome({"limit": limit, "points": rows})
-
-    def _most(self) -> int:
-        """Return the samples that a rank has, or the most that hosts have room for."""
-        scenario = self._run.scenario
-        low, high = 1, scenario.workload.dataset.num_samples // scenario.world_size
-        middle = high  # all of them are tried first
-        while low < high:
-            try:
-                exchanging(scenario, OWN, middle, {})
-                low = middle
-            except InputError:
-                high = middle - 1
-            middle = (low + high + 1) // 2
-        return low
-
-    def _guess(self, most: int) -> int:
-        """Return the largest exchange that closed forms hide."""
-        scenario = self._run.scenario
-        limit = (1.0 + self.tolerance) * bounds(without(scenario)).epoch
-        low, high = 1, most + 1
-        while high - low > max(1, low // 50):
-            middle = (low + high) // 2
-            hidden = bounds(exchanging(scenario, OWN, middle, {})).epoch <= limit
-            low, high = (middle, high) if hidden else (low, middle)
-        return low
 
 
 def largest_hidden(added: Callable[[int], float], tolerance: float, guess: int, most: int) -> int:

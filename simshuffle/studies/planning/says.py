@@ -70,6 +70,7 @@ class Found(TypedDict):
     hosts: int
     samples_of_rank: float
     tier: str
+    not_steady: NotRequired[str]
     hidden: Hidden | None
     largest_fraction: float
     rows: dict[str, int]

@@ -8,6 +8,7 @@ from typing import Any
 
 from simshuffle.errors import Problem
 from simshuffle.plan.bounds import bounds
+from simshuffle.plan.warming import describe_warming
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.planning import text
@@ -167,6 +168,7 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         found = outcomes[HIDDEN].values["limit"]
         limit = {name: found[name] for name in ("samples", "exchange_fraction", "bottleneck")}
     per_host = base.cluster.ranks_per_host(base.world_size) / base.world_size
+    seconds = {of.name: epochs_of(of, outcomes)["epoch_s"][-1] for of in asked.simulated}
     room = asked.capacity / (per_host * base.workload.dataset.nbytes) - 1.0
     return {
         "plan": {
@@ -175,6 +177,7 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             "hosts": base.hosts,
             "samples_of_rank": base.workload.dataset.num_samples / base.world_size,
             "tier": base.workload.staging.target,
+            "not_steady": describe_warming(asked.runs, seconds),
             "hidden": limit,
             "rows": {name: len(tables[name]) for name in ("probes", "turns")},
             "lacking": _lacking(asked.whole),

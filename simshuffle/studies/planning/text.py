@@ -43,6 +43,7 @@ def verdict(result: Result) -> Iterator[str]:
         yield _do(row, result.meta)
         yield _because(row, table)
         yield _change(result.tables["turns"], result.meta["plan"].get("doubtful", []))
+    yield from filter(None, [result.meta["plan"].get("not_steady")])
     prices = ", ".join(f"{name}={each:g}" for name, each in asked["prices"].items())
     learned = "the accuracy that was given" if asked["learned"] else "no accuracy"
     yield (

@@ -10,6 +10,7 @@ from typing import Any
 from simshuffle.errors import InputError
 from simshuffle.plan.hidden import PARTIAL, largest_hidden_fraction
 from simshuffle.plan.jobs import alone, settled
+from simshuffle.plan.warming import describe_warming
 from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import RunCell
@@ -83,6 +84,14 @@ def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Run
                 singles[run], jobs[run] = single, (cell, job)
             machines[f"{job}{behind}{ALONE}"] = alone(placed, job)
     return singles, Runs(singles, machines=machines, jobs=jobs)
+
+
+def facts_by_forms(runs: Runs, seconds: Mapping[Any, float]) -> dict[str, Any]:
+    """Return what closed forms say beside the simulation, as ``meta.json`` has it: what stays
+    hidden, and that later epochs differ. ``seconds``: of the last epoch of each run."""
+    steady = "" if runs.jobs else describe_warming(runs.scenarios, seconds)
+    found = {"hidden": hidden_fractions(runs), "not_steady": steady}
+    return {name: fact for name, fact in found.items() if fact}
 
 
 def hidden_fractions(runs: Runs) -> dict[str, Any]:

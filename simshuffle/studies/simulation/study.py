@@ -29,7 +29,7 @@ from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.contest import warm_epochs
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_listing, jobs_table, jobs_verdict
-from simshuffle.studies.simulation.runs import Runs, hidden_fractions, side_by_side
+from simshuffle.studies.simulation.runs import Runs, facts_by_forms, side_by_side
 from simshuffle.studies.simulation.tables import (
     STORED,
     STORED_OVER_SEEDS,
@@ -144,13 +144,12 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         if run not in of_runs:
             times = epochs[epochs["run"] == run][["staging_s", "samples_per_s"]].to_dict("list")
             times["staging_s"] = times["staging_s"][0]
-            found = runs.outcome(outcomes, name, run)
-            of_runs[run] = {**found.values["facts"], **times}
-    about = {"runs": of_runs, **({"hidden": hidden} if (hidden := hidden_fractions(runs)) else {})}
+            of_runs[run] = {**runs.outcome(outcomes, name, run).values["facts"], **times}
+    seconds = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"].to_dict()
+    about = {"runs": of_runs, **facts_by_forms(runs, seconds)}
     if runs.ranges is None:
         return about
-    last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
-    predicted = {run: (single, float(last[run])) for run, single in runs.scenarios.items()}
+    predicted = {run: (single, seconds[run]) for run, single in runs.scenarios.items()}
     return {**about, "intervals": plain(predicted, runs.ranges, share_teller("intervals"))}
 
 
@@ -321,6 +320,7 @@ class _Hidden(TypedDict):
 class _Says(TypedDict):
     runs: dict[str, _Run]
     hidden: NotRequired[dict[str, _Hidden]]
+    not_steady: NotRequired[str]
     labels: NotRequired[report.Booking]
     timeline: NotRequired[Kept]
     seeds: NotRequired[int]  # there, where there are several

@@ -25,7 +25,7 @@ NEXT = {
 
 
 def verdict(result: Result) -> list[str]:
-    """Return the verdict on a result of ``run``: a line for each scale; what stays hidden; why;
+    """Return the verdict on a result of ``run``: a line for each scale; what still changes; why;
     what to measure or ask next; what it rests on."""
     shown = means(result.tables["epochs"], result.tables["breakdown"])
     rows = warm_epochs(shown.epochs, shown.epoch_half)
@@ -36,6 +36,7 @@ def verdict(result: Result) -> list[str]:
     found = result.meta.get("intervals")
     return [
         *answers(scales, causes, found),
+        *filter(None, [result.meta.get("not_steady")]),
         *mishaps.sentences(result),
         *hidden_fraction(result.meta.get("hidden", {})),
         *causes.why(scales),

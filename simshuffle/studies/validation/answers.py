@@ -16,7 +16,8 @@ from simshuffle.alltoall import algorithms, law_of
 from simshuffle.collective import bench_of
 from simshuffle.errors import InputError, Problem
 from simshuffle.lowering.division import communicators_of, job_of
-from simshuffle.plan.bounds import bounds, expected_largest
+from simshuffle.plan.bounds import bounds
+from simshuffle.plan.exchange_bound import expected_largest
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.scenario.scenario import Scenario, load_scenario
