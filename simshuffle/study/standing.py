@@ -118,10 +118,14 @@ class Watch:
     def __post_init__(self) -> None:
         self._last = self._advanced = monotonic()
         known, self._begun = calibrations(), dict[str, float]()
-        self._costs = {
-            digest: max(cell.cost * known.get(cell.timed_as, Calibration()).factor, LEAST_COST)
+        costs = {
+            digest: cell.cost * known.get(cell.timed_as, Calibration()).factor
             for digest, cell in self.cells.items()
         }
+        self._costs = {digest: max(cost, LEAST_COST) for digest, cost in costs.items()}
+        # the stages after this one are about as slow on this machine
+        if (estimated := sum(cell.cost for cell in self.cells.values())) > 0.0:
+            self.later_cost *= sum(costs.values()) / estimated
         self._kinds = {digest: cell.timed_as for digest, cell in self.cells.items()}
         self._busy = dict.fromkeys(self._kinds.values(), 0.0)
         self._before = WorkDone(self.past.cost, self.past.busy)

@@ -112,12 +112,12 @@ def test_cells_in_processes_are_noted_too(kept, tmp_path):
 
 
 def test_the_first_estimate_of_the_progress_rests_on_them(kept):
-    """Square(10) costs 20 s, and such cells took three times that."""
+    """Square(10) costs 20 s, and such cells took three times that. So do the stages after it."""
     note([("tests.toy.Square", 10.0, 30.0)] * 3)
     told: list[Standing] = []
-    watch = Watch({"a": Square(10)}, kept=0, progress=told.append)
+    watch = Watch({"a": Square(10)}, kept=0, progress=told.append, later_cost=5.0)
     watch.at("a", 0.0)
-    assert told[-1].left_s == pytest.approx(60.0, rel=0.01)
+    assert told[-1].left_s == pytest.approx(60.0 + 15.0, rel=0.01)
 
 
 def check(capsys, *words):

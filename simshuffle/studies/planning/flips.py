@@ -105,23 +105,24 @@ class FlipCell(NetworkCell):
             EXACT_STEPS if self.exact else STEPS,
         )
         searches = [FlipSearch(model, end, self.exact) for end in (1 / REACH, REACH)]
+        searches = [search for search in searches if search.claimed is not None]
         seconds_left = math.inf if self.exact else INPUT_SECONDS
         found: list[dict[str, Any]] = []
         # the nearest turning point, by closed forms, first: the other has what time is left
         for number, search in enumerate(sorted(searches, key=FlipSearch.distance)):
-            search.seconds_left, search.tell = seconds_left, partial(_tell_half, tell, number)
+            search.seconds_left = seconds_left
+            search.tell = partial(_tell_part, tell, number, len(searches))
             row = search.result()
             seconds_left = search.seconds_left
             found += [] if row is None else [row]
-            tell((number + 1) / 2)
         found.sort(key=lambda row: row["factor"])
         turns = [row for row in found if row["confirmed"]]
         return Outcome({"turns": turns, "doubtful": [row for row in found if row not in turns]})
 
 
-def _tell_half(tell: Tell, number: int, share: float) -> None:
-    """Tell the share of both searches, of which ``number`` are done."""
-    tell((number + share) / 2)
+def _tell_part(tell: Tell, number: int, total: int, share: float) -> None:
+    """Tell the share of ``total`` searches, of which ``number`` are done."""
+    tell((number + share) / total)
 
 
 @dataclass

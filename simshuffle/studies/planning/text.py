@@ -238,7 +238,11 @@ def notes(result: Result) -> Iterator[str]:
             )
         else:
             files, nbytes = plan["io"][row["strategy"]]["alone"]
-            known = "" if asked.get("exact", True) else f" (known to {CLOSE_AT_ONCE - 1.0:.0%})"
+            known = (
+                ""
+                if asked.get("exact", True)
+                else f" (known to {100 * (CLOSE_AT_ONCE - 1.0):.0f} %)"
+            )
             yield (
                 f"{row['strategy']} keeps I/O within {most} from {_rate(row['files_per_s'])}"
                 f" files/s and {_rate(row['bytes_per_s'] / 1e9)} GB/s on, both at once{known}; from"
