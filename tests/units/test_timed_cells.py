@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 
@@ -84,12 +85,14 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
 
 
 def done(cells, store, clock, monkeypatch):
-    """Do cells by the executor of the command line, each of which takes three times its cost."""
+    """Do cells by the executor of the command line, each of which takes three times its cost on a
+    core of its own; two processes share a core."""
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    monkeypatch.setattr("os.getloadavg", lambda: (2.0 * os.cpu_count(), 0.0, 0.0))
     run = Square.run
 
     def slow(cell, tell):
-        clock[0] += 3.0 * cell.cost
+        clock[0] += 2 * 3.0 * cell.cost
         return run(cell, tell)
 
     monkeypatch.setattr(Square, "run", slow)
