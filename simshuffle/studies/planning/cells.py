@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from simshuffle.plan.bounds import bounds
-from simshuffle.plan.effort import effort
+from simshuffle.plan.effort import effort, first_window
 from simshuffle.plan.hidden import fraction_of, hidden_samples, most_samples, unexchanged
 from simshuffle.results import report
 from simshuffle.results.report import WHOLE
@@ -36,6 +36,9 @@ NEAR = 1.001
 MOST_STEPS = 200
 SEARCH_RUNS = 15
 """Epochs that a search simulates in windows, as those of a run."""
+WINDOWS = 7
+"""First windows that an epoch must be longer than, or no window of three, each twice as long as the
+last, is worth it near the border: every iteration is simulated."""
 WHOLE_EPOCHS, EXACT_WHOLE_EPOCHS = 1.3, 5.0
 """Epochs that it simulates whole, and the same with ``--exact``."""
 LEFT = 4.0
@@ -121,15 +124,23 @@ class FileSystemCell(NetworkCell):
     def cost(self) -> float:
         """Return s of one core: the last epoch in windows, and whole where I/O is about to
         bind."""
-        runs = SEARCH_RUNS * self._run.cost / self._run.scenario.epochs
-        return runs + self._whole_seconds
+        scenario = self._run.scenario
+        each = self._run.cost
+        iterations = scenario.workload.iterations(scenario.world_size)
+        if WINDOWS * first_window(scenario) >= iterations:
+            each = max(each, self._seconds_of_all)
+        return SEARCH_RUNS * each / scenario.epochs + self._whole_seconds
 
     @property
     def _whole_seconds(self) -> float:
         """Return s of one core of the epochs that are simulated whole."""
-        scenario = self._run.scenario
-        whole = effort(scenario.model_copy(update={TOLERANCE: 0.0})).seconds / scenario.epochs
+        whole = self._seconds_of_all / self._run.scenario.epochs
         return whole * (EXACT_WHOLE_EPOCHS if self.exact else WHOLE_EPOCHS)
+
+    @cached_property
+    def _seconds_of_all(self) -> float:
+        """Return s of one core of a run that simulates every iteration."""
+        return effort(self._run.scenario.model_copy(update={TOLERANCE: 0.0})).seconds
 
     @property
     def memory(self) -> float:
