@@ -43,8 +43,8 @@ COMMANDS = {
     "ablate": ["study", "ablate", "shop.yaml", *PARTIAL],
     "congestion": ["congestion", "shop.yaml", "--world-size", "96", "--seeds", "2"],
     "month": [
-        *("month", "shop.yaml", *PARTIAL, "--set", "failures={kind: poisson, hosts: 400 d}"),
-        *("--set", "workload.checkpoint={nbytes: 1.4 GB, every: 500}"),
+        *("month", "shop.yaml", *PARTIAL, "--set", "failures=infinitehbd"),
+        *("--set", "recovery.spares=4", "--set", "workload.checkpoint.period=30 min"),
     ],
     "oracle": ["study", "oracle", "shop.yaml", *ONE],
 }

@@ -202,8 +202,9 @@ BUSY = 0.5
 """The same of the SSD, while page caches fill, from which on iterations do not become alike."""
 IN_VAIN = 1.5
 """How many times as many iterations as an epoch has are simulated where no window does."""
-MOST = 150
-"""Iterations of windows that do in the end, where an exchange makes them differ."""
+MOST, MOST_AT = 150, 0.01
+"""Iterations of windows that do in the end, where an exchange makes them differ, at that tolerance:
+a mean is known to a tolerance by as many as its square is smaller."""
 PER_SENDING = 1e-5
 """s more if samples are sent after it."""
 PER_SAMPLE = 8e-6
@@ -360,7 +361,8 @@ def expected_iterations(scenario: Scenario) -> float:
         return whole
     computing = compute_seconds(scenario)
     if bounds(scenario).exchange.seconds > BESIDE * computing * whole:
-        return min(IN_VAIN * whole, max(MOST, first))
+        needed = MOST * (MOST_AT / scenario.time_tolerance) ** 2
+        return min(IN_VAIN * whole, max(needed, first))
     busy = ReadingBounds(scenario).seconds(workload.local_batch_size, 0.0)[SSD]
     if busy > BUSY * computing:  # in the first epoch
         return (IN_VAIN * whole + (epochs - 1) * first) / epochs

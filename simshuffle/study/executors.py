@@ -191,8 +191,9 @@ class Local:
         alone = count == 1 or saved < WORTH_PROCESSES
         executor = Here(self.lost) if alone else Processes(count, lost=self.lost)
         yield from executor.do(cells, store, watch)
+        crowding = crowding_of_cores()
         note(
-            (cells[digest].timed_as, cells[digest].cost, took)
+            (cells[digest].timed_as, cells[digest].cost, took / crowding)
             for digest, took in watch.took.items()
             if digest not in self.lost
         )
@@ -201,6 +202,14 @@ class Local:
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def crowding_of_cores() -> float:
+    """Return how many processes a core has had in the last minute, at least 1. Cells take as many
+    times longer, and will not where the others are gone."""
+    if not hasattr(os, "getloadavg"):
+        return 1.0
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -38,6 +38,8 @@ class Standing:
 
 
 TRUST = 1.0  # s of measured work that count as much as the cells' costs by estimate
+LEAST_COST = 0.2  # s of a cell, whatever it computes: a process begins, and a file is written
+UNTOLD = 0.9  # share that a cell is taken to have done, at most, before it tells any
 
 Progress = Callable[[Standing], None]
 Shown = Callable[[str], AbstractContextManager[Progress | None]]
@@ -116,10 +118,14 @@ class Watch:
     def __post_init__(self) -> None:
         self._last = self._advanced = monotonic()
         known, self._begun = calibrations(), dict[str, float]()
-        self._costs = {
+        costs = {
             digest: cell.cost * known.get(cell.timed_as, Calibration()).factor
             for digest, cell in self.cells.items()
         }
+        self._costs = {digest: max(cost, LEAST_COST) for digest, cost in costs.items()}
+        # the stages after this one are about as slow on this machine
+        if (estimated := sum(cell.cost for cell in self.cells.values())) > 0.0:
+            self.later_cost *= sum(costs.values()) / estimated
         self._kinds = {digest: cell.timed_as for digest, cell in self.cells.items()}
         self._busy = dict.fromkeys(self._kinds.values(), 0.0)
         self._before = WorkDone(self.past.cost, self.past.busy)
@@ -173,9 +179,17 @@ class Watch:
     def _left_costs(self) -> dict[str, float]:
         """Return s of one core by estimate that each cell still takes, by digest."""
         return {
-            digest: 0.0 if digest in self.ended else cost * (1.0 - self.shares.get(digest, 0.0))
+            digest: 0.0 if digest in self.ended else cost * (1.0 - self._share_done(digest))
             for digest, cost in self._costs.items()
         }
+
+    def _share_done(self, digest: str) -> float:
+        """Return the share of a cell that is done; by its cost where it is being done and has not
+        told any. A cell that never tells one says nothing of how slow the others are."""
+        share = self.shares.get(digest)
+        if share == 0.0:
+            share = min((self._last - self._begun[digest]) / self._costs[digest], UNTOLD)
+        return share or 0.0
 
     def _left_seconds(self, left: Mapping[str, float]) -> float:
         """Return s until all is done: what is left by estimate, times how much slower than their

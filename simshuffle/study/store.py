@@ -10,12 +10,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.study.cell import Cell, Outcome, Tell
+from simshuffle.study.cell import Cell, Outcome, Tell, digest_of
 from simshuffle.study.long_table import LazyTables, LongTable, Part, long, write_parquet
 
 TABLE = ".parquet"
@@ -173,8 +174,24 @@ class Lost:
     error: SimshuffleError | None = None  # what the cell raised; None where its process died
 
 
+_store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default=None)
+
+
+def do_within(cell: Cell) -> Outcome:
+    """Do a cell that is a part of the one being done, and keep its outcome in the same store. A
+    search that was interrupted finds there what it has simulated."""
+    store, digest = _store.get(), digest_of(cell)
+    outcome = None if store is None else store.get(digest, cell.parts)
+    if outcome is None:
+        outcome = cell.run(lambda share: None)
+        if store is not None:
+            store.put(digest, outcome)
+    return outcome
+
+
 def attempt(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
     """Do a cell and keep its outcome; None, or why there is none."""
+    before = _store.set(store)
     try:
         store.put(digest, cell.run(tell))
     except SimshuffleError as error:
@@ -183,4 +200,6 @@ def attempt(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
         raise  # the disk is full, or the store cannot be written: no other cell would fare better
     except Exception as error:  # noqa: BLE001 - whatever a cell raises, the others go on
         return Lost(f"{type(error).__name__}: {error}")
+    finally:
+        _store.reset(before)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simshuffle import plan_training
+from simshuffle.sim.simulate import simulate
 from simshuffle.studies.planning.cells import (
     CLOSE,
     FileSystemCell,
@@ -14,6 +15,7 @@ from simshuffle.studies.planning.cells import (
 )
 from simshuffle.studies.planning.costs import Needs, cheapest, training_seconds
 from simshuffle.studies.planning.months import fewest
+from simshuffle.study.store import Memory, attempt
 from tests.small import small
 
 PFS, COPY, LOCAL = "global_shuffle:source=pfs", "global_shuffle:source=ssd", "local_shuffle"
@@ -64,8 +66,9 @@ def test_of_equal_costs_the_strategy_that_mixes_more_is_taken():
 @pytest.mark.parametrize("border", [0.37, 1.0, 5e4])
 @pytest.mark.parametrize("guess", [1e-3, 1.0, 2e5])
 def test_bisection_finds_the_smallest_number_that_is_enough(border, guess):
-    found = smallest(lambda value: float(value < border), 0.5, guess, 1e6)
-    assert border <= found <= CLOSE * border
+    for known in ({}, {"close": 1.03}, {"close": 1.03, "low": border / 1.01}):
+        found = smallest(lambda value: float(value < border), 0.5, guess, 1e6, **known)
+        assert border <= found <= known.get("close", CLOSE) * border
 
 
 @pytest.mark.parametrize("border", [1, 7, 640, 50_000])
@@ -125,6 +128,26 @@ def test_the_smallest_open_rate_is_that_which_hides_behind_computing():
     for both, one in zip(("files_per_s", "bytes_per_s"), found["alone"], strict=True):
         assert found[both] == pytest.approx(2 * one, rel=0.03)
     assert found["io"] <= 0.05
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_search_that_is_interrupted_goes_on_with_what_it_has_simulated(monkeypatch, exact):
+    begun: list[int] = []
+
+    def counted(*words, **options):
+        if len(begun) == 5:
+            begun.append(0)
+            raise KeyboardInterrupt
+        begun.append(1)
+        return simulate(*words, **options)
+
+    monkeypatch.setattr("simshuffle.studies.planning.cells.simulate", counted)
+    cell, store = FileSystemCell(opens_bound().to_dict(), "global-pfs", 0.05, exact), Memory()
+    with pytest.raises(KeyboardInterrupt):
+        attempt(cell, "search", store, lambda share: None)
+    assert attempt(cell, "search", store, lambda share: None) is None
+    points = store.outcomes["search"].values["points"]
+    assert sum(begun) == len(points) > 5  # each was simulated once
 
 
 def test_no_file_system_helps_where_something_else_takes_the_time():

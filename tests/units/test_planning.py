@@ -4,6 +4,7 @@ refuses."""
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 
@@ -19,7 +20,7 @@ from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.studies.planning import asked as planned
 from simshuffle.studies.planning import first
 from simshuffle.studies.planning.curves import curves, setting_of
-from simshuffle.studies.planning.flips import FlipSearch
+from simshuffle.studies.planning.flips import NOT_SIMULATED, FlipSearch
 from simshuffle.studies.planning.moved import MovedInput, keys_of_inputs, moved_inputs
 from simshuffle.studies.planning.precision import COARSE, TOLERANCE, runs_in_time
 from simshuffle.studies.planning.study import STUDY
@@ -327,12 +328,12 @@ def decision(steps=20):
     return DecisionModel(base, offers, {"host-hour": 1.0}, 0.01, None, moved, steps)
 
 
-def searched(seconds):
+def searched(seconds, seconds_left=math.inf):
     """The turning point where runs of an offer take ``seconds(model, offer, factor)``, whatever
     closed forms say; and the factors that were run."""
     run: list[float] = []
     model = decision()
-    search = FlipSearch(model, 32.0, False, lambda share: None)
+    search = FlipSearch(model, 32.0, False, seconds_left=seconds_left)
 
     def training_seconds(offer, factor):
         run.append(factor)
@@ -366,6 +367,11 @@ def test_a_turning_point_that_no_run_shows_is_none():
     assert run
     assert not turn["confirmed"]
     assert "global-pfs costs +10 % beside local" in turn["why"]
+
+
+def test_a_turning_point_is_not_simulated_beyond_the_time_for_its_input():
+    turn, run = searched(lambda model, offer, factor: 1.0, seconds_left=0.01)
+    assert (run, turn["confirmed"], turn["why"]) == ([], False, NOT_SIMULATED)
 
 
 @pytest.mark.parametrize("value", [1234.4, 1235.0, 0.30941, 5e-7])

@@ -534,6 +534,19 @@ def test_a_cell_that_says_nothing_takes_as_long_again(monkeypatch) -> None:
     assert told[-1].left_s == 30.0
 
 
+def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch) -> None:
+    """Two of eight cells of 60 s by estimate are being done for 30 s, and have told nothing."""
+    clock = [0.0]
+    monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    told: list[Standing] = []
+    watch = Watch({str(n): Square(50) for n in range(8)}, 0, told.append, at_once=2)
+    watch.at("0", 0.0)
+    watch.at("1", 0.0)
+    clock[0] = 30.0
+    watch.tell()
+    assert told[-1].left_s == pytest.approx(8 * 60 / 2 - 30)
+
+
 def test_less_than_a_second_is_no_promise() -> None:
     standing = Standing(0, 1, 0.99, 0.4, {})
     assert _overall("run", standing) == "run"

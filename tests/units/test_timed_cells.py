@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 
@@ -84,12 +85,14 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
 
 
 def done(cells, store, clock, monkeypatch):
-    """Do cells by the executor of the command line, each of which takes three times its cost."""
+    """Do cells by the executor of the command line, each of which takes three times its cost on a
+    core of its own; two processes share a core."""
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    monkeypatch.setattr("os.getloadavg", lambda: (2.0 * os.cpu_count(), 0.0, 0.0))
     run = Square.run
 
     def slow(cell, tell):
-        clock[0] += 3.0 * cell.cost
+        clock[0] += 2 * 3.0 * cell.cost
         return run(cell, tell)
 
     monkeypatch.setattr(Square, "run", slow)
@@ -112,12 +115,12 @@ def test_cells_in_processes_are_noted_too(kept, tmp_path):
 
 
 def test_the_first_estimate_of_the_progress_rests_on_them(kept):
-    """Square(10) costs 20 s, and such cells took three times that."""
+    """Square(10) costs 20 s, and such cells took three times that. So do the stages after it."""
     note([("tests.toy.Square", 10.0, 30.0)] * 3)
     told: list[Standing] = []
-    watch = Watch({"a": Square(10)}, kept=0, progress=told.append)
+    watch = Watch({"a": Square(10)}, kept=0, progress=told.append, later_cost=5.0)
     watch.at("a", 0.0)
-    assert told[-1].left_s == pytest.approx(60.0, rel=0.01)
+    assert told[-1].left_s == pytest.approx(60.0 + 15.0, rel=0.01)
 
 
 def check(capsys, *words):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from simshuffle.plan.bounds import bounds
-from simshuffle.plan.effort import effort
+from simshuffle.plan.effort import effort, first_window
 from simshuffle.plan.hidden import fraction_of, hidden_samples, most_samples, unexchanged
 from simshuffle.results import report
 from simshuffle.results.report import WHOLE
@@ -18,12 +18,13 @@ from simshuffle.sim.cell import NetworkCell, RunCell
 from simshuffle.sim.simulate import simulate
 from simshuffle.studies.mechanisms.variants import (
     OWN,
+    WarmCell,
     exchanging,
-    seconds,
-    warm_epoch,
 )
 from simshuffle.studies.planning.precision import COARSE, TOLERANCE, seconds_of_run
+from simshuffle.studies.planning.prices import CLOSE_AT_ONCE
 from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.store import do_within
 
 OPEN_RATE = "cluster.parallel_file_system.open_rate"
 READ_BANDWIDTH = "cluster.parallel_file_system.read_bandwidth"
@@ -33,8 +34,13 @@ NEAR = 1.001
 """Times that a number is off where an estimate is tried from either side: much less than
 `CLOSE`."""
 MOST_STEPS = 200
-SEARCH_RUNS = 25
-"""Epochs as those of a run that take as long as the windows of a search."""
+SEARCH_RUNS = 15
+"""Epochs that a search simulates in windows, as those of a run."""
+WINDOWS = 7
+"""First windows that an epoch must be longer than, or no window of three, each twice as long as the
+last, is worth it near the border: every iteration is simulated."""
+WHOLE_EPOCHS, EXACT_WHOLE_EPOCHS = 1.3, 5.0
+"""Epochs that it simulates whole, and the same with ``--exact``."""
 LEFT = 4.0
 """Epochs that are still to be simulated, in the mean over a search: its share never reaches 1."""
 AMPLE = 1e3
@@ -54,22 +60,30 @@ def shares(breakdown: Mapping[Any, Any], epoch: int) -> dict[str, float]:
     return {label: seconds / whole for label, seconds in found.items()}
 
 
-def smallest(share: Callable[[float], float], within: float, guess: float, most: float) -> float:
-    """Return the smallest number, to `CLOSE`, whose ``share`` of an epoch is ``within`` bounds, as
-    that of all larger ones, and that of ``most``, is. One that is `CLOSE` times smaller was tried
-    too, and is not.
+def smallest(
+    share: Callable[[float], float],
+    within: float,
+    guess: float,
+    most: float,
+    *,
+    close: float = CLOSE,
+    low: float = 0.0,
+) -> float:
+    """Return the smallest number, to ``close``, whose ``share`` of an epoch is ``within`` bounds,
+    as that of all larger ones, and that of ``most``, is. That of ``low`` is not. One that is
+    ``close`` times smaller was tried too, and is not.
 
     Where a resource of rate x binds, the epoch is as long as 1/x, and all but the share is the same
     at every x: so that of a number tells at which other it would be ``within``. Where it tells
     little the step doubles, and then every other step is a bisection of logarithms."""
-    low, high, point, stride = 0.0, math.inf, min(guess, most), 1.0
+    high, point, stride = math.inf, min(guess, most), 1.0
     for number in range(MOST_STEPS):
         taken = share(point)
         if taken <= within:
             high = point
         else:
             low = point
-        if low > 0 and high / low <= CLOSE:
+        if low > 0 and high / low <= close:
             return high
         told = point * (1.0 - within) / max(1.0 - taken, 1e-9)
         if math.isinf(high):
@@ -108,11 +122,25 @@ class FileSystemCell(NetworkCell):
 
     @property
     def cost(self) -> float:
-        """Return s of one core: the last epoch some ten times. Where I/O is about to bind, windows
-        are longer than those of a run, and one epoch is simulated whole."""
+        """Return s of one core: the last epoch in windows, and whole where I/O is about to
+        bind."""
         scenario = self._run.scenario
-        whole = effort(scenario.model_copy(update={TOLERANCE: 0.0})).seconds
-        return (SEARCH_RUNS * self._run.cost + whole) / scenario.epochs
+        each = self._run.cost
+        iterations = scenario.workload.iterations(scenario.world_size)
+        if WINDOWS * first_window(scenario) >= iterations:
+            each = max(each, self._seconds_of_all)
+        return SEARCH_RUNS * each / scenario.epochs + self._whole_seconds
+
+    @property
+    def _whole_seconds(self) -> float:
+        """Return s of one core of the epochs that are simulated whole."""
+        whole = self._seconds_of_all / self._run.scenario.epochs
+        return whole * (EXACT_WHOLE_EPOCHS if self.exact else WHOLE_EPOCHS)
+
+    @cached_property
+    def _seconds_of_all(self) -> float:
+        """Return s of one core of a run that simulates every iteration."""
+        return effort(self._run.scenario.model_copy(update={TOLERANCE: 0.0})).seconds
 
     @property
     def memory(self) -> float:
@@ -130,14 +158,25 @@ class FileSystemCell(NetworkCell):
         scenario = self._run.scenario
         if not self.exact and scenario.time_tolerance < COARSE:
             scenario = scenario.with_values({TOLERANCE: COARSE})
-        return Outcome(_FileSystems(scenario, self.name, self.io_share, tell).found())
+        in_windows = 1.0 - self._whole_seconds / self.cost
+        search = _FileSystems(scenario, self.name, self.io_share, self.exact, in_windows, tell)
+        return Outcome(search.found())
 
 
 class _FileSystems:
     """The simulations of a search, each once."""
 
-    def __init__(self, scenario: Scenario, name: str, most: float, tell: Tell) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        name: str,
+        most: float,
+        exact: bool,
+        in_windows: float,  # share of the time that searches of one resource take
+        tell: Tell,
+    ) -> None:
         self._scenario, self._name, self._most, self._tell = scenario, name, most, tell
+        self._exact, self._in_windows, self._rows_of_one = exact, in_windows, 0
         self.rows: list[dict[str, Any]] = []
         self._known: dict[tuple[float, float], float] = {}
 
@@ -169,7 +208,18 @@ class _FileSystems:
             smallest(lambda x: self._io(ample[0], x), self._most, nbytes, ample[1])
         )
         # a worker opens a file, then reads it: both at once bind more than each alone
-        times = smallest(lambda x: self._io(x * opens, x * bandwidth), self._most, NEAR, AMPLE)
+        self._rows_of_one = len(self.rows)
+
+        def share_at_once(times: float) -> float:
+            return self._io(times * opens, times * bandwidth)
+
+        if self._exact:
+            times = smallest(share_at_once, self._most, NEAR, AMPLE)
+        else:
+            # a file system that is too small by one resource alone is too small
+            low = 1.0 / CLOSE
+            guess = low * CLOSE_AT_ONCE / NEAR
+            times = smallest(share_at_once, self._most, guess, AMPLE, close=CLOSE_AT_ONCE, low=low)
         best = _rounded(times * opens), _rounded(times * bandwidth)
         io = self._io(*best)
         return {
@@ -186,22 +236,44 @@ class _FileSystems:
         at = _rounded(files), _rounded(nbytes)
         if at not in self._known:
             scenario = self._scenario.with_values(file_system(*at))
-            timeline = simulate(scenario, first_epoch=scenario.epochs)
-            table = report.all_labels(timeline)
-            found = shares(table.to_dict("list"), scenario.epochs)
-            self._known[at] = found.get(IO, 0.0)
-            whole = float(table["seconds"].sum())
+            epoch = do_within(IoShareCell(scenario.to_dict(), self._name)).values
+            self._known[at] = float(epoch["io"])
             self.rows.append(
                 {
                     "strategy": self._name,
                     "files_per_s": at[0],
                     "bytes_per_s": at[1],
-                    WHOLE: whole,
-                    "io": self._known[at],
+                    WHOLE: epoch[WHOLE],
+                    "io": epoch["io"],
                 }
             )
-            self._tell(len(self.rows) / (len(self.rows) + LEFT))
+            self._tell(self._share_done())
         return self._known[at]
+
+    def _share_done(self) -> float:
+        """Return the share of the search that is done: one resource at a time, then both."""
+        first, rows = self._rows_of_one, len(self.rows)
+        if not first:
+            return self._in_windows * min(1.0, rows / SEARCH_RUNS)
+        points = rows - first
+        return self._in_windows + (1.0 - self._in_windows) * points / (points + 1)
+
+
+@dataclass(frozen=True)
+class IoShareCell(RunCell):
+    """The last epoch of a scenario alone: how long it is (s), and the share that I/O takes."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Return the tables of the outcome: none."""
+        return frozenset()
+
+    def run(self, tell: Tell) -> Outcome:
+        """Simulate the epoch."""
+        scenario = self.scenario
+        table = report.all_labels(simulate(scenario, first_epoch=scenario.epochs))
+        io = shares(table.to_dict("list"), scenario.epochs).get(IO, 0.0)
+        return Outcome({WHOLE: float(table["seconds"].sum()), "io": io})
 
 
 def file_system(files: float, nbytes: float) -> dict[str, Any]:
@@ -259,7 +331,8 @@ class HiddenExchangeCell(NetworkCell):
 
         def added(samples: int) -> float:
             exchange = exchanging(scenario, OWN, samples, {})
-            spent = seconds(warm_epoch(exchange))[WHOLE]
+            epoch = WarmCell(exchange.to_dict(), self.label)
+            spent = float(do_within(epoch).values[WHOLE])
             share = (spent - self.baseline_s) / self.baseline_s
             fraction = fraction_of(scenario, samples)
             row = {"exchange_fraction": fraction, "epoch_s": spent, "added": share, "removed": ""}

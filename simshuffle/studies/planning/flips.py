@@ -13,9 +13,15 @@ from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.cell import NetworkCell, RunCell
 from simshuffle.studies.planning.costs import Prices, training_seconds
 from simshuffle.studies.planning.moved import CAPACITY_KEYS, SPACE, keys_of_inputs, moved_inputs
-from simshuffle.studies.planning.precision import POINT_SECONDS, coarse_values, seconds_of_run
+from simshuffle.studies.planning.precision import (
+    INPUT_SECONDS,
+    POINT_SECONDS,
+    coarse_values,
+    seconds_of_run,
+)
 from simshuffle.studies.planning.turns import REACH, DecisionModel, Offer, read_offer
 from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.store import do_within
 
 CHANGES = "what would change it"
 """What the searches of turning points are called."""
@@ -68,7 +74,8 @@ class FlipCell(NetworkCell):
         """Return s of one core: closed forms, and the runs of some values. What all strategies hang
         on turns twice, or closed forms err there."""
         points = {SPACE: 0, **dict.fromkeys(OF_FILE_SYSTEM, 2)}.get(self.moved, MOST_POINTS)
-        return 1.0 + points * self._seconds_of_point
+        seconds = points * self._seconds_of_point
+        return 1.0 + (seconds if self.exact else min(seconds, INPUT_SECONDS))
 
     @cached_property
     def _seconds_of_point(self) -> float:
@@ -97,19 +104,25 @@ class FlipCell(NetworkCell):
             moved,
             EXACT_STEPS if self.exact else STEPS,
         )
-        turns: list[dict[str, Any]] = []
-        doubtful: list[dict[str, Any]] = []
-        for number, end in enumerate((1 / REACH, REACH)):
-            found = FlipSearch(model, end, self.exact, partial(_tell_half, tell, number)).result()
-            if found is not None:
-                (turns if found["confirmed"] else doubtful).append(found)
-            tell((number + 1) / 2)
-        return Outcome({"turns": turns, "doubtful": doubtful})
+        searches = [FlipSearch(model, end, self.exact) for end in (1 / REACH, REACH)]
+        searches = [search for search in searches if search.claimed is not None]
+        seconds_left = math.inf if self.exact else INPUT_SECONDS
+        found: list[dict[str, Any]] = []
+        # the nearest turning point, by closed forms, first: the other has what time is left
+        for number, search in enumerate(sorted(searches, key=FlipSearch.distance)):
+            search.seconds_left = seconds_left
+            search.tell = partial(_tell_part, tell, number, len(searches))
+            row = search.result()
+            seconds_left = search.seconds_left
+            found += [] if row is None else [row]
+        found.sort(key=lambda row: row["factor"])
+        turns = [row for row in found if row["confirmed"]]
+        return Outcome({"turns": turns, "doubtful": [row for row in found if row not in turns]})
 
 
-def _tell_half(tell: Tell, number: int, share: float) -> None:
-    """Tell the share of both searches, of which ``number`` are done."""
-    tell((number + share) / 2)
+def _tell_part(tell: Tell, number: int, total: int, share: float) -> None:
+    """Tell the share of ``total`` searches, of which ``number`` are done."""
+    tell((number + share) / total)
 
 
 @dataclass
@@ -121,7 +134,9 @@ class FlipSearch:
     model: DecisionModel
     end: float
     exact: bool
-    tell: Tell
+    tell: Tell = lambda share: None
+    # s of one core, by estimate, that runs may still take
+    seconds_left: float = math.inf
     simulated: dict[tuple[str, float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,10 +146,15 @@ class FlipSearch:
         # the room of an SSD decides who fits, and nothing else
         self.only_room = self.model.moved.key == CAPACITY_KEYS["ssd"]
         self.points = EXACT_POINTS if self.exact else MOST_POINTS
+        self.claimed = self.model.border(1.0, self.end) if self.now else None
+
+    def distance(self) -> float:
+        """Return how far the turning point is by closed forms, as a logarithm of its factor."""
+        return math.inf if self.claimed is None else abs(math.log(self.claimed))
 
     def result(self) -> dict[str, Any] | None:
         """Return the row of a turning point; None where closed forms see none."""
-        claimed = self.model.border(1.0, self.end) if self.now else None
+        claimed = self.claimed
         if claimed is None:
             return None
         claim = {"after": self.model.choice(claimed), "factor": claimed}
@@ -145,7 +165,7 @@ class FlipSearch:
             if far - near <= 2.1 * self.side:
                 break
             distance = self._next(near, far, was_near, halve=number % 3 == 2)
-            if distance is None:
+            if distance is None or not self._is_affordable(self._factor(distance)):
                 break
             choice = self._simulated_choice(self._factor(distance))
             was_near = choice == self.now
@@ -232,7 +252,7 @@ class FlipSearch:
     def _is_affordable(self, factor: float) -> bool:
         contenders = self._contenders(factor)
         seconds = sum(self._seconds_of(offer, factor) for offer in contenders)
-        return self.exact or seconds <= POINT_SECONDS
+        return self.exact or seconds <= min(POINT_SECONDS, self.seconds_left)
 
     def _scenario(self, offer: Offer, factor: float) -> Scenario | None:
         """Return the scenario as it is simulated; None where hosts have no room."""
@@ -265,8 +285,9 @@ class FlipSearch:
             return offer.seconds
         key = offer.name, 1.0 if self.only_room else factor
         if key not in self.simulated:
+            self.seconds_left -= self._seconds_of(offer, factor)
             run = RunCell(scenario.to_dict(), offer.name, with_tables=False)
-            epochs = run.run(lambda _: None).values["epochs"]
+            epochs = do_within(run).values["epochs"]
             staging = sum(epochs["staging_s"])
             useful = training_seconds(staging, epochs["epoch_s"], offer.epochs)
             self.simulated[key] = useful / offer.goodput

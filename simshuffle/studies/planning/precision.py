@@ -15,6 +15,8 @@ LIGHT = 4.0
 MOST_SECONDS = 40.0
 """s of one core, by estimate, that the runs of all strategies may take within a minute; searches
 may take as many."""
+INPUT_SECONDS = 8.0
+"""The same of all runs that the turning points of one input are held against."""
 POINT_SECONDS = 4.0
 """The same of all runs of one value at which a turning point is held against simulations."""
 

@@ -16,3 +16,6 @@ EPOCHS = 90
 al., "Accurate, Large Minibatch SGD", 2017."""
 IO_SHARE = 0.05
 """Share of an epoch that I/O may take of the smallest file system, where nothing says another."""
+CLOSE_AT_ONCE = 1.03
+"""The smallest open rate and bandwidth at once are known to 3 % without ``--exact``: a run near
+them simulates every iteration of an epoch."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.planning.prices import CLOSE_AT_ONCE
 from simshuffle.studies.planning.tables import STRATEGIES, chosen
 from simshuffle.study.study import Result
 
@@ -237,9 +238,14 @@ def notes(result: Result) -> Iterator[str]:
             )
         else:
             files, nbytes = plan["io"][row["strategy"]]["alone"]
+            known = (
+                ""
+                if asked.get("exact", True)
+                else f" (known to {100 * (CLOSE_AT_ONCE - 1.0):.0f} %)"
+            )
             yield (
                 f"{row['strategy']} keeps I/O within {most} from {_rate(row['files_per_s'])}"
-                f" files/s and {_rate(row['bytes_per_s'] / 1e9)} GB/s on, both at once; from"
+                f" files/s and {_rate(row['bytes_per_s'] / 1e9)} GB/s on, both at once{known}; from"
                 f" {_rate(files)} files/s where bandwidth never binds, and from"
                 f" {_rate(nbytes / 1e9)} GB/s where opening files never does."
             )
