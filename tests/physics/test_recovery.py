@@ -15,11 +15,12 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.plan.checkpoint_bounds import restore_seconds
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.plan.remaining import with_fewer
 from simshuffle.results import report
 from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.simulate import simulate, simulate_epochs
-from tests.small import seconds, small
+from tests.small import seconds, small, uneven
 
 SAVING = {"every": 2, "layout": "deduplicated", "state": "80 MB"}
 AWAY = {"detect": "1 s", "restart": "2 s"}
@@ -155,6 +156,24 @@ def test_an_elastic_restart_reads_the_shard_of_the_lost_host_again():
     assert seen == 1.0
     # each of 7 ranks reads a seventh of it, in parallel
     assert loss["reread_s"] == pytest.approx(0.01 / 7, rel=1e-2)
+
+
+def test_ranks_that_go_on_read_the_bytes_of_those_that_are_lost():
+    """Samples are of other sizes: each that is left reads its own, and an even part of the rest."""
+    scenario = uneven(workload__last_batch="keep")
+    *_, plan = plan_epochs(scenario, sample_nbytes(scenario))
+    left = np.array([True, True, False, True, False, True])
+    before = plan.training
+    after = with_fewer(plan, left, 10, dealt=True).training
+    for name in ("samples", "nbytes"):
+        own, all_of_it = getattr(before, name)[:, left], getattr(before, name).sum()
+        np.testing.assert_array_equal(getattr(after, name)[: len(own)], own)
+        assert getattr(after, name).sum() == pytest.approx(all_of_it)
+    dealt = after.samples[len(before.samples) :]
+    assert dealt.sum(axis=0).max() - dealt.sum(axis=0).min() <= 1
+    assert after.hit_nbytes.sum() == before.hit_nbytes[:, left].sum() > 0
+    alone = with_fewer(plan, left, 10, dealt=False).training
+    np.testing.assert_array_equal(alone.nbytes, before.nbytes[:, left])
 
 
 def test_a_job_that_stops_has_no_epoch_more():
