@@ -176,6 +176,54 @@ def test_ranks_that_go_on_read_the_bytes_of_those_that_are_lost():
     np.testing.assert_array_equal(alone.nbytes, before.nbytes[:, left])
 
 
+@pytest.mark.parametrize("every", [1, 2, 9])
+@pytest.mark.parametrize("policy", ["spare", "elastic"])
+def test_bytes_samples_and_iterations_add_up_however_often_hosts_are_lost(policy, every):
+    """Two hosts in one epoch, the second before the stretch after the first has ended, and one in
+    the next epoch, of ranks, shards and samples of which none are alike."""
+    values = {
+        "workload__checkpoint": {**SAVING, "every": every},
+        "workload__last_batch": "keep",
+        "workload__local_batch_size": 4,
+        "cluster__topology__link_bandwidth": "10 GB/s",
+        "world_size": 10,
+        "epochs": 4,
+    }
+    healthy = lengths(simulate(uneven(**values)))
+    faults, recovery = [], {**AWAY, "policy": policy, "spares": 3 * (policy == "spare")}
+    after = [healthy[0] + 0.45 * healthy[1], 3.1 + 0.3 * healthy[1], 3.1 + 1.6 * healthy[1]]
+    for number, at in enumerate(np.cumsum(after)):
+        faults.append({"what": f"h000{number}", "at": f"{at} s", "rate": 0})
+    timeline = simulate(uneven(**values, faults=faults, recovery=recovery))
+    losses, table = timeline.said["losses"], report.epochs(timeline).set_index("epoch")
+    assert [loss["host"] for loss in losses] == ["h0000", "h0001", "h0002"]
+    assert losses[0]["epoch"] == losses[1]["epoch"] == 2
+    for epoch, row in table.iterrows():
+        links = timeline.links[timeline.links["epoch"] == epoch]
+        assert links["link"].is_unique
+        carried = links["mean_utilisation"] * links["capacity"] * row["epoch_s"]
+        # what was under way when a host was lost is in use of a link, and no bytes of it
+        nbytes = links["nbytes"]
+        more = (carried - nbytes)[(links["unit"] == "B") & (nbytes > 0)]
+        assert (more >= -1e-6 * nbytes[more.index]).all()
+        assert (more <= 0.1 * nbytes[more.index] + 1e6).all()
+        (source,) = timeline.sources[timeline.sources["epoch"] == epoch].to_dict("records")
+        of_ssds = links["nbytes"][links["tier"] == "ssd"].sum()
+        assert source["nbytes_ssd"] == pytest.approx(of_ssds)
+        rows = timeline.phases[timeline.phases["epoch"] == epoch]
+        assert source["iterations"] == rows["iteration"].max()
+        said = timeline.said["completeness"][epoch - 1]
+        assert source["samples"] == round(said["seen"] * 170) == 170
+        redone = sum(loss["redone_samples"] for loss in losses if loss["epoch"] == epoch)
+        again = round(said["twice"] * 170) - redone
+        assert again >= 0  # also what was not saved of the epoch before
+        assert again == 0 or every == 9
+    for loss in losses:
+        gone = loss["at_s"] + 3.0 + loss["restore_s"] + loss["reread_s"]
+        begun = timeline.phases[timeline.phases["phase"] == "restart"]["end_s"]
+        assert np.isclose(begun, gone).any()
+
+
 def test_a_job_that_stops_has_no_epoch_more():
     _, healthy = run()
     at, saved = middle(healthy)
