@@ -202,3 +202,11 @@ def test_a_prediction_and_its_interval_scale_together(factor):
     one, other = (uncertain({"r": (scenario, s)}, {}).intervals["r"] for s in (1.0, factor))
     assert other.low / one.low == pytest.approx(factor)
     assert other.high / one.high == pytest.approx(factor)
+
+
+def test_many_rows_of_one_set_count_as_the_root_of_their_number():
+    """One row of -0.2 beside four of 0.2 from one set, of weight 1/2 each: of 3 in all."""
+    table = {"set": ["a", *["b"] * 4], "mechanism": "step", "ranks": 8.0, "repeats": np.nan}
+    rows = pd.DataFrame({**table, "residual": [-0.2, *[0.2] * 4]})
+    found = Residuals(rows).quantiles("step", 8.0, np.array([0.5, 0.875, 1.25]) / 3)
+    assert found == pytest.approx([-0.2, 0.0, 0.2])

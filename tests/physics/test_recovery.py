@@ -9,13 +9,15 @@ Ranks are alike and nothing is random, so that every second can be worked out by
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.plan.checkpoint_bounds import restore_seconds
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.plan.remaining import with_fewer
+from simshuffle.plan.remaining import since, with_fewer
 from simshuffle.results import report
 from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.sim.recorder import Recorder
@@ -171,6 +173,8 @@ def test_ranks_that_go_on_read_the_bytes_of_those_that_are_lost():
         assert getattr(after, name).sum() == pytest.approx(all_of_it)
     dealt = after.samples[len(before.samples) :]
     assert dealt.sum(axis=0).max() - dealt.sum(axis=0).min() <= 1
+    worked = replace(plan, training=replace(before, work=before.nbytes))
+    np.testing.assert_array_equal(since(worked, 1).training.work, before.nbytes[1:])
     assert after.hit_nbytes.sum() == before.hit_nbytes[:, left].sum() > 0
     alone = with_fewer(plan, left, 10, dealt=False).training
     np.testing.assert_array_equal(alone.nbytes, before.nbytes[:, left])
