@@ -39,7 +39,7 @@ from simshuffle.studies.mechanisms.variants import WarmCell, prepared
 from simshuffle.studies.month.cell import MonthCell
 from simshuffle.studies.month.epoch import EpochCell, epoch_document
 from simshuffle.studies.oracle.cell import StepCell, SweepCell
-from simshuffle.studies.planning.cells import FileSystemCell, HiddenExchangeCell
+from simshuffle.studies.planning.cells import FileSystemCell, HiddenExchangeCell, IoShareCell
 from simshuffle.studies.planning.flips import FlipCell
 from simshuffle.studies.planning.months import MonthsCell
 from simshuffle.studies.sizes.study import SizesCell
@@ -314,6 +314,7 @@ EXAMPLES: dict[type, Callable[[], Example]] = {
         **{"document": from_pfs(3), "name": "else", "io_share": 0.5, "exact": False},
         unseen="exact",
     ),
+    IoShareCell: lambda: Example(IoShareCell(from_pfs(), ""), document=from_pfs(3)),
     HiddenExchangeCell: lambda: Example(
         HiddenExchangeCell(exchanging(), 0.28, 4.0),
         **{"document": exchanging(seed=3), "tolerance": 0.1, "baseline_s": 4.2},
