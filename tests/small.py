@@ -31,6 +31,21 @@ PLAIN = {
     "workload.exchange": "local_shuffle",
 }
 
+UNEVEN = {
+    "cluster__host__gpus": 2,
+    "cluster__ssd__iops": {"points": {1: "2 k/s", 4: "12 k/s", 64: "40 k/s"}},
+    "cluster__topology__link_bandwidth": "100 MB/s",
+    "cluster__topology__cable_latency": "40 us",
+    "cluster__memory__page_cache": "3 MB",
+    "world_size": 6,
+    "epochs": 3,
+    "workload__jitter": {"compute": 0.1, "read": 0.2},
+    "workload__dataset__num_samples": 170,
+    "workload__dataset__sample_size": {"mean": "100 kB", "std": "40 kB"},
+}
+"""Values beside which nothing is equal by chance: several ranks of a host, samples of other sizes,
+curves, latencies that count, shards and batches that do not fill."""
+
 
 def small(**values: object) -> Scenario:
     """`PLAIN` with other values; a double underscore stands for a dot."""
@@ -40,6 +55,11 @@ def small(**values: object) -> Scenario:
     )  # a record that is given takes the place of its keys
     plain = {key: value for key, value in PLAIN.items() if not key.startswith(records)}
     return load_scenario("quickstart", plain | given)
+
+
+def uneven(**values: object) -> Scenario:
+    """`small` with `UNEVEN` beneath the values."""
+    return small(**UNEVEN | values)
 
 
 def seconds(timeline, phase: str, epoch: int = 1):

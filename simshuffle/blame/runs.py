@@ -158,6 +158,7 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
     chosen = {"run": run, "epoch": known[-1] if epoch is None else epoch}
     if "seed" in mine:
         chosen["seed"] = mine["seed"].iloc[0]
+        mine = mine[mine["seed"] == chosen["seed"]]
 
     def of(table: str) -> pd.DataFrame:
         found = result.tables[table]

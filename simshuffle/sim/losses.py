@@ -192,7 +192,8 @@ def _links(parts: Sequence[SimulatedEpoch], seconds: float) -> pd.DataFrame:
         part.links.assign(used=part.links["mean_utilisation"] * (part.end - part.begin))
         for part in parts
     ]
-    both = pd.concat(tables, ignore_index=True)
+    # a link that only an earlier epoch used, which was done again, is one of this epoch
+    both = pd.concat(tables, ignore_index=True).assign(epoch=parts[0].links["epoch"].iloc[0])
     sums = {"nbytes": "sum", "used": "sum", "peak_utilisation": "max", "busy_s": "sum"}
     how = {**dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"), **sums}
     table = both.groupby("link", sort=False).agg(how).reset_index()

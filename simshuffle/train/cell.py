@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -14,6 +14,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 from torch.utils.data import Dataset
 
+from simshuffle.errors import InputError
+from simshuffle.plan.resources import places_on
 from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
@@ -160,8 +162,14 @@ def named(cells: Iterable[Kind]) -> dict[str, Kind]:
 
 
 def key_of(run: Run, device: str) -> list[Any]:
-    """What decides a run beside the code: its values, torch, and the kind of device."""
-    return [run.model_dump(mode="json"), version("torch"), device.partition(":")[0]]
+    """Return what decides a run beside the code: its values, torch, the kind of device, and where
+    its ranks are on the cluster of a file, which may change. Of a file that is gone nothing is."""
+    key = [run.model_dump(mode="json"), version("torch"), device.partition(":")[0]]
+    if run.cluster is not None:
+        with suppress(InputError):
+            places = places_on(run.cluster, run.world_size)
+            key += [of.tolist() for of in (places.host, places.leaf, places.rack)]
+    return key
 
 
 @contextmanager

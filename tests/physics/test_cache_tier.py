@@ -322,6 +322,15 @@ def test_120_gb_for_143_67_gb_by_hand() -> None:
     assert shares("lru", 30 / 143.67) == pytest.approx(0.0236, abs=0.005)
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_the_first_epoch_reads_stays_however_much_page_caches_answer_later(warm) -> None:
+    """Half of the reads of later epochs come to a tier with room for 72 %, which keeps what came
+    first: all came in the first epoch, when page caches were empty."""
+    tier = {"capacity": "57.6 MB", "eviction": "none", "warm": warm}
+    found = [tier_share(scenario(tier), epoch, 0.5) for epoch in (1, 2, 3, 99)]
+    assert found == pytest.approx([0.72 * warm, *[0.72] * 3], abs=0.02)
+
+
 def test_the_other_shares_of_the_page() -> None:
     """No closed form; libCacheSim counts the same (above, on fewer samples)."""
     found = [shares(kind, of, 8) for kind in ("fifo", "s3fifo") for of in (0.5, 0.835)]

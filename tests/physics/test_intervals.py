@@ -13,6 +13,7 @@ from scipy import stats
 from simshuffle.errors import InputError
 from simshuffle.plan.bounds import bounds
 from simshuffle.spec.units import Dimension
+from simshuffle.uncertainty import interval
 from simshuffle.uncertainty.inputs import (
     ESTIMATE,
     MEASURED,
@@ -159,6 +160,19 @@ def test_chance_is_half_the_range_over_what_half_a_range_of_eight_is():
     assert Residuals(rows).chance("files") == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize("chance", [0.0, 0.05, 0.15, 0.5])
+def test_what_chance_does_is_taken_out_of_the_errors_of_laws(chance, monkeypatch):
+    """Of errors that lie evenly from -0.3 to 0.3, of variance 0.03, chance has its own variance."""
+    rows = {"set": "a", "mechanism": "step", "ranks": 8.0, "repeats": 1.45 * chance}
+    table = pd.DataFrame({**rows, "residual": np.linspace(-0.3, 0.3, 61)})
+    monkeypatch.setattr(interval, "residuals", lambda: Residuals(table))
+    scenario = small(**ALONE)
+    ends = of(scenario, {FORWARD: (1e-3, 1e-3)}).intervals["run"].parts
+    left = max(0.0, 1 - chance**2 / 0.03) ** 0.5
+    assert np.log(ends["model"]) == pytest.approx([-0.27 * left, 0.27 * left], rel=0.05, abs=1e-3)
+    assert np.log(ends["chance"]) == pytest.approx([-1.645 * chance, 1.645 * chance], rel=0.05)
+
+
 def test_a_range_that_does_not_contain_its_value_is_refused():
     scenario = small(**ALONE)
     with pytest.raises(InputError, match="a range must contain its value"):
@@ -188,3 +202,11 @@ def test_a_prediction_and_its_interval_scale_together(factor):
     one, other = (uncertain({"r": (scenario, s)}, {}).intervals["r"] for s in (1.0, factor))
     assert other.low / one.low == pytest.approx(factor)
     assert other.high / one.high == pytest.approx(factor)
+
+
+def test_many_rows_of_one_set_count_as_the_root_of_their_number():
+    """One row of -0.2 beside four of 0.2 from one set, of weight 1/2 each: of 3 in all."""
+    table = {"set": ["a", *["b"] * 4], "mechanism": "step", "ranks": 8.0, "repeats": np.nan}
+    rows = pd.DataFrame({**table, "residual": [-0.2, *[0.2] * 4]})
+    found = Residuals(rows).quantiles("step", 8.0, np.array([0.5, 0.875, 1.25]) / 3)
+    assert found == pytest.approx([-0.2, 0.0, 0.2])

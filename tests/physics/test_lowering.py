@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.lowering.background import bursts, steady
 from simshuffle.lowering.collectives import Allreduces, gather_seconds
 from simshuffle.lowering.messages import (
     MessageGraph,
@@ -258,9 +259,9 @@ READS = Reads(  # one batch; of rank 0, four samples are in memory
 JITTER = np.array([[1.5, 1.0]])
 
 
-def chains(exchange: str, **loader: int) -> Any:
+def chains(exchange: str, keys: Any = None, **loader: int) -> Any:
     scenario = small(
-        world_size=2,
+        **{"world_size": 2, **(keys or {})},
         workload__exchange=exchange,
         workload__loader={"workers": 2, "prefetch": 4, **loader},
     )
@@ -339,6 +340,42 @@ def test_a_batch_from_the_ssd() -> None:
     assert (found.sums.nbytes["ssd"], found.sums.nbytes["memory"]) == (2.6e6, 400e3)
     two = chains("local_shuffle", threads=2).batch(0, 0, group=3)
     assert two.tasks["delay"][0] == pytest.approx(3 * SEEK)
+
+
+@pytest.mark.parametrize(("gpus", "in_flight", "rate"), [(1, 1, 1e3), (1, 2, 2e3), (2, 2, 4e3)])
+def test_the_ranks_of_a_host_queue_at_its_ssd_together(
+    gpus: int, in_flight: int, rate: float
+) -> None:
+    """Requests at 1 k/s for each that is in flight: of a message, and of a batch."""
+    curve = {"points": {depth: f"{depth} k/s" for depth in (1, 2, 4, 8)}}
+    keys = {"cluster__host__gpus": gpus, "cluster__ssd__iops": curve}
+    shared = resources_of(small(world_size=2, **keys))
+    first, _ = messages_of(costs_of(), 0, shared, in_flight)
+    assert first.read == pytest.approx([1 / rate, 0])
+    batch = chains("local_shuffle", keys, workers=in_flight).batch(0, 0, group=3)
+    assert batch.tasks["work"][0] == pytest.approx(6 / rate * 1.5)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "permutation", "on_off"])
+def test_the_traffic_of_others_goes_to_all_of_them_and_to_nobody_itself(kind: str) -> None:
+    """Among three hosts, whatever is drawn: what each sends to, of 20 streams."""
+    hosts = ["h0001", "h0002", "h0004"]
+    record = {"kind": kind, "load": 0.3, "hosts": hosts}
+    record |= {"partners": 2} if kind == "uniform" else {}
+    record |= {"on": "1 ms", "off": "1 ms"} if kind == "on_off" else {}
+    scenario = small(background=[record])
+    resources, (others,) = resources_of(scenario), scenario.background
+    names = resources.links.names
+    pairs = set()
+    for number in range(20):
+        rng = np.random.default_rng(number)
+        batches = [steady(others, resources, rng)] if kind != "on_off" else []
+        batches += [bursts(others, resources, h, rng) for h in range(3) if kind == "on_off"]
+        for batch in batches:
+            routes = [[names[link] for link in route if link >= 0] for route in batch.routes]
+            pairs |= {(first[:5], last[-5:]) for first, *_, last in routes}
+            assert batch.tasks["cap"] == pytest.approx(3e9 / (2 if kind == "uniform" else 1))
+    assert pairs == {(one, other) for one in hosts for other in hosts if one != other}
 
 
 # ---------------------------------------------------------------------------- staging and gradients

@@ -9,17 +9,20 @@ Ranks are alike and nothing is random, so that every second can be worked out by
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.plan.checkpoint_bounds import restore_seconds
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.plan.remaining import since, with_fewer
 from simshuffle.results import report
 from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.simulate import simulate, simulate_epochs
-from tests.small import seconds, small
+from tests.small import seconds, small, uneven
 
 SAVING = {"every": 2, "layout": "deduplicated", "state": "80 MB"}
 AWAY = {"detect": "1 s", "restart": "2 s"}
@@ -155,6 +158,74 @@ def test_an_elastic_restart_reads_the_shard_of_the_lost_host_again():
     assert seen == 1.0
     # each of 7 ranks reads a seventh of it, in parallel
     assert loss["reread_s"] == pytest.approx(0.01 / 7, rel=1e-2)
+
+
+def test_ranks_that_go_on_read_the_bytes_of_those_that_are_lost():
+    """Samples are of other sizes: each that is left reads its own, and an even part of the rest."""
+    scenario = uneven(workload__last_batch="keep")
+    *_, plan = plan_epochs(scenario, sample_nbytes(scenario))
+    left = np.array([True, True, False, True, False, True])
+    before = plan.training
+    after = with_fewer(plan, left, 10, dealt=True).training
+    for name in ("samples", "nbytes"):
+        own, all_of_it = getattr(before, name)[:, left], getattr(before, name).sum()
+        np.testing.assert_array_equal(getattr(after, name)[: len(own)], own)
+        assert getattr(after, name).sum() == pytest.approx(all_of_it)
+    dealt = after.samples[len(before.samples) :]
+    assert dealt.sum(axis=0).max() - dealt.sum(axis=0).min() <= 1
+    worked = replace(plan, training=replace(before, work=before.nbytes))
+    np.testing.assert_array_equal(since(worked, 1).training.work, before.nbytes[1:])
+    assert after.hit_nbytes.sum() == before.hit_nbytes[:, left].sum() > 0
+    alone = with_fewer(plan, left, 10, dealt=False).training
+    np.testing.assert_array_equal(alone.nbytes, before.nbytes[:, left])
+
+
+@pytest.mark.parametrize("every", [1, 2, 9])
+@pytest.mark.parametrize("policy", ["spare", "elastic"])
+def test_bytes_samples_and_iterations_add_up_however_often_hosts_are_lost(policy, every):
+    """Two hosts in one epoch, the second before the stretch after the first has ended, and one in
+    the next epoch, of ranks, shards and samples of which none are alike."""
+    values = {
+        "workload__checkpoint": {**SAVING, "every": every},
+        "workload__last_batch": "keep",
+        "workload__local_batch_size": 4,
+        "cluster__topology__link_bandwidth": "10 GB/s",
+        "world_size": 10,
+        "epochs": 4,
+    }
+    healthy = lengths(simulate(uneven(**values)))
+    faults, recovery = [], {**AWAY, "policy": policy, "spares": 3 * (policy == "spare")}
+    after = [healthy[0] + 0.45 * healthy[1], 3.1 + 0.3 * healthy[1], 3.1 + 1.6 * healthy[1]]
+    for number, at in enumerate(np.cumsum(after)):
+        faults.append({"what": f"h000{number}", "at": f"{at} s", "rate": 0})
+    timeline = simulate(uneven(**values, faults=faults, recovery=recovery))
+    losses, table = timeline.said["losses"], report.epochs(timeline).set_index("epoch")
+    assert [loss["host"] for loss in losses] == ["h0000", "h0001", "h0002"]
+    assert losses[0]["epoch"] == losses[1]["epoch"] == 2
+    for epoch, row in table.iterrows():
+        links = timeline.links[timeline.links["epoch"] == epoch]
+        assert links["link"].is_unique
+        carried = links["mean_utilisation"] * links["capacity"] * row["epoch_s"]
+        # what was under way when a host was lost is in use of a link, and no bytes of it
+        nbytes = links["nbytes"]
+        more = (carried - nbytes)[(links["unit"] == "B") & (nbytes > 0)]
+        assert (more >= -1e-6 * nbytes[more.index]).all()
+        assert (more <= 0.1 * nbytes[more.index] + 1e6).all()
+        (source,) = timeline.sources[timeline.sources["epoch"] == epoch].to_dict("records")
+        of_ssds = links["nbytes"][links["tier"] == "ssd"].sum()
+        assert source["nbytes_ssd"] == pytest.approx(of_ssds)
+        rows = timeline.phases[timeline.phases["epoch"] == epoch]
+        assert source["iterations"] == rows["iteration"].max()
+        said = timeline.said["completeness"][epoch - 1]
+        assert source["samples"] == round(said["seen"] * 170) == 170
+        redone = sum(loss["redone_samples"] for loss in losses if loss["epoch"] == epoch)
+        again = round(said["twice"] * 170) - redone
+        assert again >= 0  # also what was not saved of the epoch before
+        assert again == 0 or every == 9
+    for loss in losses:
+        gone = loss["at_s"] + 3.0 + loss["restore_s"] + loss["reread_s"]
+        begun = timeline.phases[timeline.phases["phase"] == "restart"]["end_s"]
+        assert np.isclose(begun, gone).any()
 
 
 def test_a_job_that_stops_has_no_epoch_more():

@@ -6,10 +6,15 @@ import json
 import pytest
 import yaml
 
-from simshuffle.blame.runs import Blamed, Found
+from simshuffle.blame import runs
+from simshuffle.blame.runs import Blamed, Found, blame_runs
 from simshuffle.blame.waited_for import Row
 from simshuffle.cli import main
 from simshuffle.results.console import terminal_text
+from simshuffle.studies.simulation import study as simulation
+from simshuffle.studies.simulation.verb import RunOptions
+from simshuffle.study import engine
+from tests.small import uneven
 
 SCENARIO = {
     "name": "fabric",
@@ -68,6 +73,24 @@ def said(capsys):
         return capsys.readouterr().out
 
     return blame
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("number", [1, 2])
+def test_faults_are_those_of_the_time_of_the_epoch(seeds, number, monkeypatch):
+    """Which begins when staging has ended; of several seeds it is that of the first."""
+    windows = []
+    monkeypatch.setattr(runs, "as_they_were", lambda of, _, *at: windows.append(at) or of)
+    fault = {"what": "h0001", "at": "0.1 s", "rate": 0.5}
+    scenario = uneven(epochs=2, faults=[fault])
+    result = engine.run(*simulation.request(RunOptions(scenario=scenario, seeds=seeds)))
+    blame_runs(result, "", epoch=number)
+    rows = result.tables["timeline"]
+    rows = rows[rows["epoch"] == number]
+    if seeds > 1:
+        rows = rows[rows["seed"] == rows["seed"].iloc[0]]
+    assert result.tables["epochs"]["staging_s"].iloc[0] > 0.01
+    assert windows == [pytest.approx((rows["start_s"].min(), rows["end_s"].max()))]
 
 
 def first(said, folder):

@@ -205,6 +205,18 @@ def test_nothing_is_made_up_where_computing_times_are_not_known():
     assert not {"cores", "gil", "page cache", "workers"} & {of.name for of in found.causes}
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_last_batch_of_an_epoch_has_what_ends_it(ranks):
+    """Workers that end take 20 ms: a tenth of what they take to begin."""
+    made = Training(ranks=ranks, epochs=3, noise=0.0, persistent=False, begin=0.2, workers=8)
+    loop = loop_of(made.record())
+    more = loop.of("step") - loop.of("step")[1]
+    expected = np.zeros_like(more)
+    expected[[95, 191, 287]] = 0.02
+    np.testing.assert_allclose(more, expected, atol=5e-3)
+    np.testing.assert_allclose(loop.ending, 0.02)
+
+
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_loop_of_a_batch_or_two_is_refused(batches):
     with pytest.raises(InputError, match="RECORD: must have"):

@@ -328,6 +328,24 @@ def decision(steps=20):
     return DecisionModel(base, offers, {"host-hour": 1.0}, 0.01, None, moved, steps)
 
 
+@pytest.mark.parametrize("known", [{}, {"seconds": 500.0, "epoch_s": 5.0}])
+def test_a_training_with_failures_is_longer_by_its_goodput_whatever_is_moved(known):
+    """So that its cost is, whether it was simulated or not."""
+    base = decision().base
+    plain = {"name": "global-pfs", "exchange": "global_shuffle:source=pfs", "reads_pfs": True}
+    plain |= {"kept_nbytes": 0.0, "epochs": 90, "hosts": 2, "mixing": 2.0}
+    plain |= {"seconds": None, **known}
+    costs = []
+    for goodput in (1.0, 0.6):
+        seconds = known and {"seconds": known["seconds"] / goodput}
+        offer = read_offer(base, {**plain, **seconds, "goodput": goodput})
+        rest = {"host-hour": 1.0}, 0.01, None, moved_inputs(base, {})["open rate"], 20
+        model = DecisionModel(base, [offer], *rest)
+        costs.append([model.costs(factor)["global-pfs"] for factor in (0.1, 1.0, 9.0)])
+    assert costs[0][0] > 1.5 * costs[0][1] > 1.5 * costs[0][2]
+    assert costs[1] == pytest.approx([cost / 0.6 for cost in costs[0]])
+
+
 def searched(seconds, seconds_left=math.inf):
     """The turning point where runs of an offer take ``seconds(model, offer, factor)``, whatever
     closed forms say; and the factors that were run."""

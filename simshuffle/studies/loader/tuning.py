@@ -81,7 +81,7 @@ class TuningCell(PlainCell):
         loaders = settings(scenario, self.axes)
         rows = []
         for number, loader in enumerate(loaders):
-            rows.append({"run": self.label, **row(scenario, loader)})
+            rows.append(row(scenario, loader))
             tell((number + 1) / len(loaders))
         return Outcome({"settings": rows})
 
@@ -223,7 +223,11 @@ def again(folder: Path, meta: Meta) -> Request[Sequence[TuningCell]]:
 
 
 def _collect(cells: Sequence[TuningCell], outcomes: Outcomes) -> Tables:
-    rows = [line for cell in cells for line in outcomes[cell.label].values["settings"]]
+    rows = [
+        {"run": cell.label, **line}
+        for cell in cells
+        for line in outcomes[cell.label].values["settings"]
+    ]
     return {"settings": SETTINGS.framed(rows)}
 
 

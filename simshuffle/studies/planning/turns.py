@@ -70,7 +70,8 @@ def read_offer(base: Scenario, plain: Mapping[str, Any]) -> Offer:
     scenario = raised.with_values({"workload.exchange": plain["exchange"]})
     model, seconds = {}, plain["seconds"]
     if seconds is None:
-        seconds = staging_seconds(scenario) + plain["epochs"] * bounds(scenario).epoch
+        useful = staging_seconds(scenario) + plain["epochs"] * bounds(scenario).epoch
+        seconds = useful / plain["goodput"]
     else:
         model = _left_out(scenario, plain["epoch_s"])
     names = ("name", "exchange", "kept_nbytes", "epochs", "mixing", "goodput", "hosts", "reads_pfs")
