@@ -129,7 +129,7 @@ def test_another_network_counts_by_those_of_its_kind() -> None:
     of = rows(*dense, *others)
     near = of_network(of, "new", "batch", layers="convolution")
     assert near.c == pytest.approx(2.0)
-    assert "c0, c1, c2" in near.basis and "a" not in near.basis.split("(")[1].split(",")
+    assert "c0; c1; c2" in near.basis and "a" not in near.basis.split("(")[1].split(",")
     reach = stats.t.ppf(0.95, 2) * math.log(2) * math.sqrt(1 + 1 / 3)
     assert math.log(near.high / near.c) == pytest.approx(reach, rel=1e-6)
     whole = of_network(of, "new", "batch", layers="dense")  # two are too few: all five count
@@ -150,7 +150,7 @@ def test_a_network_counts_by_its_own_rows_first() -> None:
     assert both.known and both.low < 50 and both.high > 80
     other = of_network(of, "c", "batch")
     assert not other.known
-    assert "a, b" in other.basis
+    assert "a; b" in other.basis
     assert other.tried["local batch"] == (8, 8)
     without = of_network(of, "t", "layer")
     assert (without.c, without.low, without.high, without.rms) == (0.0, 0.0, 0.0, 0.2)
