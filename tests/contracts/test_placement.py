@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.cli import main
 from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
@@ -136,36 +135,6 @@ def test_a_scenario_with_a_placement_is_read_back(placement: Any) -> None:
     scenario = load_scenario("quickstart", {**RUN, "world_size": 9, "cluster.placement": placement})
     assert from_dict(scenario.to_dict(), "again") == scenario
     assert scenario.cluster.placement == placement
-
-
-BAD = {
-    "unknown host": ("a[1-16]", "'a1', 'a2', 'a3' and 13 more", "h0000 to h1087"),
-    "a rule that is none": ("compakt", "1 of them: 'compakt'", "Name more hosts"),
-    "too few": (["h0000", "h0001"], "2 of them: 'h0000', 'h0001'", "Name more hosts"),
-    "none": ([], "none", "Name more hosts"),
-    "twice": ("h[0000-0020],h0003,h0004", "several times 'h0003', 'h0004'", "Name each once"),
-    "twice in a list": (["h0000"] * 20, "several times 'h0000'", "Name each once"),
-    "no list": ("h[3-1]", "'h[3-1]'", "Write for example"),
-    "a number": (5, "5", ""),
-    "a list with a number": (["h0000", 1], "['h0000', 1]", ""),
-    "too many": ("h[0-99999999]", "'h[0-99999999]'", "Name fewer"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_what_names_no_hosts_is_one_problem_of_the_key(
-    case: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    placement, value, remedy = BAD[case]
-    options = [f"{key}={value}" for key, value in RUN.items()]
-    sets = [
-        part for text in [*options, f"cluster.placement={placement}"] for part in ("--set", text)
-    ]
-    assert main(["check", "quickstart", *sets]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n  - ") == 1 and "Traceback" not in told
-    assert "  - cluster.placement: " in told and "must " in told
-    assert f"; got {value}. " in told and remedy in told
 
 
 def test_a_run_with_unknown_hosts_ends_before_it_begins() -> None:

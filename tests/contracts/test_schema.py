@@ -247,11 +247,6 @@ def test_the_verb_prints_it_or_writes_it_once(schemas, tmp_path, capsys, monkeyp
     assert json.loads((tmp_path / "machine.json").read_text()) == schemas["scenario"]
 
 
-def test_the_verb_refuses_another_kind_of_file(capsys):
-    assert main(["study", "schema", "cluster"]) == 2
-    assert "must be one of scenario, study, topology" in capsys.readouterr().err
-
-
 def test_the_schema_of_studies_needs_what_trains(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "simshuffle.train.run", None)
     assert main(["study", "schema", "study"]) == 2

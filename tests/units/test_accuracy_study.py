@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from simshuffle import accuracy
-from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario, load_scenario
@@ -476,28 +475,6 @@ def test_a_screening_takes_the_place_of_the_table(tmp_path: Path) -> None:
     layer = screening(tmp_path, norm="layer", rms=0.4)
     asked = request(AccuracyOptions(scenario=small(), screening=layer)).values
     assert (asked.of.c, asked.of.rms) == (0.0, 0.4)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--momentum", "0"], "--momentum"),
-        (["--momentum", "1.5"], "--momentum"),
-        (["--norm", "instance"], "--norm"),
-        (["--world-size", "0"], "--world-size"),
-        (["--world-size", "801"], "world_size"),
-        (["--shards", "sorted"], "of how many samples statistics rest on, not of which"),
-        (["--set", "workload.parallelism=filter:ways=2"], "must be data parallel"),
-        (["--screening", "gone.json"], "must be a screening in JSON"),
-        (["--tolerance", "-1"], "--tolerance"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(words: list[str], said: str, capsys: Any) -> None:
-    values = ["--set", "workload.dataset.num_samples=800", "--set", "sweep={}"]
-    assert main(["accuracy", "quickstart", *values, *words]) == 2
-    shown = capsys.readouterr().err
-    assert said in " ".join(shown.split())
-    assert "Traceback" not in shown
 
 
 @pytest.mark.parametrize(

@@ -944,24 +944,6 @@ def test_json_is_all_that_is_printed(here, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["none.txt"],
-        [str(DATA / "osu-alltoall.txt")],
-        [str(DATA / "osu-bw.txt"), "--as", "moon"],
-        [str(DATA / "osu-bw.txt"), "--epochs", "some"],
-        [str(DATA / "osu-bw.txt"), "--storage", "tape"],
-        [str(DATA / "osu-bw.txt"), "--fit-up-to", "0"],
-        [str(DATA / "osu-bw.txt"), "--out", "."],
-    ],
-)
-def test_bad_input_ends_with_2_and_writes_nothing(arguments, here, capsys):
-    assert main(["machine", "calibrate", *arguments]) == 2
-    assert capsys.readouterr().err
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")]
 )
 def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):

@@ -655,11 +655,6 @@ def test_waiting_can_be_booked_as_in_the_papers_in_table_json_and_figure(tmp_pat
     assert np.array_equal(imread(tmp_path / "a" / "breakdown.png"), figures[1])
 
 
-def test_an_unknown_booking_is_refused(tmp_path, capsys):
-    assert main(["run", "quickstart", "--labels", "papers", "--out", str(tmp_path / "a")]) == 2
-    assert "--labels: must be cause or paper" in capsys.readouterr().err
-
-
 def test_numbers_are_never_cut(capsys, monkeypatch):
     """A table that is too wide for the terminal is printed whole."""
     from rich.console import Console

@@ -321,16 +321,6 @@ def test_quiet_is_for_one_command_alone(made, monkeypatch, capsys):
     assert "nothing was simulated" in capsys.readouterr().err
 
 
-def test_quiet_still_says_what_is_wrong(capsys):
-    assert main(["run", "quickstart", "--set", "epochs=0", "-q"]) == 2
-    assert "epochs" in capsys.readouterr().err
-
-
-def test_less_and_more_at_once_are_refused(capsys):
-    assert main(["-q", "list", "-v"]) == 2
-    assert "--quiet: cannot be combined with --verbose" in capsys.readouterr().err
-
-
 def test_quiet_shows_no_progress(usual):
     set_volume(quiet=True, verbose=False)
     with study_progress("run") as tell:

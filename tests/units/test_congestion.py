@@ -193,12 +193,6 @@ def test_the_verdict_says_what_was_done_to_the_sizes():
     assert said(network=("fluid",)) == []
 
 
-@pytest.mark.parametrize("jitter", ["-0.1", "1", "nan"])
-def test_a_jitter_that_is_no_share_is_refused(jitter, capsys):
-    assert main(["congestion", *ARGUMENTS, "--jitter", jitter]) == 2
-    assert "--jitter" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -942,36 +936,6 @@ def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
         == 8
     )
     assert scenarios("paper/congestion-deepcam", {}, [128])[0].workload.dataset.name == "deepcam"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--pattern", "pairing_randum"], ("--pattern", "'pairing_randum'", "pairing_random or")),
-        (["--network", "fluids"], ("--network", "'fluids'", "fluid or packet")),
-        (["--pattern", "xor", "--world-size", "6"], ("power of two", "6")),
-        (["--world-size", "10000"], ("world_size", "10000", "16 GPUs")),
-        (["--routing", "emcp"], ("--routing.kind", "'ecmp'", "'emcp'")),
-        (["--routing", "ecmp:queue_pairs=0"], ("--routing.queue_pairs", "got 0")),
-        (["--routing", "ecmp:queue_pairs"], ("--routing", "name=value", "'queue_pairs'")),
-        (["--routing", "dimension_order"], ("cluster.routing", "dimension_order", "min_hop")),
-        (["--set", "workload.exchange=local_shuffle"], ("workload.exchange", "local_shuffle")),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_run(
-    arguments, words, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(["congestion", *ARGUMENTS, *arguments]) == 2
-    error = capsys.readouterr().err
-    assert all(word in error for word in words), error
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("option", ["--seeds", "--packets", "--packet-seeds"])
-def test_counts_are_at_least_one(option, capsys):
-    assert main(["congestion", *ARGUMENTS, option, "0"]) == 2
-    assert option in capsys.readouterr().err
 
 
 def test_another_result_is_not_overwritten(finished, tmp_path, capsys):

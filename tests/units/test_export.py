@@ -236,25 +236,6 @@ def test_list_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "| scenarios | quickstart |\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "rule"),
-    [
-        (["--to", "html"], "must be latex or markdown"),
-        (["--to", "latex", "--json"], "cannot be combined with --json"),
-    ],
-)
-def test_a_wrong_format_is_said_before_anything_is_done(
-    words: list[str], rule: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    for verb in (["run", "quickstart", "--out", str(out)], ["results", "show", str(out)]):
-        assert main([*verb, *words]) == 2
-        said = capsys.readouterr()
-        assert rule in said.err
-        assert said.out == ""
-        assert not out.exists()
-
-
 def test_the_command_line_takes_every_format_and_every_booking() -> None:
     """The words stand there again, so that help and completion load neither."""
     for option, known in ((To, FORMATS), (LabelsOption, get_args(Booking))):

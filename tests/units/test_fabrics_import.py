@@ -677,28 +677,6 @@ def test_the_network_alone(here):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ([str(RACK), "--out", "mine.txt"], ".yaml or .json"),
-        ([str(RACK), "--out", "none/mine.yaml"], "folder that is there"),
-        ([str(RACK), "--out", "mine.yaml", "--gpus", "3"], "multiple of the 2 adapter ports"),
-        ([str(RACK), "--out", "mine.yaml", "--name", "a b"], "--name"),
-        ([str(RACK), "--out", "m.json", "--routes", str(DUMP)], "--routes"),
-        ([str(RACK), "--out", "mine.yaml", "--routes", "none"], "cannot be read"),
-        ([str(RACK), "--out", "mine.yaml", "--routes", str(RACK)], "forwarding table"),
-        ([str(RACK), "--out", "mine.yaml", "--link-bandwidth", "7"], "--link-bandwidth"),
-        ([str(RACK), "--out", "mine.yaml", "--link-bandwidth", "0 GB/s"], "greater than 0"),
-        ([str(DATA / "nvidia-topograph-example-bad.out"), "--out", "mine.yaml"], "line 10"),
-        (["none.txt", "--out", "mine.yaml"], "cannot be read"),
-    ],
-)  # fmt: skip
-def test_bad_input_writes_nothing(words, told, here, capsys):
-    assert main(["machine", "import", *words]) == 2
-    assert told in capsys.readouterr().err
-    assert files(here) == []
-
-
-@pytest.mark.parametrize(
     ("port", "told"), [(3, "a circle"), (255, "no port for it"), (9, "must have a cable")]
 )
 def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):

@@ -95,36 +95,3 @@ def test_a_bad_trace_is_refused(tmp_path, name, text, told):
     with pytest.raises(InputError, match=told) as error:
         scenario(failures={"kind": "trace", "path": str(path)})
     assert "failures" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"failures": "llama4"}, "no such entry among the failures"),
-        ({"failures": {"kind": "weekly"}}, "must be one of"),
-        ({"failures": {"kind": "trace", "path": "no.csv"}}, "no such file"),
-        ({"failures": "exponential:mean_between=0 s,repair.mean=1 h"}, "greater than 0"),
-        ({"failures": "exponential:mean_between=1 d"}, "is required"),
-        ({"failures": "llama3", "failures.causes": {"gpu": 0}}, "greater than 0"),
-        ({"failures": "llama3", "failures.repair.median": "9 d"}, "must not be longer than mean"),
-        ({"failures": "infinitehbd", "failures.variation": 0.5}, "greater than or equal to 1"),
-        ({"failures": "infinitehbd", "failures.lemons.hosts": 1.0}, "less than 1"),
-        ({"recovery.spares": 1073}, "hosts that 64 ranks leave free"),
-        ({"recovery.policy": "hope"}, "'spare', 'elastic' or 'stop'"),
-        (
-            {"failures": {"kind": "trace", "path": str(DATA / "faults.csv"), "hosts": 2}},
-            "at least the 3 hosts",
-        ),
-        (
-            {"failures": {"kind": "trace", "path": str(DATA / "faults.csv"), "length": "3 d"}},
-            "the last event",
-        ),
-        (
-            {"failures": {"kind": "trace", "path": str(DATA / "faults.csv"), "sha256": "0"}},
-            "no longer the one",
-        ),
-    ],
-)
-def test_bad_values_are_refused(values, told):
-    with pytest.raises(InputError, match=told):
-        load_scenario("quickstart", values)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from simshuffle.api import run
-from simshuffle.cli import main
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.plan.holding import held_in, most_held
 from simshuffle.scenario.scenario import Scenario
@@ -17,8 +16,6 @@ from simshuffle.verdict import verdict
 from tests.examples import loader_shuffle
 from tests.trained import time_to_accuracy
 from tests.units.test_tta import EPOCHS, described, of_scale, record, study
-
-KEPT = {"samples_per_shard": 4}
 
 
 def mosaicml(algorithm: str = "py1e", **values: Any) -> LoaderShuffle:
@@ -83,26 +80,3 @@ def test_time_to_accuracy_tells_orders_apart_and_has_their_storage(tmp_path: Pat
     assert storage["mosaicml py1e"] == 4e6
     held = run(on_nodes(sampler())).tables["sources"]["nbytes_cached"]
     assert storage["distributed_sampler"] == held.max() > held[0]
-
-
-@pytest.mark.parametrize(
-    ("exchange", "path", "remedy"),
-    [
-        ("order=nothing", "order.kind: must be one of", "Name one"),
-        ("order=webdataset", "samples_per_shard: must be at least 2", "Say how many samples"),
-        ("order=distributed_sampler,cache_limit=nan", "cache_limit: is not a number", "such as"),
-        ("order=mosaicml_streaming,order.shuffle_algo=py9", "order.shuffle_algo: should", "Give a"),
-        ("order=[1,2]", "order: the value must be plain YAML", "Quote it"),
-        ("order=distributed_sampler,workers=3", "workers: must be that of the loader", "Leave it"),
-    ],
-)
-def test_a_bad_order_is_told_without_a_traceback(
-    exchange: str, path: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = f"workload.exchange=loader_shuffle:{exchange}"
-    out = tmp_path / "out"
-    assert main(["run", "quickstart", "--set", "sweep={}", "--set", given, "--out", str(out)]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"workload.exchange.{path}" in told
-    assert remedy in told
-    assert not out.exists()

@@ -9,7 +9,6 @@ import pytest
 
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.errors import InputError
 from simshuffle.studies.mechanisms import ablation, hiding, search
 from simshuffle.studies.mechanisms import text as mechanisms_text
 from simshuffle.studies.mechanisms.ablation import STUDY
@@ -137,79 +136,6 @@ def test_lifetimes_between_are_simulated_alone(request_, result):
     assert (host["min_s"] <= host["change_s"]).all()
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "also", "alone", "words"),
-    [
-        (
-            "importance_exchange",
-            "importance_pair:exchange_fraction=0.25",
-            [],
-            [],
-            ["--end", "as much as the start", "0.25"],
-        ),
-        ("importance_pair", "importance_pair", [], [], ["no difference", "--also"]),
-        ("local_shuffle:source=ssd", "importance_pair", [], [], ["--start", "exchange"]),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("payloud", "encoded")],
-            [],
-            ["--also payloud", "payload"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("partner_rule", "random")],
-            [],
-            ["--also partner_rule", "already"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("overlap", True)],
-            [],
-            ["--also overlap", "differ"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("payload", "zipped")],
-            [],
-            ["payload", "zipped"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [],
-            [("scope", "leaf")],
-            ["--alone scope", "partner_scope"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [],
-            [("partner_scope", "floor")],
-            ["--alone partner_scope=floor", "floor"],
-        ),
-        ("importance_exchange", "importance_pare", [], [], ["--end", "importance_pare"]),
-        (
-            "partial_local_shuffle:schedule.partner_rule=importance_sorted,"
-            "schedule.rank_importance=mean",
-            "partial_local_shuffle:schedule.partner_lifetime=epoch,"
-            "schedule.samples_per_message=iteration",
-            [("samples_per_message", 2)],
-            [],
-            ["--also samples_per_message", "already"],
-        ),
-    ],
-)
-def test_bad_input_of_an_ablation_is_said(start, end, also, alone, words):
-    with pytest.raises(InputError) as caught:
-        asked(start=start, end=end, also=also, alone=alone)
-    for word in words:
-        assert word in str(caught.value)
-
-
 def test_a_switch_that_another_needs_off_comes_first():
     start = "partial_local_shuffle:schedule.partner_lifetime=epoch,schedule.partners_per_epoch=2"
     end = "partial_local_shuffle:schedule.partner_lifetime=sample"
@@ -282,36 +208,6 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
         assert (here / "again" / name).read_bytes() == (here / "mine" / name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["study", "ablate", "quickstart", *SET, "--also", "payload"], ["--also", "KEY=VALUE"]),
-        (
-            [
-                "study",
-                "ablate",
-                "quickstart",
-                *SET,
-                "--end",
-                "importance_exchange:schedule=authors",
-            ],
-            ["no difference"],
-        ),
-        (["study", "ablate", "nowhere"], ["nowhere"]),
-        (["study", "hiding", "quickstart", *SET, "--variant", "wired"], ["--variant", "wire"]),
-        (["study", "hiding", "quickstart", *SET, "--world-size", "1"], ["--world-size", "2 ranks"]),
-        (["study", "hiding", "quickstart", *SET, "--world-size", "100000"], ["world_size"]),
-    ],
-)
-def test_bad_input_ends_with_2_and_leaves_nothing(arguments, words, here, capsys):
-    assert main(arguments) == 2
-    message = capsys.readouterr().err
-    assert "Traceback" not in message
-    for word in words:
-        assert word in message
-    assert list(here.iterdir()) == []
-
-
 @pytest.mark.parametrize("verb", ["ablate", "hiding"])
 def test_an_interrupt_leaves_nothing(verb, here, monkeypatch, capsys):
     def interrupted(*_):
@@ -328,14 +224,6 @@ def test_a_folder_that_lacks_a_table_is_said(here, capsys):
     (here / "mine" / "meta.json").write_text(json.dumps({"kind": "ablation"}))
     assert main(["results", "plot", "mine"]) == 2
     assert "no columns.json, scenario.yaml" in capsys.readouterr().err
-
-
-def test_what_all_simulations_are_refused_for_is_said_once(here, capsys):
-    arguments = ["--set", "workload.loader.across_epochs=true", "--seeds", "1"]
-    assert main(["study", "ablate", "quickstart", *SET, *arguments]) == 2
-    message = capsys.readouterr().err
-    assert message.count("workload.loader.across_epochs") == 1
-    assert "1 problem\n" in message
 
 
 def test_unsteady_limits_are_said(monkeypatch):

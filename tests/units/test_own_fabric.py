@@ -182,34 +182,6 @@ def test_names_of_nameless_adapters_make_hosts_and_tables_fit_them(here, capsys)
     assert main([*shlex.split(last)[2:], *SHORT]) == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "told"),
-    [
-        ('0x10 "a"\nnonsense\n', "line 2", "must be a GUID"),
-        ('0x10 "a\n', "line 1", "must be a GUID"),
-        ('0x10 "a"\n0x0010 "b"\n', "line 2", "every node once"),
-        ("# none\n", "", "must hold names"),
-        ('0x10 "a"\n', "--names", "must name some of the 16 nodes"),
-    ],
-)
-def test_a_map_that_does_not_fit_is_refused(text, path, told, here, capsys):
-    (here / "map").write_text(text, encoding="utf-8")
-    command = ["machine", "import", str(RACK), "--names", "map", "--out", "m.yaml"]
-    assert main(command) == 2
-    error = capsys.readouterr().err
-    assert told in error
-    assert path in error
-    assert [each.name for each in here.iterdir()] == ["map"]
-
-
-def test_a_map_is_for_dumps_with_guids(here, capsys):
-    (here / "map").write_text('0x10 "a"\n', encoding="utf-8")
-    (here / "topology.conf").write_text("SwitchName=s0 Nodes=a[1-2]\n", encoding="utf-8")
-    command = ["machine", "import", "topology.conf", "--names", "map", "--out", "m.yaml"]
-    assert main([*command, "--link-bandwidth", "25 GB/s"]) == 2
-    assert "--names: is for what ibnetdiscover printed" in capsys.readouterr().err
-
-
 # -------------------------------------------------------------------------------- older adapters
 
 

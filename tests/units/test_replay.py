@@ -11,7 +11,6 @@ import json
 import os
 import random
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -512,39 +511,6 @@ def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, r
         "flows.route: flows times links of the longest route must be at most 9; got 5 x 2"
         in refused(put(VALID))
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "texts"),
-    [
-        ("--network fluit", ("--network", "'fluit'", "one of 'analytic'")),
-        (
-            "--network analytic --tolerance 0.1",
-            ("--tolerance", "is not a known key", "got 0.1", "Known: "),
-        ),
-        (
-            "--mtu '4 KiB' --port-buffer '1 MiB'",
-            ("2 problems", "--mtu", "got '4 KiB'", "--port-buffer", "Known: "),
-        ),
-        ("--tolerance 2", ("--tolerance", "less than or equal to 1", "got 2")),
-        ("--tolerance -0.5", ("--tolerance", "greater than or equal to 0", "got -0.5")),
-        ("--tolerance nan", ("--tolerance", "got nan")),
-        ("--tolerance much", ("--tolerance", "must be a number", "got 'much'")),
-        ("--network packet --mtu 4096", ("--mtu", "has no unit", "got '4096'")),
-        ("--network packet --mtu '0 B'", ("--mtu", "greater than 0", "got '0 B'")),
-        ("--network packet --port-buffer '64 KiB/s'", ("--port-buffer", "another kind")),
-        (
-            "--network packet --mtu '64 KiB' --port-buffer '4 KiB'",
-            ("--port-buffer: ", "at least one packet", "65536", "Raise port_buffer."),
-        ),
-        ("--out case.json", ("--out", "is the case itself", "'case.json'")),
-        ("--out /dev/null", ("--out", "not an ordinary file", "'/dev/null'")),
-        ("--out " + "x" * 300, ("--out", "xxx")),
-    ],
-)
-def test_options_that_cannot_be_meant_are_refused(options, texts, refused):
-    message = refused(put(VALID), *shlex.split(options))
-    assert all(text in message for text in texts), message
 
 
 def test_a_case_beyond_the_range_of_a_network_is_refused(monkeypatch, refused):

@@ -213,15 +213,6 @@ def test_the_short_form_of_a_strategy(text, exchange):
     assert load_scenario("quickstart", {EXCHANGE: text}).workload.exchange == exchange
 
 
-def test_a_parameter_of_the_short_form_without_value_is_refused():
-    with pytest.raises(
-        ScenarioError, match=r"workload\.exchange: parameters are written name=value; got 'overlap'"
-    ):
-        load_scenario(
-            "quickstart", {EXCHANGE: "partial_local_shuffle:exchange_fraction=0.1,overlap"}
-        )
-
-
 # ------------------------------------------------------------------------------------- writing back
 
 

@@ -297,24 +297,6 @@ def test_means_are_compared_with_one_seed(
 # --------------------------------------------------------------------------------------- bad input
 
 
-BAD = ("0", "-3", "many", "1e9", "2.5", "", "1000000000")
-
-
-@pytest.mark.parametrize("verb", ["run", "sweep"])
-@pytest.mark.parametrize("text", BAD)
-def test_what_is_no_number_of_seeds_is_refused(
-    text: str,
-    verb: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main([verb, "quickstart", *SMALL, "--seeds", text]) == 2
-    assert "--seeds" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("seeds", [0, -1, True, 2.0, "3", None])
 def test_what_is_no_number_of_seeds_is_refused_in_python(seeds: Any) -> None:
     with pytest.raises(InputError, match=r"--seeds: must be a whole number from 1 on"):

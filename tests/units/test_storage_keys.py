@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import yaml
 
@@ -72,61 +70,6 @@ def test_every_key_survives_being_written_and_read() -> None:
     curve = again.cluster.parallel_file_system.client_bandwidth
     assert curve is not None
     assert curve(64) == 300e6
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "path", "rule"),
-    [
-        (f"{PFS}.background_load", 1, f"{PFS}.background_load", "less than 1"),
-        (f"{PFS}.background_load", -0.1, f"{PFS}.background_load", "greater than or equal to 0"),
-        (f"{PFS}.latency_spread", -0.5, f"{PFS}.latency_spread", "greater than or equal to 0"),
-        (f"{PFS}.background_load", "20 percent", f"{PFS}.background_load", "number"),
-        (f"{PFS}.client_bandwidth", 5, f"{PFS}.client_bandwidth", "has no unit"),
-        (
-            f"{PFS}.client_bandwidth",
-            {"points": {}},
-            f"{PFS}.client_bandwidth",
-            "at least one place",
-        ),
-        (
-            f"{PFS}.client_bandwidth",
-            {"points": {0: "1 GB/s"}},
-            f"{PFS}.client_bandwidth",
-            "greater than 0",
-        ),
-        ("cluster.ssd.iops", "5 GB/s", "cluster.ssd.iops", "of another kind"),
-        (
-            "cluster.ssd.iops",
-            {"point": {1: "5 k/s"}},
-            "cluster.ssd.iops",
-            "points and interpolation",
-        ),
-        ("workload.loader.threads", 0, "workload.loader.threads", "greater than or equal to 1"),
-        (
-            "workload.dataset.samples_per_file",
-            1.5,
-            "workload.dataset.samples_per_file",
-            "whole number",
-        ),
-        (
-            "workload.dataset.samples_per_request",
-            2,
-            "workload.dataset",
-            "must not exceed samples_per_file",
-        ),
-        ("workload.staging.format", "zip", "workload.staging.format", "archive"),
-        ("workload.staging.target", "pfs", "workload.staging.target", "memory"),
-        ("workload.staging.copies", 0, "workload.staging.copies", "greater than or equal to 1"),
-        ("workload.staging.broadcast", "sometimes", "workload.staging.broadcast", "true or false"),
-        ("workload.staging.threads", 2, "workload.staging.threads", "is not a known key"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_path(key: str, value: Any, path: str, rule: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_scenario("quickstart", {key: value})
-    problems = [problem for problem in caught.value.problems if problem.path == path]
-    assert problems, caught.value.problems
-    assert rule in problems[0].rule
 
 
 def test_what_is_staged_to_memory_must_fit_into_it() -> None:

@@ -233,45 +233,6 @@ def test_the_program_on_a_host_needs_the_standard_library_alone():
 # ------------------------------------------------------------------------------------------- limits
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--leaves", "1"], "--leaves: must be at least 2"),
-        (["--leaves", "9", "--spines", "5"], "--spines: must be from 1 to the hosts of a leaf"),
-        (["--leaves", "8"], "at most 16 hosts"),
-        (["--rate", "1 Gbit/s"], "from 1 to 200 Mbit/s; got 1000 Mbit/s"),
-        (["--rate", "40"], "has no unit"),
-        (["--nbytes", "1 B"], "from 100 kB to 100 MB"),
-        (["--repetitions", "0"], "from 1 to 50"),
-        (["--limit", "2 s"], "must be longer than the transfers"),
-        (["--limit", "7200 s"], "from 1 s to 1 h"),
-        (["--seed", "-1"], "must not be negative"),
-        (
-            [
-                "--rate",
-                "200 Mbit/s",
-                "--nbytes",
-                "100 MB",
-                "--repetitions",
-                "50",
-                "--limit",
-                "3600 s",
-            ],
-            "at most 50 GB",
-        ),
-        (["--pattern", "all_to_al"], "no such pattern; got 'all_to_al'"),
-    ],
-)
-def test_what_breaks_a_limit_is_refused_before_anything_is_built(
-    arguments, said, capsys, monkeypatch, tmp_path
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(measure, "has_torch", lambda: True)
-    assert main(["machine", "testbed", *arguments]) == 2
-    assert said in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with_the_reason(
     monkeypatch,
 ):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from simshuffle.cli import main
 from simshuffle.errors import InputError
 from tests.small import small
 
@@ -75,13 +74,3 @@ def test_requests_of_several_samples_need_sequences_packed_before() -> None:
     at_once = small(workload__dataset={**packed, "samples_per_request": 8})
     assert at_once.workload.dataset.read_at_once == 8.0
     assert at_once.workload.dataset.samples_per_file == 800
-
-
-def test_the_command_line_refuses_other_sequences_than_the_model_takes(capsys: Any) -> None:
-    key = "workload.dataset.tokens.sequence_length"
-    assert main(["check", "gpt-tokens", "--set", f"{key}=4096"]) == 2
-    told = capsys.readouterr().err
-    assert f"{key}: must be the 2048 tokens that the layers of gpt_1.3b" in told
-    assert "4096" in told
-    assert "Use 2048" in told
-    assert "Traceback" not in told

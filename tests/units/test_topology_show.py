@@ -183,27 +183,6 @@ def test_show_prints_one_story_in_both_forms(capsys: pytest.CaptureFixture[str])
     assert told["route"][0][1].startswith("h0000>") and told["route"][-1][1].endswith(">h0003")
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["abci", "--pattern", "nothing"], "--pattern: no such pattern"),
-        (["abci", "--routing", "nothing"], "routing.kind: must be one of"),
-        (["abci", "--routing", "valiant"], "cluster.routing: valiant is for"),
-        (["abci", "--route", "h0000", "h9999"], "--route: needs the names of two hosts"),
-        (["abci", "--route", "h0000", "h0000"], "'h0000' twice"),
-        (["abci", "--out", "here.svg"], "--out: must end in .png or .pdf"),
-        (["abci", "--out", "nowhere/here.png"], "must be in a folder that is there"),
-        (["nothing"], "no such topology"),
-    ],
-)
-def test_what_cannot_be_shown_is_said(
-    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["machine", "show", *words]) == 2
-    said = capsys.readouterr().err
-    assert text in said and "Traceback" not in said
-
-
 @pytest.mark.parametrize("end", ["png", "pdf"])
 def test_the_figure_is_the_same_bytes_and_nothing_else_is_left(end: str, tmp_path: Path) -> None:
     fabric = Fabric(fat_tree(2, 3).sketch())

@@ -350,14 +350,6 @@ def test_a_network_that_cannot_take_the_samples_is_caught_before_anything_runs(h
     assert not Path("results").exists()
 
 
-@pytest.mark.parametrize(
-    ("device", "rule"), [("gpu", "must be auto, cpu, cuda"), ("cuda:9999", "torch finds")]
-)
-def test_a_device_that_is_not_there_is_an_error_in_words(device, rule, here, capsys):
-    assert train("--device", device) == 2
-    assert rule in capsys.readouterr().err
-
-
 def test_without_torch_the_verb_says_what_to_install(here, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert train() == 2

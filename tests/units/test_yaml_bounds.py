@@ -183,12 +183,6 @@ def test_values_of_the_command_line_are_bounded(arguments, capsys, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_values_of_an_exchange_are_bounded(capsys):
-    deep = "importance_exchange:exchange_fraction=" + "[" * 60
-    assert main(["study", "ablate", "quickstart", "--end", deep]) == 2
-    assert "within one another" in capsys.readouterr().err
-
-
 def test_a_value_of_the_command_line_is_one_value():
     assert read_value("[1, {a: b}]", "--set x") == [1, {"a": "b"}]
     assert read_value("", "--set x") is None
