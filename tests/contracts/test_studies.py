@@ -22,6 +22,7 @@ from simshuffle.cli.common import show
 from simshuffle.errors import InputError
 from simshuffle.results import canvas
 from simshuffle.results.console import exported
+from simshuffle.results.excerpt import MOST_COLUMNS
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.study import engine, executors, registry
 from simshuffle.study.executors import Here, Processes
@@ -131,6 +132,9 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(
     wanted = capsys.readouterr().out
     assert main(["results", "show", str(folder)]) == 0
     assert capsys.readouterr().out == wanted
+    assert main(["results", "show", str(folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert shown.keys() == result.as_json().keys()
     for to, begin in (("latex", r"  \begin{tabular}"), ("markdown", "| ---")):
         assert main(["results", "show", str(folder), "--to", to]) == 0
         out = capsys.readouterr().out
@@ -138,6 +142,8 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(
         assert sum(line.startswith(begin) for line in out.splitlines()) == len(tables)
         assert tables or study.kind == "toy"
         assert out == exported(result.exported(), to)
+        rows = [line for line in out.splitlines() if to == "latex" and line.endswith(r" \\")]
+        assert [row for row in rows if row.count(" & ") >= MOST_COLUMNS] == []
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)

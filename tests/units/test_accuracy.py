@@ -4,7 +4,6 @@ damaged. Nothing is trained here."""
 import json
 import math
 import re
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -415,17 +414,6 @@ def test_every_column_is_explained(study):
         assert all(columns.values())
 
 
-def test_plot_draws_the_same_figures_from_the_tables_alone(study, tmp_path, capsys):
-    names = {"accuracy_world_size", "accuracy_fraction", "accuracy_epoch"}
-    copied = tmp_path / "copied"
-    shutil.copytree(study, copied, ignore=shutil.ignore_patterns("runs", "plans", "accuracy_*"))
-    assert main(["results", "plot", str(copied)]) == 0
-    assert {path.stem for path in copied.glob("accuracy_*.p*")} == names
-    for path in copied.glob("accuracy_*.p*"):
-        assert path.read_bytes() == (study / path.name).read_bytes(), path.name
-    assert "accuracy_fraction.png" in capsys.readouterr().out
-
-
 def test_a_study_of_which_runs_are_missing_says_so(tmp_path, capsys):
     records, descriptions = invented(seeds=3)
     for name in list(records)[::2]:
@@ -439,17 +427,6 @@ def test_a_study_of_which_runs_are_missing_says_so(tmp_path, capsys):
     assert main(["results", "plot", str(folder)]) == 0
     assert "unfinished: the figures show what is there" in capsys.readouterr().err
     assert (folder / "accuracy_world_size.png").is_file()
-
-
-@pytest.mark.parametrize("name", ["runs.csv", "epochs.parquet", "importance.csv"])
-def test_a_damaged_table_is_an_error_in_words(name, study, tmp_path, capsys):
-    copied = tmp_path / "copied"
-    shutil.copytree(study, copied, ignore=shutil.ignore_patterns("runs", "plans"))
-    (copied / name).write_bytes(b"a,b\n1,2\n")
-    assert main(["results", "plot", str(copied)]) == 2
-    told = capsys.readouterr().err
-    assert name in told
-    assert "Traceback" not in told
 
 
 def test_plans_lie_beside_the_tables_under_the_names_of_their_runs(study):

@@ -9,8 +9,6 @@ import re
 import networkx as nx
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simshuffle.cli import main
 from simshuffle.errors import ScenarioError
@@ -416,70 +414,6 @@ def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is
     )
 
 
-def test_force_does_not_remove_what_is_no_result(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    chapter = tmp_path / "thesis" / "chapter1.tex"
-    chapter.parent.mkdir()
-    chapter.write_text("years of work")
-    assert main(["run", "quickstart", "--out", "thesis", "--force"]) == 2
-    assert "holds something else than a result" in capsys.readouterr().err
-    assert chapter.read_text() == "years of work"
-
-
-# --------------------------------------------------------------------------------------------- fuzz
-
-_words = [
-    "name",
-    "cluster",
-    "world_size",
-    "workload",
-    "sweep",
-    "kind",
-    "topology",
-    "path",
-    "custom",
-    "abci",
-    "local_shuffle",
-    "1 B",
-    "0.1",
-]
-text = st.sampled_from(_words) | st.text(max_size=8)
-scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-5, 70),
-    st.floats(),
-    text,
-    st.dates(),
-    st.binary(max_size=4),
-    st.sampled_from([10**30, 10**400]),
-)
-keys = text | st.integers(0, 3) | st.none() | st.booleans()
-anything = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
-    max_leaves=12,
-)
-
-
-def assert_loads_or_refuses(values, tmp_path_factory):
-    path = tmp_path_factory.mktemp("fuzz") / "s.yaml"
-    path.write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
-    try:
-        scenario = load_scenario(path)
-    except ScenarioError as error:
-        assert error.problems
-        assert all(problem.rule for problem in error.problems)
-    else:
-        assert scenario.world_size >= 1
-
-
-@settings(max_examples=100)
-@given(values=anything)
-def test_any_yaml_is_a_scenario_or_refused(tmp_path_factory, values):
-    assert_loads_or_refuses(values, tmp_path_factory)
-
-
 def leaves(values, path=()):
     """Key paths of a nested dict, inner and outer."""
     out = []
@@ -490,40 +424,11 @@ def leaves(values, path=()):
     return out
 
 
-WRITTEN = base()
 RESOLVED = load_scenario(
     "abci-imagenet1k", {"cluster": "small-fat-tree", "world_size": 8, "workload.allreduce.rings": 1}
 ).to_dict()
 # the size of a network is built as it is asked for, so only small numbers there
 SIZES = {"levels", "arity", "hosts", "links_per_switch", "gpus", "hcas"}
-
-
-def assert_mutation_loads_or_refuses(original, data, tmp_path_factory):
-    values = copy.deepcopy(original)
-    path = data.draw(st.sampled_from(leaves(values)), label="key")
-    at = values
-    for key in path[:-1]:
-        at = at[key]
-    if data.draw(st.booleans(), label="delete"):
-        del at[path[-1]]
-    else:
-        new = data.draw(anything, label="value")
-        at[path[-1]] = new % 5 if path[-1] in SIZES and isinstance(new, int) else new
-    assert_loads_or_refuses(values, tmp_path_factory)
-
-
-@settings(max_examples=100)
-@given(data=st.data())
-def test_a_scenario_with_one_key_changed_at_random_is_a_scenario_or_refused(tmp_path_factory, data):
-    assert_mutation_loads_or_refuses(WRITTEN, data, tmp_path_factory)
-
-
-@settings(max_examples=100)
-@given(data=st.data())
-def test_a_resolved_scenario_with_one_key_changed_at_random_is_a_scenario_or_refused(
-    tmp_path_factory, data
-):
-    assert_mutation_loads_or_refuses(RESOLVED, data, tmp_path_factory)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Calibration: the formats of the tools, bad files, fragments in scenarios, the command line."""
 
 import errno
-import json
 import os
 import shutil
 from pathlib import Path
@@ -10,8 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simshuffle.api import read, run
 from simshuffle.cli import main
@@ -25,9 +22,9 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.findings import parameters_of, parameters_table
-from simshuffle.studies.calibrate.readers import READERS, read_rows, recognise
-from simshuffle.studies.calibrate.study import Calibration, fitted, request
-from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS, as_table
+from simshuffle.studies.calibrate.readers import read_rows, recognise
+from simshuffle.studies.calibrate.study import fitted, request
+from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, as_table
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
 from tests.calibrated import calibrate
@@ -400,37 +397,6 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
         calibrate(DATA / "nccl-2-hosts.txt", fit_up_to=4)
 
 
-@given(data=st.data())
-@settings(max_examples=150)
-def test_no_change_of_a_file_makes_a_traceback(data, tmp_path_factory):
-    name = data.draw(st.sampled_from(sorted(KINDS)))
-    raw = bytearray((DATA / name).read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw) - 1))
-        size = data.draw(st.integers(0, 30))
-        piece = data.draw(
-            st.one_of(
-                st.binary(max_size=6),
-                st.sampled_from(
-                    [b"", b"nan", b"-1", b"1e999", b"0", b"9" * 30, b"\n", b" ", b"inf"]
-                ),
-            )
-        )
-        raw[at : at + size] = piece
-        if not raw:
-            raw = bytearray(b" ")
-    path = tmp_path_factory.mktemp("fuzz") / name
-    path.write_bytes(bytes(raw))
-    kind = data.draw(st.sampled_from([None, *READERS]))
-    try:
-        result = calibrate(path, kind=kind, ranks=8, hosts=2, model=["vgg16=vgg16_chainer"])
-    except InputError as error:
-        assert error.problems
-        assert str(path) in str(error) or "log" in error.source or "calibrate" in error.source
-    else:
-        yaml.safe_load(result.to_yaml())
-
-
 # --------------------------------------------------------------------------------------- the result
 
 
@@ -528,16 +494,6 @@ def test_the_same_files_give_the_same_folder(measured, tmp_path):
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_a_folder_is_read_back(measured, tmp_path):
-    folder = measured.save(tmp_path / "out")
-    found = read(folder)
-    assert isinstance(found, Calibration)
-    assert repr(found.parameters) == repr(measured.parameters)
-    assert found.fragments() == measured.fragments()
-    assert found.as_json() == measured.as_json()
-    assert found.notes == measured.notes
-
-
 FITTED = {
     "curve over sizes": (["nccl-1-host.txt", "nccl-2-hosts.txt"], {}),
     "curve over hosts": (["ior-1-hosts.txt", "ior-4-hosts.txt"], {}),
@@ -591,16 +547,6 @@ def test_a_file_whose_name_is_no_text_is_calibrated(tmp_path):
     shutil.copy(DATA / "osu-bw.txt", path)
     folder = calibrate(path).save(tmp_path / "out")
     assert set(pd.read_csv(folder / "measurements.csv")["source"]) == {"\ufffd.txt"}
-
-
-def test_the_tables_have_their_columns(measured, tmp_path):
-    folder = measured.save(tmp_path / "out")
-    assert list(pd.read_csv(folder / "measurements.csv").columns) == list(MEASUREMENTS.columns)
-    residuals = pd.read_csv(folder / "residuals.csv")
-    assert list(residuals.columns) == list(RESIDUALS.columns)
-    assert residuals["relative"].to_numpy() == pytest.approx(
-        (residuals["fitted"] / residuals["measured"] - 1).to_numpy()
-    )
 
 
 def test_the_figure_fits_a_column_and_names_every_law(measured):
@@ -928,19 +874,6 @@ def test_the_default_folder_is_below_results(here):
     assert main(["machine", "calibrate", str(DATA / "osu-latency.txt")]) == 0
     (folder,) = (here / "results").iterdir()
     assert folder.name.startswith("calibrate-osu-latency-")
-
-
-def test_json_is_all_that_is_printed(here, capsys):
-    assert (
-        main(["machine", "calibrate", str(DATA / "nccl-2-hosts.json"), "--out", "out", "--json"])
-        == 0
-    )
-    document = json.loads(capsys.readouterr().out)
-    assert {"parameters", "notes"} == set(document)
-    assert {p["key"] for p in document["parameters"]} >= {
-        INTER,
-        "workload.allreduce.inter_host_latency",
-    }
 
 
 @pytest.mark.parametrize(

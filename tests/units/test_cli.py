@@ -284,20 +284,6 @@ def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
                 assert value == float(text), column
 
 
-def test_json_in_one_process_prints_nothing_else(result, capsys, simulating_is_a_failure):
-    assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
-    captured = capsys.readouterr()
-    assert [row["run"] for row in json.loads(captured.out)["epochs"]] == RUNS
-    assert "nothing was simulated" in captured.err
-
-
-def test_a_result_that_is_reused_prints_the_same_json(
-    result, finished, capsys, simulating_is_a_failure
-):
-    assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
-    assert capsys.readouterr().out == finished[1]
-
-
 def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "quickstart", *LOCAL, "--out", "a/b", "-v"]) == 0
@@ -485,15 +471,6 @@ for first in sys.argv[1:]:
 # --------------------------------------------------------------------------------------------- plot
 
 
-def test_plot_draws_the_same_figure_again(result, capsys):
-    before = content(result)
-    (result / "breakdown.png").unlink()
-    (result / "breakdown.pdf").unlink()
-    assert main(["results", "plot", "out"]) == 0
-    assert content(result) == before
-    assert "out/breakdown.png" in capsys.readouterr().out
-
-
 def test_plot_draws_to_another_place(result, tmp_path):
     before = content(result)
     assert main(["results", "plot", "out", "--out", "figures/mine"]) == 0
@@ -517,25 +494,6 @@ def test_plot_of_what_is_no_result_is_refused(folder, tmp_path, monkeypatch, cap
     assert "must be a result folder" in message
     assert folder in message
     assert {path.name for path in tmp_path.rglob("*")} == {"empty", "file"}
-
-
-@pytest.mark.parametrize(
-    "name", sorted(FILES - {"breakdown.png", "breakdown.pdf", "scenario.yaml"})
-)
-@pytest.mark.parametrize(
-    "spoiled", [b"", b"x,y\n1,2\n", b"\xff\xfe\x00\x01"], ids=["empty", "other", "binary"]
-)
-def test_plot_of_a_damaged_result_is_refused_or_does_without_the_damaged_file(
-    name, spoiled, result, capsys
-):
-    (result / name).write_bytes(spoiled)
-    before = content(result)
-    status = main(["results", "plot", "out"])
-    captured = capsys.readouterr()
-    assert status in {0, 2}
-    if status == 2:
-        assert str(result.name) in captured.err
-        assert content(result) == before
 
 
 # ------------------------------------------------------------------------------------------- others

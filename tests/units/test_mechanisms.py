@@ -19,16 +19,6 @@ from simshuffle.study import engine
 from simshuffle.study.registry import read_folder
 from tests.small import small
 
-TINY = {
-    "cluster": "small-fat-tree",
-    "workload.allreduce.rings": "1",
-    "world_size": "4",
-    "workload.dataset.num_samples": "160",
-    "workload.local_batch_size": "8",
-    "workload.exchange": "partial_local_shuffle:exchange_fraction=0.5",
-}
-SET = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
-
 
 def tiny(**values):
     return small(
@@ -144,86 +134,6 @@ def test_a_switch_that_another_needs_off_comes_first():
 
 
 # ------------------------------------------------------------------------------------- command line
-
-
-def test_ablate_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
-    asked = [
-        "study",
-        "ablate",
-        "quickstart",
-        *SET,
-        "--seeds",
-        "1",
-        "--processes",
-        "1",
-        "--out",
-        "mine",
-    ]
-    assert main(asked) == 0
-    shown = capsys.readouterr()
-    assert "samples_per_message cannot be switched first" in shown.out
-    assert "14 simulations" in shown.err
-    assert main(asked) == 0
-    assert "nothing was simulated" in capsys.readouterr().err
-    assert main(["results", "plot", "mine", "--out", "again"]) == 0
-    for name in ("waterfall.png", "waterfall.pdf"):
-        assert (here / "again" / name).read_bytes() == (here / "mine" / name).read_bytes()
-    assert set(json.loads((here / "mine" / "columns.json").read_text())) == {
-        path.name for path in (here / "mine").glob("*.csv")
-    }
-    stored = read_folder(here / "mine")
-    pd.testing.assert_frame_equal(
-        contributions(stored.tables["switches"], stored.tables["runs"]),
-        pd.read_csv(here / "mine/contributions.csv"),
-    )
-
-
-def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
-    asked = [
-        "study",
-        "hiding",
-        "quickstart",
-        *SET,
-        "--world-size",
-        "2",
-        "--world-size",
-        "4",
-        "--variant",
-        "pair",
-        "--variant",
-        "wire",
-        "--out",
-        "mine",
-    ]
-    assert main([*asked, "--processes", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert "Largest hidden Q" in shown
-    assert main([*asked, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["limits"]
-    assert {(row["way"], row["world_size"]) for row in rows} == {
-        (way, size) for way in ("own", "pair", "wire") for size in (2, 4)
-    }
-    assert main(["results", "plot", "mine", "--out", "again"]) == 0
-    for name in ("hiding.png", "hiding.pdf"):
-        assert (here / "again" / name).read_bytes() == (here / "mine" / name).read_bytes()
-
-
-@pytest.mark.parametrize("verb", ["ablate", "hiding"])
-def test_an_interrupt_leaves_nothing(verb, here, monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engine, "_do", interrupted)
-    assert main(["study", verb, "quickstart", *SET]) == 130
-    assert "nothing was written" in capsys.readouterr().err
-    assert list(here.iterdir()) == []
-
-
-def test_a_folder_that_lacks_a_table_is_said(here, capsys):
-    (here / "mine").mkdir()
-    (here / "mine" / "meta.json").write_text(json.dumps({"kind": "ablation"}))
-    assert main(["results", "plot", "mine"]) == 2
-    assert "no columns.json, scenario.yaml" in capsys.readouterr().err
 
 
 def test_unsteady_limits_are_said(monkeypatch):

@@ -1,6 +1,5 @@
 """The oracle: points that add up, what is recommended, what is refused, tables, figures, verify."""
 
-import json
 import shutil
 
 import numpy as np
@@ -22,7 +21,6 @@ from simshuffle.studies.oracle.study import STUDY
 from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study import engine
-from simshuffle.verify import verify
 from tests.drawn import faults, laid_out, rows_of, words
 from tests.small import small
 
@@ -388,14 +386,6 @@ def test_nothing_within_the_budget_is_shown_and_refused(scenario_file, tmp_path,
 # --------------------------------------------------------------------------- folders, text, figures
 
 
-def test_a_result_is_the_same_read_back_and_done_again(result, folder):
-    again = engine.read(STUDY, folder)
-    for name in STORED:
-        pd.testing.assert_frame_equal(again.tables[name], result.tables[name], check_dtype=False)
-    assert str(again) == str(result)
-    assert verify(folder).same
-
-
 def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
     shown = str(result)
     assert max(map(len, shown.split("Rests on:", maxsplit=1)[0].splitlines())) <= 140
@@ -403,14 +393,6 @@ def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
     assert "8 GPUs in full" in shown
     for said in ("filter", "GiB too much", "Simulated again", "accuracy", "Rests on:"):
         assert said in shown
-
-
-def test_json_has_every_point(folder, capsys):
-    assert main(["results", "show", str(folder), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert {*STORED, "recommended", "verdict"} == shown.keys()
-    assert shown["verdict"][0].startswith("Fastest: ")
-    assert len(shown["points"]) == len(pd.read_csv(folder / "points.csv"))
 
 
 def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):

@@ -2,7 +2,6 @@
 and bad input."""
 
 import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from simshuffle.studies.loader.policies import STUDY, predicted, request
 from simshuffle.studies.loader.policy_cases import Cases, load, names
 from simshuffle.studies.loader.policy_sources import POLICIES
 from simshuffle.studies.loader.policy_times import compare
-from simshuffle.studies.loader.tables import POLICY_TABLES, SOURCES
+from simshuffle.studies.loader.tables import SOURCES
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from tests.drawn import laid_out
@@ -161,25 +160,6 @@ def test_values_are_set_by_their_path():
 # ----------------------------------------------------------------------------------- tables, folder
 
 
-def test_the_folder_holds_tables_with_the_columns_they_are_said_to_have(written):
-    said = json.loads((written / "columns.json").read_text(encoding="utf-8"))
-    for name, schema in POLICY_TABLES.items():
-        table = pd.read_csv(written / f"{name}.csv")
-        assert list(table.columns) == list(schema.columns) == list(said[f"{name}.csv"])
-    assert {path.name for path in written.iterdir()} == {
-        *(
-            "meta.json",
-            "study.yaml",
-            "columns.json",
-            "policies.csv",
-            "epochs.csv",
-            "policies.png",
-            "policies.pdf",
-        )
-    }
-    assert (written / "policies.png").read_bytes()[1:4] == b"PNG"
-
-
 def test_the_tables_agree_with_each_other(written):
     policies, epochs = pd.read_csv(written / "policies.csv"), pd.read_csv(written / "epochs.csv")
     fine = policies[policies["problem"].isna()].set_index(["case", "policy"])
@@ -191,47 +171,6 @@ def test_the_tables_agree_with_each_other(written):
         assert shares.to_dict() == pytest.approx(fine[f"{source}_share"].to_dict())
     assert (epochs["stall_s"] >= 0).all()
     assert set(policies[policies["problem"].notna()]["policy"]) == {"lbann_dynamic"}
-
-
-def test_the_same_comparison_is_not_computed_twice(written, capsys):
-    before = (written / "policies.csv").read_bytes(), (written / "policies.csv").stat().st_mtime_ns
-    capsys.readouterr()
-    assert main(["study", "policies", "nopfs", *FAST, "--out", "out", "--json"]) == 0
-    said = capsys.readouterr()
-    assert "nothing was simulated" in said.err
-    rows = json.loads(said.out)
-    assert {row["policy"] for row in rows["policies"]} == {"perfect", "nopfs", "lbann_dynamic"}
-    assert (
-        (written / "policies.csv").read_bytes(),
-        (written / "policies.csv").stat().st_mtime_ns,
-    ) == before
-
-
-def test_the_same_study_gives_the_same_bytes(written):
-    assert main(["study", "policies", "out/study.yaml", *FAST[4:], "--out", "again"]) == 0
-    for name in ("policies.csv", "epochs.csv", "study.yaml", "policies.png"):
-        assert (written / name).read_bytes() == (written.parent / "again" / name).read_bytes(), name
-
-
-def test_another_result_is_replaced_only_by_force(written, capsys):
-    capsys.readouterr()
-    assert main(["study", "policies", "quickstart", "--policy", "naive", "--out", "out"]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert (
-        main(["study", "policies", "quickstart", "--policy", "naive", "--out", "out", "--force"])
-        == 0
-    )
-    assert "imagenet50" in (written / "study.yaml").read_text(encoding="utf-8")
-    assert [path.name for path in written.parent.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize("file", ["meta.json", "policies.csv", "study.yaml"])
-def test_a_damaged_folder_is_no_result(written, file):
-    study = load("nopfs", {}).only(["mnist", "cosmoflow512"])
-    mark = fingerprint(STUDY, request(study, [name for name in FAST if name in POLICIES]))
-    assert engine.existing(STUDY, written, mark) is not None
-    (written / file).unlink()
-    assert engine.existing(STUDY, written, mark) is None
 
 
 @pytest.mark.parametrize(
@@ -250,13 +189,6 @@ def test_damage_is_said_where_a_figure_is_drawn_again(file, content, words, writ
     (written / file).write_text(content, encoding="utf-8")
     assert main(["results", "plot", "out"]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_the_figure_is_drawn_again_to_the_same_bytes(written):
-    before = {path.name: path.read_bytes() for path in written.glob("policies.p*")}
-    assert len(before) == 2
-    assert main(["results", "plot", "out"]) == 0
-    assert {path.name: path.read_bytes() for path in written.glob("policies.p*")} == before
 
 
 def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeypatch, capsys):

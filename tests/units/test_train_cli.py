@@ -4,7 +4,6 @@ in words."""
 import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -229,17 +228,6 @@ def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
     assert kept().items() >= before.items()
 
 
-def test_a_study_that_was_stopped_ends_with_the_same_result(here, capsys):
-    assert train("--out", "whole/mine") == 0
-    shutil.copytree("whole/.cells", "stopped/.cells")
-    store = Disk(Path("stopped/.cells"))
-    for digest in list(store.digests())[1:]:
-        store.forget(digest)
-    assert train("--out", "stopped/mine") == 0
-    assert "1 of 4 runs are there already" in capsys.readouterr().err
-    same_results("whole/mine", "stopped/mine")
-
-
 @pytest.mark.parametrize("suffix", [".json", "/epochs.parquet"])
 def test_a_damaged_run_is_never_taken_for_a_whole_one(suffix, here, capsys):
     assert train("--out", "mine") == 0
@@ -354,19 +342,6 @@ def test_without_torch_the_verb_says_what_to_install(here, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert train() == 2
     assert "pip install 'simshuffle[train]'" in capsys.readouterr().err
-
-
-def test_a_folder_that_holds_something_else_is_left_alone(here, capsys):
-    Path("mine").mkdir()
-    Path("mine", "file").write_text("x", encoding="utf-8")
-    assert train("--out", "mine", "--force") == 2
-    assert "holds something else" in capsys.readouterr().err
-    assert [path.name for path in Path("mine").iterdir()] == ["file"]
-
-
-def test_list_names_the_studies(capsys):
-    assert main(["list"]) == 0
-    assert "studies: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", [RunCell, OwnCell, ExtractionCell, RetrainingCell])

@@ -449,20 +449,6 @@ def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "has no effect on a training that is done" in capsys.readouterr().err
 
 
-def test_interrupted_nothing_is_left(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("simshuffle.sim.cell.simulate", stop)
-    command = words(made, tmp_path)
-    assert main(command) == 130
-    assert "nothing was written" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.yaml"]
-
-
 # ------------------------------------------------------------------------- in less than a minute
 
 

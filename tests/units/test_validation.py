@@ -3,7 +3,6 @@ simulates more than a small cluster."""
 
 import contextlib
 import csv
-import json
 import math
 import runpy
 import sys
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle import validate
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
@@ -35,7 +33,6 @@ from simshuffle.studies.validation.table import (
     table,
 )
 from simshuffle.studies.validation.text import coverage_text, parts, span, value
-from simshuffle.study import engine
 from simshuffle.study.study import Result
 from tests.drawn import laid_out, rows_of
 
@@ -175,21 +172,6 @@ def test_a_steady_epoch_needs_a_second_one(name: str) -> None:
 
 
 SMALL = "world_size=2;epochs=2;workload.dataset.num_samples=2000;workload.local_batch_size=32"
-
-
-def test_the_same_numbers_come_from_one_process_and_from_two(tmp_path: Path) -> None:
-    rows = [
-        GOOD | {"values": SMALL, "spread": "seed=1..2"},
-        GOOD | {"quantity": "first epoch", "values": SMALL},
-    ]
-    write(tmp_path, *rows)
-    one, two = (
-        validate(folder=tmp_path, processes=count, progress=False).tables["validation"]
-        for count in (1, 2)
-    )
-    pd.testing.assert_frame_equal(one, two)
-    assert (one["predicted"] > 0).all()
-    assert one["predicted_low"][0] <= one["predicted"][0] <= one["predicted_high"][0]
 
 
 @pytest.mark.parametrize(
@@ -374,43 +356,7 @@ def test_the_figure_shows_a_mark_for_each_compared_row() -> None:
     assert drawn.get_size_inches()[0] == pytest.approx(3.4)
 
 
-def test_a_folder_is_written_whole_and_read_back(tmp_path: Path) -> None:
-    result().save(tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "columns.json",
-        "entries.csv",
-        "meta.json",
-        "summary.csv",
-        "validation.csv",
-        "validation.pdf",
-        "validation.png",
-    ]
-    stored = engine.read(STUDY, tmp_path / "out").tables["validation"]
-    pd.testing.assert_frame_equal(stored, results(), check_dtype=False)
-    with pytest.raises(InputError, match="another result"):
-        result().save(tmp_path / "out")
-    result().save(tmp_path / "out", replace=True)
-
-
 # --------------------------------------------------------------------------------------------- verb
-
-
-def test_the_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "rows"
-    folder.mkdir()
-    write(folder, GOOD | {"values": SMALL, "measured": "0.02"})
-    out = tmp_path / "out"
-    assert (
-        main(["study", "validate", "--from", str(folder), "--out", str(out), "--processes", "1"])
-        == 0
-    )
-    printed = capsys.readouterr().out
-    assert "mine (predicted)" in printed
-    assert (out / "validation.png").is_file()
-    assert main(["study", "validate", "--from", str(folder), "--processes", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"][0]["case"] == "8 ranks"
-    assert main(["results", "plot", str(out), "--out", str(tmp_path / "again")]) == 0
-    assert (tmp_path / "again.png").read_bytes() == (out / "validation.png").read_bytes()
 
 
 @pytest.mark.parametrize(
