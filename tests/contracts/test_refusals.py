@@ -21,18 +21,29 @@ class Refusal(NamedTuple):
     said: list[str]
 
 
+def read_text(given: str | list[str]) -> str:
+    """Return the text of a file, or that of a file of tests/data with one piece replaced."""
+    if isinstance(given, str):
+        return given
+    base, old, new = given
+    text = (DATA / base).read_text(encoding="utf-8")
+    assert old in text
+    return text.replace(old, new, 1)
+
+
 def read_refusals(path: Path) -> list[Refusal]:
     """Read lines `words -> said | said`, where `$ words` begins the commands of the lines below it
-    and `< name "text"` gives their working directory a file. `{x*3}` stands for xxx."""
+    and `< name "text"` or `< name ["file of tests/data", "old", "new"]` gives them a file. `{x*3}`
+    stands for xxx."""
     refusals, begin, files = [], "", {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("$"):
             begin, files = line[2:], {}
         elif line.startswith("<"):
             name, text = line[2:].split(" ", 1)
-            files = files | {name: json.loads(text)}
+            files = files | {name: read_text(json.loads(text))}
         elif line and not line.startswith("#"):
-            words, said = line.split(" -> ")
+            words, said = line.split("-> ")
             refusals.append(Refusal(files, f"{begin} {words}".strip(), said.split(" | ")))
     return refusals
 

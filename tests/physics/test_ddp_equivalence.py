@@ -284,9 +284,7 @@ def serve(rank: int, world_size: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """The folder with what four processes did, and then two of them."""
-    folder = tmp_path_factory.mktemp("ranks")
-    run_ranks(__file__, folder, 2 * SECONDS)
-    return folder
+    return run_ranks(__file__, tmp_path_factory, 2 * SECONDS)
 
 
 # ----------------------------------------------------------------------------------- emulated ranks

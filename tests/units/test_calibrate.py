@@ -234,70 +234,6 @@ def test_an_epoch_log_may_say_its_hosts(tmp_path):
 
 # ---------------------------------------------------------------------------------------- bad files
 
-BAD = {
-    "cut row": ("nccl-2-hosts.txt", "-1   177.00", "177.00", "line 29", "13 columns"),
-    "not a number": (
-        "nccl-2-hosts.txt",
-        "1048576        262144",
-        "1o48576        262144",
-        "line 29",
-        "size (B)",
-    ),
-    "no time": ("nccl-2-hosts.txt", "  177.00", "    0.00", "line 29", "greater than 0"),
-    "wrong values": ("nccl-2-hosts.txt", "11.11       0", "11.11       7", "line 29", "#wrong"),
-    "another collective": (
-        "nccl-2-hosts.txt",
-        "starting: all_reduce_perf",
-        "starting: broadcast_perf",
-        "line 26",
-        "all_reduce_perf",
-    ),
-    "half a document": ("nccl-2-hosts.json", '"results":', '"results', "line 1", "JSON"),
-    "wrong in json": (
-        "nccl-2-hosts.json",
-        '"nwrong":0.0',
-        '"nwrong":2.0',
-        "result 1",
-        "no wrong values",
-    ),
-    "unit": ("osu-bw.txt", "Bandwidth (MB/s)", "Bandwidth (GiB/s)", "line 2", "MB/s"),
-    "test": (
-        "osu-bw.txt",
-        "OSU MPI Bandwidth Test",
-        "OSU MPI Bi-Directional Bandwidth Test",
-        "line 1",
-        "osu_bw",
-    ),
-    "columns": ("osu-latency.txt", "\n1024 ", "\n1024 3 ", "line 15", "a size and 1 value"),
-    "negative": ("osu-latency.txt", "\n1024     ", "\n-1024    ", "line 15", "at least 0"),
-    "bandwidth": ("ior-1-hosts.txt", "read      1", "read      x1", "line 33", "bw(MiB/s)"),
-    "short row": ("ior-1-hosts.txt", "read      1", "read    7 1", "line 33", "11 columns"),
-    "mean": ("mdtest-32-tasks.txt", "19202.217", "92022.170", "line 15", "between Min and Max"),
-    "three values": ("mdtest-32-tasks.txt", " 546.378", "", "line 15", "Std Dev"),
-    "column": ("epochs-vgg16.csv", "epoch_s", "seconds", "line 1", "epoch_s"),
-    "cell": ("epochs-vgg16.csv", "40037,10978", "forty,10978", "line 2", "iterations"),
-    "cells": ("epochs-vgg16.csv", "40037,10978", "40037,,10978", "line 2", "7 cells"),
-    "two systems": ("pico-condensed.csv", "\nmade_up", "\nmine", "line 3", "mine, made_up"),
-    "no algorithm": ("pico-condensed.csv", "linear_ompi", "", "line 2", "must be a name"),
-    "no grid": ("pico-condensed.csv", "2x2x2", "2xx2", "line 2", "8x8x8"),
-    "ranks": ("pico-condensed.csv", "1,8,lin", "1,9,lin", "line 2", "nodes x ranks_per_node, 8"),
-    "no median": ("pico-summary.csv", "median", "middle", "line 1", "Add median"),
-    "no nodes": ("pico-summary.csv", ",8,2,400", ",0,2,400", "line 2", "nnodes"),
-    "no rank": ("pico-summary.csv", ",8,2,400", ",1,1,400", "line 2", "at least 2 ranks"),
-    "no slowest": ("data_app_0.csv", "Max-D", "Most-D", "line 1", "ID_Max-Duration_s"),
-    "no seconds": ("data_app_0.csv", "1,512,", "1,512,0,", "line 2", "7 cells"),
-    "no time of PICO": ("64_linear_ompi_int32.csv", "9000", "0", "line 2", "greater than 0"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_refused_with_its_line_and_what_was_expected(name, tmp_path):
-    file, old, new, line, expected = BAD[name]
-    path = changed(tmp_path, file, old, new)
-    text = refused(path, kind=KINDS[file], ranks=8, hosts=8)
-    assert line in text
-    assert expected in text
-
 
 def test_all_to_alls_of_pico_are_for_each_pair():
     """8 hosts of 2 ranks, or 2 x 2 x 2 of one; a buffer of 256 B is 16 B for each of 16 ranks."""
@@ -747,67 +683,6 @@ def test_what_is_swept_stays_swept(scenario):
     scenario.write_text(yaml.safe_dump(raw | {"sweep": {"cluster": ["abci"]}}), encoding="utf-8")
     with pytest.raises(InputError, match=r"values.cluster.message_passing.latency: has no effect"):
         load_scenario(scenario)
-
-
-FRAGMENTS = {
-    "unknown key": ("values: {workload.foo: 1}", "values.workload.foo: is not a known key"),
-    "no unit": (
-        "values: {cluster.ssd.read_bandwidth: 3}",
-        "values.cluster.ssd.read_bandwidth: has no unit",
-    ),
-    "not a key of a scenario": (
-        "values: {world_size: 3}",
-        "values.world_size must be a dotted key below",
-    ),
-    "below a value": ("values: {cluster.name.x: 3}", "values.cluster.name.x: cannot be set"),
-    "another key": ("value: {}", "value: is not a known key"),
-    "no values": ("calibrated: []", "values: is required"),
-    "two documents": ("values: {}\n---\nvalues: {}", "must be one mapping"),
-    "no mapping": ("3", "must be one mapping"),
-    "record without value": (
-        "values: {}\ncalibrated: [{key: cluster.x, value: 1}]",
-        "must have the value that stands in values",
-    ),
-    "range": (
-        (
-            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\ncalibrated: [{key:"
-            " cluster.ssd.read_bandwidth, value: 3 GB/s, over: {message_size: [1, 2]}}]"
-        ),
-        "has no unit",
-    ),
-    "range backwards": (
-        (
-            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\ncalibrated: [{key:"
-            " cluster.ssd.read_bandwidth, value: 3 GB/s, over: {clients: [2, 1]}}]"
-        ),
-        "lower end",
-    ),
-    "range of what": (
-        (
-            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\n"
-            "calibrated: [{key: cluster.ssd.read_bandwidth, value: 3 GB/s, over: {moon: [1, 2]}}]"
-        ),
-        "over.moon is not known",
-    ),
-    "another model": (
-        (
-            "values: {workload.model.accelerators.v100-sxm2-16gb.forward: 3 ms}\ncalibrated: [{key:"
-            " workload.model.accelerators.v100-sxm2-16gb.forward, value: 3 ms, model: vgg16}]"
-        ),
-        "was measured with the model vgg16; got 'resnet50'",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FRAGMENTS)
-def test_a_bad_fragment_is_refused_with_path_key_and_remedy(name, tmp_path):
-    text, expected = FRAGMENTS[name]
-    path = tmp_path / "bad.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as error:
-        load_scenario("quickstart", {"include": str(path)})
-    assert expected in str(error.value)
-    assert "bad.yaml" in str(error.value) or name == "another model"
 
 
 @pytest.mark.parametrize("given", [3, {}, [3], "none.yaml", ["none.yaml"]])

@@ -394,8 +394,7 @@ def serve(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     """A function: what each of three ranks found in a scenario."""
-    folder = tmp_path_factory.mktemp("three")
-    run_ranks(__file__, folder, SECONDS)
+    folder = run_ranks(__file__, tmp_path_factory, SECONDS)
     return (
         lambda scenario, ranks=(0, 1, 2): [
             json.loads((folder / scenario.__name__ / f"found{rank}.json").read_text())

@@ -246,26 +246,6 @@ def line_of(text, part):
     return next(n for n, line in enumerate(text.splitlines(), 1) if part in line)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "rule"),
-    [
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000c00"[2]', "must name each other"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000eee"[1]', "a node of the file"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[5]\t"S-2c5eab0300000c00"[1]', "each once"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[99]\t"S-2c5eab0300000c00"[1]', "from 1 to 11"),
-        ('Ca\t1 "H-e09d730300000010"', 'Ca\t1 "H-e09d730300000020"', "every node once"),
-        ('Switch\t', 'Swich\t', "must be a line of ibnetdiscover"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000c00', "a line of ibnetdiscover"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused_where_it_stands(old, new, rule, tmp_path):
-    text = rack_text().replace(old, new, 1)
-    assert text != rack_text()
-    problem = refusal(text, tmp_path)
-    assert rule in problem.rule
-    assert re.fullmatch(r"line \d+", problem.path)
-
-
 def test_ports_that_do_not_match_are_named_with_both_ends(tmp_path):
     text = rack_text().replace('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000c00"[3]', 1)
     problem = refusal(text, tmp_path)
@@ -464,28 +444,6 @@ def test_blocks_of_slurm_are_joined_by_one_switch(tmp_path):
 def test_slurm_needs_a_bandwidth(tmp_path):
     problem = refusal(CONF, tmp_path)
     assert "--link-bandwidth" in problem.remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "rule"),
-    [
-        (CONF.replace("s[0-1]", "s[0-2]"), 4, "must be a switch of the file"),
-        (CONF.replace("a1,", "dev00,"), 3, "below one switch"),
-        (CONF.replace("a1,", "top,"), 3, "no switch itself"),
-        (CONF + "SwitchName=up Switches=s0\n", 5, "one switch above"),
-        (CONF + "SwitchName=s0 Nodes=z\n", 5, "every switch once"),
-        (CONF + "SwitchName=s9\n", 5, "Nodes= or Switches="),
-        (CONF + "Nonsense\n", 5, "must begin with SwitchName="),
-        (CONF.replace("[00-03,9]", "[00-03,9"), 2, "names between commas"),
-        (CONF.replace("[00-03,9]", "[3-a]"), 2, "brackets"),
-        (CONF.replace("[00-03,9]", "[1-999999999]"), 2, "at most"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", 2, "a tree"),
-    ],
-)
-def test_slurm_files_that_do_not_fit_are_refused(text, line, rule, tmp_path):
-    problem = refusal(text, tmp_path, "topology.conf", GIVEN)
-    assert problem.path == f"line {line}"
-    assert rule in problem.rule
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from simshuffle.scenario.scenario import load_scenario, stored
 
 DATA = Path(__file__).parent.parent / "data" / "faults"
 DAY = 86_400.0
-HEAD = "host,start,end,class\n"
-EVENT = '{"node_id": "a", "event_time": %s, "event_type": "fault_%s", "fault_type": "GPU"}'
 
 
 def scenario(**values):
@@ -67,31 +65,7 @@ def test_both_formats_are_read():
     assert [of.faults.causes[n] for n in of.faults.cause] == ["hbm", "host", "software"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "told"),
-    [
-        ("a.csv", "", "must have the columns"),
-        ("a.csv", HEAD, "must hold a fault"),
-        ("a.csv", HEAD + "a,2 d,1 d,gpu\n", "must not end before it starts"),
-        ("a.csv", HEAD + "a,2,3,gpu\n", "has no unit"),
-        ("a.csv", HEAD + "a,2 d,3 d\n", "must have 4 values"),
-        ("a.csv", HEAD + ",2 d,3 d,gpu\n", "must name a host"),
-        ("a.csv", "host,start,end,class,colour\n", "must have the columns"),
-        ("a.csv", HEAD + "a,0 s,0 s,gpu\n", "must end after 0 s"),
-        ("a.json", "[", "must be JSON or CSV"),
-        ("a.json", "{}", "must be a list of events"),
-        ("a.json", "[]", "must hold a fault"),
-        ("a.json", "[1]", "must be an event"),
-        ("a.json", f"[{EVENT % (2, 'start')}, {EVENT % (1, 'end')}]", "must not end a fault"),
-        ("a.json", f"[{EVENT % (-2, 'start')}]", "must be a number of days"),
-        ("a.json", f"[{EVENT % ('NaN', 'start')}]", "must be a number of days"),
-        ("a.json", f"[{EVENT % (2, 'pause')}]", "must be fault_start or fault_end"),
-        ("a.csv", b"\xff\xfe", "must be a text file in UTF-8"),
-    ],
-)
-def test_a_bad_trace_is_refused(tmp_path, name, text, told):
-    path = tmp_path / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=told) as error:
-        scenario(failures={"kind": "trace", "path": str(path)})
-    assert "failures" in str(error.value)
+def test_a_trace_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"failures.*must be a text file in UTF-8"):
+        scenario(failures={"kind": "trace", "path": str(tmp_path / "a.csv")})

@@ -118,9 +118,7 @@ def serve(rank: int) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes did."""
-    place = tmp_path_factory.mktemp("own")
-    run_ranks(__file__, place, SECONDS)
-    return place
+    return run_ranks(__file__, tmp_path_factory, SECONDS)
 
 
 def test_real_ranks_train_what_emulated_ones_do_with_the_same_arguments(folder: Path) -> None:
