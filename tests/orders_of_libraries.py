@@ -4,8 +4,6 @@ To record again: ``python -m tests.orders_of_libraries [py1b.py]``, with the lib
 the argument is streaming/base/shuffle/py1b.py of mosaicml-streaming 0.9.1, the last to have it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

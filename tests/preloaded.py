@@ -1,8 +1,6 @@
 """Commands in processes of their own that need not import everything again: each is forked from one
 process that has. An import of all that a command needs takes seconds, most commands less."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

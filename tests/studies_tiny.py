@@ -1,7 +1,5 @@
 """A tiny request of every kind of study, for the contracts that all of them keep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Routing by given tables: the ways that the tables say, and no table that leads nowhere."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

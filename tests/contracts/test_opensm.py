@@ -1,8 +1,6 @@
 """Min-hop and D-mod-K beside the tables of OpenSM 3.3.23: recorded ones always, and live ones where
 OpenSM and ibsim are."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

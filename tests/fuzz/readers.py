@@ -1,8 +1,6 @@
 """Every reader of simshuffle: valid examples of what it reads, how odd ones are made of them, and
 how it is called."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

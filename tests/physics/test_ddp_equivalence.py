@@ -21,8 +21,6 @@ ReLU and max pooling have kinks, at which a rounding error turns a gradient on o
 networks in float32 therefore have SiLU and mean pooling; those in float64 stay as they are.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import sys

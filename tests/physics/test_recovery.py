@@ -7,8 +7,6 @@ Ranks are alike and nothing is random, so that every second can be worked out by
                          + the first batch, for which loaders begin anew.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

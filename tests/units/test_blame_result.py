@@ -167,7 +167,7 @@ def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
     assert "must be a result of simshuffle run" in capsys.readouterr().err
 
 
-def test_nobody_is_acquitted_of_whom_no_timeline_is_kept() -> None:
+def test_nobody_is_acquitted_of_whom_no_timeline_is_kept():
     """A slow host cannot be seen where the timeline has some ranks alone."""
     nothing = Blamed("local @8", 2, 10.0, [], {}, ranks_known=False)
     assert "Nobody" not in nothing.verdict()

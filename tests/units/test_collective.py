@@ -1,7 +1,5 @@
 """An allreduce alone: the law, the table of nccl-tests, what is asked for, the command line."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

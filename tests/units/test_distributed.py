@@ -1,8 +1,6 @@
 """Scheduler, local storage and samples of real ranks: what goes wrong is told on all ranks, and no
 sample is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """simshuffle new --from-dlio: workloads of DLIO and MLPerf Storage as scenarios."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

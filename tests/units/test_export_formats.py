@@ -1,8 +1,6 @@
 """What is exported for ASTRA-sim, htsim and readers of InfraGraph: read back by the grammar of each
 tool, it says what the program of the exchange says."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

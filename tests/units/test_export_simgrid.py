@@ -1,7 +1,5 @@
 """What is written for SMPI, read back without it: links, routes, and what each rank does."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Files of fabrics as tools of several versions write them and people keep them: one table a
 reader, each row a change of a whole file and what must come of it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

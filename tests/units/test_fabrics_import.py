@@ -1,7 +1,5 @@
 """Fabrics from files of other tools: what is read, what is refused and where, what is written."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Faults at times in a run: what is refused, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -87,9 +85,7 @@ def written(folder: Path, **values: Any) -> str:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_fault_that_cannot_be_is_refused_in_one_message(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_that_cannot_be_is_refused_in_one_message(case, tmp_path, capsys):
     fault, where, says = REFUSED[case]
     path = written(tmp_path)
     text = Path(path).read_text() + "faults:\n- " + json.dumps(fault) + "\n"
@@ -102,21 +98,19 @@ def test_a_fault_that_cannot_be_is_refused_in_one_message(
         assert "Traceback" not in told
 
 
-def test_packets_and_faults_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packets_and_faults_are_refused(tmp_path, capsys):
     path = written(tmp_path, faults=[SLOW], network={"kind": "packet"})
     assert main(["check", path]) == 2
     assert "faults: need a network whose links are shared as fluid" in capsys.readouterr().err
 
 
-def test_several_jobs_and_a_lost_host_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_jobs_and_a_lost_host_are_refused(tmp_path, capsys):
     path = written(tmp_path, faults=[{**SLOW, "rate": 0}], jobs={"a": {}, "b": {}})
     assert main(["check", path]) == 2
     assert "must not be lost where there are several jobs" in capsys.readouterr().err
 
 
-def test_a_scenario_with_faults_reads_back_and_knows_its_lost_hosts() -> None:
+def test_a_scenario_with_faults_reads_back_and_knows_its_lost_hosts():
     scenario = small(faults=[SLOW, {**SLOW, "rate": 0, "for": "2 s"}])
     assert load_back(scenario) == scenario
     assert [(of.what, of.lasts) for of in scenario.lost_hosts] == [("h0003", 2.0)]
@@ -130,7 +124,7 @@ def load_back(scenario: Scenario) -> Scenario:
     return from_dict(scenario.to_dict(), "here")
 
 
-def test_check_and_run_name_the_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_and_run_name_the_faults(tmp_path, capsys):
     drawn = {"what": "cables", "every": "1 s", "rate": 0.25, "for": "0.1 s"}
     path = written(tmp_path, faults=[{**SLOW, "at": "0.1 s", "for": "0.2 s"}, drawn])
     assert main(["check", path]) == 0
@@ -147,7 +141,7 @@ def test_check_and_run_name_the_faults(tmp_path: Path, capsys: pytest.CaptureFix
     assert {"what", "at_s", "until_s", "rate", "links", "gpus", "rerouted"} == set(run["faults"][0])
 
 
-def test_with_faults_all_iterations_are_simulated() -> None:
+def test_with_faults_all_iterations_are_simulated():
     from simshuffle.sim.simulate import FAULTS, why_whole
 
     assert why_whole(small(faults=[SLOW], time_tolerance=0.05)) == FAULTS

@@ -1,8 +1,6 @@
 """What NCCL's topology XML and nvidia-smi's matrix show of the inside of a host. The files are made
 here, in the form and with the shape of real ones that are named beside them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,5 @@
 """What nodes keep of what their loaders fetch, wherever storage is shown."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,14 +44,14 @@ def on_nodes(exchange: Any, **values: Any) -> Scenario:
         (sampler(cache_limit="0 B"), 100e3),  # a sample at a time
     ],
 )
-def test_the_estimate_is_what_fits_of_what_a_node_may_fetch(exchange: Any, nbytes: float) -> None:
+def test_the_estimate_is_what_fits_of_what_a_node_may_fetch(exchange, nbytes):
     scenario = on_nodes(exchange)
     said = verdict(scenario, "a")
     assert most_held(scenario) == said["storage_nbytes"] == nbytes
     assert said["storage_on"] == ("memory" if exchange.cache_limit == 0 else "SSD")
 
 
-def test_a_result_says_what_a_node_held() -> None:
+def test_a_result_says_what_a_node_held():
     found = run(on_nodes(sampler(cache_in="memory")))
     held = found.tables["sources"]["nbytes_cached"]
     about = found.meta["runs"]["distributed_sampler-pfs @8"]
@@ -64,7 +61,7 @@ def test_a_result_says_what_a_node_held() -> None:
     assert "MB in memory" in "".join(notes(found))
 
 
-def test_time_to_accuracy_tells_orders_apart_and_has_their_storage(tmp_path: Path) -> None:
+def test_time_to_accuracy_tells_orders_apart_and_has_their_storage(tmp_path):
     """Two algorithms of a library and a sampler: each a setting, each simulated with its own order.
     A node of the sampler comes to hold more in each epoch than in the one before."""
     loaders = [mosaicml(), mosaicml("py1s"), sampler()]

@@ -1,7 +1,5 @@
 """A plain value where a record must stand: the refusal names the key that it belongs to."""
 
-from __future__ import annotations
-
 import pytest
 
 from simshuffle.errors import ScenarioError

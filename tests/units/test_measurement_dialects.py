@@ -1,8 +1,6 @@
 """Output of benchmarks as versions print it and people keep it: one table a reader, each row a file
 and what must come of it. The files are made here, with the shape of those named beside them."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Cables, switches and hosts that are slow or cut: ``cluster.faults``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

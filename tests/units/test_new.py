@@ -1,7 +1,5 @@
 """simshuffle new: what it asks, what it writes, and that what is written is a scenario."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """simshuffle new: what stands behind the numbers that it writes, and how intervals use it."""
 
-from __future__ import annotations
-
 import pytest
 
 from simshuffle.cli.new import write_drafts

@@ -1,7 +1,5 @@
 """From what tools say of a fabric to a number: the import's last line, names, older adapters."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

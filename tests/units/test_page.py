@@ -1,7 +1,5 @@
 """The report page: what is on it, where it may be written, and how it works in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

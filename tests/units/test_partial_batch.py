@@ -1,7 +1,5 @@
 """Data sets that fill no batch on every rank: refused where all is dropped, said elsewhere."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

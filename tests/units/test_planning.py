@@ -1,8 +1,6 @@
 """``simshuffle plan``: runs that can be repeated, accuracy that is learned, budgets, and what it
 refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

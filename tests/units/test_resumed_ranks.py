@@ -1,8 +1,6 @@
 """A training of real ranks that is killed in the middle of an epoch, twice, and goes on with other
 ranks and workers: each sample once, as the law says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -564,7 +564,7 @@ OWN_MODEL = {
 }
 
 
-def test_a_scenario_may_bring_models_of_its_own() -> None:
+def test_a_scenario_may_bring_models_of_its_own():
     scenario = load_scenario(
         "quickstart", {"models": {"mine": OWN_MODEL}, "workload.model": "mine"}
     )
@@ -574,14 +574,14 @@ def test_a_scenario_may_bring_models_of_its_own() -> None:
     assert other.with_values({"workload.model": "mine"}) == scenario
 
 
-def test_a_model_of_the_scenario_hides_that_of_the_catalog() -> None:
+def test_a_model_of_the_scenario_hides_that_of_the_catalog():
     scenario = load_scenario(
         "quickstart", {"models": {"resnet50": OWN_MODEL}, "workload.model": "resnet50"}
     )
     assert scenario.workload.model.gradient_size == 20
 
 
-def test_changing_the_model_in_use_leaves_the_profile_as_it_was() -> None:
+def test_changing_the_model_in_use_leaves_the_profile_as_it_was():
     values = {
         "models": {"mine": OWN_MODEL},
         "workload.model": "mine",

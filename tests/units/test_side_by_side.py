@@ -1,7 +1,5 @@
 """Scenarios with jobs and with background traffic: how they are read, named, checked and shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -101,7 +99,7 @@ JOBS_REFUSED = {
 
 
 @pytest.mark.parametrize("name", JOBS_REFUSED)
-def test_jobs_that_cannot_run_side_by_side_are_refused(name: str):
+def test_jobs_that_cannot_run_side_by_side_are_refused(name):
     jobs, (path, rule, value) = JOBS_REFUSED[name]
     with pytest.raises(ScenarioError) as caught:
         settled(small(jobs=jobs))
@@ -133,7 +131,7 @@ def test_jobs_that_cannot_run_side_by_side_are_refused(name: str):
         ({"background": [{"kind": "uniform", "load": 1}], "world_size": 16}, "background.0.hosts"),
     ],
 )
-def test_what_does_not_go_with_them_is_refused(values: dict[str, Any], path: str):
+def test_what_does_not_go_with_them_is_refused(values, path):
     with pytest.raises(ScenarioError) as caught:
         settled(small(**values))
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -158,7 +156,7 @@ def test_a_job_that_begins_when_the_others_have_ended_is_refused(tmp_path, capsy
 @pytest.mark.parametrize(
     "words", [["sweep", "--over", "seed=1,2"], ["run", "--seeds", "2"], ["run", "--interval"]]
 )
-def test_what_jobs_are_not_known_to_is_refused(tmp_path, capsys, words: list[str]):
+def test_what_jobs_are_not_known_to_is_refused(tmp_path, capsys, words):
     verb, *more = words
     assert main([verb, written(tmp_path, jobs=TWO), *more, "--out", str(tmp_path / "out")]) == 2
     assert "jobs" in capsys.readouterr().err

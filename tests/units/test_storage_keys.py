@@ -1,7 +1,5 @@
 """The keys of storage: how they are read, refused and written back."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
@@ -15,7 +13,7 @@ from tests.small import small
 PFS = "cluster.parallel_file_system"
 
 
-def test_defaults_change_nothing() -> None:
+def test_defaults_change_nothing():
     scenario = load_scenario("quickstart")
     pfs, loader, dataset = (
         scenario.cluster.parallel_file_system,
@@ -43,14 +41,14 @@ def test_defaults_change_nothing() -> None:
         ("global_shuffle:source=pfs", "memory", "pfs"),
     ],
 )
-def test_only_what_is_staged_can_be_in_memory(exchange: str, target: str, source: str) -> None:
+def test_only_what_is_staged_can_be_in_memory(exchange, target, source):
     scenario = load_scenario(
         "quickstart", {"workload.exchange": exchange, "workload.staging.target": target}
     )
     assert scenario.workload.source == source
 
 
-def test_every_key_survives_being_written_and_read() -> None:
+def test_every_key_survives_being_written_and_read():
     values = {
         f"{PFS}.client_bandwidth": {
             "points": {1: "2 GB/s", 64: "300 MB/s"},
@@ -72,7 +70,7 @@ def test_every_key_survives_being_written_and_read() -> None:
     assert curve(64) == 300e6
 
 
-def test_what_is_staged_to_memory_must_fit_into_it() -> None:
+def test_what_is_staged_to_memory_must_fit_into_it():
     values = {
         "workload.exchange": "global_shuffle:source=ssd",
         "cluster.ssd.capacity": "1 GB",
@@ -95,14 +93,14 @@ def test_what_is_staged_to_memory_must_fit_into_it() -> None:
     assert "workload.staging.target: ssd" in caught.value.problems[0].remedy
 
 
-def test_check_tells_the_bound_and_where_the_shards_are_kept() -> None:
+def test_check_tells_the_bound_and_where_the_shards_are_kept():
     for target, room in (("ssd", "1 TB"), ("memory", "137.4 GB of memory")):
         out = derived(small(workload__staging={"target": target}))
         assert out["storage per host"] == f"10 MB of {room}"
         assert out["staging before the first epoch"] == ("10 ms" if target == "ssd" else "8 ms")
 
 
-def test_a_result_says_where_samples_were_staged_and_for_how_long() -> None:
+def test_a_result_says_where_samples_were_staged_and_for_how_long():
     result = run(small(workload__exchange="local_shuffle", epochs=2))
     meta = result.meta["runs"]["local @8"]
     assert meta["staged_to"] == "ssd"
