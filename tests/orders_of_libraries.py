@@ -259,7 +259,7 @@ def record(library: str) -> None:
     asked = [case | {"answer": answered(library, case)} for case in LIBRARIES[library][1]()]
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in asked)
     text = f'{{"library": "{library}", "version": "{version(library)}", "cases": [\n{lines}\n]}}\n'
-    (RECORDED / f"{library}.json").write_text(text, encoding="utf-8")
+    (RECORDED / f"{library}.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def test_every_verb_writes_into_a_folder(verb, result, tmp_path):
     words, name = WRITTEN[verb]
     case = tmp_path / "case.json"
     links, flows = {"capacity": [1e9], "latency": [0]}, {"size": [1e6], "route": [[0]]}
-    case.write_text(json.dumps({"links": links, "flows": flows}), encoding="utf-8")
+    case.write_text(json.dumps({"links": links, "flows": flows}))
     places = {"RESULT": str(result), "CASE": str(case)}
     out = tmp_path / "out"
     out.mkdir()

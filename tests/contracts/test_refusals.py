@@ -26,7 +26,7 @@ def read_text(given: str | list[str]) -> str:
     if isinstance(given, str):
         return given
     base, old, new = given
-    text = (DATA / base).read_text(encoding="utf-8")
+    text = (DATA / base).read_text()
     assert old in text
     return text.replace(old, new, 1)
 
@@ -36,7 +36,7 @@ def read_refusals(path: Path) -> list[Refusal]:
     and `< name "text"` or `< name ["file of tests/data", "old", "new"]` gives them a file. `{x*3}`
     stands for xxx."""
     refusals, begin, files = [], "", {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text().splitlines():
         if line.startswith("$"):
             begin, files = line[2:], {}
         elif line.startswith("<"):

@@ -156,7 +156,7 @@ def test_a_verdict_ends_with_what_it_rests_on_and_stands_last(made):
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 def test_every_column_is_described_with_a_sentence(made):
     study, _, result, folder = made
-    described = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
+    described = json.loads((folder / "columns.json").read_text())
     for name, schema in study.schemas(result.meta).items():
         about = described[f"{name}{schema.suffix}"]
         assert list(about) == list(schema.columns)
@@ -268,9 +268,9 @@ def test_a_meta_file_with_other_values_is_refused_or_does_without(
     number = not isinstance(value, str | list | dict)
     monkeypatch.setattr(canvas, "save", partial(not_written, number))
     other = copied(made[3], tmp_path / "other")
-    meta = json.loads((other / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((other / "meta.json").read_text())
     for key in made[2].meta:
-        (other / "meta.json").write_text(json.dumps({**meta, key: value}), encoding="utf-8")
+        (other / "meta.json").write_text(json.dumps({**meta, key: value}))
         status = main(["results", "plot", str(other)])
         assert status in {0, 2}
         assert status == 0 or capsys.readouterr().err
@@ -287,9 +287,9 @@ def not_written(number: bool, figure: Figure, stem: Path, about: str) -> list[Pa
 def test_a_number_that_no_measurement_has_is_refused(made, tmp_path):
     """Times of 2^63 s overflow where they are added up; they are refused where they are read."""
     folder = copied(made[3], tmp_path / "other")
-    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((folder / "meta.json").read_text())
     meta["message_latency_s"] = 2**63
-    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    (folder / "meta.json").write_text(json.dumps(meta))
     with pytest.raises(InputError, match="message_latency_s"):
         read_folder(folder)
 

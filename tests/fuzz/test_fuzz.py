@@ -21,22 +21,20 @@ DEEP += ("trace of a training", "record of a training")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_odd_files_are_accepted_or_refused(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    READERS[name].prepare(tmp_path)
+def test_odd_files_are_accepted_or_refused(name, here):
+    READERS[name].prepare(here)
     count = 60 if name in DEEP else 200
-    report = tried(name, READERS[name], range(count), tmp_path)
+    report = tried(name, READERS[name], range(count), here)
     assert [(fault.number, fault.what, fault.where) for fault in report.faults] == []
     assert report.counts[ACCEPTED] and report.counts[REFUSED]
     assert report.counts.total() == count
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_results_are_shown_or_refused(kind, results_made, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(results_made(kind), tmp_path / "result")  # the last damage stays there
+def test_damaged_results_are_shown_or_refused(kind, results_made, here):
+    shutil.copytree(results_made(kind), here / "result")  # the last damage stays there
     name = f"result of {kind}"
-    report = tried(name, READERS[name], range(15), tmp_path)
+    report = tried(name, READERS[name], range(15), here)
     assert [(fault.number, fault.what, fault.where) for fault in report.faults] == []
     assert report.counts[ACCEPTED] and report.counts[REFUSED]
 

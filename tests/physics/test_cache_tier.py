@@ -247,7 +247,7 @@ def counted(eviction: str, share: float, kind: str) -> list[int]:
 
 @pytest.mark.parametrize(("eviction", "share", "kind"), CASES)
 def test_hits_are_those_of_libcachesim(eviction, share, kind):
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+    recorded = json.loads(RECORDED.read_text())["hits"]
     assert counted(eviction, share, kind) == recorded[f"{eviction}, {share}, {kind}"]
 
 
@@ -274,8 +274,8 @@ def test_libcachesim_still_counts_what_was_recorded():
     if os.environ.get("RENEW"):
         rows = ",\n  ".join(f"{json.dumps(key)}: {json.dumps(of)}" for key, of in found.items())
         head = '{\n "library": "libCacheSim",\n "version": "0.3.5",\n "hits": {\n  '
-        RECORDED.write_text(f"{head}{rows}\n }}\n}}\n", encoding="utf-8")
-    assert found == json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+        RECORDED.write_text(f"{head}{rows}\n }}\n}}\n")
+    assert found == json.loads(RECORDED.read_text())["hits"]
 
 
 def shares(eviction: str, share: float, passes: int = 4, count: int = 20_000) -> float:

@@ -248,7 +248,7 @@ runs: [{exchange: local_shuffle, world_size: 2}]
 )
 def test_what_cannot_be_contrasted_is_said_before_anything_runs(given, told, tmp_path, capsys):
     path = tmp_path / "wrong.yaml"
-    path.write_text(STUDY % given, encoding="utf-8")
+    path.write_text(STUDY % given)
     assert main(["train", str(path), "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert told in said

@@ -220,13 +220,13 @@ def test_hits_are_those_of_a_true_lru_cache(exchange, share, batch):
     ones leave it at the end of the epoch.
     """
     found = check(*run(exchange, share, workload__local_batch_size=batch))
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+    recorded = json.loads(RECORDED.read_text())["hits"]
     assert found == recorded[f"{exchange}, {share}, {batch}"]
 
 
 def test_libcachesim_still_counts_what_was_recorded():
     cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+    recorded = json.loads(RECORDED.read_text())["hits"]
     assert len(recorded) == len(JUDGED)
     for exchange, share, batch in JUDGED:
         hits = true_hits(

@@ -120,7 +120,7 @@ def test_sorted_shards_have_no_law(tmp_path):
     # a rank of 4 holds one class of four: half of |1 - 1/4| + 3/4
     assert rows.loc[("local_shuffle", 4), "label_divergence"] == pytest.approx(0.75)
     found.save(tmp_path / "screening.json")
-    kept = json.loads((tmp_path / "screening.json").read_text(encoding="utf-8"))
+    kept = json.loads((tmp_path / "screening.json").read_text())
     assert kept["c_points"] is None
     assert [row["strategy"] for row in kept["settings"]] == list(found.settings["strategy"])
     assert kept["momentum"] == 0.1

@@ -568,8 +568,7 @@ def test_a_saved_result_is_verified_and_compared(result, tmp_path, capsys):
     assert "time_tolerance" in capsys.readouterr().out
 
 
-def test_json_has_iterations_and_interval(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_json_has_iterations_and_interval(here, capsys):
     words = ["quickstart", "--set", "sweep={}", "--set", "world_size=8"]
     words += ["--set", "workload.dataset.num_samples=25600", "--set", "time_tolerance=1 %"]
     assert main(["run", *words, "--json"]) == 0

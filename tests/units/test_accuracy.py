@@ -155,7 +155,7 @@ def test_damaged_plans_are_an_error_in_words(damage, tmp_path):
         data[len(data) // 3] ^= 0xFF
         path.write_bytes(data)
     elif damage == "text":
-        path.write_text("no plans", encoding="utf-8")
+        path.write_text("no plans")
     elif damage == "missing":
         path.unlink()
     else:
@@ -359,7 +359,7 @@ def test_failed_runs_are_left_out_of_means_and_named():
 
 
 def test_the_report_says_what_was_found_and_what_was_not(study):
-    text = " ".join((study / "report.txt").read_text(encoding="utf-8").split())
+    text = " ".join((study / "report.txt").read_text().split())
     assert "Holm" in text
     assert "Batch norm per rank: local shuffle is below global shuffle at M = 256 (-" in text
     assert "no difference between the two is found at M = 16 (" in text
@@ -405,7 +405,7 @@ def test_a_report_on_networks_with_batch_norm_and_without_says_where_n_is_absent
 
 
 def test_every_column_is_explained(study):
-    about = json.loads((study / "columns.json").read_text(encoding="utf-8"))
+    about = json.loads((study / "columns.json").read_text())
     for name, columns in about.items():
         table = (
             pd.read_csv(study / name) if name.endswith(".csv") else pd.read_parquet(study / name)
@@ -420,9 +420,9 @@ def test_a_study_of_which_runs_are_missing_says_so(tmp_path, capsys):
         del records[name]
     folder = saved(tmp_path / "part", "invented", records, descriptions)
     told = f"UNFINISHED: {len(descriptions) - len(records)} of {len(descriptions)} runs are missing"
-    assert told in (folder / "report.txt").read_text(encoding="utf-8")
-    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    (folder / "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}), encoding="utf-8")
+    assert told in (folder / "report.txt").read_text()
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}))
     (folder / "accuracy_world_size.png").unlink()
     assert main(["results", "plot", str(folder)]) == 0
     assert "unfinished: the figures show what is there" in capsys.readouterr().err
@@ -430,7 +430,7 @@ def test_a_study_of_which_runs_are_missing_says_so(tmp_path, capsys):
 
 
 def test_plans_lie_beside_the_tables_under_the_names_of_their_runs(study):
-    meta = json.loads((study / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((study / "meta.json").read_text())
     names = {path.stem for path in (study / "plans").iterdir()}
     assert names == set(meta["runs"])
     assert meta["files"] == {"plans": len(names), "timelines": 0}

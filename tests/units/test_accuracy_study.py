@@ -53,7 +53,7 @@ C, C_LOW, C_HIGH = 150, 150 - math.hypot(70, 30), 150 + math.hypot(150, 45)
 
 def screening(place: Path, **values: Any) -> Path:
     path = place / "screening.json"
-    path.write_text(json.dumps({**SCREENING, **values}), encoding="utf-8")
+    path.write_text(json.dumps({**SCREENING, **values}))
     return path
 
 
@@ -492,14 +492,14 @@ def test_a_screening_of_another_kind_is_refused(change, said, tmp_path):
 
 def test_a_screening_that_is_cut_off_is_refused(tmp_path):
     path = screening(tmp_path)
-    path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    path.write_text(path.read_text()[:-20])
     with pytest.raises(InputError, match="must be a screening in JSON"):
         sensitivity.screened(path)
-    path.write_text("[1, 2]", encoding="utf-8")
+    path.write_text("[1, 2]")
     with pytest.raises(InputError, match="must be a screening in JSON"):
         sensitivity.screened(path)
     del_one = {key: of for key, of in SCREENING.items() if key != "c_points"}
-    path.write_text(json.dumps(del_one), encoding="utf-8")
+    path.write_text(json.dumps(del_one))
     with pytest.raises(InputError, match="c_points"):
         sensitivity.screened(path)
 

@@ -23,7 +23,7 @@ REMEDY = re.compile(
 
 def base():
     """A small valid scenario, as plain values."""
-    values = yaml.safe_load((shipped("scenarios") / "quickstart.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load((shipped("scenarios") / "quickstart.yaml").read_text())
     values.pop("sweep")
     values |= {"cluster": "small-fat-tree", "world_size": 8, "epochs": 1}
     values["workload"]["allreduce"]["rings"] = 1
@@ -118,9 +118,7 @@ def network():
 
 
 def files_of(graph, **topology):
-    cluster = yaml.safe_load(
-        (shipped("topologies") / "small-fat-tree.yaml").read_text(encoding="utf-8")
-    )
+    cluster = yaml.safe_load((shipped("topologies") / "small-fat-tree.yaml").read_text())
     cluster["topology"] = {"kind": "custom", "path": "net.json", **topology}
     values = changed("cluster", cluster)
     values["world_size"] = 2
@@ -181,10 +179,9 @@ SPOILED = {
 }
 
 
-def test_the_custom_topology_that_the_others_are_made_from_is_valid(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_custom_topology_that_the_others_are_made_from_is_valid(here, capsys):
     for name, content in files_of(network()).items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
+        (here / name).write_text(content)
     assert main(["check", "s.yaml"]) == 0
     assert "partial-0.1 @2" in capsys.readouterr().out
 
@@ -388,14 +385,13 @@ def test_unknown_scenarios_are_named_without_empty_headings(refused):
 # ------------------------------------------------------------------------------------- command line
 
 
-def test_no_arguments_show_the_verbs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_no_arguments_show_the_verbs(here, capsys):
     assert main([]) == 2
     captured = capsys.readouterr()
     shown = captured.out + captured.err
     assert all(verb in shown for verb in ("run", "check", "results", "list"))
     assert "Traceback" not in shown
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is_simulated(
@@ -444,7 +440,7 @@ def test_every_key_refuses_or_takes_what_it_was_not_made_for(value, tmp_path):
         for part in path[:-1]:
             at = at[part]
         at[path[-1]] = value
-        (tmp_path / "s.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+        (tmp_path / "s.yaml").write_text(yaml.safe_dump(values))
         try:
             load_scenario(tmp_path / "s.yaml")
         except ScenarioError:

@@ -51,7 +51,7 @@ def ran(tmp_path, capsys):
     """Simulates the scenario with other values; returns the folder and the seconds of epochs."""
 
     def run(*values, options=(), name="r"):
-        (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(SCENARIO), encoding="utf-8")
+        (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(SCENARIO))
         words = [word for value in values for word in ("--set", value)]
         out = tmp_path / name
         given = ["run", str(tmp_path / "fabric.yaml"), *words, *options, "--out", str(out)]
@@ -150,8 +150,7 @@ def test_one_run_and_one_epoch_can_be_named(ran, said, capsys):
     assert "--epoch: must be an epoch" in capsys.readouterr().err
 
 
-def test_seeds_and_names_below_results(ran, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_seeds_and_names_below_results(ran, said, here):
     ran(SLOW, options=["--seeds", "2"], name="results/two")
     assert said("two").startswith("To blame: link leaf.0>spine.0, ")
 

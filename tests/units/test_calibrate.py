@@ -70,10 +70,10 @@ def table_of(path, **values):
 
 def changed(tmp_path, name, old, new, count=1):
     """A copy of a file with one piece of text replaced."""
-    text = (DATA / name).read_text(encoding="utf-8")
+    text = (DATA / name).read_text()
     assert old in text
     path = tmp_path / name
-    path.write_text(text.replace(old, new, count), encoding="utf-8")
+    path.write_text(text.replace(old, new, count))
     return path
 
 
@@ -94,7 +94,7 @@ def refused(path, **arguments):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_is_recognised(name):
-    assert recognise((DATA / name).read_text(encoding="utf-8")) == KINDS[name]
+    assert recognise((DATA / name).read_text()) == KINDS[name]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -102,7 +102,7 @@ def test_a_file_gives_rows_with_all_columns(name):
     table = table_of(name, ranks=8, hosts=8)
     assert list(table.columns) == list(MEASUREMENTS.columns)
     assert (table["source"] == name).all()
-    lines = (DATA / name).read_text(encoding="utf-8").split("\n")
+    lines = (DATA / name).read_text().split("\n")
     assert table["line"].between(1, len(lines)).all() or name.endswith(".json")
     values = table["seconds"].fillna(table["rate"])
     assert (values > 0).all()
@@ -135,11 +135,11 @@ def test_an_old_table_without_root_and_name_is_read():
 
 
 def test_nccl_output_with_prefixes_and_log_lines_is_read(tmp_path):
-    lines = (DATA / "nccl-2-hosts.txt").read_text(encoding="utf-8").split("\n")
+    lines = (DATA / "nccl-2-hosts.txt").read_text().split("\n")
     mixed = [f"  0: {line}" for line in lines]
     mixed.insert(26, "es1:4000:4123 [0] NCCL INFO Channel 00/02 : 0 1 2 3")
     path = tmp_path / "nccl.txt"
-    path.write_text("\n".join(mixed), encoding="utf-8")
+    path.write_text("\n".join(mixed))
     assert len(table_of(path)) == 20
 
 
@@ -156,11 +156,11 @@ def halved_bus_bandwidths(text):
 
 
 def test_all_to_all_of_nccl_tests_is_for_each_pair(tmp_path):
-    text = (DATA / "nccl-2-hosts.txt").read_text(encoding="utf-8")
+    text = (DATA / "nccl-2-hosts.txt").read_text()
     text = text.replace("starting: all_reduce_perf", "starting: alltoall_perf")
     # the bus bandwidth of an all-to-all is 15/16 of the bandwidth, of an allreduce twice that
     path = tmp_path / "nccl.txt"
-    path.write_text(halved_bus_bandwidths(text), encoding="utf-8")
+    path.write_text(halved_bus_bandwidths(text))
     table = table_of(path)
     assert set(table["operation"]) == {"all_to_all"}
     assert table["nbytes"].max() == 2147483648 / 16
@@ -195,8 +195,7 @@ Summary:
 access    bw(MiB/s)  block(KiB) xfer(KiB)  open(s)    wr/rd(s)   close(s)   total(s)   iter
 ------    ---------  ---------- ---------  --------   --------   --------   --------   ----
 read      512.00     204800     20480      0.006      6.24       0.0004     6.25       0
-""",
-        encoding="utf-8",
+"""
     )
     table = table_of(path)
     assert (table["ranks"][0], table["hosts"][0], table["rate"][0]) == (16, 2, 512 * 2**20)
@@ -211,22 +210,21 @@ def test_mdtest_spreads_are_of_the_repetitions():
 
 
 def test_mdtest_with_colons_and_phases_that_were_not_run(tmp_path):
-    text = (DATA / "mdtest-32-tasks.txt").read_text(encoding="utf-8")
+    text = (DATA / "mdtest-32-tasks.txt").read_text()
     text = (
         text.replace("File read   ", "File read  :")
         .replace("128146.317", "     0.000")
         .replace("129520.706     126169.557", "0.000 0.000")
     )
     path = tmp_path / "mdtest.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     assert list(table_of(path)["operation"]) == ["file_read"]
 
 
 def test_an_epoch_log_may_say_its_hosts(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(
-        "model,gpus,local_batch_size,epoch,iterations,epoch_s,hosts\na,8,32,1,10,5.0,4\n",
-        encoding="utf-8",
+        "model,gpus,local_batch_size,epoch,iterations,epoch_s,hosts\na,8,32,1,10,5.0,4\n"
     )
     table = table_of(path)
     assert (table["hosts"][0], table["seconds"][0]) == (4, 0.5)
@@ -252,7 +250,7 @@ def test_iterations_of_pico_that_warm_up_are_left_out(tmp_path):
     assert (row["ranks"], row["nbytes"], row["count"]) == (4, 64.0, 8)
     assert row["seconds"] == pytest.approx(2955e-9) and row["algorithm"] == "linear_ompi"
     path = tmp_path / "100_bruck_double.csv"
-    path.write_text("highest\n3000\n", encoding="utf-8")
+    path.write_text("highest\n3000\n")
     (source,) = sources([path], 8, 4)
     (row,) = read_rows(source, "pico-raw").rows
     assert (row.ranks, row.hosts, row.nbytes, row.algorithm) == (8, 4, 100.0, "bruck")
@@ -264,7 +262,7 @@ def test_iterations_of_pico_that_warm_up_are_left_out(tmp_path):
 def test_samples_of_crab_are_of_the_slowest_rank():
     table = table_of("data_app_0.csv", ranks=8)
     assert len(table) == 6 and set(table["nbytes"]) == {512.0} and set(table["ranks"]) == {8}
-    first = (DATA / "data_app_0.csv").read_text(encoding="utf-8").split("\n")[1].split(",")
+    first = (DATA / "data_app_0.csv").read_text().split("\n")[1].split(",")
     assert table["seconds"][0] == float(first[4]) == max(map(float, first[2:]))
 
 
@@ -279,7 +277,7 @@ def test_a_summary_without_an_all_to_all_and_a_csv_of_another_suite_are_refused(
     path = changed(tmp_path, "pico-summary.csv", "ALLTOALL", "ALLGATHER", 99)
     assert "must have a line of an all-to-all" in refused(path)
     other = tmp_path / "imb.csv"
-    other.write_text("benchmark,bytes,t_max[usec]\nAlltoall,8,11.2\n", encoding="utf-8")
+    other.write_text("benchmark,bytes,t_max[usec]\nAlltoall,8,11.2\n")
     text = refused(other)
     assert "imb.csv" in text and "must be output of nccl-tests" in text
     assert "got 'benchmark,bytes,t_max[usec]'" in text and "--as KIND" in text
@@ -292,7 +290,7 @@ def test_what_a_message_costs_becomes_a_fragment_that_a_scenario_takes(tmp_path)
     assert values["cluster.message_passing.copy_bandwidth"].value == pytest.approx(4e9, rel=0.04)
     # of osu_latency, in place of the default
     assert "latency of 1.29" in values["cluster.message_passing.overhead"].note
-    (tmp_path / "own.yaml").write_text(result.to_yaml(), encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(result.to_yaml())
     loaded = load_scenario("quickstart", {"include": [str(tmp_path / "own.yaml")]})
     passing = loaded.cluster.message_passing
     assert passing.overhead == pytest.approx(0.5e-6, rel=0.01)
@@ -398,7 +396,7 @@ def test_a_published_epoch_log():
 
 def test_the_fragment_is_read_back(measured, tmp_path):
     path = tmp_path / "calibration.yaml"
-    path.write_text(measured.to_yaml(), encoding="utf-8")
+    path.write_text(measured.to_yaml())
     fragment = read_fragment(path)
     usable = [p for p in measured.parameters if p.usable]
     assert (
@@ -473,7 +471,7 @@ def test_a_result_is_known_by_what_the_files_hold_and_how_they_were_fitted(tmp_p
     assert set(meta["measured"]) == {"nccl-2-hosts.txt"}
     assert meta["settings"]["fit_up_to"] is None
     others = [calibrate(copied, fit_up_to=16), calibrate(copied, ranks=4)]
-    Path(copied).write_text(Path(copied).read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    Path(copied).write_text(Path(copied).read_text() + "\n")
     others.append(calibrate(copied))
     assert len({meta["fingerprint"], *(of.meta["fingerprint"] for of in others)}) == 4
 
@@ -502,7 +500,7 @@ def test_several_models_get_files_of_their_own(tmp_path):
         for p in (1, 8)
         for e in range(1, 9)
     ]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n".join(lines))
     fragments = calibrate(path).fragments()
     assert set(fragments) == {"calibration.yaml", "models/vgg16.yaml", "models/alexnet.yaml"}
     assert "accelerators" not in fragments["calibration.yaml"]
@@ -530,10 +528,10 @@ def scenario(measured, tmp_path):
         )
     )
     (tmp_path / "mine.yaml").write_text(
-        yaml.safe_dump(raw | {"include": "parts/calibration.yaml", "sweep": {}}), encoding="utf-8"
+        yaml.safe_dump(raw | {"include": "parts/calibration.yaml", "sweep": {}})
     )
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "calibration.yaml").write_text(measured.to_yaml(), encoding="utf-8")
+    (tmp_path / "parts" / "calibration.yaml").write_text(measured.to_yaml())
     return tmp_path / "mine.yaml"
 
 
@@ -550,7 +548,7 @@ def test_a_resolved_scenario_stands_alone(scenario, tmp_path):
     loaded = load_scenario(scenario)
     alone = tmp_path / "alone" / "resolved.yaml"
     alone.parent.mkdir()
-    alone.write_text(loaded.to_yaml(), encoding="utf-8")
+    alone.write_text(loaded.to_yaml())
     assert "include" not in yaml.safe_load(loaded.to_yaml())
     assert load_scenario(alone) == loaded
     assert loaded.with_values({"seed": 7}).calibrated == loaded.calibrated
@@ -569,7 +567,7 @@ def test_a_curve_over_hosts_is_kept(tmp_path):
     curve = loaded.cluster.parallel_file_system.client_bandwidth
     assert curve(1) == pytest.approx(1536 * 2**20, rel=0.02)
     assert curve(16) == pytest.approx(640 * 2**20, rel=0.02)
-    (tmp_path / "resolved.yaml").write_text(loaded.to_yaml(), encoding="utf-8")
+    (tmp_path / "resolved.yaml").write_text(loaded.to_yaml())
     assert load_scenario(tmp_path / "resolved.yaml") == loaded
 
 
@@ -590,7 +588,7 @@ def drafted(tmp_path, monkeypatch):
     given = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
     write_drafts(Path("mine"), {**given, "ways": "local"})
     measured = calibrate([DATA / "nccl-1-host.txt", DATA / "nccl-2-hosts.txt"])
-    Path("nccl.yaml").write_text(measured.to_yaml(), encoding="utf-8")
+    Path("nccl.yaml").write_text(measured.to_yaml())
     return {p.key: p.value for p in measured.parameters}
 
 
@@ -621,11 +619,11 @@ def test_what_nccl_tests_measured_is_used_by_a_new_scenario(drafted):
 
 
 def test_the_measured_latency_of_a_ring_is_none_of_trees(drafted, tmp_path):
-    text = Path("mine.yaml").read_text(encoding="utf-8").replace("kind: nccl", "kind: tree")
+    text = Path("mine.yaml").read_text().replace("kind: nccl", "kind: tree")
     dropped = ("    ring_", "    protocols")
     lines = [line for line in text.splitlines() if not any(key in line for key in dropped)]
     tree = "\n".join(lines).replace("    tree_", "    ")
-    Path("mine.yaml").write_text(tree, encoding="utf-8")
+    Path("mine.yaml").write_text(tree)
     before = load_scenario("mine.yaml").workload.allreduce
     with pytest.raises(InputError, match="latency of a ring") as caught:
         load_scenario("mine.yaml", {"include": "nccl.yaml"})
@@ -634,19 +632,17 @@ def test_the_measured_latency_of_a_ring_is_none_of_trees(drafted, tmp_path):
         for side in ("intra", "inter")
     ]
     # the rest holds for trees too; and so does a latency that nobody measured on a ring
-    fragment = yaml.safe_load(Path("nccl.yaml").read_text(encoding="utf-8"))
+    fragment = yaml.safe_load(Path("nccl.yaml").read_text())
     kept = {key: value for key, value in fragment["values"].items() if "latency" not in key}
     kept["workload.allreduce.intra_host_latency"] = "7 us"
-    Path("nccl.yaml").write_text(yaml.safe_dump({"values": kept}), encoding="utf-8")
+    Path("nccl.yaml").write_text(yaml.safe_dump({"values": kept}))
     found = load_scenario("mine.yaml", {"include": "nccl.yaml"}).workload.allreduce
     assert found.intra_host_bus_bandwidth(1e6) == pytest.approx(21e9, rel=0.01)
     assert (found.intra_host_latency, found.inter_host_latency) == (7e-6, before.inter_host_latency)
 
 
 def test_the_latency_of_a_ring_is_refused_by_the_name_in_the_fragment(drafted):
-    Path("bad.yaml").write_text(
-        "values: {workload.allreduce.inter_host_latency: 3}", encoding="utf-8"
-    )
+    Path("bad.yaml").write_text("values: {workload.allreduce.inter_host_latency: 3}")
     with pytest.raises(InputError, match=r"bad\.yaml.*inter_host_latency: has no unit"):
         load_scenario("mine.yaml", {"include": "bad.yaml"})
 
@@ -662,25 +658,21 @@ def test_a_fragment_can_be_named_on_the_command_line(scenario, monkeypatch):
 
 
 def test_a_later_fragment_wins(scenario):
-    (scenario.parent / "b.yaml").write_text(
-        "values: {cluster.message_passing.latency: 3 us}", encoding="utf-8"
-    )
-    raw = yaml.safe_load(scenario.read_text(encoding="utf-8"))
-    scenario.write_text(
-        yaml.safe_dump(raw | {"include": ["parts/calibration.yaml", "b.yaml"]}), encoding="utf-8"
-    )
+    (scenario.parent / "b.yaml").write_text("values: {cluster.message_passing.latency: 3 us}")
+    raw = yaml.safe_load(scenario.read_text())
+    scenario.write_text(yaml.safe_dump(raw | {"include": ["parts/calibration.yaml", "b.yaml"]}))
     loaded = load_scenario(scenario)
     assert loaded.cluster.message_passing.latency == 3e-6
     assert "cluster.message_passing.latency" not in [record.key for record in loaded.calibrated]
 
 
 def test_what_is_swept_stays_swept(scenario):
-    raw = yaml.safe_load(scenario.read_text(encoding="utf-8"))
+    raw = yaml.safe_load(scenario.read_text())
     sweep = {"cluster.message_passing.latency": ["1 us", "2 us"]}
-    scenario.write_text(yaml.safe_dump(raw | {"sweep": sweep}), encoding="utf-8")
+    scenario.write_text(yaml.safe_dump(raw | {"sweep": sweep}))
     runs = load_scenario(scenario).runs()
     assert [single.cluster.message_passing.latency for single in runs.values()] == [1e-6, 2e-6]
-    scenario.write_text(yaml.safe_dump(raw | {"sweep": {"cluster": ["abci"]}}), encoding="utf-8")
+    scenario.write_text(yaml.safe_dump(raw | {"sweep": {"cluster": ["abci"]}}))
     with pytest.raises(InputError, match=r"values.cluster.message_passing.latency: has no effect"):
         load_scenario(scenario)
 
@@ -742,7 +734,7 @@ def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):
         main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
         == 0
     )
-    assert "message_passing" in (here / "out" / "calibration.yaml").read_text(encoding="utf-8")
+    assert "message_passing" in (here / "out" / "calibration.yaml").read_text()
 
 
 def test_the_default_folder_is_below_results(here):

@@ -93,7 +93,7 @@ def test_the_table_is_read_back_as_what_it_is_of(tmp_path, capsys):
     for hosts in (1, 4):
         files.append(tmp_path / f"{hosts}.txt")
         words = ("--hosts", str(hosts), "--algorithm", RING)
-        files[-1].write_text(printed(capsys, "abci", *words), encoding="utf-8")
+        files[-1].write_text(printed(capsys, "abci", *words))
     found = calibrate(files).parameters
     values = {p.key.removeprefix("workload.allreduce."): p.value for p in found if p.usable}
     assert values == {
@@ -174,7 +174,7 @@ def test_an_alltoall_is_printed_as_osu_does_and_read_back(tmp_path, capsys):
     words = ("abci", "--hosts", "32", "--kind", "alltoall", "--algorithm", "linear,pairwise")
     text = printed(capsys, *words, "--sizes", "8 B,1 KiB")
     file = tmp_path / "pairs.txt"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text)
     rows = calibrate([file], ranks=128).table("measurements")
     assert rows["operation"].tolist() == ["all_to_all"] * 4
     found = json.loads(printed(capsys, *words, "--sizes", "8 B", "--json"))
@@ -191,7 +191,7 @@ def test_files_of_both_kinds_are_told_apart(tmp_path, capsys):
     scenario = shipped("scenarios") / "quickstart.yaml"
     for file, kind in ((machine, "nccl"), (scenario, "ring")):
         copy = tmp_path / file.name
-        copy.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+        copy.write_text(file.read_text())
         words = (str(copy), "--hosts", "2", "--sizes", "8 B", "--json")
         assert json.loads(printed(capsys, *words))["allreduce"]["kind"] == kind
 

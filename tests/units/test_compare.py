@@ -223,8 +223,8 @@ def test_a_folder_of_an_older_version_is_compared_by_its_documents(folders, tmp_
     b = side(folders["base"])
     assert b.result is not None
     folder = b.result.save(tmp_path / "old", draw=False)
-    text = (folder / "scenario.yaml").read_text(encoding="utf-8")
-    (folder / "scenario.yaml").write_text(f"{text}gone: 1\n", encoding="utf-8")
+    text = (folder / "scenario.yaml").read_text()
+    (folder / "scenario.yaml").write_text(f"{text}gone: 1\n")
     with pytest.raises(InputError):
         simshuffle.load_scenario(folder / "scenario.yaml")
     found = compare(side(str(folder)), side(str(folder)))

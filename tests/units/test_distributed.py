@@ -678,7 +678,7 @@ except SystemExit as end:
 def failed(preloaded: Preloaded, tmp_path: Path, what: str) -> list[str]:
     """What four ranks print that fail."""
     script = tmp_path / "script.py"
-    script.write_text(FAILING.replace("{what}", what), encoding="utf-8")
+    script.write_text(FAILING.replace("{what}", what))
     # torch's own log says at times that a peer has gone, which is no line of ours
     quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     done = preloaded.python(RANKS.format(root=str(ROOT), patience=PATIENCE), tmp_path, **quiet)

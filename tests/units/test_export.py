@@ -88,7 +88,7 @@ def test_latex_takes_it(tmp_path):
     rows = [(NASTY, "-1.5 ± 0.2"), ("[2mm] of", "--seeds"), ("* a → b ≤ c … – — µ × 1", "-")]
     tables = exported(["100 % \\bad{", table(*rows, title=NASTY)], "latex")
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
-    (tmp_path / "t.tex").write_text(f"{head}{tables}\\end{{document}}\n", encoding="utf-8")
+    (tmp_path / "t.tex").write_text(f"{head}{tables}\\end{{document}}\n")
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]

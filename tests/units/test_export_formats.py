@@ -563,8 +563,8 @@ def test_the_verb_writes_a_trace_for_each_rank(here, capsys):
 def test_the_verb_writes_matrix_and_tree(here, capsys):
     assert main([*COMMAND, "--to", "htsim", "--out", "h"]) == 0
     assert "-tm h/exchange.cm -topo h/network.topo" in capsys.readouterr().err
-    connections, _ = read_matrix((here / "h/exchange.cm").read_text(encoding="utf-8"))
-    graph, _ = built((here / "h/network.topo").read_text(encoding="utf-8"))
+    connections, _ = read_matrix((here / "h/exchange.cm").read_text())
+    graph, _ = built((here / "h/network.topo").read_text())
     assert {c["from"] for c in connections.values()} <= set(graph)
     again = [*COMMAND, "--to", "htsim", "--out", "h"]
     again[4] = "cluster=abci"

@@ -38,13 +38,13 @@ GB = 1e9
 
 
 def rack_text():
-    return RACK.read_text(encoding="utf-8")
+    return RACK.read_text()
 
 
 def refusal(text, tmp_path, name="net.txt", missing=None):
     """The one problem of a file with that text, as (path, rule, value, remedy)."""
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     with pytest.raises(TopologyError) as caught:
         read_fabric(path, missing)
     assert caught.value.source == str(path)
@@ -281,7 +281,7 @@ def test_a_host_without_a_switch_is_refused():
 def test_routers_are_left_out(tmp_path):
     text = rack_text().replace('Ca\t1 "H-e09d7303000000a0"', 'Rt\t1 "H-e09d7303000000a0"')
     path = tmp_path / "net.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     fabric = read_fabric(path)
     assert fabric.left_out[0] == "routers: 1"
     assert len(fabric.cables) == 19
@@ -290,7 +290,7 @@ def test_routers_are_left_out(tmp_path):
 @pytest.mark.parametrize("text", ["", "hello\n", "\x00", "[1]\n"])
 def test_a_file_of_no_known_format_is_refused(text, tmp_path):
     path = tmp_path / "what.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     with pytest.raises(TopologyError, match="must be one of"):
         read_fabric(path)
 
@@ -352,9 +352,9 @@ def test_tables_of_opensm_are_read_by_guid_and_by_lid():
     assert tables.destinations[tables.destinations.index(("node3", 1))] == ("node3", 1)
     column = tables.destinations.index(("node3", 1))
     assert tables.switches["leaf1"][column] == 3
-    by_lid = re.sub(r" # .*", "", DUMP.read_text(encoding="utf-8"))
+    by_lid = re.sub(r" # .*", "", DUMP.read_text())
     assert tables_of(by_lid, DUMP.name, fabric) == tables
-    as_ibroute = DUMP.read_text(encoding="utf-8").replace(" # Channel", " : (Channel")
+    as_ibroute = DUMP.read_text().replace(" # Channel", " : (Channel")
     assert tables_of(as_ibroute, DUMP.name, fabric) == tables
 
 
@@ -370,7 +370,7 @@ def test_tables_of_opensm_are_read_by_guid_and_by_lid():
 )  # fmt: skip
 def test_tables_that_do_not_fit_are_refused(damage, rule):
     fabric = read_fabric(RACK)
-    text = DUMP.read_text(encoding="utf-8")
+    text = DUMP.read_text()
     assert damage(text) != text
     with pytest.raises(TopologyError) as caught:
         tables_of(damage(text), "dump", fabric)
@@ -411,7 +411,7 @@ GIVEN = Missing(bandwidth=25 * GB)
 
 def written(text, tmp_path, name):
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     return path
 
 
@@ -597,9 +597,9 @@ def test_a_machine_in_one_command(here, capsys):
     ):
         assert text in told.err
     assert files(here) == ["mine-fabric.json", "mine-tables.json", "mine.yaml"]
-    machine = yaml.safe_load((here / "mine.yaml").read_text(encoding="utf-8"))
+    machine = yaml.safe_load((here / "mine.yaml").read_text())
     assert machine["host"]["hcas"] == machine["host"]["gpus"] == 2
-    comments = (here / "mine.yaml").read_text(encoding="utf-8")
+    comments = (here / "mine.yaml").read_text()
     assert comments.count("estimate") >= 15
     found = machine_of("mine.yaml")
     assert (found.topology.num_hosts, found.topology.links_per_host) == (4, 2)
@@ -620,7 +620,7 @@ def test_a_machine_is_found_from_another_folder(here, monkeypatch):
 def test_without_tables_infiniband_is_routed_as_opensm_does_by_default(here):
     assert main(["machine", "import", str(RACK), "--out", "mine.yaml"]) == 0
     assert machine_of("mine.yaml").routing.kind == "min_hop"
-    (here / "topology.conf").write_text(CONF, encoding="utf-8")
+    (here / "topology.conf").write_text(CONF)
     words = ["topology.conf", "--link-bandwidth", "25 GB/s", "--out", "slurm.yaml"]
     assert main(["machine", "import", *words]) == 0
     assert machine_of("slurm.yaml").routing is None
@@ -637,13 +637,13 @@ def test_the_network_alone(here):
 )
 def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
     """What both spines do with what is for node1, which is below leaf1: ports 3 lead to leaf2."""
-    tables = re.split(r"(?=Unicast)", DUMP.read_text(encoding="utf-8"))
+    tables = re.split(r"(?=Unicast)", DUMP.read_text())
     damaged = [
         re.sub(r"0x0005 \d+", f"0x0005 {port:03d}", table) if "'MF0;spine" in table[:90] else table
         for table in tables
     ]
     assert sum(old != new for old, new in zip(tables, damaged, strict=True)) == 2
-    (here / "dump").write_text("".join(damaged), encoding="utf-8")
+    (here / "dump").write_text("".join(damaged))
     assert main(["machine", "import", str(RACK), "--routes", "dump", "--out", "mine.yaml"]) == 2
     error = capsys.readouterr().err
     assert told in error
@@ -655,10 +655,10 @@ def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
 
 def test_what_is_there_is_replaced_only_if_asked(here, capsys):
     command = ["machine", "import", str(RACK), "--out", "mine.yaml"]
-    (here / "mine-fabric.json").write_text("mine", encoding="utf-8")
+    (here / "mine-fabric.json").write_text("mine")
     assert main(command) == 2
     assert "--force" in capsys.readouterr().err
-    assert (here / "mine-fabric.json").read_text(encoding="utf-8") == "mine"
+    assert (here / "mine-fabric.json").read_text() == "mine"
     assert main([*command, "--force"]) == 0
     assert main(["machine", "export", "mine.yaml", "--to", "json", "--out", "mine.yaml"]) == 2
 
@@ -676,6 +676,6 @@ def test_export_of_a_shipped_machine_and_of_files(to, here, capsys):
 
 
 def test_the_sample_files_are_described():
-    told = (DATA / "README.md").read_text(encoding="utf-8")
+    told = (DATA / "README.md").read_text()
     for path in DATA.iterdir():
         assert path.name in told

@@ -329,7 +329,7 @@ def scenario_file(tmp_path_factory):
     shapeless = {"gradient_size": "4 MB", "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}}}
     scenario = tiny(models={"shapeless": shapeless})
     path = tmp_path_factory.mktemp("scenarios") / "tiny.yaml"
-    path.write_text(scenario.to_yaml(), encoding="utf-8")
+    path.write_text(scenario.to_yaml())
     return path
 
 
@@ -345,7 +345,7 @@ def scenario_file(tmp_path_factory):
 )
 def test_measured_epochs_are_checked(lines, said, tmp_path):
     path = tmp_path / "measured.csv"
-    path.write_text(lines, encoding="utf-8")
+    path.write_text(lines)
     with pytest.raises(InputError, match=said):
         requests.measured_epochs(path)
 

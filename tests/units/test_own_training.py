@@ -239,7 +239,7 @@ def test_a_study_is_saved_and_read_as_every_other(tmp_path, capsys):
     pd.testing.assert_frame_equal(again.tables["runs"], result.tables["runs"])
     assert {path.name for path in folder.iterdir()} >= {*STUDY.files, "accuracy_world_size.png"}
     assert len(list((folder / "plans").iterdir())) == 4
-    assert "Trained: small net on noise." in (folder / "report.txt").read_text(encoding="utf-8")
+    assert "Trained: small net on noise." in (folder / "report.txt").read_text()
     # the file of the study names what no file can hold
     assert main(["train", str(folder / "study.yaml")]) == 2
     assert "data: must be given from Python; got noise" in capsys.readouterr().err
@@ -251,7 +251,7 @@ def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path):
     result = study(network, world_size=[4, 8], over=over, **how)
     assert set(result.tables["runs"]["batch_norm"]) == {"absent"}
     folder = result.save(tmp_path / "mine")
-    said = (folder / "report.txt").read_text(encoding="utf-8")
+    said = (folder / "report.txt").read_text()
     assert "\n partition=random, M = 4 " in said
     drawn = [axes.get_title() for each in figures_of(result) for axes in laid_out(each).axes]
     assert "M = 4\npartition=sorted" in drawn
@@ -414,8 +414,7 @@ def test_a_local_batch_larger_than_a_shard_is_warned_of():
     emulated(local_batch_size=16, epochs=1)
 
 
-def test_the_command_line_says_it_in_a_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_says_it_in_a_line(here, capsys):
     values = ["seeds=1", "training.epochs=1", "world_size=128", "training.local_batch_size=20"]
     assert main(["train", "quick", *(f"--set={value}" for value in values)]) == 0
     told = capsys.readouterr().err

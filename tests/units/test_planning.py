@@ -51,11 +51,10 @@ def strategies(**options):
     return plan_training(small(workload__exchange=exchange), progress=False, **options)
 
 
-def test_every_number_comes_from_a_run_that_can_be_repeated(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_every_number_comes_from_a_run_that_can_be_repeated(here, capsys):
     words = ["plan", "quickstart", *SET, "--price", "host-hour=3,ssd-tb=80", "--out", "plan"]
     assert main([*words, "--quiet"]) == 0
-    table, probes = (read_csv(tmp_path / "plan" / f"{n}.csv") for n in ("strategies", "probes"))
+    table, probes = (read_csv(here / "plan" / f"{n}.csv") for n in ("strategies", "probes"))
     rows = [table.iloc[0], table.iloc[-1]]
     rows += [probes[probes["question"] == name].iloc[-1] for name in set(probes["question"])]
     assert len(rows) == 4
@@ -63,7 +62,7 @@ def test_every_number_comes_from_a_run_that_can_be_repeated(tmp_path, monkeypatc
         again = shlex.split(row["command"])
         assert again[0] == "simshuffle"
         assert main([*again[1:], "--out", f"run{number}", "--quiet"]) == 0
-        epochs = read_csv(tmp_path / f"run{number}" / "epochs.csv")
+        epochs = read_csv(here / f"run{number}" / "epochs.csv")
         assert epochs["epoch_s"].iloc[-1] == pytest.approx(row["epoch_s"], rel=1e-9)
 
 
@@ -75,12 +74,11 @@ FAILING = {
 }  # fmt: skip
 
 
-def test_saves_and_spares_are_those_of_months_that_can_be_repeated(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_saves_and_spares_are_those_of_months_that_can_be_repeated(here, capsys):
     values = [word for k, v in FAILING.items() for word in ("--set", f"{k}={json.dumps(v)}")]
     words = [*SET, *values, "--strategy", "local_shuffle", "--out", "plan", "--quiet"]
     assert main(["plan", "quickstart", *words]) == 0
-    row = read_csv(tmp_path / "plan" / "strategies.csv").iloc[0]
+    row = read_csv(here / "plan" / "strategies.csv").iloc[0]
     # hours and hosts with what fails: 2 hosts of the ranks and the spares
     assert row["cost"] == pytest.approx(row["hours"] * (2 + row["spares"]))
     assert 0.9 < row["goodput"] < 1.0
@@ -89,7 +87,7 @@ def test_saves_and_spares_are_those_of_months_that_can_be_repeated(tmp_path, mon
     for spares in (int(row["spares"]), int(row["spares"]) - 1):
         again = row["month"].replace(f"spares={row['spares']:.0f}", f"spares={spares}")
         assert main([*shlex.split(again)[1:], "--out", f"month{spares}", "--quiet"]) == 0
-        days = read_csv(tmp_path / f"month{spares}" / "days.csv")
+        days = read_csv(here / f"month{spares}" / "days.csv")
         waiting[spares] = days["waiting_days"].sum() / days["days"].sum()
         if spares == row["spares"]:
             assert days["goodput"].mean() == pytest.approx(row["goodput"], rel=1e-6)
@@ -102,14 +100,13 @@ def test_without_failures_it_says_which_keys_give_more():
     assert "With failures and workload.checkpoint it says how often to save" in said
 
 
-def test_a_turn_can_be_planned(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_turn_can_be_planned(here, capsys):
     named = ["--strategy", "global_shuffle:source=pfs", "--strategy", "local_shuffle"]
     values = [*SET, "--set", "workload.dataset.num_samples=40960"]
     values += ["--set", "workload.exchange=local_shuffle"]
     rate = ["--set", "cluster.parallel_file_system.open_rate=1 k/s"]
     assert main(["plan", "quickstart", *values, *rate, *named, "--out", "plan", "--quiet"]) == 0
-    turns = read_csv(tmp_path / "plan" / "turns.csv").set_index("input")
+    turns = read_csv(here / "plan" / "turns.csv").set_index("input")
     turn = turns.loc["step time"]
     assert (turn["before"], turn["after"]) == ("local", "global-pfs")
     assert turn["value"] == pytest.approx(turn["still"], rel=0.031)
@@ -126,7 +123,7 @@ def test_a_turn_can_be_planned(tmp_path, monkeypatch, capsys):
 
     for run, chosen in ((words, "global-pfs"), ([still(word) for word in words], "local")):
         assert main([*run, "--out", chosen, "--quiet"]) == 0
-        table = read_csv(tmp_path / chosen / "strategies.csv").set_index("strategy")
+        table = read_csv(here / chosen / "strategies.csv").set_index("strategy")
         assert set(table.index) == {"local", "global-pfs"}
         assert table.index[table["chosen"]].tolist() == [chosen]
 

@@ -57,7 +57,7 @@ def written(finished, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", names())
 def test_a_study_is_the_same_from_its_own_text(name, tmp_path):
     study = load(name, {})
-    (tmp_path / "again.yaml").write_text(study.to_yaml(), encoding="utf-8")
+    (tmp_path / "again.yaml").write_text(study.to_yaml())
     assert load(str(tmp_path / "again.yaml"), {}) == study
 
 
@@ -80,7 +80,7 @@ def test_a_scenario_is_a_study_of_one_case(tmp_path):
         system.parallel_file_system.read_bandwidth(512)
         == scenario.cluster.parallel_file_system.read_bandwidth
     )
-    (tmp_path / "again.yaml").write_text(study.to_yaml(), encoding="utf-8")
+    (tmp_path / "again.yaml").write_text(study.to_yaml())
     assert load(str(tmp_path / "again.yaml"), {}) == study
 
 
@@ -114,7 +114,7 @@ def test_the_file_system_of_a_scenario_takes_as_long_as_opening_all_files():
 
 def test_a_study_of_ones_own_is_like_the_one_that_the_page_names(tmp_path):
     shipped = ROOT / "simshuffle" / "studies" / "loader" / "studies" / "nopfs.yaml"
-    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "policies.md").read_text()
     assert f"(../{shipped.relative_to(ROOT).as_posix()})" in page
     shutil.copy(shipped, tmp_path / "my-study.yaml")
     study = load(str(tmp_path / "my-study.yaml"), {"cases.mnist.num_samples": 1000})
@@ -186,13 +186,12 @@ def test_damage_is_said_where_a_figure_is_drawn_again(file, content, words, writ
     if content is None:
         table = pd.read_csv(written / file, keep_default_na=False)
         content = table.assign(problem="").to_csv(index=False)
-    (written / file).write_text(content, encoding="utf-8")
+    (written / file).write_text(content)
     assert main(["results", "plot", "out"]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_printed_says_which_policies_leave_samples_out(here, capsys):
     assert (
         main(
             [
@@ -211,7 +210,7 @@ def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeyp
     assert "deepio opportunistic *9.8%" in text
     assert "learns from less" in text
     assert text.count("cannot:") == 2
-    (folder,) = (tmp_path / "results").iterdir()
+    (folder,) = (here / "results").iterdir()
     assert folder.name.startswith("policies-nopfs-")
 
 

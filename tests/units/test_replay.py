@@ -57,7 +57,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def put(case, name="case.json"):
-    Path(name).write_text(json.dumps(case), encoding="utf-8")
+    Path(name).write_text(json.dumps(case))
     return name
 
 
@@ -107,7 +107,7 @@ def test_ends_and_summary_are_printed_as_latex_and_markdown(capsys):
     printed = capsys.readouterr().out
     assert "| makespan | 5.5 s |" in printed
     assert "flow |" not in printed
-    header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
+    header, table = rows(Path("ends.csv").read_text())
     assert header == ["flow", "finish_s"]
     assert main(["study", "replay", put(VALID), "--to", "csv"]) == 2
     assert "--to: must be latex or markdown; got 'csv'" in capsys.readouterr().err
@@ -139,7 +139,7 @@ def test_every_stored_case_is_replayed_to_the_last_bit(path, capsys):
     assert captured.out == ""
     largest = float(re.search(r"relative error +(\S+) at most", captured.err)[1])
     assert largest < 1e-9
-    header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
+    header, table = rows(Path("ends.csv").read_text())
     assert header == ["flow", "finish_s", "expected_s", "relative_error"]
     case = read_case(path)
     raw = json.loads(gzip.decompress(path.read_bytes()))
@@ -187,7 +187,7 @@ def test_an_error_bound_is_stated_if_there_is_one(capsys):
         "links": links,
         "flows": {"size": [1e6, 1.004e6], "route": [[0], [0]]},
     }  # the second has 0.004 of 1.004 MB left at the first end
-    Path("near.json").write_text(json.dumps(case), encoding="utf-8")
+    Path("near.json").write_text(json.dumps(case))
     assert main(["study", "replay", "near.json", "--tolerance", "0.01"]) == 0
     assert "exact for flows whose bytes are smaller by at most 0.00398" in capsys.readouterr().err
     assert main(["study", "replay", "near.json"]) == 0
@@ -481,7 +481,7 @@ def test_a_file_that_is_no_case_is_refused(kind, refused):
 
 
 def test_a_name_that_ends_in_gz_must_keep_its_promise(refused):
-    Path("case.json.gz").write_text(json.dumps(VALID), encoding="utf-8")
+    Path("case.json.gz").write_text(json.dumps(VALID))
     assert "whole gzip file" in refused("case.json.gz")
 
 
@@ -662,11 +662,11 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it
 
 def test_a_table_replaces_an_old_one_and_what_a_link_leads_to(folder):
     Path("far").mkdir()
-    Path("far/ends.csv").write_text("old", encoding="utf-8")
+    Path("far/ends.csv").write_text("old")
     Path("ends.csv").symlink_to("far/ends.csv")
     assert main(["study", "replay", str(SHARED), "--out", "ends.csv"]) == 0
     assert Path("ends.csv").is_symlink()
-    assert Path("far/ends.csv").read_text(encoding="utf-8").startswith("flow,finish_s\n0,")
+    assert Path("far/ends.csv").read_text().startswith("flow,finish_s\n0,")
     assert sorted(path.name for path in folder.rglob("*")) == ["ends.csv", "ends.csv", "far"]
 
 

@@ -26,15 +26,13 @@ FRACTION = "workload.exchange.exchange_fraction"
 
 
 def raw(shipped_name="quickstart", **changes):
-    values = yaml.safe_load(
-        (shipped("scenarios") / f"{shipped_name}.yaml").read_text(encoding="utf-8")
-    )
+    values = yaml.safe_load((shipped("scenarios") / f"{shipped_name}.yaml").read_text())
     return {**values, **changes}
 
 
 def write(path, values):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    path.write_text(yaml.safe_dump(values))
     return path
 
 
@@ -47,17 +45,15 @@ def test_the_shipped_files_are_the_known_ones():
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_shipped_scenario_is_the_same_by_name_and_by_path(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_shipped_scenario_is_the_same_by_name_and_by_path(name, here):
     by_path = load_scenario(shipped("scenarios") / f"{name}.yaml")
     assert (
         load_scenario(name) == by_path == load_scenario(str(shipped("scenarios") / f"{name}.yaml"))
     )
 
 
-def test_a_file_in_the_working_directory_does_not_hide_a_shipped_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "quickstart", raw(name="another"))
+def test_a_file_in_the_working_directory_does_not_hide_a_shipped_name(here):
+    write(here / "quickstart", raw(name="another"))
     assert load_scenario("quickstart").name == "quickstart"
 
 
@@ -112,7 +108,7 @@ def test_a_custom_topology_is_found_beside_the_scenario_and_the_resolved_scenari
     scenario = load_scenario(path)
     assert scenario.cluster.topology.path == str((tmp_path / "study" / "net.json").resolve())
     assert re.fullmatch(r"[0-9a-f]{64}", scenario.cluster.topology.sha256)
-    (tmp_path / "elsewhere" / "resolved.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
+    (tmp_path / "elsewhere" / "resolved.yaml").write_text(scenario.to_yaml())
     assert load_scenario("resolved.yaml") == scenario
 
 
@@ -217,12 +213,9 @@ def test_the_short_form_of_a_strategy(text, exchange):
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_resolved_scenario_is_read_back_as_an_equal_one_and_written_alike(
-    name, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_resolved_scenario_is_read_back_as_an_equal_one_and_written_alike(name, here):
     scenario = load_scenario(name)
-    (tmp_path / "again.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
+    (here / "again.yaml").write_text(scenario.to_yaml())
     again = load_scenario("again.yaml")
     assert again == scenario
     assert again.to_yaml() == scenario.to_yaml()

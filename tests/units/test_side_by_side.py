@@ -140,7 +140,7 @@ def test_what_does_not_go_with_them_is_refused(values, path):
 
 def written(place: Path, **values: Any) -> str:
     path = place / "jobs.yaml"
-    path.write_text(small(**values).to_yaml(), encoding="utf-8")
+    path.write_text(small(**values).to_yaml())
     return str(path)
 
 

@@ -159,12 +159,12 @@ def test_clusters_and_exchanges_of_a_sweep_are_held_too(tmp_path):
         ("cluster", [cluster], 1),
     ):
         file = tmp_path / "s.yaml"
-        file.write_text(json.dumps({**base, "sweep": {key: values}}), encoding="utf-8")
+        file.write_text(json.dumps({**base, "sweep": {key: values}}))
         scenario = load_scenario(file)
         assert len(files(scenario.to_dict())) == count
         out = simshuffle.run(scenario).save(tmp_path / "out", replace=True, draw=False)
         assert len(list((out / "inputs").iterdir())) == count
-        assert str(tmp_path) not in (out / "scenario.yaml").read_text(encoding="utf-8")
+        assert str(tmp_path) not in (out / "scenario.yaml").read_text()
         moved = shutil.copytree(out, tmp_path / "moved", dirs_exist_ok=True)
         again = study.request(RunOptions(scenario=moved / "scenario.yaml"))[1]
         asked = simshuffle.read(out).meta["fingerprint"]
@@ -235,9 +235,8 @@ def test_a_result_says_how_it_was_made(tmp_path, monkeypatch):
     assert abs((pd.Timestamp(said["date"]) - pd.Timestamp.now("UTC")).total_seconds()) < 300
 
 
-def test_the_commit_is_that_of_the_working_directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.chdir(tmp_path)
+def test_the_commit_is_that_of_the_working_directory(here, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
     assert "commit" not in made()
 
     def git(*words: str) -> str:
@@ -247,13 +246,13 @@ def test_the_commit_is_that_of_the_working_directory(tmp_path, monkeypatch):
 
     git("init", "-q")
     assert "commit" not in made()  # there is none yet
-    (tmp_path / "file").write_text("a")
+    (here / "file").write_text("a")
     git("add", "file")
     git("commit", "-qm", "First")
     assert made()["commit"] == git("rev-parse", "HEAD")
-    (tmp_path / "file").write_text("b")
+    (here / "file").write_text("b")
     assert made()["commit"] == f"{git('rev-parse', 'HEAD')}-dirty"
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(here))
     assert "commit" not in made()  # no git
 
 

@@ -132,15 +132,14 @@ def nothing_is_run(monkeypatch):
     return done
 
 
-def test_without_root_and_iproute2_it_says_so_and_stops_with_2(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_without_root_and_iproute2_it_says_so_and_stops_with_2(monkeypatch, capsys, here):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(namespaces.shutil, "which", lambda name: None)
     assert main(["machine", "testbed", "--quick"]) == 2
     said = capsys.readouterr().err
     assert "must be root" in said and "sudo" in said
     assert "ip: is missing" in said and "tc: is missing" in said and "iproute2" in said
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize("lacking", list(namespaces.NEEDED))

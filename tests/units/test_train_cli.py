@@ -55,7 +55,7 @@ def here(tmp_path, monkeypatch):
 
 
 def write(changes):
-    Path("study.yaml").write_text(yaml.safe_dump(STUDY | changes), encoding="utf-8")
+    Path("study.yaml").write_text(yaml.safe_dump(STUDY | changes))
 
 
 def train(*arguments):
@@ -116,7 +116,7 @@ def test_a_study_is_trained_once_and_extended_without_repeating(here, capsys):
         "accuracy_epoch.png",
         "accuracy_epoch.pdf",
     }
-    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((folder / "meta.json").read_text())
     assert (meta["kind"], meta["state"], meta["lost"]) == ("training", "finished", {})
     assert set(meta["versions"]) >= {"simshuffle", "numpy", "torch"}
     assert {path.stem for path in (folder / "plans").iterdir()} == {
@@ -215,10 +215,8 @@ def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
     assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
     assert (runs_of("mine")["status"] == "done").sum() == len(before)
     told = f"UNFINISHED: {6 - len(before)} of 6 runs are missing"
-    assert told in Path("mine", "report.txt").read_text(encoding="utf-8")
-    assert (
-        json.loads(Path("mine", "meta.json").read_text(encoding="utf-8"))["state"] == "unfinished"
-    )
+    assert told in Path("mine", "report.txt").read_text()
+    assert json.loads(Path("mine", "meta.json").read_text())["state"] == "unfinished"
     assert not list(Path("mine").glob("*.png"))
     assert main(["results", "plot", "mine"]) == 0
     assert "unfinished: the figures show what is there" in capsys.readouterr().err
@@ -286,7 +284,7 @@ def test_lost_runs_are_named_and_tried_again(here, monkeypatch, capsys):
     assert "4 runs: 2 done, 2 lost" in shown.out
     assert " ".join(shown.out.split()).count(why) == 2
     assert "2 runs were lost; the same command tries them again" in shown.err
-    meta = json.loads(Path("mine", "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads(Path("mine", "meta.json").read_text())
     assert meta["state"] == "incomplete"
     assert runs_of("mine")["status"].tolist() == ["done", "lost", "done", "lost"]
     assert train("--out", "mine", "--processes", "1") == 0

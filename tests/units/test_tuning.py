@@ -141,8 +141,7 @@ def test_options_of_the_other_question_are_refused():
         simshuffle.loader(set={"world_size": 4})
 
 
-def test_bytes_that_exceed_the_set_many_times_are_explained(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_bytes_that_exceed_the_set_many_times_are_explained(here, capsys):
     words = ["--samples", "640", "--shards", "16", "--nodes", "4", "--cache", "0"]
     assert (
         main(["study", "loader", "--order", "mosaicml_streaming:shuffle_algo=naive", *words]) == 0

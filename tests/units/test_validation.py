@@ -100,7 +100,7 @@ def test_what_is_wrong_in_a_row_is_named_with_its_line(tmp_path, change, text):
 
 def test_every_problem_of_every_file_is_told_at_once(tmp_path):
     write(tmp_path, GOOD | {"use": "x"}, GOOD | {"measured": "y"})
-    (tmp_path / "other.csv").write_text("set,case\n1,2\n", encoding="utf-8")
+    (tmp_path / "other.csv").write_text("set,case\n1,2\n")
     with pytest.raises(InputError) as caught:
         read_rows(tmp_path)
     assert [problem.path.split()[0] for problem in caught.value.problems] == [
