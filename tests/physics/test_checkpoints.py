@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.errors import InputError
 from simshuffle.lowering.checkpoints import CheckpointTransfers
 from simshuffle.network import Fluid
 from simshuffle.plan.checkpoint_bounds import (
@@ -462,21 +461,3 @@ def test_packets_of_saves_are_counted_before_they_are_simulated():
     plain, saves = (expected_packets(of, 4e3) for of in (small(**MACHINE), saving({})))
     assert saves.pop("checkpoints") == pytest.approx(2 * 8e9 / 4e3, rel=1e-9)
     assert saves == plain
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "path"),
-    [
-        ({}, "workload.checkpoint.every"),
-        ({"every": 5, "period": "10 s"}, "workload.checkpoint.every"),
-        ({"every": 5, "drain": "pfs"}, "workload.checkpoint.drain"),
-        ({"every": 5, "state": "1 GB", "bytes_per_parameter": 8}, "workload.checkpoint.state"),
-        ({"every": 5, "to": "object_store"}, "workload.checkpoint"),
-        ({"every": 5, "layout": "half"}, "workload.checkpoint.layout"),
-        ({"every": 0}, "workload.checkpoint.every"),
-    ],
-)
-def test_what_cannot_be_is_refused(checkpoint, path):
-    with pytest.raises(InputError) as caught:
-        small(workload__checkpoint=checkpoint)
-    assert [problem.path for problem in caught.value.problems] == [path]

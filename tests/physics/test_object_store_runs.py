@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from simshuffle.errors import ScenarioError
 from simshuffle.lowering.reads import slowest_thread
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.holding import staging_seconds
@@ -254,19 +253,3 @@ def test_staging_from_a_store(store, staging, seconds):
 
 
 # ------------------------------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize(
-    ("values", "key"),
-    [
-        (READS, "workload.exchange.source"),
-        ({"workload__staging": {"source": "object_store"}}, "workload.staging.source"),
-    ],
-)
-def test_a_store_that_the_cluster_does_not_have_is_refused(values, key):
-    with pytest.raises(ScenarioError) as caught:
-        small(**values)
-    (problem,) = caught.value.problems
-    assert (problem.path, problem.value) == (key, "object_store")
-    assert "small-fat-tree has none" in problem.rule
-    assert "cluster.object_store" in problem.remedy

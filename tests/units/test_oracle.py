@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.errors import InputError
 from simshuffle.parallelism import Data, Memory, Node, Step
 from simshuffle.plan.bounds import bounds
 from simshuffle.studies.oracle import machine as points
@@ -289,41 +288,6 @@ def test_where_nothing_fits_the_least_too_large_is_named():
 # ------------------------------------------------------------------------------------------ refused
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--strategies", "spatiel"], ["--strategies", "'spatiel'", "Did you mean 'spatial'?"]),
-        (["--strategies", "spatial:way=2"], ["--strategies spatial:way", "ways"]),
-        (["--strategies", "tensor:ways=2"], ["tensor (2) on 4 GPUs", "--strategies"]),
-        (["--strategies", ","], ["--strategies", "must name one strategy"]),
-        (["--world-sizes", "64"], ["--world-sizes", "got 64", "Give 32 or fewer"]),
-        (["--world-sizes", "0"], ["--world-sizes", "'0'", "For example 1,2,4,8"]),
-        (["--budget-memory", "16"], ["--budget-memory", "'16'", "16 GiB"]),
-        (["--budget-memory", "0 B"], ["--budget-memory", "above 0"]),
-        (["--simulate", "data"], ["--simulate", "STRATEGY@GPUS"]),
-        (["--simulate", "filtre@4"], ["--simulate", "Did you mean 'filter'?"]),
-        (["--measured", "none.csv"], ["--measured", "none.csv", "strategy, world_size, epoch_s"]),
-        (["--set", "workload.model=shapeless"], ["workload.model.layers", "Known: "]),
-    ],
-)
-def test_bad_input_is_named_with_a_remedy(options, said, scenario_file, tmp_path, capsys):
-    out = tmp_path / "out"
-    words = [
-        "study",
-        "oracle",
-        str(scenario_file),
-        "--world-sizes",
-        "4",
-        *options,
-        "--out",
-        str(out),
-    ]
-    assert main(words) == 2
-    message = capsys.readouterr().err
-    assert all(word in message for word in said), message
-    assert not out.exists()
-
-
 @pytest.fixture(scope="module")
 def scenario_file(tmp_path_factory):
     shapeless = {"gradient_size": "4 MB", "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}}}
@@ -331,23 +295,6 @@ def scenario_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("scenarios") / "tiny.yaml"
     path.write_text(scenario.to_yaml())
     return path
-
-
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        ("strategy,size\ndata,4", "must have the columns"),
-        ("strategy,world_size,epoch_s\ndata,4,-1", "line 2: epoch_s"),
-        ("strategy,world_size,epoch_s\ndata,x,1", "line 2: world_size"),
-        ("strategy,world_size,epoch_s\ndata,4", "line 2"),
-        ("strategy,world_size,epoch_s", "must have a row"),
-    ],
-)
-def test_measured_epochs_are_checked(lines, said, tmp_path):
-    path = tmp_path / "measured.csv"
-    path.write_text(lines)
-    with pytest.raises(InputError, match=said):
-        requests.measured_epochs(path)
 
 
 @pytest.mark.parametrize(

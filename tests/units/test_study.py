@@ -378,11 +378,6 @@ def test_a_file_without_a_study_is_an_error_in_words(text, tmp_path):
         load_study(path)
 
 
-def test_an_unknown_name_gets_a_suggestion():
-    with pytest.raises(InputError, match=r"no such study.*Did you mean 'quick'"):
-        load_study("quik")
-
-
 def test_runs_that_are_bound_to_fail_are_named_before_anything_runs(study):
     loaded = study(runs=[{"exchange": "local_shuffle", "world_size": [4, 1500, 5000]}], seeds=1)
     found, text = problems_of(lambda: shuffling.cells_of(loaded, "cpu"))

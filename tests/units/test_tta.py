@@ -35,7 +35,6 @@ from simshuffle.studies.training.tables import (
     RunRecord,
 )
 from simshuffle.study import engine
-from simshuffle.study.options import COMMAND_LINE, filled
 from tests.small import small
 from tests.trained import saved, time_to_accuracy
 
@@ -377,23 +376,6 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path):
 def test_options_that_do_not_fit(made, options, text):
     with pytest.raises(InputError, match=text.replace("(", r"\(")):
         prepare(made, of_scale(), **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"target": [90]}, "--target: must be 0 to 1; got 90"),
-        ({"replayed_seeds": 0}, "--replayed-seeds: must be at least 1; got 0"),
-        (
-            {"global_source": ["tape"]},
-            "--global-source: must be pfs or ssd or object_store; got 'tape'",
-        ),
-        ({"scale": "all"}, "--scale: must be trained or samples or ranks; got 'all'"),
-    ],
-)
-def test_values_that_no_option_takes(options, text):
-    with pytest.raises(InputError, match=text):
-        filled(TtaOptions, {"study": "quick", "scenario": "quickstart", **options}, COMMAND_LINE)
 
 
 def test_folders_that_do_not_fit(made, tmp_path):

@@ -79,25 +79,6 @@ def test_a_good_file_is_read(tmp_path):
     assert read_rows(write(tmp_path, GOOD)) == [row(measured=1.5, low=1.4, high=1.6)]
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"measured": "-1"}, "mine.csv:2 measured: must be a number greater than 0"),
-        ({"measured": "1.5 s"}, "mine.csv:2 measured: must be a number greater than 0"),
-        ({"low": "nan"}, "mine.csv:2 low: must be a number"),
-        ({"use": "guess"}, "mine.csv:2 use: must be one of fit, predict, none"),
-        ({"kind": "magic"}, "mine.csv:2 kind: must be one of"),
-        ({"measured": ""}, "mine.csv:2 measured: is needed"),
-        ({"source": " "}, "mine.csv:2 source: must not be empty"),
-        ({"use": "fit"}, "mine.csv:2 reason: must not be empty"),
-        ({"use": "none"}, "mine.csv:2 reason: must not be empty"),
-    ],
-)
-def test_what_is_wrong_in_a_row_is_named_with_its_line(tmp_path, change, text):
-    with pytest.raises(InputError, match=text):
-        read_rows(write(tmp_path, GOOD | change))
-
-
 def test_every_problem_of_every_file_is_told_at_once(tmp_path):
     write(tmp_path, GOOD | {"use": "x"}, GOOD | {"measured": "y"})
     (tmp_path / "other.csv").write_text("set,case\n1,2\n")
@@ -170,31 +151,6 @@ def test_a_steady_epoch_needs_a_second_one(name):
 
 
 SMALL = "world_size=2;epochs=2;workload.dataset.num_samples=2000;workload.local_batch_size=32"
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"quantity": "speed"}, "quantity: must be one of"),
-        ({"values": "world_size"}, "are written KEY=VALUE"),
-        ({"values": SMALL + ";nonsense.key=3"}, "nonsense"),
-        ({"scenario": "no-such"}, "no such scenario"),
-        ({"kind": "ratio", "values": SMALL}, "two lists"),
-        ({"spread": "seed=1"}, "KEY=FROM..TO"),
-        ({"kind": "concurrent"}, "no log, from, to"),
-        ({"kind": "concurrent", "values": "log=x.csv;from=a;to=b;job=c"}, "no such file"),
-        (
-            {"kind": "concurrent", "values": "log=abci_dataparallel_2020.csv;from=a;to=b;job=c"},
-            "Widen it",
-        ),
-    ],
-)
-def test_a_row_that_cannot_be_simulated_is_an_error_of_the_input(tmp_path, capsys, change, text):
-    write(tmp_path, GOOD | {"values": SMALL} | change)
-    assert main(["study", "validate", "--from", str(tmp_path), "--processes", "1"]) == 2
-    captured = capsys.readouterr()
-    assert text in captured.err
-    assert captured.out == ""
 
 
 def test_an_error_in_another_process_is_told_as_well(tmp_path, capsys):
