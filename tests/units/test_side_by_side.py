@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from simshuffle.cli import main
-from simshuffle.errors import ScenarioError
 from simshuffle.plan.jobs import alone, each_alone, settled
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario
 from simshuffle.studies.simulation import study as simulation
@@ -67,75 +66,6 @@ def test_background_is_sent_by_hosts_without_a_job():
     found = settled(small(jobs=TWO, background=[{"kind": "permutation", "load": 1}])).background
     assert found is not None
     assert found[0].hosts == [f"h{number:04d}" for number in range(6, 16)]
-
-
-JOBS_REFUSED = {
-    "overlapping": (
-        {"a": {"placement": "h[0000-0007]"}, "b": {"placement": "h[0007-0014]"}},
-        ("jobs.b.placement", "no other job has", "'h0007'"),
-    ),
-    "too many hosts": ({"a": {}, "b": {}, "c": {}}, ("jobs", "fit side by side", "24 hosts")),
-    "unknown host": (
-        {"a": {"world_size": 1, "placement": ["h0077"]}},
-        ("jobs.a.placement", "hosts of the topology", "'h0077'"),
-    ),
-    "too few named": (
-        {"a": {"placement": ["h0000"]}},
-        ("jobs.a.placement", "8 ranks fill", "1 of them"),
-    ),
-    "none": ({}, ("jobs", "at least one job", "none")),
-    "a name with a dot": ({"a.b": {}}, ("jobs", "letters, digits", "'a.b'")),
-    "a model of no catalog": (
-        {"a": {"workload": {"model": "resnet51"}}},
-        ("jobs.a.workload.model", "no such entry", "resnet51"),
-    ),
-    "a key of no workload": (
-        {"a": {"workload": {"loader": {"wokers": 2}}}},
-        ("jobs.a.workload.loader.wokers", "", ""),
-    ),
-    "a negative start": ({"a": {"start": "-1 s"}}, ("jobs.a.start", "", "")),
-    "an unknown key": ({"a": {"begin": "1 s"}}, ("jobs.a.begin", "", "")),
-}
-
-
-@pytest.mark.parametrize("name", JOBS_REFUSED)
-def test_jobs_that_cannot_run_side_by_side_are_refused(name):
-    jobs, (path, rule, value) = JOBS_REFUSED[name]
-    with pytest.raises(ScenarioError) as caught:
-        settled(small(jobs=jobs))
-    (problem,) = caught.value.problems
-    assert problem.path == path
-    assert rule in problem.rule
-    assert value in problem.value
-    assert problem.remedy
-
-
-@pytest.mark.parametrize(
-    ("values", "path"),
-    [
-        ({"jobs": TWO, "time_tolerance": 0.01}, "time_tolerance"),
-        ({"background": [{"kind": "uniform", "load": 1}], "time_tolerance": 0.1}, "time_tolerance"),
-        (
-            {"background": [{"kind": "uniform", "load": 1}], "network": {"kind": "packet"}},
-            "network.kind",
-        ),
-        ({"background": [{"kind": "uniform", "load": 1.5}]}, "background.0.load"),
-        (
-            {"background": [{"kind": "uniform", "load": 1, "hosts": ["h0001"]}]},
-            "background.0.hosts",
-        ),
-        (
-            {"background": [{"kind": "uniform", "load": 1, "hosts": ["h0001", "x"]}]},
-            "background.0.hosts",
-        ),
-        ({"background": [{"kind": "uniform", "load": 1}], "world_size": 16}, "background.0.hosts"),
-    ],
-)
-def test_what_does_not_go_with_them_is_refused(values, path):
-    with pytest.raises(ScenarioError) as caught:
-        settled(small(**values))
-    assert [problem.path for problem in caught.value.problems] == [path]
-    assert all(problem.remedy for problem in caught.value.problems)
 
 
 def written(place: Path, **values: Any) -> str:
