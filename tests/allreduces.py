@@ -1,7 +1,5 @@
 """What tests of allreduces share: ranks on hosts, and steps carried out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A storage system at a network of networkx: what `Cabling.with_storage` is compared with."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simshuffle.topology.cabling import Cabling

@@ -1,7 +1,5 @@
 """Calibrations without progress and stores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -158,3 +158,25 @@ def here(tmp_path, monkeypatch):
     """The working directory, which is empty."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Runs the command line in an empty folder with some files; returns the message of the
+    refusal."""
+
+    def call(arguments, files=None):
+        monkeypatch.chdir(tmp_path)
+        for name, content in (files or {}).items():
+            path = tmp_path / name
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        status = importlib.import_module("simshuffle.cli").main(arguments)
+        captured = capsys.readouterr()
+        assert status == 2, captured.err
+        assert "Traceback" not in captured.err + captured.out
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        assert [path for path in tmp_path.rglob("*") if path.is_dir()] == []
+        return captured.err
+
+    return call

@@ -1,7 +1,5 @@
 """What result folders hold."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

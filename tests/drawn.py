@@ -1,7 +1,5 @@
 """What a figure shows when it is drawn: its words and where they stand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any

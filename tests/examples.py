@@ -4,8 +4,6 @@ algorithm or tier needs one here, and meets every test there is.
 `test_examples` sees that no member of a union is missing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

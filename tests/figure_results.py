@@ -1,7 +1,5 @@
 """Small results that every kind of figure can be drawn from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

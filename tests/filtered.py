@@ -1,7 +1,5 @@
 """A filtered training that never took place: extractions and runs made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

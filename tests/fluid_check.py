@@ -4,8 +4,6 @@ Nothing in the package calls it: the tests do, after every event. A change of th
 leaves one of these out of step is found at the event that did it, not at a wrong end much later.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 

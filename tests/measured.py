@@ -1,8 +1,6 @@
 """A testbed that was never built: measurements as they would be if the network were the fluid
 one."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from simshuffle.studies.validation.testbed import Overhead, finish_times

@@ -4,8 +4,6 @@ To record again: ``python -m tests.orders_of_libraries [py1b.py]``, with the lib
 the argument is streaming/base/shuffle/py1b.py of mosaicml-streaming 0.9.1, the last to have it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
@@ -261,7 +259,7 @@ def record(library: str) -> None:
     asked = [case | {"answer": answered(library, case)} for case in LIBRARIES[library][1]()]
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in asked)
     text = f'{{"library": "{library}", "version": "{version(library)}", "cases": [\n{lines}\n]}}\n'
-    (RECORDED / f"{library}.json").write_text(text, encoding="utf-8")
+    (RECORDED / f"{library}.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Commands in processes of their own that need not import everything again: each is forked from one
 process that has. An import of all that a command needs takes seconds, most commands less."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,6 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from tests.shared import once, shared_folder
 
 PATIENCE = 900
 """s until a command is killed."""
@@ -152,9 +154,15 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def run_ranks(script: str, folder: Path, patience: float) -> None:
-    """Run a test's file as a script of its own, which starts its ranks by `fork_ranks`, with
-    warnings as errors. All of them are killed after ``patience`` s."""
+def run_ranks(script: str, factory: pytest.TempPathFactory, patience: float) -> Path:
+    """Run a test's file as a script of its own, once for a whole run of the tests, and return the
+    folder that its ranks have filled. It starts its ranks by `fork_ranks`, with warnings as errors.
+    All of them are killed after ``patience`` s."""
+    place = shared_folder(factory) / Path(script).stem
+    return once(place, lambda folder: _run_ranks(script, folder, patience))
+
+
+def _run_ranks(script: str, folder: Path, patience: float) -> None:
     root = str(Path(__file__).parents[1])
     with (folder / "errors").open("wb") as errors:
         process = subprocess.Popen(

@@ -57,7 +57,7 @@ def main():
         case = {"samples": samples, "order": {"sources": sources, "weights": weights}}
         case["order"]["stopping"] = stopping
         lines.append(json.dumps(case | {"shards": mixed(own, weights, stopping)}))
-    RECORDED.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+    RECORDED.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 if __name__ == "__main__":

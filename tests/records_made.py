@@ -1,8 +1,6 @@
 """Records of trainings that never were: a loader as PyTorch makes them, played in plain Python,
 with a cause put in."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field, replace
 

@@ -4,8 +4,6 @@ Half of them are drawn from what machines and trainings are like, half from all 
 may say: quantities over many orders of magnitude, one sample, one rank, one worker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

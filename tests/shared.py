@@ -1,7 +1,5 @@
 """What is made once for a whole run of the tests, in a folder that all its processes share."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable

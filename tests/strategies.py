@@ -1,7 +1,5 @@
 """Hypothesis strategies for small valid inputs, and the members of a union of records."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 from hypothesis import strategies as st

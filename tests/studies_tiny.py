@@ -1,7 +1,5 @@
 """A tiny request of every kind of study, for the contracts that all of them keep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,7 +118,7 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
         for gpus in (1, 4, 8)
         for epoch in range(1, 5)
     ]
-    (place / "log.csv").write_text("\n".join(lines), encoding="utf-8")
+    (place / "log.csv").write_text("\n".join(lines))
     reads = Path(__file__).parent / "data" / "calibrate" / "ior-4-hosts.txt"
     options = CalibrationOptions(files=(place / "log.csv", reads))
     return calibration.STUDY, calibration.request(options)
@@ -189,7 +187,7 @@ def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
         for size in (2, 4)
     ]
     none = "mine,by hand,steady epoch,s,,,,none,run,quickstart,,,a figure without numbers,a page"
-    (place / "rows.csv").write_text("\n".join([head, *rows, none, ""]), encoding="utf-8")
+    (place / "rows.csv").write_text("\n".join([head, *rows, none, ""]))
     return validation.STUDY, validation.request(folder=place)
 
 
@@ -200,8 +198,7 @@ def _opened(place: Path) -> tuple[Study[Any], Request[Any]]:
     entry = place / "entry.txt"  # no CSV file beside the rows
     entry.write_text(
         "by,set,case,quantity,predicted,interval_low,interval_high\n"
-        "a sheet,mine,2 ranks,steady epoch,1.2,1,2\n",
-        encoding="utf-8",
+        "a sheet,mine,2 ranks,steady epoch,1.2,1,2\n"
     )
     return validation.OPENED, validation.request(folder=place, opened=file, entry=[entry])
 

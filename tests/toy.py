@@ -1,8 +1,6 @@
 """A study in one file: squares of numbers, and their running sum in a second stage. Some numbers
 fail, kill their process, or take long, as the tests want it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

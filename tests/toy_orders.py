@@ -1,7 +1,5 @@
 """Two orders whose mixing is known: one that draws all samples anew, and one that keeps shards."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

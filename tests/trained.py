@@ -1,7 +1,5 @@
 """Trainings that never took place: records made by hand as a study of `simshuffle train`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

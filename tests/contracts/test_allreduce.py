@@ -1,8 +1,6 @@
 """Every allreduce algorithm moves the bytes that its steps move, over the hosts that its ranks are
 on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -47,7 +45,7 @@ def ring_allreduce(vectors: list[np.ndarray]) -> tuple[list[np.ndarray], list[in
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 7, 16])
-def test_bytes_and_latency_are_those_of_the_steps(world_size: int) -> None:
+def test_bytes_and_latency_are_those_of_the_steps(world_size):
     """The ring carried out: all ranks end with the sum, each has sent 2 (M-1)/M n, in 2 (M-1) steps
     of n/M."""
     count = 5 * world_size
@@ -86,7 +84,7 @@ def tree_allreduce(
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 13, 16])
-def test_trees_carried_out_give_every_host_the_sum(count: int) -> None:
+def test_trees_carried_out_give_every_host_the_sum(count):
     """Half of the vector over each tree: all hosts end with the sum, and each has sent what its
     flows say.
 
@@ -116,9 +114,7 @@ def test_trees_carried_out_give_every_host_the_sum(count: int) -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(st.sampled_from(list(ALGORITHMS)), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
-def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
-    name: str, world_size: int, gpus: int, nbytes: float
-) -> None:
+def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(name, world_size, gpus, nbytes):
     """All ranks together send 2 (M-1) n bytes, so some rank at least 2 (M-1)/M n, and along the
     flows everybody reaches everybody. Recursive doubling sends more, and what switches sum or what
     is left out is less."""
@@ -156,9 +152,7 @@ def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
 
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from([1, 2, 4]), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
-def test_every_rank_of_a_ring_sends_and_receives_its_share(
-    rings: int, world_size: int, gpus: int, nbytes: float
-) -> None:
+def test_every_rank_of_a_ring_sends_and_receives_its_share(rings, world_size, gpus, nbytes):
     flows = ring(rings).flows(hosts(world_size, gpus), nbytes)
     if flows is None:
         return
@@ -171,7 +165,7 @@ def test_every_rank_of_a_ring_sends_and_receives_its_share(
 
 @pytest.mark.parametrize("world_size", [1, 2, 5, 8, 24])
 @pytest.mark.parametrize("gpus", [1, 3, 8])
-def test_only_rails_that_exist_are_used(algorithm: Any, world_size: int, gpus: int) -> None:
+def test_only_rails_that_exist_are_used(algorithm, world_size, gpus):
     flows = algorithm.flows(hosts(world_size, gpus), 1e6)
     if flows is not None:
         assert set(flows.rail.tolist()) <= set(
@@ -179,11 +173,11 @@ def test_only_rails_that_exist_are_used(algorithm: Any, world_size: int, gpus: i
         )
 
 
-def test_one_rank_does_nothing(algorithm: Any) -> None:
+def test_one_rank_does_nothing(algorithm):
     assert algorithm.flows(hosts(1, 1), 1e9) is None
 
 
-def test_bytes_are_linear_and_latency_does_not_depend_on_them(algorithm: Any) -> None:
+def test_bytes_are_linear_and_latency_does_not_depend_on_them(algorithm):
     small, large = (algorithm.flows(hosts(16, 4), nbytes) for nbytes in (1e6, 3e6))
     assert large.nbytes == pytest.approx(3 * small.nbytes)
     if algorithm.kind != "sparse":  # whose selection of gradients comes first
@@ -191,7 +185,7 @@ def test_bytes_are_linear_and_latency_does_not_depend_on_them(algorithm: Any) ->
 
 
 @pytest.mark.parametrize(("rings", "world_size"), [(1, 2), (1, 7), (2, 8), (4, 5)])
-def test_each_ring_is_one_cycle_through_all_ranks(rings: int, world_size: int) -> None:
+def test_each_ring_is_one_cycle_through_all_ranks(rings, world_size):
     flows = ring(rings).flows(hosts(world_size, 1), 1e6)
     assert flows is not None
     assert sorted(set(flows.rail.tolist())) == list(range(rings))
@@ -206,7 +200,7 @@ def test_each_ring_is_one_cycle_through_all_ranks(rings: int, world_size: int) -
 
 
 @pytest.mark.parametrize(("world_size", "gpus"), [(8, 4), (10, 4), (4, 4), (12, 3)])
-def test_ring_enters_and_leaves_each_host_once(world_size: int, gpus: int) -> None:
+def test_ring_enters_and_leaves_each_host_once(world_size, gpus):
     on = hosts(world_size, gpus)
     flows = ring().flows(on, 1e6)
     assert flows is not None
@@ -218,9 +212,7 @@ def test_ring_enters_and_leaves_each_host_once(world_size: int, gpus: int) -> No
     ("world_size", "gpus", "inter", "intra"),
     [(8, 1, 14, 0), (2, 1, 2, 0), (4, 4, 0, 6), (8, 4, 2, 12), (64, 4, 30, 96), (10, 4, 4, 14)],
 )
-def test_latency_counts_steps_between_and_inside_hosts(
-    world_size: int, gpus: int, inter: int, intra: int
-) -> None:
+def test_latency_counts_steps_between_and_inside_hosts(world_size, gpus, inter, intra):
     """2 (M-1) steps, of which 2 (hosts - 1) between hosts, as in NCCL's tuning model."""
     flows = ring().flows(hosts(world_size, gpus), 1e6)
     assert flows is not None
@@ -232,7 +224,7 @@ def test_latency_counts_steps_between_and_inside_hosts(
 @pytest.mark.parametrize(
     ("world_size", "gpus", "bus"), [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9)]
 )
-def test_rings_share_the_bus_bandwidth(rings: int, world_size: int, gpus: int, bus: float) -> None:
+def test_rings_share_the_bus_bandwidth(rings, world_size, gpus, bus):
     """With nothing else in the way all rings together take 2 (M-1)/M n / bus, which is how bus
     bandwidth is defined."""
     flows = ring(rings).flows(hosts(world_size, gpus), 1e9)
@@ -243,13 +235,13 @@ def test_rings_share_the_bus_bandwidth(rings: int, world_size: int, gpus: int, b
     )
 
 
-def test_scattered_hosts_count_as_well() -> None:
+def test_scattered_hosts_count_as_well():
     flows = ring().flows(np.array([7, 7, 3, 3, 9], np.int32), 1e6)
     assert flows is not None
     assert flows.latency == pytest.approx(4 * ALPHA_INTER + 4 * ALPHA_INTRA)
 
 
-def test_trees_follow_the_hosts_whatever_their_numbers() -> None:
+def test_trees_follow_the_hosts_whatever_their_numbers():
     """Hosts 3, 7 and 9 with ranks 2 and 3, 0 and 1, 4: their first ranks 2, 0 and 4 stand in the
     trees."""
     flows = tree().flows(np.array([7, 7, 3, 3, 9], np.int32), 1e6)
@@ -267,9 +259,7 @@ def test_trees_follow_the_hosts_whatever_their_numbers() -> None:
     ("world_size", "gpus", "bus"),
     [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9), (28, 4, 6e9)],
 )
-def test_trees_share_the_bus_bandwidth(
-    channels: int, world_size: int, gpus: int, bus: float
-) -> None:
+def test_trees_share_the_bus_bandwidth(channels, world_size, gpus, bus):
     """As for rings: with nothing else in the way every flow ends after 2 (M-1)/M n / bus."""
     flows = tree(channels).flows(hosts(world_size, gpus), 1e9)
     assert flows is not None
@@ -290,7 +280,7 @@ def test_trees_share_the_bus_bandwidth(
         {"kind": "tree"},
     ],
 )
-def test_impossible_ring_is_refused(change: dict[str, Any]) -> None:
+def test_impossible_ring_is_refused(change):
     with pytest.raises(ValidationError):
         ring(**change)
 
@@ -298,12 +288,12 @@ def test_impossible_ring_is_refused(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change", [{"channels": 0}, {"inter_host_latency": 1e-6}, {"rings": 1}, {"kind": "ring"}]
 )
-def test_impossible_trees_are_refused(change: dict[str, Any]) -> None:
+def test_impossible_trees_are_refused(change):
     with pytest.raises(ValidationError):
         tree(**change)
 
 
-def test_a_curve_of_bus_bandwidth_is_read_at_the_bytes_of_the_allreduce() -> None:
+def test_a_curve_of_bus_bandwidth_is_read_at_the_bytes_of_the_allreduce():
     curve = {"points": {"1 MB": "2 GB/s", "100 MB": "8 GB/s"}}
     measured = ring(2, inter_host_bus_bandwidth=curve)
     for nbytes, bus in ((1e6, 2e9), (1e7, 4e9), (1e8, 8e9), (1e9, 8e9)):

@@ -1,8 +1,6 @@
 """Allreduces that send fewer bytes than ranks alone must: switches sum (sharp), or few gradients
 are sent (sparse). Carried out step by step, and worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -47,7 +45,7 @@ def flows_of(algorithm: Any, on: Any, nbytes: float = N) -> AllreduceFlows:
 @pytest.mark.parametrize("rails", [1, 2])
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
-def test_switches_sum_every_contribution_once(world_size: int, gpus: int, rails: int) -> None:
+def test_switches_sum_every_contribution_once(world_size, gpus, rails):
     steps = steps_of(sharp(rails), hosts(world_size, gpus))
     has = carried_out(steps, world_size)
     assert (has == 1).all()  # the switches too
@@ -57,7 +55,7 @@ def test_switches_sum_every_contribution_once(world_size: int, gpus: int, rails:
 @pytest.mark.parametrize("rails", [1, 2])
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
-def test_a_host_sends_and_receives_each_byte_once(world_size: int, gpus: int, rails: int) -> None:
+def test_a_host_sends_and_receives_each_byte_once(world_size, gpus, rails):
     """As its steps with the switches do; ranks inside pass on what those steps do."""
     on = hosts(world_size, gpus)
     flows, steps = flows_of(sharp(rails), on), steps_of(sharp(rails), on)
@@ -85,8 +83,8 @@ def test_a_host_sends_and_receives_each_byte_once(world_size: int, gpus: int, ra
 )
 @pytest.mark.parametrize("order", ["sorted", "shuffled"])
 def test_every_link_is_loaded_as_by_a_reduction_over_the_tree_of_switches(
-    machine: Any, world_size: int, order: str
-) -> None:
+    machine, world_size, order
+):
     """Up from the hosts below a group of switches, and down to them, go n bytes, if there are hosts
     elsewhere: one sum and one result. In an order that scatters hosts it is more."""
     resources = Resources(machine, world_size, np.random.default_rng(0))
@@ -119,18 +117,16 @@ def test_every_link_is_loaded_as_by_a_reduction_over_the_tree_of_switches(
         (sharp(), 4, 4, 6 * A + 2 * N / B_INTRA),
     ],
 )
-def test_latency_and_bandwidth_of_switches_by_hand(
-    algorithm: Any, world_size: int, gpus: int, seconds: float
-) -> None:
+def test_latency_and_bandwidth_of_switches_by_hand(algorithm, world_size, gpus, seconds):
     flows = flows_of(algorithm, hosts(world_size, gpus))
     assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
 
 
-def test_levels_grow_with_the_hosts() -> None:
+def test_levels_grow_with_the_hosts():
     assert [sharp().levels(count) for count in (1, 2, 18, 19, 324, 325)] == [0, 1, 1, 2, 2, 3]
 
 
-def test_switches_halve_the_bytes_of_a_ring_on_the_links() -> None:
+def test_switches_halve_the_bytes_of_a_ring_on_the_links():
     """16 hosts on a star of 10 GB/s: n/B after up and down."""
     wide = {"intra_host_bus_bandwidth": "1 TB/s", "inter_host_bus_bandwidth": "1 TB/s"}
     given = {"kind": "sharp", "rails": 1, **PACE, **wide}
@@ -139,7 +135,7 @@ def test_switches_halve_the_bytes_of_a_ring_on_the_links() -> None:
 
 
 @pytest.mark.parametrize("change", [{"radix": 1}, {"rails": 0}, {"density": 0.1}])
-def test_impossible_switches_are_refused(change: dict[str, Any]) -> None:
+def test_impossible_switches_are_refused(change):
     with pytest.raises(ValidationError):
         sharp(**change)
 
@@ -148,7 +144,7 @@ def test_impossible_switches_are_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("world_size", SIZES)
-def test_the_sum_of_so_many_ranks_is_sent(world_size: int) -> None:
+def test_the_sum_of_so_many_ranks_is_sent(world_size):
     """As many contributions as the steps carried out bring together."""
     steps = steps_of(sparse(), hosts(world_size, 4))
     assert (carried_out(steps, world_size) == 1).all()
@@ -166,7 +162,7 @@ def test_the_sum_of_so_many_ranks_is_sent(world_size: int) -> None:
         assert sent[k] == held
 
 
-def test_the_union_grows_as_that_of_random_positions() -> None:
+def test_the_union_grows_as_that_of_random_positions():
     """16 ranks choose 2 % of 200,000 positions each, and send them by recursive doubling."""
     rng, positions = np.random.default_rng(5), 200_000
     steps = steps_of(sparse(), hosts(16, 1))
@@ -182,7 +178,7 @@ def test_the_union_grows_as_that_of_random_positions() -> None:
     assert law.max() == pytest.approx(2 * (1 - 0.98**8))
 
 
-def test_what_would_be_larger_is_sent_dense() -> None:
+def test_what_would_be_larger_is_sent_dense():
     """A quarter of the values, each with an index: 0.5, then 2 (1 - 0.75^2) = 0.875, then all."""
     share = sparse(density=0.25).share(np.array([1, 2, 3, 4]))
     assert share == pytest.approx([0.5, 0.875, 1.0, 1.0], rel=1e-12)
@@ -190,7 +186,7 @@ def test_what_would_be_larger_is_sent_dense() -> None:
     assert small_index == pytest.approx([0.375, 1.0], rel=1e-12)
 
 
-def test_selection_and_doubling_take_their_time() -> None:
+def test_selection_and_doubling_take_their_time():
     """8 hosts: n / 20 GB/s, then three steps of 0.5, 0.875 and 1 n."""
     flows = flows_of(sparse(density=0.25), hosts(8, 1))
     seconds = N / 20e9 + 3 * X + (0.5 + 0.875 + 1.0) * N / B_INTER
@@ -198,7 +194,7 @@ def test_selection_and_doubling_take_their_time() -> None:
     assert flows.latency == pytest.approx(N / 20e9)
 
 
-def test_a_thousandth_is_the_default() -> None:
+def test_a_thousandth_is_the_default():
     """64 ranks on 16 hosts: 2 steps inside and 4 between; 2 (1 - 0.999^(2^s)) of n each."""
     flows = flows_of(sparse(), hosts(64, 4))
     share = [2 * (1 - 0.999 ** (1 << step)) for step in range(6)]
@@ -206,7 +202,7 @@ def test_a_thousandth_is_the_default() -> None:
     assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
 
 
-def test_who_folds_adds_to_what_is_sent() -> None:
+def test_who_folds_adds_to_what_is_sent():
     """Three ranks: 0 to 1; 1 with two contributions to 2, 2 with one to 1; 1 with three to 0."""
     flows = flows_of(sparse(density=0.01), hosts(3, 1), 1e6)
     ends = list(zip(flows.src.tolist(), flows.dst.tolist(), strict=True))
@@ -215,7 +211,7 @@ def test_who_folds_adds_to_what_is_sent() -> None:
     assert flows.nbytes == pytest.approx(expected)
 
 
-def test_a_density_of_1_is_recursive_doubling_after_selection() -> None:
+def test_a_density_of_1_is_recursive_doubling_after_selection():
     dense, all_sent = flows_of(recursive_doubling(), hosts(12, 4)), sparse(density=1)
     flows = flows_of(all_sent, hosts(12, 4))
     assert flows.nbytes.tolist() == dense.nbytes.tolist()
@@ -223,7 +219,7 @@ def test_a_density_of_1_is_recursive_doubling_after_selection() -> None:
 
 
 @pytest.mark.parametrize("density", [0, -0.1, 1.5, 2])
-def test_a_density_that_is_no_share_is_told_with_its_place(density: float) -> None:
+def test_a_density_that_is_no_share_is_told_with_its_place(density):
     given = {"kind": "sparse", "rails": 1, "selection_bandwidth": "20 GB/s", **PACE}
     with pytest.raises(ScenarioError) as error:
         small(workload__allreduce={**given, "density": density})

@@ -1,8 +1,6 @@
 """The steps of every allreduce algorithm, carried out: every rank ends with every contribution
 once, and the flows move the bytes that the steps move."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -50,9 +48,7 @@ def flows_of(algorithm: Any, on: Any, nbytes: float = 1e6) -> AllreduceFlows:
 
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
-def test_every_rank_ends_with_every_contribution_once(
-    algorithm: Any, world_size: int, gpus: int
-) -> None:
+def test_every_rank_ends_with_every_contribution_once(algorithm, world_size, gpus):
     on = hosts(world_size, gpus)
     steps = steps_of(algorithm, on)
     assert (np.diff(steps.step) >= 0).all()
@@ -63,9 +59,7 @@ def test_every_rank_ends_with_every_contribution_once(
 
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
-def test_flows_move_the_bytes_of_the_steps_between_any_two_hosts(
-    algorithm: Any, world_size: int, gpus: int
-) -> None:
+def test_flows_move_the_bytes_of_the_steps_between_any_two_hosts(algorithm, world_size, gpus):
     on = hosts(world_size, gpus)
     steps, flows = steps_of(algorithm, on), flows_of(algorithm, on)
     assert by_hosts(flows.src, flows.dst, flows.nbytes, on) == pytest.approx(
@@ -73,22 +67,20 @@ def test_flows_move_the_bytes_of_the_steps_between_any_two_hosts(
     )
 
 
-def test_hosts_may_have_any_numbers_and_any_ranks(algorithm: Any) -> None:
+def test_hosts_may_have_any_numbers_and_any_ranks(algorithm):
     on = np.array([7, 3, 7, 9, 3, 3], np.int32)
     assert (carried_out(steps_of(algorithm, on), 6) == 1).all()
     assert flows_of(algorithm, on).nbytes.min() > 0
 
 
-def test_one_rank_sends_nothing(algorithm: Any) -> None:
+def test_one_rank_sends_nothing(algorithm):
     steps = steps_of(algorithm, hosts(1, 1))
     assert (len(steps), steps.count) == (0, 0)
 
 
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
-def test_flows_wait_for_flows_of_earlier_steps_that_touch_their_ranks(
-    algorithm: Any, world_size: int, gpus: int
-) -> None:
+def test_flows_wait_for_flows_of_earlier_steps_that_touch_their_ranks(algorithm, world_size, gpus):
     on = hosts(world_size, gpus)
     flows = flows_of(algorithm, on)
     step = np.broadcast_to(flows.step, len(flows))
@@ -104,14 +96,14 @@ def test_flows_wait_for_flows_of_earlier_steps_that_touch_their_ranks(
 @pytest.mark.parametrize(
     ("world_size", "sent"), [(2, 1.0), (8, 7 / 4), (64, 63 / 32)], ids=["2", "8", "64"]
 )
-def test_halving_and_doubling_sends_the_least_from_every_rank(world_size: int, sent: float) -> None:
+def test_halving_and_doubling_sends_the_least_from_every_rank(world_size, sent):
     """2 (M-1)/M n each, if M is a power of two."""
     steps = steps_of(halving_doubling(), hosts(world_size, 4))
     for ends in (steps.src, steps.dst):
         assert np.bincount(ends, steps.share) == pytest.approx(np.full(world_size, sent))
 
 
-def test_recursive_doubling_sends_the_whole_buffer_in_every_step() -> None:
+def test_recursive_doubling_sends_the_whole_buffer_in_every_step():
     """64 ranks: 6 n from each; 5 ranks are 4 of which each sends 2 n, and one fold and unfold."""
     assert np.bincount(steps_of(recursive_doubling(), hosts(64, 4)).src).tolist() == [6] * 64
     steps = steps_of(recursive_doubling(), hosts(5, 1))
@@ -144,8 +136,8 @@ def test_recursive_doubling_sends_the_whole_buffer_in_every_step() -> None:
     ],
 )
 def test_latency_counts_steps_inside_and_between_hosts(
-    algorithm: Any, world_size: int, gpus: int, inside: int, between: int
-) -> None:
+    algorithm, world_size, gpus, inside, between
+):
     """Of hardly any bytes the time is that of the steps of the longest chain."""
     flows = flows_of(algorithm, hosts(world_size, gpus), 1e-9)
     expected = inside * ALPHA_INTRA + between * ALPHA_INTER
@@ -163,7 +155,7 @@ def ends(flows: AllreduceFlows) -> list[tuple[int, int]]:
     return list(zip(flows.src.tolist(), flows.dst.tolist(), strict=True))
 
 
-def test_a_step_begins_when_all_transfers_of_both_ranks_have_ended() -> None:
+def test_a_step_begins_when_all_transfers_of_both_ranks_have_ended():
     """Four ranks: 0 and 1, 2 and 3 exchange, then 0 and 2, 1 and 3."""
     flows = flows_of(recursive_doubling(), hosts(4, 1), 6e6)
     assert ends(flows) == [(0, 1), (1, 0), (2, 3), (3, 2), (0, 2), (1, 3), (2, 0), (3, 1)]
@@ -172,14 +164,14 @@ def test_a_step_begins_when_all_transfers_of_both_ranks_have_ended() -> None:
     assert flows.seconds_uncontended == pytest.approx(2 * (ALPHA_INTER + 1e-3))
 
 
-def test_who_folds_waits_for_the_end() -> None:
+def test_who_folds_waits_for_the_end():
     """Three ranks: 0 folds into 1, then 1 and 2 exchange, then 1 tells 0."""
     flows = flows_of(recursive_doubling(), hosts(3, 1))
     assert ends(flows) == [(0, 1), (1, 2), (2, 1), (1, 0)]
     assert edges(flows) == {(0, 1), (0, 2), (0, 3), (1, 3), (2, 3)}
 
 
-def test_flows_between_the_same_two_hosts_on_a_rail_are_one() -> None:
+def test_flows_between_the_same_two_hosts_on_a_rail_are_one():
     """Two hosts of two ranks: halves inside, then both send a quarter to the other host at once."""
     flows = flows_of(halving_doubling(), hosts(4, 2), 8e6)
     middle = flows.step == 1
@@ -194,7 +186,7 @@ def test_flows_between_the_same_two_hosts_on_a_rail_are_one() -> None:
     assert sorted(apart.rail[middle].tolist()) == [0, 0, 1, 1]
 
 
-def test_a_broadcast_waits_for_its_leader() -> None:
+def test_a_broadcast_waits_for_its_leader():
     """Two hosts of three: the chain 1, 2, 0 ends at the leader, which exchanges with the other;
     then all hops of the chain 0, 1, 2 wait for that."""
     flows = flows_of(hierarchical(), hosts(6, 3))
@@ -206,7 +198,7 @@ def test_a_broadcast_waits_for_its_leader() -> None:
     assert edges(flows) == exchange | broadcast | {(0, 6), (2, 8)}
 
 
-def test_rails_are_shared_by_the_ranks_of_a_host() -> None:
+def test_rails_are_shared_by_the_ranks_of_a_host():
     """The place in the host times rails over ranks: 4 ranks on 2 rails are 0, 0, 1, 1."""
     flows = flows_of(recursive_doubling(2), hosts(8, 4))
     assert set(zip(flows.src[flows.step == 2], flows.rail[flows.step == 2], strict=True)) == {
@@ -217,7 +209,7 @@ def test_rails_are_shared_by_the_ranks_of_a_host() -> None:
     }
 
 
-def test_each_leader_has_an_hca_of_its_own() -> None:
+def test_each_leader_has_an_hca_of_its_own():
     """Two hosts of four: ranks 0 and 2 lead in the first, on HCAs 0 and 1."""
     flows = flows_of(hierarchical(2), hosts(8, 4))
     between = flows.step == 1
@@ -277,13 +269,13 @@ LAWS = {
 
 
 @pytest.mark.parametrize("name", list(LAWS))
-def test_latency_and_bandwidth_by_hand(name: str) -> None:
+def test_latency_and_bandwidth_by_hand(name):
     algorithm, world_size, gpus, seconds = LAWS[name]
     flows = flows_of(algorithm, hosts(world_size, gpus), N)
     assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
 
 
-def test_pipelines_of_a_host_end_with_its_busiest_rank() -> None:
+def test_pipelines_of_a_host_end_with_its_busiest_rank():
     """Three leaders of four: the last rank passes all three thirds on, the leaders two each; all
     take n/B, for every third passes the last rank."""
     flows = flows_of(hierarchical(3), hosts(4, 4), 21e9)

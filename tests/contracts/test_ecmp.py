@@ -1,8 +1,6 @@
 """ECMP against the laws of balls in bins: how full the fullest link is, how many stay unused, and
 what is lost where switches hash alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, factorial
@@ -48,7 +46,7 @@ def at_most(flows: int, links: int, most: int) -> Fraction:
     return row[flows] * factorial(flows) / Fraction(links) ** flows
 
 
-def test_law_of_the_fullest_link_by_hand() -> None:
+def test_law_of_the_fullest_link_by_hand():
     """Two flows on two links are apart in half of all cases; three on three in 3!/27."""
     assert at_most(2, 2, 1) == Fraction(1, 2)
     assert at_most(3, 3, 1) == Fraction(6, 27)
@@ -56,7 +54,7 @@ def test_law_of_the_fullest_link_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("flows", "links"), [(2, 2), (4, 4), (8, 4), (8, 8), (6, 3)])
-def test_the_fullest_link_has_as_many_flows_as_the_fullest_of_bins(flows: int, links: int) -> None:
+def test_the_fullest_link_has_as_many_flows_as_the_fullest_of_bins(flows, links):
     """Host i of the first leaf switch sends to host i of the second one. Frequencies over seeds
     against the exact law, by chi-square, values with fewer than five expected draws together."""
     topology = fat_tree(2, flows, taper=flows / links)
@@ -105,7 +103,7 @@ def used_in_the_mean(links: int, connections: int, ports: int) -> float:
 @pytest.mark.parametrize(
     ("queue_pairs", "ports"), [(1, 16384), (4, 16384), (16, 16384), (4, 2), (16, 4), (8, 1)]
 )
-def test_queue_pairs_and_ports_spread_the_messages_of_a_pair(queue_pairs: int, ports: int) -> None:
+def test_queue_pairs_and_ports_spread_the_messages_of_a_pair(queue_pairs, ports):
     """32 messages from one host to another over 4 links: as many ways as different ports of its
     connections reach. Each connection takes every ``queue_pairs``-th message."""
     rule = Ecmp(queue_pairs=queue_pairs, ports=ports)
@@ -136,7 +134,7 @@ def used_above(topology: Interconnect, rule: Ecmp, seed: int) -> dict[str, float
 
 
 @pytest.mark.parametrize("arity", [2, 3, 4])
-def test_switches_that_hash_alike_use_one_link_in_k_of_the_second_level(arity: int) -> None:
+def test_switches_that_hash_alike_use_one_link_in_k_of_the_second_level(arity):
     """On k-ary trees of three levels. A leaf switch sends a header h by link h mod k, so a switch
     of the second level that all leaf switches reach by their link c gets only headers with h mod k
     = c, and sends them all by its own link c."""
@@ -161,9 +159,7 @@ def test_switches_that_hash_alike_use_one_link_in_k_of_the_second_level(arity: i
     ],
     ids=["star", "1 level", "2 levels", "3 levels", "4 levels", "parallel links"],
 )
-def test_polarisation_is_warned_of_where_a_way_has_two_choices(
-    topology: Interconnect, choices: int
-) -> None:
+def test_polarisation_is_warned_of_where_a_way_has_two_choices(topology, choices):
     fabric = Fabric(topology.sketch())
     assert most_choices(fabric) == choices
     assert Ecmp().warnings(fabric) == []

@@ -1,11 +1,6 @@
 """Every member of a union has an example, and so meets the contracts."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any, get_args
-
-import pytest
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.exchange import STYLES, Exchange, ImportanceExchange, Recorded, TrainedExchange
@@ -30,7 +25,7 @@ from tests.examples import (
 from tests.strategies import members
 
 
-def test_every_topology_has_an_example_and_a_small_one(tmp_path: Path) -> None:
+def test_every_topology_has_an_example_and_a_small_one(tmp_path):
     assert {type(make(tmp_path)) for make in TOPOLOGIES.values()} == set(members(Topology))
     small = small_topologies(tmp_path).values()
     assert {type(each) for each in small} == set(members(Topology))
@@ -39,20 +34,18 @@ def test_every_topology_has_an_example_and_a_small_one(tmp_path: Path) -> None:
     assert on == set(members(Topology))
 
 
-def test_every_routing_has_an_example() -> None:
+def test_every_routing_has_an_example():
     # tables from a file have tests of their own
     assert {*map(type, ROUTINGS.values()), ForwardingTables} == set(members(Routing))
 
 
-def test_every_strategy_has_an_example() -> None:
+def test_every_strategy_has_an_example():
     assert not STRATEGIES_WITHOUT_EXAMPLE, "\n".join(STRATEGIES_WITHOUT_EXAMPLE.values())
     # which has tests of its own
     assert set(members(Exchange)) == set(members(TrainedExchange)) | {Recorded}
 
 
-def test_an_example_that_cannot_be_used_is_named_and_breaks_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_example_that_cannot_be_used_is_named_and_breaks_no_other(monkeypatch):
     monkeypatch.setattr(ImportanceExchange, "example", {"exchange_fraction": 2})
     strategies: dict[str, Any] = {}
     problems = add_own_examples(strategies)
@@ -74,14 +67,14 @@ def duplicates(values: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def test_a_style_is_that_of_a_name_which_the_strategy_has() -> None:
+def test_a_style_is_that_of_a_name_which_the_strategy_has():
     for member in members(TrainedExchange):
         names = {each.short_name for each in STRATEGIES.values() if type(each) is member}
         unused = set(member.styles) - names
         assert not unused, f"{member.__name__}.styles: no example is called {sorted(unused)}"
 
 
-def test_no_two_strategies_have_the_same_name() -> None:
+def test_no_two_strategies_have_the_same_name():
     """Loaders are called by their orders."""
     classes: dict[str, type] = {}
     for strategy in STRATEGIES.values():
@@ -89,12 +82,12 @@ def test_no_two_strategies_have_the_same_name() -> None:
         assert other is type(strategy), f"{type(strategy)} and {other}: {strategy.short_name}"
 
 
-def test_the_strategies_of_the_papers_come_first_and_in_their_order() -> None:
+def test_the_strategies_of_the_papers_come_first_and_in_their_order():
     papers = ["global", "local", "partial", "IS", "ILag", "IS-Pair", "ILag-Pair"]
     assert [name for name in STYLES if name in papers] == papers
 
 
-def test_no_two_strategies_look_alike() -> None:
+def test_no_two_strategies_look_alike():
     """Neither those with a style, nor loaders, which are drawn by their place."""
     readers = {"nodes": 4, "gpus": 2, "workers": 2, "batch_size": 8}
     shape = Shape(
@@ -110,11 +103,11 @@ def test_no_two_strategies_look_alike() -> None:
         assert not duplicates({name: getattr(style, part) for name, style in STYLES.items()}), part
 
 
-def test_every_allreduce_algorithm_has_an_example() -> None:
+def test_every_allreduce_algorithm_has_an_example():
     assert {type(each) for each in ALGORITHMS.values()} == set(members(Allreduce))
 
 
-def test_every_tier_has_an_example() -> None:
+def test_every_tier_has_an_example():
     tiers = set(get_args(Tier))
     fields = {
         name

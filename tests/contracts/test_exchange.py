@@ -1,8 +1,6 @@
 """Every exchange strategy keeps all samples, keeps shards balanced, and sends what it says when it
 says."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -102,7 +100,7 @@ def situations(draw: Any, strategies: Any = None) -> tuple[Any, Any, int, int, i
 # ----------------------------------------------------------------------------------- every strategy
 
 
-def test_strategy_answers_what_it_is(strategy: Any) -> None:
+def test_strategy_answers_what_it_is(strategy):
     assert strategy.tier in {"pfs", "ssd"}
     assert strategy.fraction is None or 0 <= strategy.fraction <= 1
     assert (strategy.exchange_schedule is not None) == (
@@ -118,7 +116,7 @@ def test_strategy_answers_what_it_is(strategy: Any) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(situations())
-def test_samples_are_kept_and_shards_stay_balanced(case: tuple[Any, Any, int, int, int]) -> None:
+def test_samples_are_kept_and_shards_stay_balanced(case):
     strategy, owner, world_size, batch, epoch = case
     before = owner.copy()
     _, plan = planned(strategy, owner, world_size, batch=batch, epoch=epoch)
@@ -137,7 +135,7 @@ def test_samples_are_kept_and_shards_stay_balanced(case: tuple[Any, Any, int, in
 
 @settings(max_examples=150, deadline=None)
 @given(situations())
-def test_plan_keeps_its_promises(case: tuple[Any, Any, int, int, int]) -> None:
+def test_plan_keeps_its_promises(case):
     """Targets are permutations; samples belong to their sender and go out once; steps in order;
     messages within an iteration."""
     strategy, owner, world_size, batch, epoch = case
@@ -170,7 +168,7 @@ def test_plan_keeps_its_promises(case: tuple[Any, Any, int, int, int]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(situations())
-def test_shards_hold_every_sample_once(case: tuple[Any, Any, int, int, int]) -> None:
+def test_shards_hold_every_sample_once(case):
     strategy, owner, world_size, _, epoch = case
     shards = strategy.shards(owner, world_size, rng(epoch))
     assert sorted(shards.order.tolist()) == list(range(len(owner)))
@@ -191,7 +189,7 @@ def same(a: tuple[Shards, ExchangePlan], b: tuple[Shards, ExchangePlan]) -> bool
     )
 
 
-def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> None:
+def test_same_streams_give_the_same_epoch_and_others_another(strategy):
     scenario = load_scenario("quickstart", {"seed": 3})
     owner = initial_owner(400, 8, scenario.rng("partition"))
 
@@ -218,7 +216,7 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
             assert not np.array_equal(epoch(2)[1].target, other[1].target)
 
 
-def test_partners_do_not_depend_on_the_order_of_the_samples() -> None:
+def test_partners_do_not_depend_on_the_order_of_the_samples():
     """Shuffling and partners are streams of their own."""
     owner = initial_owner(400, 8, rng(0))
     plans = [
@@ -241,7 +239,7 @@ def test_partners_do_not_depend_on_the_order_of_the_samples() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, strategy in STRATEGIES.items() if not strategy.fraction]
 )
-def test_nothing_moves(name: str) -> None:
+def test_nothing_moves(name):
     owner = initial_owner(100, 5, rng(1))
     _, plan = planned(STRATEGIES[name], owner, 5)
     assert plan.sample.shape == (0, 5)
@@ -250,7 +248,7 @@ def test_nothing_moves(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [partial, importance_exchange, importance_pair])
-def test_one_rank_moves_nothing(kind: Any) -> None:
+def test_one_rank_moves_nothing(kind):
     owner = initial_owner(20, 1, rng(1))
     _, plan = planned(kind(0.5), owner, 1)
     assert plan.sample.shape == (10, 1)
@@ -272,7 +270,7 @@ def test_one_rank_moves_nothing(kind: Any) -> None:
         (STRATEGIES["IS-Pair 0.3"], 64, 4, 1.3 * 4 / 64),
     ],
 )
-def test_stored_share(strategy: Any, world_size: int, ranks: int, share: float) -> None:
+def test_stored_share(strategy, world_size, ranks, share):
     """1.3 / 4096 is the 0.03 % of the data set that the authors name."""
     assert strategy.stored_share(world_size, ranks) == pytest.approx(share, rel=1e-12)
 
@@ -280,7 +278,7 @@ def test_stored_share(strategy: Any, world_size: int, ranks: int, share: float) 
 # ---------------------------------------------------------------------------------- the plan itself
 
 
-def test_fixed_points_do_not_count_as_moved() -> None:
+def test_fixed_points_do_not_count_as_moved():
     plan = ExchangePlan(
         sample=np.array([[0, 3, 6], [1, 4, 7]]),
         target=np.array([[0, 2, 1], [1, 2, 0]]),
@@ -294,7 +292,7 @@ def test_fixed_points_do_not_count_as_moved() -> None:
     assert owner.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_one_rank_a_step_keeps_its_sample_on_average() -> None:
+def test_one_rank_a_step_keeps_its_sample_on_average():
     """A random permutation has one fixed point on average, with variance 1."""
     _, plan = planned(partial(1), initial_owner(16 * 2000, 16, rng(4)), 16)
     kept = (~plan.moving).sum(axis=1)
@@ -302,7 +300,7 @@ def test_one_rank_a_step_keeps_its_sample_on_average() -> None:
     assert kept.mean() == pytest.approx(1.0, abs=5 / math.sqrt(2000))
 
 
-def test_targets_are_uniform() -> None:
+def test_targets_are_uniform():
     """Every rank sends to every rank alike, itself included: 5 standard deviations of a binomial
     count."""
     world_size, steps = 8, 4000
@@ -314,7 +312,7 @@ def test_targets_are_uniform() -> None:
     assert np.abs(counts - steps * p).max() < 5 * math.sqrt(steps * p * (1 - p))
 
 
-def test_samples_to_send_are_drawn_evenly() -> None:
+def test_samples_to_send_are_drawn_evenly():
     """Over many orders, each sample of a shard goes out in a share Q of the epochs."""
     owner = initial_owner(60, 3, rng(7))
     epochs, sent = 1500, np.zeros(60)
@@ -330,7 +328,7 @@ def test_samples_to_send_are_drawn_evenly() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 100), batch_sizes(40), st.integers(1, 60), st.integers(0, 2000))
-def test_pace_is_floor_with_carry(percent: int, batch: int, iterations: int, quota: int) -> None:
+def test_pace_is_floor_with_carry(percent, batch, iterations, quota):
     """After iteration i, floor(Q b (i + 1)) samples have gone, in exact arithmetic, until the
     quota; the last iteration takes the rest."""
     fraction = Fraction(percent, 100)
@@ -352,9 +350,7 @@ def test_pace_is_floor_with_carry(percent: int, batch: int, iterations: int, quo
         (0.3, 10, 3, 9, [3, 3, 3]),
     ],
 )
-def test_pace_by_hand(
-    fraction: float, batch: int, iterations: int, quota: int, sent: list[int]
-) -> None:
+def test_pace_by_hand(fraction, batch, iterations, quota, sent):
     """For example 3.2 samples an iteration: 3, 6, 9, 12, 16."""
     assert (
         np.bincount(
@@ -366,7 +362,7 @@ def test_pace_by_hand(
 
 @settings(max_examples=80, deadline=None)
 @given(situations(st.one_of(partial_local_shuffles(), importance_strategies())))
-def test_plan_follows_pace_and_quota(case: tuple[Any, Any, int, int, int]) -> None:
+def test_plan_follows_pace_and_quota(case):
     strategy, owner, world_size, batch, epoch = case
     _, plan = planned(strategy, owner, world_size, batch=batch, epoch=epoch)
     quota = epoch_quota(strategy.exchange_fraction, len(owner), world_size, epoch)
@@ -381,9 +377,7 @@ def test_plan_follows_pace_and_quota(case: tuple[Any, Any, int, int, int]) -> No
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 100), world_sizes(2100), st.integers(1, 5000), st.integers(1, 40))
-def test_quotas_of_the_epochs_add_up(
-    percent: int, world_size: int, per_rank: int, epochs: int
-) -> None:
+def test_quotas_of_the_epochs_add_up(percent, world_size, per_rank, epochs):
     """The first e quotas sum to the whole number nearest to Q N/M e, unless that asks for more than
     the smallest shard."""
     num_samples = world_size * per_rank + world_size // 3
@@ -398,7 +392,7 @@ def test_quotas_of_the_epochs_add_up(
         assert max(quotas) - min(quotas) <= 1
 
 
-def test_quotas_by_hand() -> None:
+def test_quotas_by_hand():
     """N/M = 1251.14: a tenth is 125.11, so that every ninth epoch or so has one more."""
     quotas = [epoch_quota(0.1, 1281167, 1024, epoch) for epoch in range(1, 101)]
     assert set(quotas) == {125, 126}
@@ -406,7 +400,7 @@ def test_quotas_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("num_samples", "world_size"), [(60, 6), (61, 6), (65, 6), (7, 7)])
-def test_everything_is_exchanged_with_a_fraction_of_one(num_samples: int, world_size: int) -> None:
+def test_everything_is_exchanged_with_a_fraction_of_one(num_samples, world_size):
     """Where shards differ in size, all but the one surplus sample of the larger ones."""
     owner = initial_owner(num_samples, world_size, rng(3))
     for epoch in range(1, 4):
@@ -440,7 +434,7 @@ ITERATION = np.array([0, 0, 0, 1, 1, 1, 1, 3])
 @pytest.mark.parametrize(
     ("lifetime", "lengths"), [("sample", [1] * 8), ("iteration", [3, 4, 1]), ("epoch", [8])]
 )
-def test_partners_serve_for_their_lifetime(rule: Any, lifetime: Any, lengths: list[int]) -> None:
+def test_partners_serve_for_their_lifetime(rule, lifetime, lengths):
     """With 40 ranks, no two permutations are alike by chance."""
     targets = targets_of(
         ExchangeSchedule(partner_rule=rule, partner_lifetime=lifetime), ITERATION, 40, rng(2)
@@ -459,7 +453,7 @@ def test_partners_serve_for_their_lifetime(rule: Any, lifetime: Any, lengths: li
         ("iteration", [0, 0, 0, 1, 1, 1, 1, 2]),
     ],
 )
-def test_messages_group_the_samples_of_an_iteration(size: Any, messages: list[int]) -> None:
+def test_messages_group_the_samples_of_an_iteration(size, messages):
     schedule = ExchangeSchedule(partner_lifetime="epoch", samples_per_message=size)
     assert schedule.messages(ITERATION).tolist() == messages
 
@@ -471,9 +465,7 @@ def test_messages_group_the_samples_of_an_iteration(size: Any, messages: list[in
     world_sizes(),
     st.integers(0, 99),
 )
-def test_messages_and_partners_fit(
-    schedule: ExchangeSchedule, iteration: list[int], world_size: int, seed: int
-) -> None:
+def test_messages_and_partners_fit(schedule, iteration, world_size, seed):
     steps = np.array(iteration, np.int64)
     messages = schedule.messages(steps)
     targets = targets_of(schedule, steps, world_size, rng(seed))
@@ -491,7 +483,7 @@ def test_messages_and_partners_fit(
 
 
 @pytest.mark.parametrize("size", [2, 10, "iteration"])
-def test_partners_of_a_sample_cannot_carry_a_message(size: Any) -> None:
+def test_partners_of_a_sample_cannot_carry_a_message(size):
     with pytest.raises(ValidationError, match="partner_lifetime"):
         ExchangeSchedule(partner_lifetime="sample", samples_per_message=size)
 
@@ -500,13 +492,13 @@ def test_partners_of_a_sample_cannot_carry_a_message(size: Any) -> None:
     "change",
     [{"samples_per_message": 0}, {"samples_per_message": "epoch"}, {"partner_lifetime": "message"}],
 )
-def test_unknown_schedule_is_refused(change: dict[str, Any]) -> None:
+def test_unknown_schedule_is_refused(change):
     with pytest.raises(ValidationError):
         ExchangeSchedule(**change)
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, "0.1", float("nan")])
-def test_fraction_out_of_range_is_refused(fraction: Any) -> None:
+def test_fraction_out_of_range_is_refused(fraction):
     with pytest.raises(ValidationError):
         partial(fraction)
 
@@ -516,7 +508,7 @@ def test_fraction_out_of_range_is_refused(fraction: Any) -> None:
 
 @pytest.mark.parametrize("lifetime", ["sample", "iteration", "epoch"])
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
-def test_samples_of_a_shard_stay_together(fraction: float, lifetime: Any) -> None:
+def test_samples_of_a_shard_stay_together(fraction, lifetime):
     """The probability that two samples of one shard are still in one shard after an exchange, with
     n = N/M and q = Q n.
 
@@ -560,7 +552,7 @@ def test_samples_of_a_shard_stay_together(fraction: float, lifetime: Any) -> Non
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.integers(0, 99))
-def test_shuffled_shards_hold_each_rank_its_own(owner: list[int], seed: int) -> None:
+def test_shuffled_shards_hold_each_rank_its_own(owner, seed):
     """Ranks may have any number of samples, none as well."""
     owners = np.array(owner)
     shards = shuffled_shards(owners, 7, rng(seed))
@@ -570,7 +562,7 @@ def test_shuffled_shards_hold_each_rank_its_own(owner: list[int], seed: int) -> 
     assert shards.sizes.tolist() == np.bincount(owners, minlength=7).tolist()
 
 
-def test_order_of_a_shard_is_random() -> None:
+def test_order_of_a_shard_is_random():
     """Each sample stands in each place equally often."""
     owner, draws = np.repeat([0, 1], 5), 5000
     places = np.zeros((10, 5))
@@ -580,7 +572,7 @@ def test_order_of_a_shard_is_random() -> None:
     assert np.abs(places - draws / 5).max() < 5 * math.sqrt(draws * 0.2 * 0.8)
 
 
-def test_first_samples_of_every_rank() -> None:
+def test_first_samples_of_every_rank():
     shards = Shards(np.array([4, 2, 0, 5, 1, 3, 6]), np.array([0, 3, 5, 7]))
     assert shards.first(2).tolist() == [[4, 5, 3], [2, 1, 6]]
     assert shards.first(0).shape == (0, 3)
@@ -588,7 +580,7 @@ def test_first_samples_of_every_rank() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(world_sizes(300), st.integers(0, 2000), st.integers(0, 99))
-def test_initial_shards_differ_by_one_sample_at_most(world_size: int, more: int, seed: int) -> None:
+def test_initial_shards_differ_by_one_sample_at_most(world_size, more, seed):
     sizes = np.bincount(
         initial_owner(world_size + more, world_size, rng(seed)), minlength=world_size
     )
@@ -597,7 +589,7 @@ def test_initial_shards_differ_by_one_sample_at_most(world_size: int, more: int,
     assert sizes.max() - sizes.min() <= 1
 
 
-def test_initial_partition_is_random() -> None:
+def test_initial_partition_is_random():
     draws = 4000
     counts = np.array(
         [
@@ -614,7 +606,7 @@ def test_initial_partition_is_random() -> None:
     world_sizes(8),
     st.integers(0, 20),
 )
-def test_shards_stay_balanced_over_many_epochs(strategy: Any, world_size: int, more: int) -> None:
+def test_shards_stay_balanced_over_many_epochs(strategy, world_size, more):
     owner = initial_owner(world_size * 5 + more, world_size, rng(more))
     sizes = np.bincount(owner, minlength=world_size)
     for epoch in range(1, 9):
@@ -626,7 +618,7 @@ def test_shards_stay_balanced_over_many_epochs(strategy: Any, world_size: int, m
 @pytest.mark.parametrize(
     "kind", ["partial_local_shuffle", "importance_exchange", "importance_pair"]
 )
-def test_a_schedule_is_given_by_its_name(kind: str) -> None:
+def test_a_schedule_is_given_by_its_name(kind):
     """The authors': a barrier, decoded images and zeroed buffers; streamlined, the default, none of
     it. Who sends what to whom is the same."""
     made = {
@@ -644,7 +636,7 @@ def test_a_schedule_is_given_by_its_name(kind: str) -> None:
     assert default.samples_per_message == authors.samples_per_message
 
 
-def test_keys_of_a_named_schedule_can_be_set_and_it_is_then_ones_own() -> None:
+def test_keys_of_a_named_schedule_can_be_set_and_it_is_then_ones_own():
     strategy = load("partial_local_shuffle:exchange_fraction=0.1,schedule=authors:overlap=false")
     schedule = strategy.exchange_schedule
     assert (schedule.barriers, schedule.overlap, schedule.name) == ("message", False, "own")
@@ -654,12 +646,12 @@ def test_keys_of_a_named_schedule_can_be_set_and_it_is_then_ones_own() -> None:
     assert type(schedule).model_validate(named.model_dump(mode="json")).name == "authors"
 
 
-def test_partners_have_no_part_in_the_name_of_a_schedule() -> None:
+def test_partners_have_no_part_in_the_name_of_a_schedule():
     strategy = load("partial_local_shuffle:exchange_fraction=0.1,schedule.partner_lifetime=epoch")
     assert strategy.exchange_schedule.name == "streamlined"
 
 
-def test_an_unknown_schedule_is_answered_with_the_nearest() -> None:
+def test_an_unknown_schedule_is_answered_with_the_nearest():
     with pytest.raises(ScenarioError, match=r"must be streamlined or authors.*authors"):
         load("partial_local_shuffle:exchange_fraction=0.1,schedule=author")
 

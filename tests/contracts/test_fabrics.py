@@ -1,8 +1,6 @@
 """Dragonflies, tori, HyperX, loop networks, rails and opened directors: counts, diameters and
 bisections that were worked out by hand."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter
@@ -115,7 +113,7 @@ def problem(topology: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(("p", "a", "h"), [(1, 2, 1), (1, 4, 2), (2, 4, 2), (2, 3, 1)])
-def test_full_dragonfly(p: int, a: int, h: int) -> None:
+def test_full_dragonfly(p, a, h):
     """g = a h + 1 groups and p a g hosts (Kim et al., ISCA 2008, Sec. 3.1); a (a - 1) / 2 links in
     each group, one between every two groups; each switch has a - 1 + h of them. A route has at most
     a hop in the first group, one between groups and one in the last."""
@@ -135,7 +133,7 @@ def test_full_dragonfly(p: int, a: int, h: int) -> None:
     assert told(topology) == pytest.approx(2 * (g // 2) * (g - g // 2) * LINK)
 
 
-def test_groups_of_a_dragonfly_look_alike() -> None:
+def test_groups_of_a_dragonfly_look_alike():
     """Turned by a group, a dragonfly is the same, as its links lie as in a palm tree."""
     graph = switches(dragonfly(groups=5))
 
@@ -149,7 +147,7 @@ def test_groups_of_a_dragonfly_look_alike() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 25))
-def test_global_links_are_spread_evenly(a: int, h: int, groups: int) -> None:
+def test_global_links_are_spread_evenly(a, h, groups):
     """floor(a h / (g - 1)) links between every two groups; the numbers of global links of any two
     switches differ by one at most, and none has more than h."""
     groups = min(groups, a * h + 1)
@@ -167,7 +165,7 @@ def test_global_links_are_spread_evenly(a: int, h: int, groups: int) -> None:
     assert graph.number_of_edges() == topology.switch_links
 
 
-def test_links_of_a_dragonfly_have_their_own_bandwidth_and_length() -> None:
+def test_links_of_a_dragonfly_have_their_own_bandwidth_and_length():
     """Of a host 12.5 GB/s and 26 ns, in a group 25 GB/s, between groups 50 GB/s and 104 ns."""
     topology = dragonfly(groups=3, local_bandwidth="25 GB/s", global_bandwidth="50 GB/s")
     graph = topology.graph()
@@ -187,7 +185,7 @@ def test_links_of_a_dragonfly_have_their_own_bandwidth_and_length() -> None:
     assert "4 global links between every two groups;" in topology.structure()
 
 
-def test_aries() -> None:
+def test_aries():
     """A group of Cray XC (Faanes et al., Cray Cascade, SC 2012): 6 chassis of 16 routers, one link
     in a chassis and 3 between chassis: 15 + 3 x 5 = 30 ports of 96 routers, 1440 links; 4 nodes a
     router. Two hops in a group; five from group to group."""
@@ -204,7 +202,7 @@ def test_aries() -> None:
 
 
 @pytest.mark.parametrize(("groups", "a", "h"), [(2, 4, 1), (4, 3, 1), (2, 5, 2), (4, 3, 2)])
-def test_a_dragonfly_is_cut_between_its_groups(groups: int, a: int, h: int) -> None:
+def test_a_dragonfly_is_cut_between_its_groups(groups, a, h):
     """(g / 2)^2 pairs of groups, each with floor(a h / (g - 1)) links; no other halves have fewer
     links between them."""
     topology = dragonfly(switches_per_group=a, global_links_per_switch=h, groups=groups)
@@ -229,13 +227,13 @@ def test_a_dragonfly_is_cut_between_its_groups(groups: int, a: int, h: int) -> N
         ({"switches_per_group": 2000, "groups": 2}, "groups", "1000000"),
     ],
 )
-def test_bad_dragonflies(change: dict[str, Any], where: str, text: str) -> None:
+def test_bad_dragonflies(change, where, text):
     values = {"hosts_per_switch": 2, "switches_per_group": 4, "global_links_per_switch": 2}
     found = problem({"kind": "dragonfly", **values, **change})
     assert found.path == f"topology.{where}" and text in found.rule
 
 
-def test_a_dragonfly_without_a_group_size_is_refused() -> None:
+def test_a_dragonfly_without_a_group_size_is_refused():
     found = problem({"kind": "dragonfly", "hosts_per_switch": 2, "global_links_per_switch": 2})
     assert found.path == "topology.switches_per_group" and found.value == "none"
 
@@ -244,7 +242,7 @@ def test_a_dragonfly_without_a_group_size_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("p", "leaf", "spine", "h"), [(1, 2, 2, 1), (2, 2, 2, 2), (3, 3, 2, 1)])
-def test_full_dragonfly_plus(p: int, leaf: int, spine: int, h: int) -> None:
+def test_full_dragonfly_plus(p, leaf, spine, h):
     """s h + 1 groups (Shpiner et al., HiPINEB 2017, Sec. II), l s links in each and one between
     every two; a leaf switch has s of them, a spine l + h. From leaf to leaf there are three links:
     up, across and down."""
@@ -266,7 +264,7 @@ def test_full_dragonfly_plus(p: int, leaf: int, spine: int, h: int) -> None:
 @pytest.mark.parametrize(
     ("groups", "spine", "h", "across"), [(2, 2, 1, 2), (2, 2, 2, 4), (4, 2, 2, 4), (1, 2, 3, 3)]
 )
-def test_bisection_of_dragonfly_plus(groups: int, spine: int, h: int, across: int) -> None:
+def test_bisection_of_dragonfly_plus(groups, spine, h, across):
     """Two groups: all s h links; four: 2 x 2 pairs of one link (4 ports for 3 groups). One group is
     a fat tree: each of 2 spines gives 3 of its 6 links to either half of 6 hosts: 3 x 2 / 2."""
     more = {"leaf_switches": 3, "hosts_per_switch": 2} if groups == 1 else {}
@@ -287,7 +285,7 @@ def test_bisection_of_dragonfly_plus(groups: int, spine: int, h: int, across: in
         ({"leaf_spine_links": 0}, "leaf_spine_links", "greater"),
     ],
 )
-def test_bad_dragonfly_plus(change: dict[str, Any], where: str, text: str) -> None:
+def test_bad_dragonfly_plus(change, where, text):
     values = {"hosts_per_switch": 2, "leaf_switches": 2, "spine_switches": 2}
     values |= {"global_links_per_switch": 2}
     found = problem({"kind": "dragonfly_plus", **values, **change})
@@ -312,7 +310,7 @@ def test_bad_dragonfly_plus(change: dict[str, Any], where: str, text: str) -> No
         ([2, 2, 2], None, 1, 12, 3, 4),
     ],
 )
-def test_torus(shape: Any, wrap: Any, links: Any, edges: int, far: int, across: int) -> None:
+def test_torus(shape, wrap, links, edges, far, across):
     topology = torus_of(shape, links=links, **({"wrap": wrap} if wrap else {}))
     graph = switches(topology)
     assert topology.num_hosts == graph.number_of_nodes() == np.prod(shape)
@@ -323,7 +321,7 @@ def test_torus(shape: Any, wrap: Any, links: Any, edges: int, far: int, across: 
         assert bisection(topology) == pytest.approx(2 * across * LINK)
 
 
-def test_tofu_d() -> None:
+def test_tofu_d():
     """Tofu-D (Ajima et al., CLUSTER 2018): ten links a node: two in each of X, Y, Z and B, one in
     each of A and C, which have two nodes."""
     topology = torus_of([4, 3, 3, 2, 3, 2], wrap=[True, True, True, False, True, False])
@@ -336,7 +334,7 @@ def test_tofu_d() -> None:
 
 
 @pytest.mark.parametrize("shape", [[3, 3], [5, 3], [3, 3, 3]])
-def test_dimension_order_loads_all_links_of_a_torus_equally(shape: list[int]) -> None:
+def test_dimension_order_loads_all_links_of_a_torus_equally(shape):
     """Of N switches, N n of all pairs pass each ring of n = 2 m + 1: N / n from each of its
     switches to each. So each sends N / n times 1 + 2 + ... + m hops to either side, and each link
     carries that sum of flows."""
@@ -361,7 +359,7 @@ def test_dimension_order_loads_all_links_of_a_torus_equally(shape: list[int]) ->
         ({"side": 3}, "side", "known key"),
     ],
 )
-def test_bad_tori(change: dict[str, Any], where: str, text: str) -> None:
+def test_bad_tori(change, where, text):
     found = problem({"kind": "torus", "shape": [4, 4], **change})
     assert found.path == f"topology.{where}" and text in found.rule
 
@@ -382,7 +380,7 @@ def test_bad_tori(change: dict[str, Any], where: str, text: str) -> None:
         ([5], 2, 20, 12),
     ],
 )
-def test_hyperx(shape: Any, links: Any, edges: int, across: int) -> None:
+def test_hyperx(shape, links, edges, across):
     topology = hyperx(shape, links=links)
     graph = switches(topology)
     assert graph.number_of_nodes() == np.prod(shape) == topology.num_hosts // 2
@@ -393,7 +391,7 @@ def test_hyperx(shape: Any, links: Any, edges: int, across: int) -> None:
         assert bisection(topology) == pytest.approx(2 * across * LINK)
 
 
-def test_uniform_traffic_on_a_hyperx() -> None:
+def test_uniform_traffic_on_a_hyperx():
     """2 hosts on each of 4 x 3 switches: a link of the first dimension carries what the 3 rows of
     its row's goals get from its switch, 2 x 6 flows; one of the second what goes to 2 hosts from
     the 4 switches of the row, 8 x 2."""
@@ -412,7 +410,7 @@ def test_uniform_traffic_on_a_hyperx() -> None:
         ({"hosts": 3}, "hosts", "from 16"),
     ],
 )
-def test_bad_hyperx(change: dict[str, Any], where: str, text: str) -> None:
+def test_bad_hyperx(change, where, text):
     found = problem({"kind": "hyperx", "shape": [4, 4], "hosts_per_switch": 1, **change})
     assert found.path == f"topology.{where}" and text in found.rule
 
@@ -421,7 +419,7 @@ def test_bad_hyperx(change: dict[str, Any], where: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("switches_count", [2, 4, 8, 16, 32])
-def test_partners_of_halving_and_doubling_are_linked(switches_count: int) -> None:
+def test_partners_of_halving_and_doubling_are_linked(switches_count):
     """i and i XOR 2^k are at a distance of 2^k: one hop, for every k. Of n = 2^m switches each has
     2 m - 1 links, one of them to the opposite switch."""
     topology = dln(switches_count)
@@ -447,9 +445,7 @@ def test_partners_of_halving_and_doubling_are_linked(switches_count: int) -> Non
         (9, 2, [1, 2, 4], 2),
     ],
 )
-def test_diameter_of_a_loop_network(
-    count: int, shortcuts: Any, distances: list[int], far: int
-) -> None:
+def test_diameter_of_a_loop_network(count, shortcuts, distances, far):
     topology = dln(count, **({} if shortcuts is None else {"shortcuts": shortcuts}))
     assert topology.distances == distances
     assert diameter(topology) == far
@@ -461,7 +457,7 @@ def test_diameter_of_a_loop_network(
 
 
 @pytest.mark.parametrize("shortcuts", [0, 1, 2, [3], [4]])
-def test_bisection_of_a_loop_network(shortcuts: Any) -> None:
+def test_bisection_of_a_loop_network(shortcuts):
     """Two arcs of 8 switches: at each of two cuts as many links as their distance; those to the
     opposite switch all lead across."""
     topology = dln(8, shortcuts=shortcuts)
@@ -482,7 +478,7 @@ def test_bisection_of_a_loop_network(shortcuts: Any) -> None:
         ({"hosts": 7}, "hosts", "from 8"),
     ],
 )
-def test_bad_loop_networks(change: dict[str, Any], where: str, text: str) -> None:
+def test_bad_loop_networks(change, where, text):
     found = problem({"kind": "dln", "switches": 8, "hosts_per_switch": 2, **change})
     assert found.path == f"topology.{where}" and text in found.rule
 
@@ -518,7 +514,7 @@ def flow_bisection(topology: Any) -> float:
     ("pods", "hosts", "leaves", "spines"),
     [(1, 31, 8, 4), (2, 63, 16, 8), (3, 95, 24, 16), (4, 127, 32, 16)],
 )
-def test_superpods(pods: int, hosts: int, leaves: int, spines: int) -> None:
+def test_superpods(pods, hosts, leaves, spines):
     """Scalable units of 32 DGX H100 less one for management, 8 rails on switches of 64 ports: leaf
     and spine switches of table 4 of NVIDIA's reference architecture."""
     topology = rail_optimised(pods=pods, hosts_per_pod=32, hosts=hosts, rails=8, ports=64)
@@ -529,7 +525,7 @@ def test_superpods(pods: int, hosts: int, leaves: int, spines: int) -> None:
     assert max(degree for name, degree in graph.degree() if "spine" in name) <= 64
 
 
-def test_shared_spines_are_a_fat_tree_with_rails() -> None:
+def test_shared_spines_are_a_fat_tree_with_rails():
     """Where a pod fills its leaf switches, the same links as those of a fat tree of two levels."""
     rails, tree = rail_optimised().graph(), switch_tree(16, 16, rails=2).graph()
     found = [sorted(d for _, d in graph.degree()) for graph in (rails, tree)]
@@ -537,7 +533,7 @@ def test_shared_spines_are_a_fat_tree_with_rails() -> None:
     assert nx.faster_could_be_isomorphic(nx.Graph(rails), nx.Graph(tree))
 
 
-def test_a_leaf_switch_for_each_rail_of_a_pod() -> None:
+def test_a_leaf_switch_for_each_rail_of_a_pod():
     """HCA k of a host is on rail k of its pod, on the second leaf switch where 4 hosts fill one."""
     graph = rail_optimised(hosts_per_pod=6, ports=8, pods=3, spine_layout="pod").graph()
     fabric = Fabric(graph)
@@ -550,7 +546,7 @@ def test_a_leaf_switch_for_each_rail_of_a_pod() -> None:
 
 
 @pytest.mark.parametrize("layout", ["rail", "pod"])
-def test_three_levels_of_rails(layout: str) -> None:
+def test_three_levels_of_rails(layout):
     """4 pods of 4 hosts with 4 rails on 8-port switches: 16 leaf switches with 4 links up; in each
     of 4 blocks 4 of them below 4 spines, which have 4 links up; the 4 spines of one number need 16
     ports above: two core switches. That is half of the 5 n^2 / 4 = 80 switches of a full tree of
@@ -589,7 +585,7 @@ def test_three_levels_of_rails(layout: str) -> None:
         ),
     ],
 )
-def test_bisection_of_rails(change: dict[str, Any], both: int) -> None:
+def test_bisection_of_rails(change, both):
     topology = rail_optimised(**change)
     assert told(topology) == pytest.approx(both * LINK)
     assert flow_bisection(topology) == pytest.approx(both * LINK)
@@ -618,7 +614,7 @@ def rails(draw: Any) -> RailOptimised:
 
 @settings(max_examples=60, deadline=None)
 @given(rails())
-def test_rails_of_any_size(topology: RailOptimised) -> None:
+def test_rails_of_any_size(topology):
     """No switch has more links than ports; every host has one to each rail; every HCA reaches every
     other by going up and then down."""
     graph, depth = topology.graph(), {"leaf": 0, "spine": 1, "core": 2}
@@ -639,7 +635,7 @@ def test_rails_of_any_size(topology: RailOptimised) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(rails())
-def test_destinations_share_the_links_down_to_their_leaf_switch(topology: RailOptimised) -> None:
+def test_destinations_share_the_links_down_to_their_leaf_switch(topology):
     graph = topology.graph()
     attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=1)
     router = DModK().router(Fabric(graph), 0)
@@ -673,7 +669,7 @@ def test_destinations_share_the_links_down_to_their_leaf_switch(topology: RailOp
         ({"spine_layout": "core"}, "spine_layout", "'shared'"),
     ],
 )
-def test_bad_rails(change: dict[str, Any], where: str, text: str) -> None:
+def test_bad_rails(change, where, text):
     values = {"pods": 2, "hosts_per_pod": 8, "rails": 2, "ports": 16}
     found = problem({"kind": "rail_optimised", **values, **change})
     assert found.path == f"topology.{where}" and text in found.rule
@@ -682,7 +678,7 @@ def test_bad_rails(change: dict[str, Any], where: str, text: str) -> None:
 # ---------------------------------------------------------------------------------------- directors
 
 
-def test_opened_directors_of_abci() -> None:
+def test_opened_directors_of_abci():
     """ABCI's two spines are Mellanox CS7500, with line modules of 18 ports and 18 fabric modules of
     36: four FBB switches with 4 links each fit a line module, so that 96 fill 24, each with a link
     to all fabric modules."""
@@ -703,7 +699,7 @@ def test_opened_directors_of_abci() -> None:
     assert below[0] == below[1]
 
 
-def test_a_way_through_an_opened_director_takes_as_long() -> None:
+def test_a_way_through_an_opened_director_takes_as_long():
     """Line, fabric and line module take a third of the closed switch each; on one line module a
     message turns after the first."""
     counts: dict[str, Any] = {"racks": 3, "hosts_per_rack": 2, "hcas_per_host": 1}
@@ -722,9 +718,7 @@ def test_a_way_through_an_opened_director_takes_as_long() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 12), st.integers(1, 4), st.integers(1, 6), st.integers(1, 6))
-def test_line_modules_have_ports_for_their_links(
-    racks: int, links: int, line_ports: int, fabric_modules: int
-) -> None:
+def test_line_modules_have_ports_for_their_links(racks, links, line_ports, fabric_modules):
     counts = {"hosts_per_rack": 2, "leaf_switches_per_rack": 1, "hcas_per_host": 1}
     counts |= {"fbb_switches_per_rack": 1, "spine_switches": 1}
     directors = {"line_ports": line_ports, "fabric_modules": fabric_modules}
@@ -744,7 +738,7 @@ def test_line_modules_have_ports_for_their_links(
         assert graph.degree(line) - links * len(below) == fabric_modules
 
 
-def test_opened_directors_of_a_fat_tree() -> None:
+def test_opened_directors_of_a_fat_tree():
     """Directors with at most 6 line modules of 3 ports."""
     directors = {"line_ports": 3, "fabric_modules": 3}
     topology = switch_tree(8, 16, directors=directors)
@@ -763,7 +757,7 @@ def test_opened_directors_of_a_fat_tree() -> None:
         switch_tree(8, 72, levels=2)
 
 
-def test_every_shift_is_free_of_contention_in_opened_directors() -> None:
+def test_every_shift_is_free_of_contention_in_opened_directors():
     """As in closed ones (Zahavi, JPDC 2012), since they too have full bisection: 18 leaf switches
     with 9 links up to directors of 2 line modules of 9 ports and 9 fabric modules."""
     directors = {"line_ports": 9, "fabric_modules": 9}
@@ -783,13 +777,13 @@ def test_every_shift_is_free_of_contention_in_opened_directors() -> None:
         ({"ports": 8, "hosts": 8}, "at least two levels"),
     ],
 )
-def test_bad_directors(change: dict[str, Any], text: str) -> None:
+def test_bad_directors(change, text):
     directors = {"line_ports": 2, "fabric_modules": 2}
     found = problem({"kind": "fat_tree", "directors": directors, **change})
     assert found.path == "topology.directors" and text in found.rule
 
 
-def test_bad_keys_of_directors() -> None:
+def test_bad_keys_of_directors():
     tree = {"kind": "fat_tree", "arity": 4, "levels": 2}
     found = problem({**tree, "directors": {"line_ports": 0, "fabric_modules": 1}})
     assert found.path == "topology.directors.line_ports"
@@ -814,9 +808,7 @@ def test_bad_keys_of_directors() -> None:
         (lambda: abci(directors={"line_ports": 18, "fabric_modules": 18}), "fabric", 36),
     ],
 )
-def test_storage_is_tied_to_the_switches_farthest_from_hosts(
-    make: Any, tier: str, tops: int
-) -> None:
+def test_storage_is_tied_to_the_switches_farthest_from_hosts(make, tier, tops):
     graph = make().graph()
     attach_storage(graph, "pfs", bandwidth=2e9, latency=1e-8, links=1)
     tied = [node for node in graph.neighbors("pfs.switch") if node != "pfs"]
@@ -828,7 +820,7 @@ def test_storage_is_tied_to_the_switches_farthest_from_hosts(
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 9), st.integers(1, 4), st.data())
-def test_fewer_hosts_are_spread_evenly(size: int, on: int, data: st.DataObject) -> None:
+def test_fewer_hosts_are_spread_evenly(size, on, data):
     hosts = data.draw(st.integers(size, size * on))
     topology = torus_of([size], hosts_per_switch=on, hosts=hosts)
     graph = topology.graph()
@@ -845,9 +837,7 @@ def test_fewer_hosts_are_spread_evenly(size: int, on: int, data: st.DataObject) 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 9), st.integers(1, 4), st.data())
-def test_fewer_hosts_fill_switches_where_they_are_not_spread(
-    size: int, on: int, data: st.DataObject
-) -> None:
+def test_fewer_hosts_fill_switches_where_they_are_not_spread(size, on, data):
     hosts = data.draw(st.integers(1, size * on))
     topology = torus_of([size], hosts_per_switch=on, hosts=hosts, spread=False)
     graph = topology.graph()

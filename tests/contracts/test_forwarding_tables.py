@@ -1,7 +1,5 @@
 """Routing by given tables: the ways that the tables say, and no table that leads nowhere."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
@@ -60,7 +58,7 @@ def test_routes_are_those_that_the_tables_say(name, rule, tmp_path):
     fabric = Fabric(with_ports(NETWORKS[name]()))
     router = rule.router(fabric, 0)
     path = tmp_path / "tables.json"
-    path.write_text(tables_of(router).to_json(), encoding="utf-8")
+    path.write_text(tables_of(router).to_json())
     given = ForwardingTables(path=str(path)).router(fabric, 0)
     pairs = every_pair(fabric)
     expected, found = router.routes(*pairs), given.routes(*pairs)
@@ -198,7 +196,7 @@ def test_links_without_ports_are_refused(small):
 )
 def test_a_file_that_is_none_is_refused(text, told, tmp_path):
     path = tmp_path / "tables.json"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     with pytest.raises(TopologyError, match=told):
         ForwardingTables(path=str(path)).tables()
 
@@ -210,7 +208,7 @@ def test_a_file_that_is_not_there_or_has_changed_is_refused(small, tmp_path):
         ForwardingTables(path=str(path)).router(fabric, 0)
     with pytest.raises(TopologyError, match="is not a file"):
         ForwardingTables(path=str(tmp_path)).router(fabric, 0)
-    path.write_text(Tables(**given).to_json(), encoding="utf-8")
+    path.write_text(Tables(**given).to_json())
     same = hashlib.sha256(path.read_bytes()).hexdigest()
     ForwardingTables(path=str(path), sha256=same).router(fabric, 0)
     with pytest.raises(TopologyError, match="no longer the file"):

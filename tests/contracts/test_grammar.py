@@ -1,8 +1,6 @@
 """One grammar for all verbs, from the options that they declare: what the first argument,
 ``--out``, ``--set``, ``--json`` and ``--to`` mean is the same everywhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,19 +54,19 @@ def having(flag: str) -> list[str]:
     return [verb for verb in VERBS if option(verb, flag) is not None]
 
 
-def test_there_are_verbs_to_look_at() -> None:
+def test_there_are_verbs_to_look_at():
     assert len(VERBS) > 25
     assert all(len(having(flag)) > 5 for flag in ("--out", "--set", "--json", "--to", "--force"))
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_first_argument_is_of_a_known_sort(verb: str) -> None:
+def test_the_first_argument_is_of_a_known_sort(verb):
     arguments = [of for of in VERBS[verb].params if of.param_type_name == "argument"]
     assert all(of.metavar in FIRST for of in arguments[:1])
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_result_folder_has_one_name(verb: str) -> None:
+def test_a_result_folder_has_one_name(verb):
     """Verbs on results take them as RESULT, wherever it stands."""
     for of in VERBS[verb].params:
         if of.param_type_name == "argument" and (of.help or "").startswith("A result folder."):
@@ -76,7 +74,7 @@ def test_a_result_folder_has_one_name(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", having("--out"))
-def test_out_is_a_folder_or_takes_one(verb: str) -> None:
+def test_out_is_a_folder_or_takes_one(verb):
     metavar = option(verb, "--out").metavar
     assert metavar == ("FILE" if verb in NEITHER else metavar)
     assert verb in NEITHER or metavar in {"FOLDER", OUT_FILE}
@@ -89,7 +87,7 @@ DRAWING = {"figure", "machine show"}
 
 
 @pytest.mark.parametrize("verb", having("--set"))
-def test_set_is_the_same_everywhere(verb: str) -> None:
+def test_set_is_the_same_everywhere(verb):
     found = option(verb, "--set")
     said = (found.metavar, found.multiple, found.required, found.help)
     text = "Set a value of the scenario. May be given several times."
@@ -101,7 +99,7 @@ SAYING = {"results verify"}
 
 
 @pytest.mark.parametrize("verb", having("--json"))
-def test_json_is_a_switch_that_tables_have(verb: str) -> None:
+def test_json_is_a_switch_that_tables_have(verb):
     found = option(verb, "--json")
     assert found.is_flag
     assert "JSON" in found.help
@@ -110,14 +108,14 @@ def test_json_is_a_switch_that_tables_have(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", having("--force"))
-def test_what_is_written_by_force_is_written_somewhere(verb: str) -> None:
+def test_what_is_written_by_force_is_written_somewhere(verb):
     assert option(verb, "--out") is not None or verb == "new"
 
 
 # ------------------------------------------------------------------------- what --out does
 
 
-def test_a_folder_that_is_there_takes_the_verb_s_own_name(tmp_path: Path) -> None:
+def test_a_folder_that_is_there_takes_the_verb_s_own_name(tmp_path):
     assert file_in(tmp_path, "a.pdf") == tmp_path / "a.pdf"
     assert file_in(tmp_path / "b.pdf", "a.pdf") == tmp_path / "b.pdf"
     assert file_in(None, "a.pdf") is None
@@ -146,18 +144,18 @@ WRITTEN = {
 }
 
 
-def test_every_verb_that_writes_a_file_is_tried() -> None:
+def test_every_verb_that_writes_a_file_is_tried():
     assert {verb for verb in having("--out") if option(verb, "--out").metavar == OUT_FILE} == {
         *WRITTEN
     }
 
 
 @pytest.mark.parametrize("verb", WRITTEN)
-def test_every_verb_writes_into_a_folder(verb: str, result: Path, tmp_path: Path) -> None:
+def test_every_verb_writes_into_a_folder(verb, result, tmp_path):
     words, name = WRITTEN[verb]
     case = tmp_path / "case.json"
     links, flows = {"capacity": [1e9], "latency": [0]}, {"size": [1e6], "route": [[0]]}
-    case.write_text(json.dumps({"links": links, "flows": flows}), encoding="utf-8")
+    case.write_text(json.dumps({"links": links, "flows": flows}))
     places = {"RESULT": str(result), "CASE": str(case)}
     out = tmp_path / "out"
     out.mkdir()
@@ -169,9 +167,7 @@ MACHINE = "small-fat-tree"
 
 
 @pytest.mark.parametrize("verb", ["results export", "machine export"])
-def test_both_exports_know_the_same_formats(
-    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_exports_know_the_same_formats(verb, tmp_path, capsys):
     """Each format is either written by both, or a format of runs, which the other verb says."""
     small = [f"cluster={MACHINE}", "world_size=8", "workload.allreduce.rings=1"]
     source = ["quickstart", *(word for text in small for word in ("--set", text))]

@@ -1,8 +1,6 @@
 """Importance decides which samples go and which ranks are paired, by rules that are switched one at
 a time."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -108,13 +106,13 @@ def near(share: Any, expected: Any) -> bool:
 
 
 @pytest.mark.parametrize(("selection", "power"), [("importance", 1.0), ("sqrt_importance", 0.5)])
-def test_the_first_sample_is_drawn_in_proportion(selection: Selection, power: float) -> None:
+def test_the_first_sample_is_drawn_in_proportion(selection, power):
     weights = np.array([0.1, 3.0, 0.5, 7.0, 1.0])
     first = np.bincount(orders(selection, weights, 1)[0], minlength=5) / RANKS
     assert near(first, weights**power / (weights**power).sum())
 
 
-def test_two_of_three_samples_by_hand() -> None:
+def test_two_of_three_samples_by_hand():
     """Importances 1, 2, 5: i and then j with p_i p_j / (1 - p_i); sample 1 is among the two with
     1/8 + 2/8 1/6 + 5/8 1/3 = 3/8."""
     drawn = orders("importance", WEIGHTS, 2)
@@ -126,7 +124,7 @@ def test_two_of_three_samples_by_hand() -> None:
     assert near(included, [3 / 8, 59 / 84, 155 / 168])
 
 
-def test_drawing_goes_on_as_it_began() -> None:
+def test_drawing_goes_on_as_it_began():
     """Three of five without replacement, against the product of conditional probabilities for every
     order that is likely enough."""
     weights = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
@@ -140,7 +138,7 @@ def test_drawing_goes_on_as_it_began() -> None:
 
 
 @pytest.mark.parametrize("selection", ["importance", "sqrt_importance"])
-def test_samples_without_importance_come_last_in_random_order(selection: Selection) -> None:
+def test_samples_without_importance_come_last_in_random_order(selection):
     """Their order is the local one, which is shuffled."""
     owner, counts = np.repeat([0, 1], 6), np.zeros((12, 6))
     importance = np.tile([0.0, 1e-300, 0.0, 3.0, 0.0, 0.0], 2)
@@ -157,7 +155,7 @@ def test_samples_without_importance_come_last_in_random_order(selection: Selecti
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_equal_importances_choose_at_random(selection: Selection, value: float) -> None:
+def test_equal_importances_choose_at_random(selection, value):
     """As in the first epoch of lagging importance: each sample stands in each place equally
     often."""
     owner, counts = np.repeat([0, 1], 4), np.zeros((8, 3))
@@ -169,7 +167,7 @@ def test_equal_importances_choose_at_random(selection: Selection, value: float) 
     assert np.abs(counts - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
 
 
-def test_highest_and_lowest_take_equals_in_local_order() -> None:
+def test_highest_and_lowest_take_equals_in_local_order():
     shards = in_order([3, 0, 2, 1], [7, 5, 4, 6])
     importance = np.array([2.0, 1.0, 2.0, 9.0, 0.0, 4.0, 4.0, 0.0])
     assert selected("highest", shards, 3, importance, rng(0)).T.tolist() == [[3, 0, 2], [5, 6, 7]]
@@ -184,7 +182,7 @@ def test_highest_and_lowest_take_equals_in_local_order() -> None:
     st.integers(0, 99),
     st.sampled_from([1e-300, 1e-9, 0.7, 3.0, 1e200]),
 )
-def test_scale_does_not_matter(strategy: Any, world_size: int, seed: int, factor: float) -> None:
+def test_scale_does_not_matter(strategy, world_size, seed, factor):
     shards = shuffled_shards(
         initial_owner(world_size * 12, world_size, rng(seed)), world_size, rng(seed, 1)
     )
@@ -195,7 +193,7 @@ def test_scale_does_not_matter(strategy: Any, world_size: int, seed: int, factor
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-def test_a_rank_needs_no_importance_but_its_own(selection: Selection) -> None:
+def test_a_rank_needs_no_importance_but_its_own(selection):
     shards = shuffled_shards(initial_owner(60, 5, rng(1)), 5, rng(2))
     importance = rng(3).exponential(size=60)
     other = rng(4).exponential(size=60)
@@ -212,9 +210,7 @@ def test_a_rank_needs_no_importance_but_its_own(selection: Selection) -> None:
     st.lists(st.integers(1, 30), min_size=1, max_size=9),
     st.integers(0, 99),
 )
-def test_skewed_shards_are_sorted_alike_by_both_ways(
-    selection: Selection, sizes: list[int], seed: int
-) -> None:
+def test_skewed_shards_are_sorted_alike_by_both_ways(selection, sizes, seed):
     """As rows of one table, or one shard after the other."""
     owner = rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     shards = shuffled_shards(owner, len(sizes), rng(seed, 1))
@@ -236,7 +232,7 @@ def test_skewed_shards_are_sorted_alike_by_both_ways(
     "strategy",
     [importance_exchange(1), importance_pair(1), importance_pair(1, selection="highest")],
 )
-def test_no_rank_sends_more_than_the_smallest_shard_has(strategy: Any) -> None:
+def test_no_rank_sends_more_than_the_smallest_shard_has(strategy):
     shards = shuffled_shards(np.repeat([0, 1, 2], [2, 9, 4]), 3, rng(0))
     plan = plan_of(strategy, shards, np.arange(15.0))
     assert plan.sample.shape == (2, 3)
@@ -245,7 +241,7 @@ def test_no_rank_sends_more_than_the_smallest_shard_has(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", [importance_exchange(0.5), importance_pair(0.5)])
-def test_selection_leaves_the_order_of_training_alone(strategy: Any) -> None:
+def test_selection_leaves_the_order_of_training_alone(strategy):
     owner = initial_owner(60, 5, rng(1))
     shards = strategy.shards(owner, 5, rng(2))
     before = shards.order.copy(), shards.start.copy()
@@ -262,7 +258,7 @@ def test_selection_leaves_the_order_of_training_alone(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_selecting_at_random_is_partial_local_shuffle(rule: Any) -> None:
+def test_selecting_at_random_is_partial_local_shuffle(rule):
     schedule = ExchangeSchedule(
         partner_rule=rule, partner_lifetime="iteration", samples_per_message=2
     )
@@ -280,7 +276,7 @@ def test_selecting_at_random_is_partial_local_shuffle(rule: Any) -> None:
 
 @pytest.mark.parametrize("rule", ["random", "random_pairs"])
 @pytest.mark.parametrize("lifetime", ["sample", "iteration", "epoch"])
-def test_partners_do_not_depend_on_the_selection(rule: str, lifetime: str) -> None:
+def test_partners_do_not_depend_on_the_selection(rule, lifetime):
     shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
     importance = rng(3).exponential(size=90)
     schedule = {"partner_rule": rule, "partner_lifetime": lifetime}
@@ -292,7 +288,7 @@ def test_partners_do_not_depend_on_the_selection(rule: str, lifetime: str) -> No
     assert len({plan.sample.tobytes() for plan in plans}) == len(SELECTIONS)
 
 
-def test_pair_differs_from_exchange_by_its_schedule_alone() -> None:
+def test_pair_differs_from_exchange_by_its_schedule_alone():
     shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
     importance = rng(3).exponential(size=90)
     keys = {
@@ -308,7 +304,7 @@ def test_pair_differs_from_exchange_by_its_schedule_alone() -> None:
     )
 
 
-def test_pair_has_one_partner_and_one_message_an_iteration() -> None:
+def test_pair_has_one_partner_and_one_message_an_iteration():
     shards = shuffled_shards(initial_owner(144, 12, rng(1)), 12, rng(2))
     plan = plan_of(importance_pair(0.7), shards, rng(3).exponential(size=144))
     assert plan.iteration.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]  # 2.1 an iteration, of 8.4 in all
@@ -330,9 +326,7 @@ OF_SAMPLES = np.array([9.0, 0.0, 0.0, 4.0, 4.0, 4.0, 1.0, 1.0, 2.0, 3.0, 3.5, 3.
         ("sum", [9, 12, 4, 12.5], [1, 0, 3, 2]),
     ],
 )
-def test_lowest_is_paired_with_highest_by_hand(
-    of: Any, values: list[float], partners: list[int]
-) -> None:
+def test_lowest_is_paired_with_highest_by_hand(of, values, partners):
     sample = OF_RANKS.first(2)
     assert rank_importance(of, OF_SAMPLES, OF_RANKS, sample, np.zeros(1, np.int64))[
         0
@@ -344,7 +338,7 @@ def test_lowest_is_paired_with_highest_by_hand(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
-def test_pairs_are_mutual(count: int) -> None:
+def test_pairs_are_mutual(count):
     values = rng(count).random((5, count))
     drawn = np.array([rng(seed).permutation(count) for seed in range(5)])
     for partner in (sorted_pairs(values, drawn), couples(drawn, count)):
@@ -360,7 +354,7 @@ def test_pairs_are_mutual(count: int) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(exchanges(), st.integers(1, 9), st.integers(0, 99))
-def test_whoever_is_sent_to_sends_back(strategy: Any, world_size: int, seed: int) -> None:
+def test_whoever_is_sent_to_sends_back(strategy, world_size, seed):
     shards = strategy.shards(
         initial_owner(world_size * 7 + 2, world_size, rng(seed)), world_size, rng(seed, 1)
     )
@@ -374,7 +368,7 @@ def test_whoever_is_sent_to_sends_back(strategy: Any, world_size: int, seed: int
         assert ((~plan.moving).sum(axis=1) == world_size % 2).all()
 
 
-def test_the_rank_in_the_middle_keeps_its_samples() -> None:
+def test_the_rank_in_the_middle_keeps_its_samples():
     assert sorted_pairs(np.array([5.0, 1.0, 3.0, 2.0, 4.0]), np.arange(5)).tolist() == [
         1,
         0,
@@ -386,7 +380,7 @@ def test_the_rank_in_the_middle_keeps_its_samples() -> None:
 
 @pytest.mark.parametrize("rule", ["random_pairs", "importance_sorted"])
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_ranks_of_equal_importance_are_paired_at_random(rule: str, value: float) -> None:
+def test_ranks_of_equal_importance_are_paired_at_random(rule, value):
     """Each with each of the five others alike, as in the first epoch of lagging importance."""
     shards, met, draws = alike(6, 4), np.zeros((6, 6)), 2000
     for seed in range(draws):
@@ -399,7 +393,7 @@ def test_ranks_of_equal_importance_are_paired_at_random(rule: str, value: float)
     assert np.abs(apart - draws / 5).max() < 5 * math.sqrt(draws * 0.2 * 0.8)
 
 
-def test_pairs_are_sorted_anew_by_what_is_left() -> None:
+def test_pairs_are_sorted_anew_by_what_is_left():
     """Each rank sends its most important sample first; then the others decide."""
     shards = in_order([0, 1], [2, 3], [4, 5], [6, 7])
     importance = np.array([8.0, 1.0, 7.0, 2.0, 6.0, 4.0, 5.0, 3.0])
@@ -420,9 +414,7 @@ def test_pairs_are_sorted_anew_by_what_is_left() -> None:
     st.lists(st.integers(1, 9), min_size=1, max_size=7),
     st.integers(0, 99),
 )
-def test_importance_of_a_rank_is_that_of_the_samples_not_yet_sent(
-    of: Any, sizes: list[int], seed: int
-) -> None:
+def test_importance_of_a_rank_is_that_of_the_samples_not_yet_sent(of, sizes, seed):
     shards = shuffled_shards(
         rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes)), len(sizes), rng(seed, 1)
     )
@@ -438,7 +430,7 @@ def test_importance_of_a_rank_is_that_of_the_samples_not_yet_sent(
             assert found[sent, rank] == pytest.approx(combine([importance[i] for i in held]))
 
 
-def test_nothing_is_sorted_without_importance() -> None:
+def test_nothing_is_sorted_without_importance():
     with pytest.raises(ValueError, match="need the importance"):
         PairSchedule().targets(np.array([[1, 0]]))
     with pytest.raises(ValueError, match="needs the importance"):
@@ -475,14 +467,14 @@ NEEDING = [
         (np.where(np.arange(20) >= 5, -1e-9, 1.0), "got -1e-09 for sample 5 of rank 1"),
     ],
 )
-def test_what_is_no_importance_is_refused(strategy: Any, importance: Any, text: str) -> None:
+def test_what_is_no_importance_is_refused(strategy, importance, text):
     assert strategy.needs_importance
     with pytest.raises(InputError, match=text):
         plan_of(strategy, alike(4, 5), importance)
 
 
 @pytest.mark.parametrize("convert", [list, np.float32, lambda values: values.astype(np.int64)])
-def test_numbers_of_any_kind_are_an_importance(convert: Any) -> None:
+def test_numbers_of_any_kind_are_an_importance(convert):
     importance = rng(0).integers(0, 9, 20).astype(np.float64)
     plans = [
         plan_of(importance_pair(0.5), alike(4, 5), values)
@@ -496,14 +488,14 @@ def test_numbers_of_any_kind_are_an_importance(convert: Any) -> None:
     "change",
     [{"selection": "top"}, {"lagging": 1}, {"exchange_fraction": 1.5}, {"rank_importance": "max"}],
 )
-def test_unknown_keys_and_values_are_refused(strategy: Any, change: dict[str, Any]) -> None:
+def test_unknown_keys_and_values_are_refused(strategy, change):
     kind = {ImportancePair: "importance_pair", ImportanceExchange: "importance_exchange"}[strategy]
     with pytest.raises(ValidationError):
         strategy(**{"kind": kind, "exchange_fraction": 0.1, **change})
 
 
 @pytest.mark.parametrize("of", ["mean", "sum"])
-def test_a_key_without_effect_is_refused(of: Any) -> None:
+def test_a_key_without_effect_is_refused(of):
     with pytest.raises(ValidationError, match="rank_importance"):
         ExchangeSchedule(rank_importance=of)
     with pytest.raises(ValidationError, match="rank_importance"):
@@ -526,7 +518,7 @@ class Timed(Spec):
     exchange: Exchange
 
 
-def test_pair_keeps_its_defaults_where_one_key_is_given() -> None:
+def test_pair_keeps_its_defaults_where_one_key_is_given():
     read, problems = validated(
         {
             "exchange": {
@@ -557,7 +549,7 @@ def test_pair_keeps_its_defaults_where_one_key_is_given() -> None:
 
 
 @pytest.mark.parametrize("kind", ["importance_exchange", "importance_pair"])
-def test_problems_name_the_key_without_the_kind(kind: str) -> None:
+def test_problems_name_the_key_without_the_kind(kind):
     raw = {
         "exchange": {
             "kind": kind,
@@ -588,6 +580,6 @@ def test_problems_name_the_key_without_the_kind(kind: str) -> None:
         (NEEDING[-1], True, False),
     ],
 )
-def test_who_needs_importance_and_whose(strategy: Any, needs: bool, lagging: bool) -> None:
+def test_who_needs_importance_and_whose(strategy, needs, lagging):
     assert (strategy.needs_importance, getattr(strategy, "lagging", False)) == (needs, lagging)
     assert strategy.inference_pass == (needs and not lagging)

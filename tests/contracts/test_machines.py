@@ -1,8 +1,6 @@
 """The machines below topologies/: switches, cables, diameter, injection and bisection, worked out
 by hand, beside what is published of them."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import dataclass
@@ -242,7 +240,7 @@ def of_hosts(found: Cabling) -> Any:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_switches_and_cables(name: str) -> None:
+def test_switches_and_cables(name):
     found, expected = cabling(name), MACHINES[name]
     tiers = Counter(found.tiers)
     assert tiers.pop(HOST) == expected.hosts == machine(name).topology.num_hosts
@@ -261,7 +259,7 @@ def test_switches_and_cables(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_bisection(name: str) -> None:
+def test_bisection(name):
     """What `check --full` says is that of both ways together; where it says none, all cables of the
     topmost switches are."""
     told = machine(name).topology.structure()
@@ -275,7 +273,7 @@ def test_bisection(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(MACHINES) - {"fugaku"}))
-def test_steps_between_the_farthest_switches(name: str) -> None:
+def test_steps_between_the_farthest_switches(name):
     """From some switches with hosts, drawn evenly, to all."""
     fabric = Fabric(cabling(name))
     goals = fabric.goals[:: max(1, len(fabric.goals) // 40)]
@@ -283,7 +281,7 @@ def test_steps_between_the_farthest_switches(name: str) -> None:
     assert steps.max() == MACHINES[name].steps < FAR
 
 
-def test_routes_of_fugaku_reach_everything_at_full_size() -> None:
+def test_routes_of_fugaku_reach_everything_at_full_size():
     """Routes by coordinates alone: from one corner to the point farthest from it, and to storage.
     Steps of a ring of n: n // 2; of a line of n: n - 1."""
     cluster = machine("fugaku")
@@ -339,7 +337,7 @@ class _ByTable(DimensionOrderRouter):
 
 @pytest.mark.parametrize("name", GRIDS)
 @pytest.mark.parametrize("links", [0, 1, 2])
-def test_routes_by_coordinates_are_those_of_the_table(name: str, links: int) -> None:
+def test_routes_by_coordinates_are_those_of_the_table(name, links):
     sketch = GRIDS[name].sketch()
     if links:
         attach_storage(sketch, "pfs", bandwidth=1e9, latency=0.0, links=links)
@@ -354,7 +352,7 @@ def test_routes_by_coordinates_are_those_of_the_table(name: str, links: int) -> 
 
 @pytest.mark.parametrize("name", GRIDS)
 @pytest.mark.parametrize("seed", range(4))
-def test_links_that_routes_cross_are_among_those_of_the_run(name: str, seed: int) -> None:
+def test_links_that_routes_cross_are_among_those_of_the_run(name, seed):
     """A few ports and that of the file system: no message between them leaves those links."""
     cabling = Cabling.of(GRIDS[name].sketch())
     fabric = Fabric(cabling.with_storage("pfs", bandwidth=1e9, latency=0.0, links=2))
@@ -366,7 +364,7 @@ def test_links_that_routes_cross_are_among_those_of_the_run(name: str, seed: int
     assert set(routes[routes >= 0].tolist()) <= set(router.crossed(ports).tolist())
 
 
-def test_a_run_has_the_links_that_its_hosts_can_cross() -> None:
+def test_a_run_has_the_links_that_its_hosts_can_cross():
     """16 ranks on the first 4 hosts of Fugaku's torus, in B and C: a square of 4 cables, those of
     the hosts, those from each router to the file system, and its own: 13, in both directions; as
     many whatever stands elsewhere."""
@@ -379,14 +377,14 @@ def test_a_run_has_the_links_that_its_hosts_can_cross() -> None:
 
 
 @pytest.mark.parametrize(("goal", "links"), [(1, 2 + 4), (2, 4 + 4), (3, 12 + 4)])
-def test_half_way_round_a_ring_both_ways_are_crossed(goal: int, links: int) -> None:
+def test_half_way_round_a_ring_both_ways_are_crossed(goal, links):
     ring = Torus(kind="torus", shape=[6], hosts_per_switch=1, link_bandwidth="1 GB/s")
     fabric = Fabric(ring.sketch())
     ports = np.array([0, goal], np.int32)
     assert len(DimensionOrder().router(fabric, 0).crossed(ports)) == links
 
 
-def test_a_torus_has_links_of_two_speeds() -> None:
+def test_a_torus_has_links_of_two_speeds():
     found = Cabling.of(GRIDS["Tofu-D"].sketch())
     hosts = of_hosts(found)
     assert set(found.bandwidth[hosts].tolist()) == {4e9}
@@ -396,7 +394,7 @@ def test_a_torus_has_links_of_two_speeds() -> None:
 
 
 @pytest.mark.parametrize("name", ["frontier", "piz-daint", "jupiter", "summit", "alps"])
-def test_cables_of_the_file_system_never_bind(name: str) -> None:
+def test_cables_of_the_file_system_never_bind(name):
     """Those to one switch carry more than its hosts can take and than the servers send."""
     cluster = machine(name)
     pfs = cluster.parallel_file_system
@@ -428,14 +426,12 @@ ON_LEONARDO = [
 
 
 @pytest.mark.parametrize(("node", "cell", "rack", "switch"), ON_LEONARDO)
-def test_hosts_of_leonardo_are_on_their_leaf_switches(
-    node: int, cell: int, rack: int, switch: int
-) -> None:
+def test_hosts_of_leonardo_are_on_their_leaf_switches(node, cell, rack, switch):
     leaf = f"g{cell - 1}.leaf{3 * rack + switch}"
     assert leaves_of(_named("leonardo"), f"lrdn{node:04d}") == {leaf}
 
 
-def test_cells_of_leonardo_are_full_but_the_last() -> None:
+def test_cells_of_leonardo_are_full_but_the_last():
     found = _named("leonardo")
     names = np.array(found.names, object)
     ends = names[found.ends[of_hosts(found)]].ravel()
@@ -444,7 +440,7 @@ def test_cells_of_leonardo_are_full_but_the_last() -> None:
     assert {f"lrdn{n:04d}" for n in range(1, 3457)} == set(names[found.of_kind("host")])
 
 
-def test_hosts_of_marenostrum_are_called_by_island_rack_and_blade() -> None:
+def test_hosts_of_marenostrum_are_called_by_island_rack_and_blade():
     """1120 = 7 x 5 x 32; a switch of an island has links of hosts of that island alone."""
     found = _named("marenostrum5")
     names = [found.names[node] for node in found.of_kind("host").tolist()]
@@ -471,10 +467,10 @@ def leaves_of(found: Cabling, host: str) -> set[str]:
     return {found.names[node] for node in ends.ravel().tolist()} - {host}
 
 
-def test_a_star_stands_for_an_unknown_fabric_only() -> None:
+def test_a_star_stands_for_an_unknown_fabric_only():
     found = {}
     for file in sorted(shipped("topologies").glob("*.yaml")):
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text()
         if "\n  kind: star\n" in text:
             found[file.stem] = " ".join(line[2:] for line in text.splitlines() if line[0] == "#")
     assert set(found) == set(STARS)

@@ -1,8 +1,6 @@
 """Min-hop and D-mod-K beside the tables of OpenSM 3.3.23: recorded ones always, and live ones where
 OpenSM and ibsim are."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys
@@ -29,7 +27,7 @@ ids = " ".join
 
 def shown(name, engine):
     """The row of docs/fabrics.md: entries, and the share that is equal."""
-    page = (ROOT / "docs" / "fabrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "fabrics.md").read_text()
     row = re.search(rf"^\| `{name}` \| `{engine}` \|.*\| ([\d,]+) \| ([\d.]+) % \|", page, re.M)
     return int(row[1].replace(",", "")), float(row[2])
 

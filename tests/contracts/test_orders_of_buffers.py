@@ -58,7 +58,7 @@ def streams(handed_out, readers):
 
 
 def recorded(name):
-    return json.loads((libraries.FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((libraries.FOLDER / f"{name}.json").read_text())
 
 
 @pytest.mark.parametrize("name", KIND_OF)

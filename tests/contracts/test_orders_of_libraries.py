@@ -15,10 +15,7 @@ from tests.orders_of_libraries import LIBRARIES, RECORDED, answered
 from tests.resumes.loaders.files import without_torchvision
 
 ORDERS = TypeAdapter(AnyOrder)
-ANSWERS = {
-    library: json.loads((RECORDED / f"{library}.json").read_text(encoding="utf-8"))
-    for library in LIBRARIES
-}
+ANSWERS = {library: json.loads((RECORDED / f"{library}.json").read_text()) for library in LIBRARIES}
 
 
 def sharded(samples):

@@ -1,8 +1,6 @@
 """A strategy that is not part of the package: made known in one line, planned, simulated, and held
 to what it says."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np
@@ -49,14 +47,14 @@ def ring(**schedule: Any) -> Scenario:
     return small(workload__exchange=exchange)
 
 
-def test_a_scenario_takes_it_by_kind_by_text_and_as_an_object() -> None:
+def test_a_scenario_takes_it_by_kind_by_text_and_as_an_object():
     strategy = OwnRing(kind="own_ring", exchange_fraction=0.2)
     for given in ("own_ring:exchange_fraction=0.2", strategy, strategy.model_dump(mode="json")):
         assert small(workload__exchange=given).workload.exchange == strategy
     assert ring().label() == "own_ring-0.2 streamlined @8"
 
 
-def test_it_is_written_and_read_back_and_swept(tmp_path: Any) -> None:
+def test_it_is_written_and_read_back_and_swept(tmp_path):
     scenario = ring(payload="encoded")
     file = tmp_path / "ring.yaml"
     file.write_text(scenario.to_yaml())
@@ -65,14 +63,14 @@ def test_it_is_written_and_read_back_and_swept(tmp_path: Any) -> None:
     assert list(swept.runs()) == ["own_ring-0.2 streamlined @2", "own_ring-0.2 streamlined @4"]
 
 
-def test_samples_go_round_the_ring() -> None:
+def test_samples_go_round_the_ring():
     scenario = ring()
     plan = next(plan_epochs(scenario, sample_nbytes(scenario))).exchange
     assert plan.samples_moved == 8 * 20
     assert plan.target[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 0]
 
 
-def test_it_takes_part_in_the_simulation() -> None:
+def test_it_takes_part_in_the_simulation():
     """Without barriers, decoding and other work, two samples are read from the SSD, one after the
     other, and written: 80 us and 100 kB at 3 GB/s each, then 200 kB at 1 GB/s."""
     free = dict.fromkeys(("read", "zero_buffer", "decode", "pickle", "write", "remove"), "0 s")
@@ -85,7 +83,7 @@ def test_it_takes_part_in_the_simulation() -> None:
     assert all(expected <= value < expected + 30e-6 for value in worked.values())
 
 
-def test_permutations_that_nobody_draws_are_not_charged() -> None:
+def test_permutations_that_nobody_draws_are_not_charged():
     """A random partner for every sample is: 8 ranks times 1 ms, 20 times an epoch."""
     free, dear = (simulate(ring(draw=draw)) for draw in ("0 s", "1 ms"))
     assert free.phases.equals(dear.phases)
@@ -114,7 +112,7 @@ def test_permutations_that_nobody_draws_are_not_charged() -> None:
         ("least_difference", 0.1),
     ],
 )
-def test_keys_for_partners_that_it_does_not_use_are_refused(key: str, value: Any) -> None:
+def test_keys_for_partners_that_it_does_not_use_are_refused(key, value):
     with pytest.raises(ScenarioError) as caught:
         ring(**{key: value})
     (problem,) = caught.value.problems
@@ -126,13 +124,13 @@ def test_keys_for_partners_that_it_does_not_use_are_refused(key: str, value: Any
     )
 
 
-def test_its_own_keys_are_checked_like_any_other() -> None:
+def test_its_own_keys_are_checked_like_any_other():
     with pytest.raises(ScenarioError) as caught:
         small(workload__exchange={"kind": "own_ring", "exchange_fraction": 2})
     assert caught.value.problems[0].path == "workload.exchange.exchange_fraction"
 
 
-def test_a_kind_is_registered_once() -> None:
+def test_a_kind_is_registered_once():
     with pytest.raises(ValueError, match="'own_ring' already"):
         register(OwnRing)
     with pytest.raises(ValueError, match="'partial_local_shuffle' already"):

@@ -43,7 +43,7 @@ def targets(
 @given(
     st.sampled_from(RULES), st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 99)
 )
-def test_partners_stay_in_their_group(rule: str, drawn: list[int], seed: int) -> None:
+def test_partners_stay_in_their_group(rule, drawn, seed):
     """All of them, but for those that a matching of an odd group leaves over; what is drawn is
     always a permutation."""
     group = np.unique(drawn, return_inverse=True)[1]
@@ -57,14 +57,14 @@ def test_partners_stay_in_their_group(rule: str, drawn: list[int], seed: int) ->
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_one_group_is_all_ranks(rule: str) -> None:
+def test_one_group_is_all_ranks(rule):
     everyone = ExchangeSchedule(partner_rule=rule, partner_lifetime="sample")  # type: ignore[arg-type]
     drawn = everyone.random_orders(np.arange(5), 9, rng(0))
     known = rng(1).random((5, 9))
     assert np.array_equal(targets(rule, np.zeros(9, int)), everyone.targets(drawn, known))
 
 
-def test_pairs_of_a_group_are_sorted_in_it() -> None:
+def test_pairs_of_a_group_are_sorted_in_it():
     """By hand: ranks 0 2 4 have importances 5 1 3, ranks 1 3 5 7 have 9 2 4 8, rank 6 is alone."""
     target = targets(
         "importance_sorted", [0, 1, 0, 1, 0, 1, 2, 1], [5.0, 9.0, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0]
@@ -72,7 +72,7 @@ def test_pairs_of_a_group_are_sorted_in_it() -> None:
     assert target[0].tolist() == [2, 3, 0, 1, 4, 7, 6, 5]
 
 
-def test_a_matching_is_uniform_within_the_group() -> None:
+def test_a_matching_is_uniform_within_the_group():
     """Each of the three matchings of four ranks comes a third of the time: 5 standard
     deviations."""
     target = targets("random_pairs", [0, 0, 0, 0, 1, 1], lives=3000)
@@ -83,7 +83,7 @@ def test_a_matching_is_uniform_within_the_group() -> None:
     assert (target[:, 4] == 5).all()
 
 
-def test_pairs_that_are_too_alike_keep_their_samples() -> None:
+def test_pairs_that_are_too_alike_keep_their_samples():
     """Sorted: 1 with 8, 3 with 6, 5 with 5.2, of which only the last two differ by less than a half
     of the higher one."""
     importance = [1.0, 6.0, 5.0, 5.2, 3.0, 8.0]
@@ -98,7 +98,7 @@ def test_pairs_that_are_too_alike_keep_their_samples() -> None:
     ).all()
 
 
-def test_several_partners_serve_for_equal_shares_of_the_iterations() -> None:
+def test_several_partners_serve_for_equal_shares_of_the_iterations():
     schedule = ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=3)
     assert schedule.pairing_of(np.array([0, 0, 1, 2, 3, 3, 4, 5])).tolist() == [
         0,
@@ -127,12 +127,12 @@ def test_several_partners_serve_for_equal_shares_of_the_iterations() -> None:
         {"partners_per_epoch": 2, "partner_lifetime": "iteration"},
     ],
 )
-def test_what_would_have_no_effect_is_refused(change: dict[str, Any]) -> None:
+def test_what_would_have_no_effect_is_refused(change):
     with pytest.raises(ValueError, match="can be set only where"):
         ExchangeSchedule(**change)
 
 
-def test_partners_of_a_scope_need_the_places() -> None:
+def test_partners_of_a_scope_need_the_places():
     strategy = PartialLocalShuffle(
         kind="partial_local_shuffle",
         exchange_fraction=0.5,
@@ -145,7 +145,7 @@ def test_partners_of_a_scope_need_the_places() -> None:
         )
 
 
-def test_samples_never_leave_a_scope_of_pairs_in_even_groups() -> None:
+def test_samples_never_leave_a_scope_of_pairs_in_even_groups():
     """With four ranks a host and partners of the same host, a sample stays on its host for ever:
     nothing is mixed beyond it."""
     strategy = ImportancePair(
@@ -180,7 +180,7 @@ def places_of(scenario: Any) -> Places:
     return Resources(scenario.cluster, scenario.world_size, scenario.rng("placement")).places
 
 
-def test_places_on_abci() -> None:
+def test_places_on_abci():
     """4 ranks a host, 34 hosts a rack; of a pair of hosts the first has its HCAs on leaves 0 and 1,
     the second on 2 and 3."""
     places = places_of(load_scenario("abci-imagenet1k", {"world_size": 512, "sweep": {}}))
@@ -193,13 +193,13 @@ def test_places_on_abci() -> None:
     assert set(np.unique(places.leaf[136:272])) == {4, 5, 6, 7}
 
 
-def test_places_on_one_switch() -> None:
+def test_places_on_one_switch():
     places = places_of(small(cluster__host__gpus=4))
     assert places.host.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert not places.leaf.any() and not places.rack.any()
 
 
-def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join() -> None:
+def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join():
     """Arity 2, three levels: 8 hosts, 4 leaves, 2 pods."""
     tree = {
         "kind": "fat_tree",
@@ -221,7 +221,7 @@ def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join() -> None:
     assert places.rack.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_the_simulator_keeps_partners_in_their_scope() -> None:
+def test_the_simulator_keeps_partners_in_their_scope():
     from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 
     scenario = small(

@@ -446,11 +446,10 @@ def refused(capsys, *arguments):
         (["--out", "missing/t.json"], "must be in a folder that is there"),
     ],
 )
-def test_what_cannot_be_is_said(folder, tmp_path, monkeypatch, capsys, more, text):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_is_said(folder, here, capsys, more, text):
     said = refused(capsys, str(folder), *([] if "--to" in more else ["--to", "perfetto"]), *more)
     assert text in said
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 def test_what_is_there_stays_unless_forced(folder, tmp_path, capsys):

@@ -1,7 +1,5 @@
 """What every epoch reads and sends, worked out without the simulator."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 from typing import Any
@@ -56,9 +54,7 @@ def exchange(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("cached", [0.2, 0.7, 9.0])
 @pytest.mark.parametrize("part", [1, 400, 1003])
-def test_plans_are_the_same_whatever_is_made_at_once(
-    exchange: str, cached: float, part: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_are_the_same_whatever_is_made_at_once(exchange, cached, part, monkeypatch):
     """Arrays of all samples are made a few ranks at a time: one, two and all six of them."""
     run = scenario(exchange, cluster__memory__page_cache=f"{cached * 500} MB", epochs=4)
     _, expected = plans(run)
@@ -72,14 +68,14 @@ def test_plans_are_the_same_whatever_is_made_at_once(
         assert np.array_equal(plan.sent_from_cache, other.sent_from_cache)
 
 
-def test_sums_of_shards() -> None:
+def test_sums_of_shards():
     nbytes, (plan, *_) = plans(scenario())
     each = np.split(nbytes[plan.shards.order], plan.shards.start[1:-1])
     assert plan.shards.sums(nbytes) == pytest.approx([part.sum() for part in each], rel=1e-12)
 
 
 @pytest.mark.parametrize("cache", ["0 B", "20 GB", "300 GB"])
-def test_a_sample_of_the_set_takes_few_bytes(cache: str) -> None:
+def test_a_sample_of_the_set_takes_few_bytes(cache):
     """Under global shuffle its size, 8 B, its place, 4 B, and the host that read it and how much
     after it, 6 B, are kept; little more is made at once."""
     run = scenario(
@@ -103,7 +99,7 @@ def test_a_sample_of_the_set_takes_few_bytes(cache: str) -> None:
 # ------------------------------------------------------------------------------------------ batches
 
 
-def test_every_sample_is_in_a_batch(exchange: str) -> None:
+def test_every_sample_is_in_a_batch(exchange):
     """1003 samples on 6 ranks: shards of 167 and 168, which are 24 batches of 7, the last one short
     in most of them."""
     _, epochs = plans(scenario(exchange))
@@ -118,7 +114,7 @@ def test_every_sample_is_in_a_batch(exchange: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["keep", "nearest", "drop"])
-def test_bytes_of_a_batch_are_those_of_its_samples(exchange: str, rule: str) -> None:
+def test_bytes_of_a_batch_are_those_of_its_samples(exchange, rule):
     nbytes, epochs = plans(
         scenario(exchange, workload__last_batch=rule, workload__local_batch_size=20)
     )
@@ -133,7 +129,7 @@ def test_bytes_of_a_batch_are_those_of_its_samples(exchange: str, rule: str) -> 
                 )
 
 
-def test_remainder_of_a_shard_is_dropped_on_request() -> None:
+def test_remainder_of_a_shard_is_dropped_on_request():
     """167 or 168 samples are 8.4 batches of 20: 9 with the remainder, 8 without; nearest is 8."""
     counts = {
         rule: plans(scenario(workload__last_batch=rule, workload__local_batch_size=20))[1][0]
@@ -147,7 +143,7 @@ def test_remainder_of_a_shard_is_dropped_on_request() -> None:
     assert set(counts["drop"].training.samples.sum(axis=0).tolist()) == {160}
 
 
-def test_sizes_are_drawn_once(exchange: str) -> None:
+def test_sizes_are_drawn_once(exchange):
     run = scenario(exchange)
     nbytes = sample_nbytes(run)
     assert nbytes.shape == (1003,)
@@ -159,7 +155,7 @@ def test_sizes_are_drawn_once(exchange: str) -> None:
 # ------------------------------------------------------------------------------------------- epochs
 
 
-def test_owners_go_from_epoch_to_epoch(exchange: str) -> None:
+def test_owners_go_from_epoch_to_epoch(exchange):
     """A rank trains on what it owns after the exchanges before; under global shuffle on any 1/M."""
     run = scenario(exchange)
     owner = initial_owner(1003, 6, run.rng("partition"))
@@ -173,13 +169,13 @@ def test_owners_go_from_epoch_to_epoch(exchange: str) -> None:
         owner = plan.exchange.apply(owner)
 
 
-def test_orders_differ_between_epochs(exchange: str) -> None:
+def test_orders_differ_between_epochs(exchange):
     orders = [plan.shards.order for plan in plans(scenario(exchange))[1]]
     assert not np.array_equal(orders[0], orders[1])
     assert not np.array_equal(orders[1], orders[2])
 
 
-def test_plans_are_the_same_every_time_and_for_more_epochs(exchange: str) -> None:
+def test_plans_are_the_same_every_time_and_for_more_epochs(exchange):
     short, long = plans(scenario(exchange))[1], plans(scenario(exchange, epochs=5))[1]
     assert len(long) == 5
     for a, b in zip(short, long, strict=False):
@@ -188,7 +184,7 @@ def test_plans_are_the_same_every_time_and_for_more_epochs(exchange: str) -> Non
         assert np.array_equal(a.training.nbytes, b.training.nbytes)
 
 
-def test_strategies_start_from_the_same_partition() -> None:
+def test_strategies_start_from_the_same_partition():
     """So that their runs can be compared: the same order in the first epoch of all strategies that
     keep shards."""
     local, partial = (
@@ -197,7 +193,7 @@ def test_strategies_start_from_the_same_partition() -> None:
     assert np.array_equal(local.order, partial.order)
 
 
-def test_exchange_of_an_epoch() -> None:
+def test_exchange_of_an_epoch():
     """Q N/M = 0.3 x 1003 / 6 = 50.15 samples: 50, 50 and 50, at 2.1 an iteration."""
     run = scenario()
     assert exchange_samples(run) == pytest.approx(50.15)
@@ -209,7 +205,7 @@ def test_exchange_of_an_epoch() -> None:
 
 
 @pytest.mark.parametrize(("payload", "each"), [("decoded", 196608), ("encoded", 1e6)])
-def test_bytes_sent_in_an_epoch(payload: str, each: float) -> None:
+def test_bytes_sent_in_an_epoch(payload, each):
     run = scenario(f"partial_local_shuffle:exchange_fraction=0.3,schedule.payload={payload}")
     assert exchange_nbytes(run) == pytest.approx(50.15 * each)
     assert exchange_nbytes(scenario("local_shuffle")) == 0
@@ -223,7 +219,7 @@ def hit_share(plan: EpochPlan) -> float:
     return float(plan.training.hit_nbytes.sum() / plan.training.nbytes.sum())
 
 
-def test_first_epoch_is_cold(exchange: str) -> None:
+def test_first_epoch_is_cold(exchange):
     first = plans(scenario(exchange, cluster__memory__page_cache="300 GB"))[1][0]
     assert not first.training.hit_samples.any()
     assert not first.training.hit_nbytes.any()
@@ -231,14 +227,14 @@ def test_first_epoch_is_cold(exchange: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:4])
-def test_the_estimate_of_a_run_is_near_its_plans(strategy: str) -> None:
+def test_the_estimate_of_a_run_is_near_its_plans(strategy):
     run = scenario(strategy, world_size=8, cluster__memory__page_cache="300 MB")
     expected = [cached_share(run, epoch) for epoch in (1, 2, 3)]
     assert [hit_share(plan) for plan in plans(run)[1]] == pytest.approx(expected, abs=0.04)
 
 
 @pytest.mark.parametrize("strategy", ["local_shuffle", "local_shuffle:source=pfs", *STRATEGIES[4:]])
-def test_expected_share_of_shards(strategy: str) -> None:
+def test_expected_share_of_shards(strategy):
     """4 of 6 ranks on the fuller host: 668.7 MB read again and again, through a cache of 400 MB."""
     run = scenario(strategy, cluster__memory__page_cache="400 MB")
     share = 400 / (1003 * 4 / 6)
@@ -249,14 +245,14 @@ def test_expected_share_of_shards(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["local_shuffle", "local_shuffle:source=pfs", *STRATEGIES[4:]])
-def test_a_shard_that_fits_is_read_once(strategy: str) -> None:
+def test_a_shard_that_fits_is_read_once(strategy):
     """Received samples come on top of it, until those sent are removed: up to twice its size."""
     large = scenario(strategy, cluster__memory__page_cache="1500 MB")
     assert [hit_share(plan) for plan in plans(large)[1]] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:2])
-def test_cached_share_under_global_shuffle(strategy: str) -> None:
+def test_cached_share_under_global_shuffle(strategy):
     """Two hosts, of 4 and 2 ranks: one has seen 2/3, 8/9 ... of the set, the other 1/3, 5/9 ...; a
     cache of 0.6 keeps less than that."""
     run = scenario(strategy, epochs=5, cluster__memory__page_cache="300 GB")
@@ -267,7 +263,7 @@ def test_cached_share_under_global_shuffle(strategy: str) -> None:
         assert hit_share(plan) <= most + 0.05
 
 
-def test_global_shuffle_hits_what_was_seen() -> None:
+def test_global_shuffle_hits_what_was_seen():
     """The plan against counted samples: two hosts, each reading a random half in every epoch."""
     run = scenario(
         "global_shuffle:source=pfs", world_size=8, epochs=6, cluster__memory__page_cache="300 GB"
@@ -290,21 +286,21 @@ def test_global_shuffle_hits_what_was_seen() -> None:
 # ------------------------------------------------------------------------------------------ staging
 
 
-def test_staging_is_bound_by_the_ssd_of_the_fullest_host() -> None:
+def test_staging_is_bound_by_the_ssd_of_the_fullest_host():
     """4 of 6 ranks are on the first host: 668.7 MB at 1.325 GB/s; the file system sends all of it
     at 77 GB/s, which is faster."""
     for strategy in ("local_shuffle", STRATEGIES[4], STRATEGIES[5]):
         assert staging_seconds(scenario(strategy)) == pytest.approx(1003e6 * 4 / 6 / 1.325e9)
 
 
-def test_staging_of_full_hosts() -> None:
+def test_staging_of_full_hosts():
     """8 ranks on two hosts: half of the set each."""
     assert staging_seconds(scenario("local_shuffle", world_size=8)) == pytest.approx(
         1003e6 / 2 / 1.325e9
     )
 
 
-def test_staging_of_copies() -> None:
+def test_staging_of_copies():
     """Every host reads the whole set: its SSD takes 1003 MB at 1.325 GB/s, the file system sends it
     twice."""
     assert staging_seconds(scenario("global_shuffle:source=ssd")) == pytest.approx(1003e6 / 1.325e9)
@@ -314,11 +310,11 @@ def test_staging_of_copies() -> None:
     assert staging_seconds(slow) == pytest.approx(2 * 1003e6 / 1e9)
 
 
-def test_staging_is_bound_by_a_slow_file_system() -> None:
+def test_staging_is_bound_by_a_slow_file_system():
     slow = scenario("local_shuffle", cluster__parallel_file_system__read_bandwidth="1 GB/s")
     assert staging_seconds(slow) == pytest.approx(1003e6 / 1e9)
 
 
 @pytest.mark.parametrize("strategy", ["global_shuffle:source=pfs", "local_shuffle:source=pfs"])
-def test_nothing_is_staged_for_the_file_system(strategy: str) -> None:
+def test_nothing_is_staged_for_the_file_system(strategy):
     assert staging_seconds(scenario(strategy)) == 0.0

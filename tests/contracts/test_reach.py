@@ -1,7 +1,5 @@
 """The links that messages may take, by whatever routing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,7 @@ def pairs(ports: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_every_route_stays_within_reach(name: str) -> None:
+def test_every_route_stays_within_reach(name):
     fabric = tree()
     ports = np.array([0, 1, 5, 9, 30], np.int32)
     router = RULES[name].router(fabric, 7)
@@ -44,7 +42,7 @@ def test_every_route_stays_within_reach(name: str) -> None:
         assert within[routes].all()
 
 
-def test_what_is_in_reach_lies_on_a_shortest_way() -> None:
+def test_what_is_in_reach_lies_on_a_shortest_way():
     """A link from a to b does if d(x, a) + 1 + d(b, y) = d(x, y) for two ports at x and
     y."""
     fabric = tree()
@@ -63,7 +61,7 @@ def test_what_is_in_reach_lies_on_a_shortest_way() -> None:
     assert 0 < found.sum() < len(found)
 
 
-def test_routers_say_whether_their_routes_are_constant() -> None:
+def test_routers_say_whether_their_routes_are_constant():
     fabric = tree()
     src, dst = (np.tile(of, 3) for of in pairs(np.arange(12, dtype=np.int32)))
     count, changing = len(src) // 3, set()

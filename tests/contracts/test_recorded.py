@@ -79,7 +79,7 @@ def scenario(replay: Recorded, **values: Any) -> Any:
     )
 
 
-def test_one_to_one_every_sample_goes_where_it_went(tmp_path: Path) -> None:
+def test_one_to_one_every_sample_goes_where_it_went(tmp_path):
     found = record(pair())
     of = scenario(stored(tmp_path, found))
     owner = found.owner
@@ -92,7 +92,7 @@ def test_one_to_one_every_sample_goes_where_it_went(tmp_path: Path) -> None:
         owner = recorded.apply(owner)
 
 
-def test_a_replay_takes_as_long_as_the_strategy_itself(tmp_path: Path) -> None:
+def test_a_replay_takes_as_long_as_the_strategy_itself(tmp_path):
     """The simulator's own plan, recorded and replayed: the same phases to the last, but for the
     importance, which is not measured again."""
     strategy = {"kind": "importance_pair", "exchange_fraction": 0.3, "lagging": True}
@@ -113,8 +113,8 @@ def test_a_replay_takes_as_long_as_the_strategy_itself(tmp_path: Path) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 40), st.booleans())
 def test_scaled_up_every_recorded_sample_stands_for_others(
-    tmp_path_factory: Any, each: int, copies: int, rest: int, paired: bool
-) -> None:
+    tmp_path_factory, each, copies, rest, paired
+):
     """Undone by the rule, each epoch's plan is the recorded one, as often as it was copied; what is
     beyond the multiple stays."""
     strategy = (
@@ -170,7 +170,7 @@ def test_scaled_up_every_recorded_sample_stands_for_others(
         owner = after
 
 
-def test_a_scaled_replay_keeps_the_pace_of_the_target(tmp_path: Path) -> None:
+def test_a_scaled_replay_keeps_the_pace_of_the_target(tmp_path):
     """6 samples of 20 in an epoch, each standing for two, in 8 iterations of batch 5: 1.5 an
     iteration, by floor with carry."""
     replay = stored(tmp_path, record(pair()), samples_each=2)
@@ -180,7 +180,7 @@ def test_a_scaled_replay_keeps_the_pace_of_the_target(tmp_path: Path) -> None:
     assert len(np.unique(plan.message)) == 8
 
 
-def test_a_message_ends_where_the_partners_change(tmp_path: Path) -> None:
+def test_a_message_ends_where_the_partners_change(tmp_path):
     """One partner for each of four iterations of 1.5 samples; in 8 iterations, each standing for
     two, some have samples of two partners."""
     schedule = {"partner_lifetime": "iteration", "samples_per_message": "iteration"}
@@ -198,7 +198,7 @@ def test_a_message_ends_where_the_partners_change(tmp_path: Path) -> None:
     assert (np.diff(plan.iteration)[changes] == 0).any()
 
 
-def test_an_epoch_without_exchange(tmp_path: Path) -> None:
+def test_an_epoch_without_exchange(tmp_path):
     replay = stored(
         tmp_path,
         record(PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.0)),
@@ -209,7 +209,7 @@ def test_an_epoch_without_exchange(tmp_path: Path) -> None:
     simulate(of)
 
 
-def test_the_inference_pass_is_timed_if_it_was_made(tmp_path: Path) -> None:
+def test_the_inference_pass_is_timed_if_it_was_made(tmp_path):
     with_pass, without = (
         scenario(stored(tmp_path, record(pair()), measures_importance=flag))
         for flag in (True, False)
@@ -229,12 +229,12 @@ def test_the_inference_pass_is_timed_if_it_was_made(tmp_path: Path) -> None:
         ({"epochs": 4}, "epochs: must be at most the 3 that were recorded; got 4"),
     ],
 )
-def test_another_scale_is_refused(tmp_path: Path, values: dict[str, Any], text: str) -> None:
+def test_another_scale_is_refused(tmp_path, values, text):
     with pytest.raises(ScenarioError, match=text):
         scenario(stored(tmp_path, record(pair())), **values)
 
 
-def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path: Path) -> None:
+def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path):
     replay = stored(tmp_path, record(pair()))
     with pytest.raises(ScenarioError, match=r"workload\.exchange\.path: no such file"):
         scenario(replay.model_copy(update={"path": str(tmp_path / "none.npz")}))
@@ -250,9 +250,7 @@ def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path: Path) -> 
         replay.recorded()
 
 
-def test_the_path_of_a_scenario_file_is_taken_from_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_path_of_a_scenario_file_is_taken_from_its_folder(tmp_path, monkeypatch):
     from simshuffle.scenario.scenario import load_scenario
 
     replay = stored(tmp_path, record(pair()))

@@ -1,7 +1,5 @@
 """Which links a message, a gradient and a read cross, and the latency on the way."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -110,13 +108,13 @@ def check_table(machine: Machine) -> None:
     assert [unit.get(tier, "B") for tier in links.tiers] == links.units
 
 
-def test_links_have_unique_names_and_positive_capacities(machine: Machine) -> None:
+def test_links_have_unique_names_and_positive_capacities(machine):
     check_table(machine)
 
 
 @settings(max_examples=30, deadline=None)
 @given(trees(), st.data())
-def test_links_have_unique_names_on_any_tree(topology: Any, data: st.DataObject) -> None:
+def test_links_have_unique_names_on_any_tree(topology, data):
     hcas = topology.links_per_host
     gpus = hcas * data.draw(st.integers(1, 2))
     made = cluster(topology, gpus=gpus, hcas=hcas, slots=data.draw(st.sampled_from([1, gpus])))
@@ -129,14 +127,14 @@ def test_links_have_unique_names_on_any_tree(topology: Any, data: st.DataObject)
 
 
 @pytest.mark.parametrize(("hcas", "rails"), [(1, 2), (4, 2), (2, 1)])
-def test_hosts_need_an_hca_for_each_rail(hcas: int, rails: int) -> None:
+def test_hosts_need_an_hca_for_each_rail(hcas, rails):
     machine = cluster(switch_tree(8, 8, rails=rails), gpus=4, hcas=hcas)
     (problem,) = cluster_problems(machine, world_size=4)
     assert problem.path == "cluster.host.hcas" and "one HCA for each rail" in problem.rule
     assert f"hcas: {rails}" in problem.remedy and f"rails: {hcas}" in problem.remedy
 
 
-def test_hca_k_is_on_rail_k() -> None:
+def test_hca_k_is_on_rail_k():
     """4 GPUs and 2 HCAs: messages of GPUs 0 and 1 leave and enter by the leaf switches of rail 0,
     those of GPUs 2 and 3 by those of rail 1; so do gradients of the rings of each rail."""
     topology = switch_tree(7, 10, taper=2, rails=2)
@@ -160,7 +158,7 @@ def test_hca_k_is_on_rail_k() -> None:
         ]
 
 
-def test_capacities_are_those_of_the_cluster() -> None:
+def test_capacities_are_those_of_the_cluster():
     machine = Machine(ABCI, 8)
     capacity = dict(zip(machine.names, machine.res.links.capacity.tolist(), strict=True))
     for host in ("h0000", "h0001"):
@@ -184,7 +182,7 @@ def test_capacities_are_those_of_the_cluster() -> None:
 # -------------------------------------------------------------------------------------------- ranks
 
 
-def test_ranks_fill_hosts_one_after_the_other(machine: Machine) -> None:
+def test_ranks_fill_hosts_one_after_the_other(machine):
     res, gpus = machine.res, machine.host.gpus
     assert res.num_hosts == len(res.hosts) == len(set(res.hosts)) == -(-len(machine.ranks) // gpus)
     assert res.host_of.tolist() == [rank // gpus for rank in machine.ranks]
@@ -195,15 +193,15 @@ def test_ranks_fill_hosts_one_after_the_other(machine: Machine) -> None:
     ]
 
 
-def test_gpus_of_abci_share_hcas_in_pairs() -> None:
+def test_gpus_of_abci_share_hcas_in_pairs():
     assert Machine(ABCI, 8).res.rail_of.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
-def test_compact_placement_takes_the_first_hosts() -> None:
+def test_compact_placement_takes_the_first_hosts():
     assert Machine(ABCI, 10).res.hosts == ["h0000", "h0001", "h0002"]
 
 
-def test_scattered_placement_draws_hosts() -> None:
+def test_scattered_placement_draws_hosts():
     scattered = ABCI.model_copy(update={"placement": "scattered"})
     drawn = [Machine(scattered, 64, seed).res.hosts for seed in range(12)]
     assert all(len(set(hosts)) == 16 and hosts == sorted(hosts) for hosts in drawn)
@@ -216,7 +214,7 @@ def test_scattered_placement_draws_hosts() -> None:
 # ----------------------------------------------------------------------------------------- messages
 
 
-def test_message_inside_a_host_uses_its_memory_only(machine: Machine) -> None:
+def test_message_inside_a_host_uses_its_memory_only(machine):
     src, dst = machine.pairs()
     inside = src // machine.host.gpus == dst // machine.host.gpus
     routes, latency = machine.res.message(src[inside], dst[inside])
@@ -225,7 +223,7 @@ def test_message_inside_a_host_uses_its_memory_only(machine: Machine) -> None:
         assert machine.route(row) == [f"{machine.host_of(rank)}.memory"]
 
 
-def test_message_between_hosts_uses_the_hcas_of_both_ranks(machine: Machine) -> None:
+def test_message_between_hosts_uses_the_hcas_of_both_ranks(machine):
     src, dst = machine.apart()
     routes, _ = machine.res.message(src, dst)
     assert routes.shape[1] == machine.res.width
@@ -237,7 +235,7 @@ def test_message_between_hosts_uses_the_hcas_of_both_ranks(machine: Machine) -> 
         assert used[-1] == reverse(machine.cables(machine.host_of(b))[machine.hca_of(b)])
 
 
-def test_leaf_switches_of_abci_ranks() -> None:
+def test_leaf_switches_of_abci_ranks():
     """Even hosts: GPUs 0, 1 through HCA 0 on leaf 0, GPUs 2, 3 through HCA 1 on leaf 1; odd hosts:
     leaves 2 and 3."""
     machine = Machine(ABCI, 4 * 36)
@@ -262,7 +260,7 @@ def test_leaf_switches_of_abci_ranks() -> None:
         pytest.param(3, 4 * 1087 + 1, 6, (6 * 26 + 4 * 90 + 400) * NS, id="last rack"),
     ],
 )
-def test_latencies_on_abci(src: int, dst: int, links: int, latency: float) -> None:
+def test_latencies_on_abci(src, dst, links, latency):
     machine = Machine(ABCI, 4352)
     for a, b in ((src, dst), (dst, src)):
         routes, latencies = machine.res.message(np.array([a]), np.array([b]))
@@ -270,7 +268,7 @@ def test_latencies_on_abci(src: int, dst: int, links: int, latency: float) -> No
         assert latencies.tolist() == pytest.approx([latency], rel=1e-12)
 
 
-def test_latencies_on_a_fat_tree() -> None:
+def test_latencies_on_a_fat_tree():
     """Cables of 26 ns and switches of 90 ns: 2 + 1, 4 + 3 and 6 + 5 of them."""
     machine = Machine(cluster(fat_tree(3, 2)), 8)
     _, latencies = machine.res.message(np.zeros(3, int), np.array([1, 2, 4]))
@@ -279,7 +277,7 @@ def test_latencies_on_a_fat_tree() -> None:
     )
 
 
-def test_no_messages() -> None:
+def test_no_messages():
     none = np.zeros(0, np.int64)
     routes, latency = Machine(ABCI, 8).res.message(none, none)
     assert routes.shape[0] == latency.shape[0] == 0
@@ -288,7 +286,7 @@ def test_no_messages() -> None:
 # ---------------------------------------------------------------------------------------- gradients
 
 
-def test_gradient_inside_a_host_uses_nvlink_only(machine: Machine) -> None:
+def test_gradient_inside_a_host_uses_nvlink_only(machine):
     src, dst = (a.astype(np.int32) for a in machine.pairs())
     inside = (src // machine.host.gpus == dst // machine.host.gpus) & (src != dst)
     routes = machine.res.gradient(src[inside], dst[inside], np.zeros(inside.sum(), np.int32))
@@ -299,7 +297,7 @@ def test_gradient_inside_a_host_uses_nvlink_only(machine: Machine) -> None:
         ]
 
 
-def test_gradient_between_hosts_starts_and_ends_with_pcie(machine: Machine) -> None:
+def test_gradient_between_hosts_starts_and_ends_with_pcie(machine):
     src, dst = machine.apart()
     for rail in range(machine.host.hcas):
         slot = rail // (machine.host.hcas / machine.host.pcie_slots)
@@ -319,7 +317,7 @@ def test_gradient_between_hosts_starts_and_ends_with_pcie(machine: Machine) -> N
 # -------------------------------------------------------------------------------------------- reads
 
 
-def test_reads_come_from_the_file_system_to_the_hca_of_the_rank(machine: Machine) -> None:
+def test_reads_come_from_the_file_system_to_the_hca_of_the_rank(machine):
     routes, latencies = machine.res.pfs_read()
     assert routes.shape == (len(machine.ranks), machine.res.width)
     assert latencies.shape == (len(machine.ranks),)
@@ -332,13 +330,13 @@ def test_reads_come_from_the_file_system_to_the_hca_of_the_rank(machine: Machine
         assert (nodes[0], nodes[1], nodes[-1]) == ("pfs", "pfs.switch", host)
 
 
-def test_latency_of_reads_on_abci() -> None:
+def test_latency_of_reads_on_abci():
     """From a spine down: 4 cables of 26 ns, one spine, an FBB and a leaf switch."""
     _, latencies = Machine(ABCI, 144).res.pfs_read()
     assert latencies == pytest.approx(np.full(144, (4 * 26 + 400 + 90 + 90) * NS), rel=1e-12)
 
 
-def test_reads_reach_a_single_switch() -> None:
+def test_reads_reach_a_single_switch():
     machine = Machine(cluster(star(3)), 3)
     routes, latencies = machine.res.pfs_read()
     assert [path(machine.route(row)[1:]) for row in routes] == [
@@ -350,18 +348,18 @@ def test_reads_reach_a_single_switch() -> None:
 # ----------------------------------------------------------------------------------------- refusals
 
 
-def test_storage_of_a_custom_network_is_kept() -> None:
+def test_storage_of_a_custom_network_is_kept():
     cabling = wiring(ABCI).fabric.cabling
     assert [cabling.names[node] for node in cabling.of_kind("storage")] == ["pfs"]
     assert "pfs" not in ABCI.topology.graph()
 
 
-def test_host_with_too_few_links_is_refused() -> None:
+def test_host_with_too_few_links_is_refused():
     with pytest.raises(TopologyError, match="hcas"):
         wiring(cluster(star(3), gpus=2, hcas=2))
 
 
-def test_same_routes_every_time(machine: Machine) -> None:
+def test_same_routes_every_time(machine):
     again = Resources(machine.res.cluster, len(machine.ranks), np.random.default_rng(0))
     assert again.links.names == machine.names
     src, dst = machine.pairs()
@@ -374,7 +372,7 @@ def test_same_routes_every_time(machine: Machine) -> None:
 # ----------------------------------------------------------------------------------- made only once
 
 
-def test_runs_on_one_cluster_share_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_on_one_cluster_share_its_network(monkeypatch):
     """Whatever its name, its hosts and how many ranks there are; another network is another one."""
     made = []
     build = type(STAR.topology).build
@@ -396,7 +394,7 @@ def test_runs_on_one_cluster_share_its_network(monkeypatch: pytest.MonkeyPatch) 
     _wiring.cache_clear()
 
 
-def test_a_file_that_changed_is_another_network(tmp_path: Path) -> None:
+def test_a_file_that_changed_is_another_network(tmp_path):
     hosts = []
     for arity in (2, 3):
         custom = written(fat_tree(2, arity).graph(), tmp_path / "net.json", multi=True)

@@ -17,7 +17,7 @@ NAMES = sorted(path.stem for path in record.RECORDED.glob("*.json"))
 
 
 def cases(name):
-    return json.loads((record.RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((record.RECORDED / f"{name}.json").read_text())
 
 
 def said(case):

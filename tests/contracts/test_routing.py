@@ -1,8 +1,6 @@
 """Routes are shortest paths, the same for a destination whatever else is asked, and as even and
 free of contention as D-mod-K is."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -185,7 +183,7 @@ def check_links(graph: Any) -> None:
             )
 
 
-def test_every_cable_is_two_links(net: Net) -> None:
+def test_every_cable_is_two_links(net):
     check_links(net.graph)
     for k in range(0, len(net.ends), 2):
         assert net.ends[k] == net.ends[k + 1][::-1]
@@ -193,7 +191,7 @@ def test_every_cable_is_two_links(net: Net) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(trees())
-def test_every_cable_is_two_links_on_any_tree(topology: Any) -> None:
+def test_every_cable_is_two_links_on_any_tree(topology):
     check_links(with_storage(topology))
 
 
@@ -227,11 +225,11 @@ def check_routes(net: Net, src: Ints, dst: Ints) -> None:
         assert len(path) - 1 == distance[path[1]][path[-2]] + 2
 
 
-def test_routes_are_shortest_paths(net: Net) -> None:
+def test_routes_are_shortest_paths(net):
     check_routes(net, *net.pairs())
 
 
-def test_routes_between_hosts_do_not_change_with_storage(name: str, tmp_path: Path) -> None:
+def test_routes_between_hosts_do_not_change_with_storage(name, tmp_path):
     """The switch of a file system belongs to it: nothing else passes it, and it draws no other
     traffic to it."""
     net, after = made(name, tmp_path), made(name, tmp_path, storage=True)
@@ -246,7 +244,7 @@ def test_routes_between_hosts_do_not_change_with_storage(name: str, tmp_path: Pa
     assert names[1] == names[0]
 
 
-def test_routes_to_and_from_storage_are_shortest_paths(name: str, tmp_path: Path) -> None:
+def test_routes_to_and_from_storage_are_shortest_paths(name, tmp_path):
     net = made(name, tmp_path, storage=True)
     (port,) = net.storage_ports
     far = np.full(len(net.ports), port, np.int32)
@@ -254,7 +252,7 @@ def test_routes_to_and_from_storage_are_shortest_paths(name: str, tmp_path: Path
     check_routes(net, net.ports, far)
 
 
-def test_ports_of_a_host_are_its_links(net: Net) -> None:
+def test_ports_of_a_host_are_its_links(net):
     for host in (n for n, k in net.graph.nodes(data="kind") if k == "host"):
         ports = net.table.endpoints(host)
         assert len(ports) == net.graph.degree(host)
@@ -265,7 +263,7 @@ def test_ports_of_a_host_are_its_links(net: Net) -> None:
         assert {net.ends[int(route[route >= 0][-1])][1] for route in into} == {host}
 
 
-def test_ports_are_numbered_leaf_switch_by_leaf_switch(net: Net) -> None:
+def test_ports_are_numbered_leaf_switch_by_leaf_switch(net):
     order = {node: i for i, node in enumerate(net.graph)}
     entered = [
         net.ends[int(net.table.routes(np.array([p], np.int32), net.ports[:1])[0, 0])][1]
@@ -275,13 +273,13 @@ def test_ports_are_numbered_leaf_switch_by_leaf_switch(net: Net) -> None:
     assert [order[leaf] for leaf in entered] == sorted(order[leaf] for leaf in entered)
 
 
-def test_routes_are_no_longer_than_the_diameter(net: Net) -> None:
+def test_routes_are_no_longer_than_the_diameter(net):
     routes = net.table.routes(*net.pairs())
     assert routes.shape[1] == net.table.diameter
     assert (routes >= 0).sum(axis=1).min() >= 2
 
 
-def test_latency_is_the_sum_over_the_route(net: Net) -> None:
+def test_latency_is_the_sum_over_the_route(net):
     src, dst = net.pairs()
     routes = net.table.routes(src, dst)
     latencies = net.table.latencies(routes)
@@ -292,7 +290,7 @@ def test_latency_is_the_sum_over_the_route(net: Net) -> None:
         assert latency == pytest.approx(cables + crossed, rel=1e-12)
 
 
-def test_no_routes_for_no_pairs(net: Net) -> None:
+def test_no_routes_for_no_pairs(net):
     none = np.zeros(0, np.int32)
     assert net.table.routes(none, none).shape == (0, net.table.diameter)
     assert net.table.latencies(net.table.routes(none, none)).shape == (0,)
@@ -303,7 +301,7 @@ def test_no_routes_for_no_pairs(net: Net) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(trees(), st.data())
-def test_routes_do_not_depend_on_order_or_batching(topology: Any, data: st.DataObject) -> None:
+def test_routes_do_not_depend_on_order_or_batching(topology, data):
     graph = topology.graph()
     src, dst = Net(graph).pairs()
     if not len(src):
@@ -317,7 +315,7 @@ def test_routes_do_not_depend_on_order_or_batching(topology: Any, data: st.DataO
     assert np.array_equal(fresh.routes(src, dst), whole)
 
 
-def test_next_link_depends_on_the_destination_only(net: Net) -> None:
+def test_next_link_depends_on_the_destination_only(net):
     if isinstance(net.table, MinimalRouter):
         return  # of several ways, source and destination choose
     src, dst = net.pairs()
@@ -330,7 +328,7 @@ def test_next_link_depends_on_the_destination_only(net: Net) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(trees())
-def test_never_up_after_down(topology: Any) -> None:
+def test_never_up_after_down(topology):
     net = Net(topology.graph())
     for route in net.table.routes(*net.pairs()):
         heights = net.heights(net.path(route))
@@ -340,7 +338,7 @@ def test_never_up_after_down(topology: Any) -> None:
 
 
 @pytest.mark.parametrize(("levels", "arity"), FULL)
-def test_up_links_follow_d_mod_k(levels: int, arity: int) -> None:
+def test_up_links_follow_d_mod_k(levels, arity):
     """At height l (leaves 0) traffic for port j goes up through link (j // K^l) mod K, links in the
     order of the parents."""
     check_d_mod_k(fat_tree(levels, arity))
@@ -369,7 +367,7 @@ def test_up_links_follow_d_mod_k(levels: int, arity: int) -> None:
         "3 levels, 2 rails",
     ],
 )
-def test_up_links_follow_d_mod_k_on_other_trees(topology: FatTree) -> None:
+def test_up_links_follow_d_mod_k_on_other_trees(topology):
     check_d_mod_k(topology)
 
 
@@ -400,7 +398,7 @@ def check_d_mod_k(topology: FatTree) -> None:
 
 
 @pytest.mark.parametrize(("levels", "arity"), FULL)
-def test_uniform_traffic_loads_all_links_of_a_level_equally(levels: int, arity: int) -> None:
+def test_uniform_traffic_loads_all_links_of_a_level_equally(levels, arity):
     """All pairs on a k-ary n-tree: a link above subtrees of s hosts carries s (N - s) / s flows, up
     and down."""
     topology = fat_tree(levels, arity)
@@ -416,9 +414,7 @@ def test_uniform_traffic_loads_all_links_of_a_level_equally(levels: int, arity: 
 @pytest.mark.parametrize(
     ("levels", "arity", "taper"), [(2, 4, 1), (2, 4, 2), (3, 2, 1), (3, 3, 1), (3, 4, 2), (4, 2, 1)]
 )
-def test_reads_from_storage_load_all_links_of_a_level_equally(
-    levels: int, arity: int, taper: int
-) -> None:
+def test_reads_from_storage_load_all_links_of_a_level_equally(levels, arity, taper):
     """Every port has a chain of links of its own down the tree, whoever sends."""
     net = Net(with_storage(fat_tree(levels, arity, taper=taper)))
     load = net.load(np.full(len(net.ports), net.storage_ports[0], np.int32), net.ports)
@@ -428,7 +424,7 @@ def test_reads_from_storage_load_all_links_of_a_level_equally(
         assert set(load[numbers].tolist()) == {len(net.ports) // len(numbers)}, f"{high}>{low}"
 
 
-def test_uniform_traffic_on_abci() -> None:
+def test_uniform_traffic_on_abci():
     """All pairs of 2176 HCAs. From a spine to an FBB switch a link serves 2 or 3 of the rack's 68
     destinations (68 / 24), each of them from the 31 x 68 HCAs outside; from an FBB switch to a leaf
     switch, 18 links serve 17 destinations."""
@@ -474,7 +470,7 @@ def overloaded(net: Net) -> dict[str, tuple[int, float]]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_uniform_traffic_loads_the_links_of_a_level_evenly(name: str, tmp_path: Path) -> None:
+def test_uniform_traffic_loads_the_links_of_a_level_evenly(name, tmp_path):
     net = made(name, tmp_path)
     if stands_in_levels(net.graph):
         assert overloaded(net) == {}
@@ -516,7 +512,7 @@ class Grid(Torus):
 
 
 @pytest.mark.parametrize("width", [3, 4, 5])
-def test_a_torus_keeps_the_contracts_by_dimension_order(width: int) -> None:
+def test_a_torus_keeps_the_contracts_by_dimension_order(width):
     """Along a ring of w switches the mean way is (w^2 - w mod 2) / 4w links; w^2 sources times w^2
     destinations go that way along each of the two axes, whose 4 w^2 links share it."""
     topology = Torus(width=width)
@@ -539,7 +535,7 @@ def test_a_torus_keeps_the_contracts_by_dimension_order(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [4, 5])
-def test_a_network_that_is_not_in_levels_gets_min_hop_unless_another_is_named(width: int) -> None:
+def test_a_network_that_is_not_in_levels_gets_min_hop_unless_another_is_named(width):
     topology = Grid(width=width)
     fabric = Fabric(topology.sketch())
     assert routing_of(topology, fabric) == MinHop()
@@ -549,7 +545,7 @@ def test_a_network_that_is_not_in_levels_gets_min_hop_unless_another_is_named(wi
     assert overloaded(Net(topology.graph()))  # and rightly: D-mod-K is not made for it
 
 
-def test_trees_get_d_mod_k() -> None:
+def test_trees_get_d_mod_k():
     for topology in (fat_tree(2, 3), abci(racks=2), star(3), switch_tree(8, 8, rails=2)):
         assert routing_of(topology, Fabric(topology.sketch())) == DModK()
 
@@ -559,13 +555,13 @@ def test_trees_get_d_mod_k() -> None:
     [fat_tree(3, 3, taper=3).graph(), abci(racks=2).graph(), star(3).graph()],
     ids=["fat tree", "abci", "star"],
 )
-def test_switches_of_a_tree_stand_in_levels_with_storage_or_without(graph: Any) -> None:
+def test_switches_of_a_tree_stand_in_levels_with_storage_or_without(graph):
     assert stands_in_levels(graph)
     attach_storage(graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
     assert stands_in_levels(graph)
 
 
-def test_switches_with_one_way_between_them_need_no_levels() -> None:
+def test_switches_with_one_way_between_them_need_no_levels():
     graph = ring_of_switches(5)
     assert not stands_in_levels(graph)
     graph.remove_edge("s0", "s4")
@@ -598,7 +594,7 @@ def test_switches_with_one_way_between_them_need_no_levels() -> None:
         "3 levels, 4 rails",
     ],
 )
-def test_every_shift_is_free_of_contention(topology: FatTree) -> None:
+def test_every_shift_is_free_of_contention(topology):
     """Under D-mod-K, no two flows of a permutation i -> i + s share a link of a full-bisection fat
     tree (Zahavi, JPDC 2012)."""
     net = Net(topology.graph())
@@ -618,9 +614,7 @@ def share(net: Net, src: Ints, dst: Ints) -> float:
     ("arity", "leaves", "permutation", "both_ways", "one_way"),
     [(18, 36, 0.664, 0.663, 0.808), (12, 24, 0.680, 0.676, 0.820), (18, 18, 0.687, 0.685, 0.823)],
 )
-def test_share_of_random_traffic(
-    arity: int, leaves: int, permutation: float, both_ways: float, one_way: float
-) -> None:
+def test_share_of_random_traffic(arity, leaves, permutation, both_ways, one_way):
     """The effective bisection bandwidth of Hoefler, Schneider & Lumsdaine (Cluster 2008), who found
     55 to 60 % on InfiniBand fat trees.
 
@@ -648,9 +642,7 @@ def test_share_of_random_traffic(
 
 @settings(max_examples=40, deadline=None)
 @given(switch_trees())
-def test_every_port_of_a_tree_of_switches_is_reached_and_no_level_has_a_hot_link(
-    topology: FatTree,
-) -> None:
+def test_every_port_of_a_tree_of_switches_is_reached_and_no_level_has_a_hot_link(topology):
     """From every HCA of a host to every other one; and the destinations of a leaf switch share its
     links down evenly, whoever sends."""
     net = Net(with_storage(topology))
@@ -665,7 +657,7 @@ def test_every_port_of_a_tree_of_switches_is_reached_and_no_level_has_a_hot_link
         assert load[down].max() <= -(-hosts // len(down))
 
 
-def test_tapered_tree_shares_its_uplinks() -> None:
+def test_tapered_tree_shares_its_uplinks():
     """All hosts of a leaf switch with a third of the links up send elsewhere: each gets a third, by
     integer division of the ports."""
     net = Net(fat_tree(2, 6, taper=3).graph())
@@ -674,5 +666,5 @@ def test_tapered_tree_shares_its_uplinks() -> None:
     assert share(rails, rails.ports, np.roll(rails.ports, -4)) == pytest.approx(1 / 2)
 
 
-def test_graphs_of_these_tests_are_networks() -> None:
+def test_graphs_of_these_tests_are_networks():
     assert all(graph_problems(make(), "") == [] for make in IRREGULAR.values())

@@ -1,8 +1,6 @@
 """Every routing on every network for which it is known: routes lead where they should through
 switches alone, the same for the same seed; and what its rule promises holds, by counting."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise, product
@@ -146,9 +144,7 @@ def nets(
 # ------------------------------------------------------------------------------------- all routings
 
 
-def test_routes_lead_through_switches_to_the_destination(
-    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_routes_lead_through_switches_to_the_destination(rule, graphs, fabrics):
     """Never through the switch of the storage; nowhere twice, but for detours."""
     detour = isinstance(rule, Valiant) or rule == Adaptive(detours=True)
     for name, net in nets(rule, graphs, fabrics):
@@ -163,9 +159,7 @@ def test_routes_lead_through_switches_to_the_destination(
             assert detour or len(set(path[1:-1])) == len(path) - 2
 
 
-def test_storage_is_reached_and_read(
-    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_storage_is_reached_and_read(rule, graphs, fabrics):
     for _, net in nets(rule, graphs, fabrics):
         far = np.full(len(net.ports), net.storage_ports[0], np.int32)
         for src, dst in ((far, net.ports), (net.ports, far)):
@@ -176,9 +170,7 @@ def test_storage_is_reached_and_read(
                 assert path.count("pfs.switch") == 1
 
 
-def test_the_same_seed_gives_the_same_routes(
-    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_the_same_seed_gives_the_same_routes(rule, graphs, fabrics):
     """By a fresh router, of a network that was made again; any seed does where nothing is drawn."""
     for name, net in nets(rule, graphs, fabrics):
         again = rule.router(Fabric(graphs[name]), 1 if rule.drawn else 2)
@@ -189,9 +181,7 @@ def test_the_same_seed_gives_the_same_routes(
 
 
 @pytest.mark.parametrize("rule", DRAWN, ids=str)
-def test_another_seed_gives_other_routes_where_they_are_drawn(
-    rule: Any, fabrics: dict[str, Fabric]
-) -> None:
+def test_another_seed_gives_other_routes_where_they_are_drawn(rule, fabrics):
     fabric = fabrics["fat tree of 3 levels" if is_known(rule, "", new_graph()) else "dragonfly"]
     ports = np.arange(20, dtype=np.int32)
     src, dst = np.repeat(ports, 20), np.tile(ports, 20)
@@ -199,9 +189,7 @@ def test_another_seed_gives_other_routes_where_they_are_drawn(
     assert not np.array_equal(*found)
 
 
-def test_what_is_not_known_is_refused_by_name(
-    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_what_is_not_known_is_refused_by_name(rule, graphs, fabrics):
     for name, graph in graphs.items():
         if not is_known(rule, name, graph):
             with pytest.raises(TopologyError) as caught:
@@ -211,9 +199,7 @@ def test_what_is_not_known_is_refused_by_name(
             assert problem.rule.startswith(rule.kind) and problem.value and problem.remedy
 
 
-def test_a_switch_looks_at_the_destination_alone_where_that_is_said(
-    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_a_switch_looks_at_the_destination_alone_where_that_is_said(rule, graphs, fabrics):
     for name, net in nets(rule, graphs, fabrics):
         if not isinstance(net.table, HopByHop) or not net.table.by_destination:
             continue
@@ -224,16 +210,14 @@ def test_a_switch_looks_at_the_destination_alone_where_that_is_said(
                 assert following.setdefault((net.ends[link][0], goal), link) == link, name
 
 
-def test_those_that_look_at_the_destination_alone_say_so(fabrics: dict[str, Fabric]) -> None:
+def test_those_that_look_at_the_destination_alone_say_so(fabrics):
     fabric = fabrics["fat tree of 3 levels"]
     rules = (DModK(), RandomStatic(), MinHop(), UpDown())
     assert all(rule.router(fabric, 0).by_destination for rule in rules)  # type: ignore[attr-defined]
     assert not SModK().router(fabric, 0).by_destination  # type: ignore[attr-defined]
 
 
-def test_routes_are_shortest_where_that_is_said(
-    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_routes_are_shortest_where_that_is_said(rule, graphs, fabrics):
     """But for up*/down*, and, among groups, for ways with one hop between groups."""
     if isinstance(rule, UpDown | Minimal | Valiant) or rule == Adaptive(detours=True):
         return
@@ -250,7 +234,7 @@ def test_routes_are_shortest_where_that_is_said(
 
 
 @pytest.mark.parametrize("rule", [Minimal(), Adaptive()], ids=str)
-def test_minimal_ways_have_one_hop_between_groups(rule: Any) -> None:
+def test_minimal_ways_have_one_hop_between_groups(rule):
     """And at most one inside the first group and one inside the last."""
     net = Net(graph := dragonfly(5, 2, 2), rule.router(Fabric(graph), 0))
     for route in net.table.routes(*net.pairs()):
@@ -260,7 +244,7 @@ def test_minimal_ways_have_one_hop_between_groups(rule: Any) -> None:
         assert max(Counter(groups).values()) <= 2
 
 
-def test_short_form_and_description_of_each(rule: Any) -> None:
+def test_short_form_and_description_of_each(rule):
     read: Any = TypeAdapter(Routing)
     assert read.validate_python(rule.model_dump(mode="json")) == rule
     assert read.validate_python(by_kind("ecmp:queue_pairs=4,salt=none")).queue_pairs == 4
@@ -276,18 +260,14 @@ def circle(net: Net, routes: Ints) -> list[int] | None:
 
 
 @pytest.mark.parametrize("rule", [DModK(), SModK(), UpDown()], ids=str)
-def test_no_link_waits_for_itself_in_a_circle(
-    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_no_link_waits_for_itself_in_a_circle(rule, graphs, fabrics):
     """Up*/down* on any network, the others on trees."""
     for name, net in nets(rule, graphs, fabrics):
         if graphs[name].graph.get("height") is not None or isinstance(rule, UpDown):
             assert circle(net, net.table.routes(*net.pairs())) is None, name
 
 
-def test_up_down_goes_up_and_then_down_in_trees(
-    graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_up_down_goes_up_and_then_down_in_trees(graphs, fabrics):
     trees = [name for name, graph in graphs.items() if graph.graph.get("height") is not None]
     assert len(trees) > 10
     for name in trees:
@@ -312,7 +292,7 @@ def lengths(graph: Any, rule: RoutingRule) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.parametrize("count", [4, 5, 7, 8])
-def test_lengths_of_up_down_on_a_ring(count: int) -> None:
+def test_lengths_of_up_down_on_a_ring(count):
     """All switches have hosts, so all are roots, and of two of a level the lower number is up. From
     i to a higher j it leads down all the way, j - i, from 0 to the last one directly. From i to a
     lower j it leads up all the way, i - j; or from the last one up to 0, and down."""
@@ -326,7 +306,7 @@ def test_lengths_of_up_down_on_a_ring(count: int) -> None:
     assert lengths(ring_of_switches(count), UpDown()) == expected
 
 
-def test_lengths_of_up_down_on_a_ring_with_a_root() -> None:
+def test_lengths_of_up_down_on_a_ring_with_a_root():
     """Root 0 of seven: levels 0 1 2 3 3 2 1, and 3 is above 4. Nothing leads down and up again:
     from 1, 2, 3 to 4 down, to 5 and 6 through the root; from 4 up on either side."""
     expected = {(0, j): min(j, 7 - j) for j in range(1, 7)}
@@ -339,7 +319,7 @@ def test_lengths_of_up_down_on_a_ring_with_a_root() -> None:
     assert lengths(ring_of_switches(7), UpDown(roots=["s0"])) == expected
 
 
-def test_up_down_counts_the_way_that_is_taken() -> None:
+def test_up_down_counts_the_way_that_is_taken():
     """Of switches that all have hosts the lower number is up. From 9 to 8 leads no way down. By 1
     it would be short: up to 0 and down, 3 links; but 1 can go down all the way and does, by 2, 3,
     4. So 9 goes by 5, 6, 7."""
@@ -360,7 +340,7 @@ def test_up_down_counts_the_way_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize("roots", [["s0", "h0"], ["none"]])
-def test_roots_must_be_switches(roots: list[str]) -> None:
+def test_roots_must_be_switches(roots):
     with pytest.raises(TopologyError, match=r"names of switches as roots; got '(h0|none)'"):
         UpDown(roots=roots).router(Fabric(ring_of_switches(5)), 0)
 
@@ -373,7 +353,7 @@ def ring_with_coordinates(count: int) -> Any:
 
 
 @pytest.mark.parametrize("count", [4, 5, 6, 9])
-def test_dimension_order_on_a_ring_is_refused_where_buffers_can_fill(count: int) -> None:
+def test_dimension_order_on_a_ring_is_refused_where_buffers_can_fill(count):
     net = Net(graph := ring_with_coordinates(count), DimensionOrder().router(Fabric(graph), 0))
     found = circle(net, net.table.routes(*net.pairs()))
     if count == 4:
@@ -401,7 +381,7 @@ def up_links(net: Net, route: Ints) -> list[int]:
 
 
 @pytest.mark.parametrize("topology", FULL, ids=lambda each: str(each.arity or each.ports))
-def test_messages_of_a_source_share_one_chain_of_links_up(topology: Any) -> None:
+def test_messages_of_a_source_share_one_chain_of_links_up(topology):
     graph = topology.graph()
     net = Net(graph, SModK().router(Fabric(graph), 0))
     src, dst = net.pairs()
@@ -413,7 +393,7 @@ def test_messages_of_a_source_share_one_chain_of_links_up(topology: Any) -> None
 
 
 @pytest.mark.parametrize("topology", FULL, ids=lambda each: str(each.arity or each.ports))
-def test_s_mod_k_is_d_mod_k_backwards(topology: Any) -> None:
+def test_s_mod_k_is_d_mod_k_backwards(topology):
     """From a to b it takes the cables that D-mod-K takes from b to a; so the loads of all-to-all
     are those of D-mod-K in the other direction."""
     graph = topology.graph()
@@ -427,9 +407,7 @@ def test_s_mod_k_is_d_mod_k_backwards(topology: Any) -> None:
     assert np.array_equal(load[:, ::-1], by_destination.load(src, dst).reshape(-1, 2))
 
 
-def test_min_hop_gives_links_that_are_alike_equal_numbers_of_destinations(
-    graphs: dict[str, Any], fabrics: dict[str, Fabric]
-) -> None:
+def test_min_hop_gives_links_that_are_alike_equal_numbers_of_destinations(graphs, fabrics):
     """Of each switch, the links that stand in one choice together and in no other: at most one
     destination more or less, storage included."""
     sets = 0
@@ -448,7 +426,7 @@ def test_min_hop_gives_links_that_are_alike_equal_numbers_of_destinations(
     assert sets > 50
 
 
-def test_min_hop_takes_the_lowest_port_among_equals() -> None:
+def test_min_hop_takes_the_lowest_port_among_equals():
     """Two leaf switches of two hosts and two spines, which are on ports 9 and 8 of each leaf: of
     two destinations of the other leaf switch the first goes by the second spine."""
     graph = fat_tree(2, 2).graph()
@@ -469,7 +447,7 @@ def between_groups(net: Net) -> list[int]:
     return [i for i, (a, b) in enumerate(group) if a[0] == b[0] == "s" and a != b]
 
 
-def test_valiant_puts_twice_as_much_on_the_links_between_groups() -> None:
+def test_valiant_puts_twice_as_much_on_the_links_between_groups():
     """Of g groups the switch on the way stands in that of the source or of the destination with
     probability 2/g, and then there is one hop between groups in place of two: 2 - 2/g in the mean.
     All pairs 20 times; six standard deviations of a binomial."""
@@ -487,7 +465,7 @@ def test_valiant_puts_twice_as_much_on_the_links_between_groups() -> None:
     assert most / least == pytest.approx(2, abs=0.25)
 
 
-def test_valiant_draws_anew_for_messages_that_come_later() -> None:
+def test_valiant_draws_anew_for_messages_that_come_later():
     graph = dragonfly(5, 2, 2)
     net = Net(graph, Valiant().router(Fabric(graph), 3))
     pairs = net.pairs()
@@ -497,7 +475,7 @@ def test_valiant_draws_anew_for_messages_that_come_later() -> None:
     assert np.array_equal(both, np.concatenate([first, second]))
 
 
-def test_valiant_spreads_what_minimal_puts_on_one_link() -> None:
+def test_valiant_spreads_what_minimal_puts_on_one_link():
     """Every host of group i sends to group i + 1, 50 messages each: straight, one link of each
     group takes all 200 of its 4 hosts; by other groups, its 8 links take about 25 (2 - 2/g) each.
     With detours it is something between both."""
@@ -524,7 +502,7 @@ def test_valiant_spreads_what_minimal_puts_on_one_link() -> None:
 
 
 @pytest.mark.parametrize("arity", [2, 3, 4, 6])
-def test_adaptive_shares_the_links_up_of_a_leaf_switch_evenly(arity: int) -> None:
+def test_adaptive_shares_the_links_up_of_a_leaf_switch_evenly(arity):
     """On a full tree of two levels, whatever is sent: each message takes the link up that was given
     the fewest, so that those of a leaf switch differ by at most one. A permutation has one message
     or none on each; down a link it has at most one from each leaf switch, ``arity`` in all, which a
@@ -550,7 +528,7 @@ def test_adaptive_shares_the_links_up_of_a_leaf_switch_evenly(arity: int) -> Non
 
 
 @pytest.mark.parametrize("arity", [2, 3, 4, 6])
-def test_adaptive_all_to_all_and_shifts_are_even(arity: int) -> None:
+def test_adaptive_all_to_all_and_shifts_are_even(arity):
     """Sent in order, the ``arity`` messages of a host to a leaf switch take one link up each, and
     so one link down each: all links of a full tree carry arity (arity - 1). A shift puts one
     message at most on a link: two leaf switches send to each leaf switch, one by its first links
@@ -570,7 +548,7 @@ def test_adaptive_all_to_all_and_shifts_are_even(arity: int) -> None:
 
 
 @pytest.mark.parametrize("rule", [DimensionOrder(), MinHop(), UpDown()], ids=str)
-def test_the_packet_network_refuses_circles_and_names_them(rule: Any, tmp_path: Path) -> None:
+def test_the_packet_network_refuses_circles_and_names_them(rule, tmp_path):
     """All messages at once between the hosts of a ring of five switches, read from a file."""
     graph = ring_of_switches(5)
     for i in range(5):
@@ -590,7 +568,7 @@ def test_the_packet_network_refuses_circles_and_names_them(rule: Any, tmp_path: 
         network.inject(0.0, far, np.ones(len(far)))
 
 
-def test_adaptive_routing_remembers_what_it_gave_before() -> None:
+def test_adaptive_routing_remembers_what_it_gave_before():
     """k messages between two leaf switches, asked for one by one, take k different ways up."""
     fabric = Fabric(fat_tree(2, 4).sketch())
     router = Adaptive().router(fabric, 0)
@@ -599,9 +577,7 @@ def test_adaptive_routing_remembers_what_it_gave_before() -> None:
     assert len(set(taken[:4])) == len(set(taken[4:])) == 4
 
 
-def test_adaptive_routing_looks_at_the_switches_on_its_ways_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_adaptive_routing_looks_at_the_switches_on_its_ways_alone(monkeypatch):
     """It asks for no table of choices of all pairs of switches, with detours or without; and
     whether the switches stand in groups is asked of the network once."""
 
@@ -628,6 +604,6 @@ def test_adaptive_routing_looks_at_the_switches_on_its_ways_alone(
     assert looked == 1
 
 
-def test_tori_are_no_groups_and_that_takes_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tori_are_no_groups_and_that_takes_no_table(monkeypatch):
     monkeypatch.setattr(fabric_module, "direct_steps", None)
     assert not Fabric(Torus(width=4).graph()).grouped

@@ -1,7 +1,5 @@
 """Storage tiers, sizes of samples and iterations of an epoch."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from typing import Any
@@ -23,15 +21,13 @@ QUICKSTART = load_scenario("quickstart").workload
 # ---------------------------------------------------------------------------------------------- SSD
 
 
-def test_ssd_times_by_hand() -> None:
+def test_ssd_times_by_hand():
     assert ssd().read_seconds(3e9) == pytest.approx(1.5)
     assert ssd().write_seconds(3e9) == pytest.approx(3.0)
 
 
 @given(st.floats(0, 1e12), st.floats(1.5, 100))
-def test_ssd_times_are_linear_in_bytes_and_inverse_in_bandwidth(
-    nbytes: float, factor: float
-) -> None:
+def test_ssd_times_are_linear_in_bytes_and_inverse_in_bandwidth(nbytes, factor):
     fast = ssd(read=f"{2 * factor} GB/s", write=f"{factor} GB/s")
     for seconds, faster in (
         (ssd().read_seconds, fast.read_seconds),
@@ -63,30 +59,28 @@ def lru_hits(count: int, room: int, passes: int, rng: np.random.Generator) -> fl
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.4, 0.6, 0.8, 0.95])
-def test_repeated_reads_hit_as_in_a_simulated_cache(share: float) -> None:
+def test_repeated_reads_hit_as_in_a_simulated_cache(share):
     count = 2000
     simulated = lru_hits(count, round(share * count), 8, np.random.default_rng(1))
     assert memory(share * 1e9).repeat_hits(1e9) == pytest.approx(simulated, abs=0.02)
 
 
-def test_repeated_reads_by_hand() -> None:
+def test_repeated_reads_by_hand():
     """Half of the set in the cache: 0.5 + 0.5 ln 0.5 = 15 % hits."""
     assert memory(5e8).repeat_hits(1e9) == pytest.approx(0.5 + 0.5 * math.log(0.5))
 
 
 @pytest.mark.parametrize("nbytes", [1.0, 5e8, 1e9])
-def test_set_that_fits_always_hits(nbytes: float) -> None:
+def test_set_that_fits_always_hits(nbytes):
     assert memory(1e9).repeat_hits(nbytes) == 1.0
 
 
-def test_nothing_hits_without_a_cache() -> None:
+def test_nothing_hits_without_a_cache():
     assert memory(0.0).repeat_hits(1e9) == 0.0
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(1, 1e10))
-def test_hits_grow_with_the_cache_and_shrink_with_the_set(
-    a: float, b: float, nbytes: float
-) -> None:
+def test_hits_grow_with_the_cache_and_shrink_with_the_set(a, b, nbytes):
     small, large = sorted((a, b))
     hits = [memory(cache).repeat_hits(nbytes) for cache in (small, large)]
     assert 0 <= hits[0] <= hits[1] + 1e-12 <= 1 + 2e-12
@@ -94,7 +88,7 @@ def test_hits_grow_with_the_cache_and_shrink_with_the_set(
     assert hits[1] <= min(large / nbytes, 1.0) + 1e-12
 
 
-def test_a_new_random_part_hits_by_hand() -> None:
+def test_a_new_random_part_hits_by_hand():
     """The whole set fits: after 1, 2, 3 epochs that read a half each, 1/2, 3/4, 7/8 of it were
     seen."""
     assert [memory(1e9).redrawn_hits(1e9, 0.5, epochs) for epochs in (0, 1, 2, 3)] == pytest.approx(
@@ -104,7 +98,7 @@ def test_a_new_random_part_hits_by_hand() -> None:
 
 
 @pytest.mark.parametrize("cache", [0.1, 0.5, 0.9])
-def test_a_part_of_one_is_the_whole_set_again(cache: float) -> None:
+def test_a_part_of_one_is_the_whole_set_again(cache):
     """One host reads everything in every epoch, which is the case of a shard that is read again."""
     assert memory(cache * 1e9).redrawn_hits(1e9, 1.0, 4) == pytest.approx(
         memory(cache * 1e9).repeat_hits(1e9), abs=0.01
@@ -113,7 +107,7 @@ def test_a_part_of_one_is_the_whole_set_again(cache: float) -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 @pytest.mark.parametrize("cache", [0.05, 0.3, 0.8])
-def test_a_new_random_part_hits_as_in_a_simulated_cache(share: float, cache: float) -> None:
+def test_a_new_random_part_hits_as_in_a_simulated_cache(share, cache):
     count, epochs, rng = 4000, 12, np.random.default_rng(2)
     lru: OrderedDict[int, None] = OrderedDict()
     hits = 0
@@ -130,7 +124,7 @@ def test_a_new_random_part_hits_as_in_a_simulated_cache(share: float, cache: flo
     )
 
 
-def test_cache_is_part_of_the_memory() -> None:
+def test_cache_is_part_of_the_memory():
     assert memory(1e12).page_cache == 1e12
     with pytest.raises(ValidationError, match="page_cache"):
         memory(1.1e12)
@@ -140,7 +134,7 @@ def test_cache_is_part_of_the_memory() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.05, 0.23, 0.9, 1.2])
-def test_drawn_sizes_have_the_stated_mean_and_deviation(ratio: float) -> None:
+def test_drawn_sizes_have_the_stated_mean_and_deviation(ratio):
     """Within 3 standard errors: std / sqrt(n) for the mean; std / 2 sqrt((k - 1) / n) for the
     deviation.
 
@@ -159,7 +153,7 @@ def test_drawn_sizes_have_the_stated_mean_and_deviation(ratio: float) -> None:
     assert sizes.std() == pytest.approx(std, abs=1.5 * std * math.sqrt((kurtosis - 1) / count))
 
 
-def test_drawn_sizes_are_lognormal() -> None:
+def test_drawn_sizes_are_lognormal():
     """The logarithms have the skewness and kurtosis of a normal distribution, within 4 standard
     errors."""
     count = 100_000
@@ -170,12 +164,12 @@ def test_drawn_sizes_are_lognormal() -> None:
     assert logs.std() == pytest.approx(math.sqrt(math.log(1.81)), rel=0.01)
 
 
-def test_sizes_without_deviation_are_constant() -> None:
+def test_sizes_without_deviation_are_constant():
     sizes = SampleSize(mean="3 kB", std="0 B").draw(np.random.default_rng(0), 50)
     assert sizes.tolist() == [3000.0] * 50
 
 
-def test_sizes_are_the_same_for_the_same_stream() -> None:
+def test_sizes_are_the_same_for_the_same_stream():
     size = SampleSize(mean="3 kB", std="1 kB")
     assert np.array_equal(
         size.draw(np.random.default_rng(5), 9), size.draw(np.random.default_rng(5), 9)
@@ -205,9 +199,7 @@ def workload(num_samples: int, batch: int, last_batch: Any) -> Workload:
         (3, 3, 2, 1, 1, 1),
     ],
 )
-def test_iterations_by_hand(
-    num_samples: int, batch: int, world_size: int, nearest: int, keep: int, drop: int
-) -> None:
+def test_iterations_by_hand(num_samples, batch, world_size, nearest, keep, drop):
     """ImageNet-1K at 2048 ranks with 32 samples each: 19.55, hence the 20 that the authors
     print."""
     got = [
@@ -219,7 +211,7 @@ def test_iterations_by_hand(
 
 @settings(max_examples=100)
 @given(st.integers(1, 10**7), st.integers(1, 512), st.integers(1, 4096))
-def test_iterations_cover_the_shards(num_samples: int, batch: int, world_size: int) -> None:
+def test_iterations_cover_the_shards(num_samples, batch, world_size):
     rules = {
         rule: workload(num_samples, batch, rule).iterations(world_size)
         for rule in ("nearest", "keep", "drop")
@@ -239,7 +231,7 @@ def test_iterations_cover_the_shards(num_samples: int, batch: int, world_size: i
 
 
 @pytest.mark.parametrize("tier", list(TIERS))
-def test_a_tier_reads_back_and_refuses_what_it_does_not_know(tier: str) -> None:
+def test_a_tier_reads_back_and_refuses_what_it_does_not_know(tier):
     record = TIERS[tier]
     values = record.model_dump(mode="json", exclude_none=True)
     assert type(record).model_validate(values) == record
@@ -248,7 +240,7 @@ def test_a_tier_reads_back_and_refuses_what_it_does_not_know(tier: str) -> None:
 
 
 @pytest.mark.parametrize("tier", list(TIERS))
-def test_a_tier_is_a_resource_of_every_host_or_of_all(tier: str) -> None:
+def test_a_tier_is_a_resource_of_every_host_or_of_all(tier):
     machine = load_scenario("quickstart").cluster.model_copy(update={tier: TIERS[tier]})
     links = Resources(machine, 8, np.random.default_rng(0)).links
     shared = {"parallel_file_system": "pfs.bandwidth", "object_store": "object_store.bandwidth"}

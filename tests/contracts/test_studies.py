@@ -1,8 +1,6 @@
 """What every study keeps: what is stored is read back and drawn again without simulating; damage is
 refused politely; every column is described; and a new study is one file."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -22,6 +20,7 @@ from simshuffle.cli.common import show
 from simshuffle.errors import InputError
 from simshuffle.results import canvas
 from simshuffle.results.console import exported
+from simshuffle.results.excerpt import MOST_COLUMNS
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.study import engine, executors, registry
 from simshuffle.study.executors import Here, Processes
@@ -54,12 +53,12 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return study, asked, result, result.save(place / "out")
 
 
-def test_every_kind_of_result_has_a_tiny_study() -> None:
+def test_every_kind_of_result_has_a_tiny_study():
     assert set(TINY) == set(kinds())
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_what_is_stored_is_read_back(made: Made) -> None:
+def test_what_is_stored_is_read_back(made):
     study, asked, result, folder = made
     found = engine.existing(study, folder, fingerprint(study, asked))
     assert found is not None
@@ -100,9 +99,7 @@ def undrawn(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_a_result_is_saved_and_drawn_again_without_simulating(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_is_saved_and_drawn_again_without_simulating(made, tmp_path, monkeypatch):
     study, _, _, folder = made
     monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
     again = read_folder(folder).save(tmp_path / "again", draw=False)
@@ -114,7 +111,7 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
 
 
 @pytest.mark.parametrize("made", [name for name in NAMES if name != "toy"], indirect=True)
-def test_figures_fit_a_column_and_their_words_can_be_read(made: Made) -> None:
+def test_figures_fit_a_column_and_their_words_can_be_read(made):
     for name, figure in made[0].figures(made[2]).items():
         drawn = laid_out(figure)
         assert drawn.get_figwidth() == COLUMN_INCHES
@@ -122,15 +119,16 @@ def test_figures_fit_a_column_and_their_words_can_be_read(made: Made) -> None:
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_a_result_is_printed_again_as_the_verb_printed_it(
-    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_is_printed_again_as_the_verb_printed_it(made, monkeypatch, capsys):
     study, _, result, folder = made
     monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
     show(result, folder, json=False)
     wanted = capsys.readouterr().out
     assert main(["results", "show", str(folder)]) == 0
     assert capsys.readouterr().out == wanted
+    assert main(["results", "show", str(folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert shown.keys() == result.as_json().keys()
     for to, begin in (("latex", r"  \begin{tabular}"), ("markdown", "| ---")):
         assert main(["results", "show", str(folder), "--to", to]) == 0
         out = capsys.readouterr().out
@@ -138,10 +136,12 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(
         assert sum(line.startswith(begin) for line in out.splitlines()) == len(tables)
         assert tables or study.kind == "toy"
         assert out == exported(result.exported(), to)
+        rows = [line for line in out.splitlines() if to == "latex" and line.endswith(r" \\")]
+        assert [row for row in rows if row.count(" & ") >= MOST_COLUMNS] == []
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_a_verdict_ends_with_what_it_rests_on_and_stands_last(made: Made) -> None:
+def test_a_verdict_ends_with_what_it_rests_on_and_stands_last(made):
     study, _, result, _ = made
     said = result.verdict()
     if study.verdict is None or not said:
@@ -154,9 +154,9 @@ def test_a_verdict_ends_with_what_it_rests_on_and_stands_last(made: Made) -> Non
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_every_column_is_described_with_a_sentence(made: Made) -> None:
+def test_every_column_is_described_with_a_sentence(made):
     study, _, result, folder = made
-    described = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
+    described = json.loads((folder / "columns.json").read_text())
     for name, schema in study.schemas(result.meta).items():
         about = described[f"{name}{schema.suffix}"]
         assert list(about) == list(schema.columns)
@@ -165,7 +165,7 @@ def test_every_column_is_described_with_a_sentence(made: Made) -> None:
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_a_study_that_was_stopped_goes_on_to_the_same_bytes(made: Made, tmp_path: Path) -> None:
+def test_a_study_that_was_stopped_goes_on_to_the_same_bytes(made, tmp_path):
     study, asked, _, folder = made
     store = Disk(tmp_path / "cells")
     if not study.stages:
@@ -198,9 +198,7 @@ def workers() -> Iterator[executors.Workers]:
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_several_processes_give_the_same_bytes(
-    made: Made, tmp_path: Path, workers: executors.Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_processes_give_the_same_bytes(made, tmp_path, workers, monkeypatch):
     monkeypatch.setattr(executors, "Workers", lambda: nullcontext(workers))
     study, asked, _, folder = made
     result = engine.run(study, asked, Processes(3), Disk(tmp_path / "cells"))
@@ -209,7 +207,7 @@ def test_several_processes_give_the_same_bytes(
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 @pytest.mark.parametrize("damage", ["without a column", "other type", "infinite", "cut", "gone"])
-def test_a_damaged_table_is_refused_politely(damage: str, made: Made, tmp_path: Path) -> None:
+def test_a_damaged_table_is_refused_politely(damage, made, tmp_path):
     study, asked, result, folder = made
     for name, schema in study.schemas(result.meta).items():
         if name not in study.stored:
@@ -263,20 +261,16 @@ def spoil(path: Path, damage: str, schema: Schema) -> bool:
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 @pytest.mark.parametrize("value", [None, 3, "text", [], {"a": 1}], ids=repr)
 def test_a_meta_file_with_other_values_is_refused_or_does_without(
-    value: object,
-    made: Made,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    value, made, tmp_path, monkeypatch, capsys
+):
     """Figures are made, and what a file would say of itself is a text; none is written. Those of a
     number, or none, are laid out too: it may be a limit of an axis."""
     number = not isinstance(value, str | list | dict)
     monkeypatch.setattr(canvas, "save", partial(not_written, number))
     other = copied(made[3], tmp_path / "other")
-    meta = json.loads((other / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((other / "meta.json").read_text())
     for key in made[2].meta:
-        (other / "meta.json").write_text(json.dumps({**meta, key: value}), encoding="utf-8")
+        (other / "meta.json").write_text(json.dumps({**meta, key: value}))
         status = main(["results", "plot", str(other)])
         assert status in {0, 2}
         assert status == 0 or capsys.readouterr().err
@@ -290,12 +284,12 @@ def not_written(number: bool, figure: Figure, stem: Path, about: str) -> list[Pa
 
 
 @pytest.mark.parametrize("made", ["congestion"], indirect=True)
-def test_a_number_that_no_measurement_has_is_refused(made: Made, tmp_path: Path) -> None:
+def test_a_number_that_no_measurement_has_is_refused(made, tmp_path):
     """Times of 2^63 s overflow where they are added up; they are refused where they are read."""
     folder = copied(made[3], tmp_path / "other")
-    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((folder / "meta.json").read_text())
     meta["message_latency_s"] = 2**63
-    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    (folder / "meta.json").write_text(json.dumps(meta))
     with pytest.raises(InputError, match="message_latency_s"):
         read_folder(folder)
 
@@ -303,8 +297,8 @@ def test_a_number_that_no_measurement_has_is_refused(made: Made, tmp_path: Path)
 @pytest.mark.parametrize("made", ["time_to_accuracy"], indirect=True)
 @pytest.mark.parametrize(("column", "value"), [("low", 1e30), ("high", -1.0), ("total_s", None)])
 def test_settings_whose_accuracy_is_outside_its_interval_or_without_a_time_are_refused(
-    column: str, value: float | None, made: Made, tmp_path: Path
-) -> None:
+    column, value, made, tmp_path
+):
     folder = copied(made[3], tmp_path / "other")
     settings = pd.read_csv(folder / "settings.csv")
     settings.assign(**{column: value}).to_csv(folder / "settings.csv", index=False)
@@ -312,13 +306,13 @@ def test_settings_whose_accuracy_is_outside_its_interval_or_without_a_time_are_r
         read_folder(folder)
 
 
-def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_an_unknown_kind_is_refused(tmp_path):
     (tmp_path / "meta.json").write_text('{"kind": "neverheard"}')
     with pytest.raises(InputError, match="result folder"):
         read_folder(tmp_path)
 
 
-def test_a_study_is_found_by_its_kind() -> None:
+def test_a_study_is_found_by_its_kind():
     for kind in kinds():
         assert study_of(kind).kind == kind
     assert "tests.toy" in sys.modules

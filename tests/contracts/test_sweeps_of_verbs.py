@@ -1,9 +1,6 @@
 """Every verb that takes a scenario answers for the runs of its sweep, or refuses: none answers
 silently for the scenario without it."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +69,7 @@ AXES = {
 
 @pytest.mark.parametrize("key", AXES)
 @pytest.mark.parametrize("name", verbs_of_a_scenario())
-def test_a_verb_follows_a_sweep_or_refuses_it_or_does_not_depend_on_it(name: str, key: str) -> None:
+def test_a_verb_follows_a_sweep_or_refuses_it_or_does_not_depend_on_it(name, key):
     """The first value alone and all values must not be asked alike, unless each alone is."""
     if (name, key) in SAID:
         pytest.skip("has a test of its own")
@@ -97,14 +94,14 @@ def decided(request: Request[Any]) -> str:
     return f"{documents} {request.asked} {request.values}"
 
 
-def test_a_sweep_of_one_value_is_that_value() -> None:
+def test_a_sweep_of_one_value_is_that_value():
     for name in ("study oracle", "accuracy", "study hiding"):
         assert decided(asked(name, swept(seed=[5]))) == decided(
             asked(name, swept().with_values({"seed": 5}))
         )
 
 
-def test_runs_of_other_keys_are_refused_with_all_of_them() -> None:
+def test_runs_of_other_keys_are_refused_with_all_of_them():
     scenario = swept(**{"seed": [1, 2], "workload__local_batch_size": [5, 10], "epochs": [2]})
     with pytest.raises(InputError) as caught:
         single_run(scenario, "simshuffle study oracle")
@@ -115,9 +112,7 @@ def test_runs_of_other_keys_are_refused_with_all_of_them() -> None:
     assert len(runs_followed(scenario, "a verb", ("seed", "workload"))) == 4
 
 
-def test_a_collective_of_several_sizes_is_refused_unless_the_hosts_are_named(
-    tmp_path: Path,
-) -> None:
+def test_a_collective_of_several_sizes_is_refused_unless_the_hosts_are_named(tmp_path):
     path = tmp_path / "swept.yaml"
     path.write_text(swept(world_size=[2, 4]).to_yaml())
     with pytest.raises(InputError, match=r"sweep\.world_size"):
@@ -126,7 +121,7 @@ def test_a_collective_of_several_sizes_is_refused_unless_the_hosts_are_named(
     assert ranks_of(str(path), {"world_size": 2}, None, None).world_size == 2
 
 
-def test_verbs_that_choose_one_of_the_swept_values_say_which() -> None:
+def test_verbs_that_choose_one_of_the_swept_values_say_which():
     exchanges = swept(workload__exchange=AXES["workload.exchange"])
     congestion = asked("congestion", exchanges)
     assert congestion.about == "All patterns send the samples of partial-0.1 streamlined."

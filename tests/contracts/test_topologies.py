@@ -1,8 +1,6 @@
 """Every topology builds the network that its numbers say, connected, with units, in the same order
 every time."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -73,13 +71,13 @@ def everything(graph: Any) -> tuple[list[Any], list[Any]]:
 # ----------------------------------------------------------------------------------- every topology
 
 
-def test_network_has_no_problems(topology: Any) -> None:
+def test_network_has_no_problems(topology):
     graph = topology.graph()
     assert graph_problems(graph, "topology") == []
     assert nx.is_connected(graph)
 
 
-def test_attributes_are_present_and_positive(topology: Any) -> None:
+def test_attributes_are_present_and_positive(topology):
     graph = topology.graph()
     assert isinstance(graph, nx.MultiGraph) and not graph.is_directed()
     for _, data in graph.nodes(data=True):
@@ -100,30 +98,30 @@ def test_attributes_are_present_and_positive(topology: Any) -> None:
         assert data["bandwidth"] > 0 and (data["latency"] == 0) == inside
 
 
-def test_hosts_and_their_links_are_counted_without_the_graph(topology: Any) -> None:
+def test_hosts_and_their_links_are_counted_without_the_graph(topology):
     graph = topology.graph()
     hosts = of_kind(graph, "host")
     assert topology.num_hosts == len(hosts)
     assert topology.links_per_host == min(graph.degree(host) for host in hosts)
 
 
-def test_hosts_link_only_to_switches(topology: Any) -> None:
+def test_hosts_link_only_to_switches(topology):
     graph = topology.graph()
     for host in of_kind(graph, "host"):
         assert {graph.nodes[other]["kind"] for other in graph.neighbors(host)} == {"switch"}
 
 
-def test_same_graph_in_the_same_order_twice(topology: Any) -> None:
+def test_same_graph_in_the_same_order_twice(topology):
     assert everything(topology.graph()) == everything(topology.graph())
 
 
-def test_graph_is_a_new_object_each_time(topology: Any) -> None:
+def test_graph_is_a_new_object_each_time(topology):
     first = topology.graph()
     attach_storage(first, "pfs", bandwidth=1e9, latency=0.0, links=1)
     assert "pfs" in first and "pfs" not in topology.graph()
 
 
-def test_resolved_record_reads_back_to_the_same_graph(topology: Any) -> None:
+def test_resolved_record_reads_back_to_the_same_graph(topology):
     again = type(topology).model_validate(topology.model_dump(mode="json", exclude_none=True))
     assert everything(again.graph()) == everything(topology.graph())
 
@@ -148,7 +146,7 @@ print(digest.hexdigest())
 """
 
 
-def test_order_and_routes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+def test_order_and_routes_do_not_depend_on_the_hash_seed(tmp_path):
     root = Path(__file__).parents[2]
     digests = {
         subprocess.run(
@@ -167,7 +165,7 @@ def test_order_and_routes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None
 # --------------------------------------------------------------------------------------- as arrays
 
 
-def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology: Any) -> None:
+def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology):
     graph = topology.graph()
     attach_storage(graph, "pfs", bandwidth=1e9, latency=1e-8, links=2)
     sketch = topology.sketch()
@@ -201,7 +199,7 @@ def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology: Any)
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 30), st.data())
-def test_depths_parts_and_steps_are_those_of_networkx(count: int, data: st.DataObject) -> None:
+def test_depths_parts_and_steps_are_those_of_networkx(count, data):
     """Of any graph: in several parts, with nodes of all kinds in any place."""
     node = st.integers(0, count - 1)
     pairs = data.draw(st.lists(st.tuples(node, node).filter(lambda p: p[0] != p[1]), max_size=40))
@@ -243,7 +241,7 @@ def test_depths_parts_and_steps_are_those_of_networkx(count: int, data: st.DataO
 @pytest.mark.parametrize(
     ("levels", "arity"), [(1, 4), (2, 2), (2, 4), (3, 2), (3, 4), (4, 2), (4, 3)]
 )
-def test_full_fat_tree_is_a_k_ary_n_tree(levels: int, arity: int) -> None:
+def test_full_fat_tree_is_a_k_ary_n_tree(levels, arity):
     """k^n hosts; n levels of k^(n-1) switches; k^n links below each level (Petrini & Vanneschi
     1997)."""
     graph = fat_tree(levels, arity).graph()
@@ -260,7 +258,7 @@ def test_full_fat_tree_is_a_k_ary_n_tree(levels: int, arity: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(fat_trees(min_levels=2, cut=False))
-def test_tapered_fat_tree(topology: FatTree) -> None:
+def test_tapered_fat_tree(topology):
     """A leaf has k hosts and u = k / taper links up, so that every level above has u k^(n-2)
     switches with k links down each."""
     k, n, u = topology.arity, topology.levels, round(topology.arity / topology.taper)
@@ -277,7 +275,7 @@ def test_tapered_fat_tree(topology: FatTree) -> None:
     ("arity", "taper", "hosts"),
     [(4, 1, 10), (4, 2, 9), (18, 1, 648), (3, 3, 7), (12, 1, 288), (4, 1, 4)],
 )
-def test_cut_fat_tree_of_two_levels(arity: int, taper: int, hosts: int) -> None:
+def test_cut_fat_tree_of_two_levels(arity, taper, hosts):
     graph = fat_tree(2, arity, taper=taper, hosts=hosts).graph()
     leaves, spines = math.ceil(hosts / arity), arity // taper
     assert len(of_kind(graph, "host")) == hosts
@@ -290,7 +288,7 @@ def test_cut_fat_tree_of_two_levels(arity: int, taper: int, hosts: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(fat_trees())
-def test_leaf_switches_are_filled_one_after_the_other(topology: FatTree) -> None:
+def test_leaf_switches_are_filled_one_after_the_other(topology):
     graph = topology.graph()
     hosts = of_kind(graph, "host")
     assert len(hosts) == topology.num_hosts
@@ -304,12 +302,12 @@ def test_leaf_switches_are_filled_one_after_the_other(topology: FatTree) -> None
     "changes",
     [{"taper": 3}, {"taper": 8}, {"taper": 0.5}, {"arity": 1}, {"levels": 0}, {"hosts": 0}],
 )
-def test_impossible_fat_tree_is_refused(changes: dict[str, Any]) -> None:
+def test_impossible_fat_tree_is_refused(changes):
     with pytest.raises(ValidationError):
         fat_tree(**{"levels": 2, "arity": 4, **changes})
 
 
-def test_any_whole_number_of_uplinks_can_be_asked_for() -> None:
+def test_any_whole_number_of_uplinks_can_be_asked_for():
     for arity in range(2, 41):
         for uplinks in range(1, arity + 1):
             assert fat_tree(2, arity, taper=arity / uplinks).uplinks == uplinks
@@ -328,9 +326,7 @@ def test_any_whole_number_of_uplinks_can_be_asked_for() -> None:
         (3, 4, {"taper": 2, "hosts": 40}, "85a0050c557816ad"),
     ],
 )
-def test_trees_of_levels_and_arity_stay_what_they_were(
-    levels: int, arity: int, more: dict[str, Any], digest: str
-) -> None:
+def test_trees_of_levels_and_arity_stay_what_they_were(levels, arity, more, digest):
     """To the last bit and in the same order: names, attributes, links."""
     graph = fat_tree(levels, arity, **more).graph()
     text = repr((dict(graph.graph), *everything(graph)))
@@ -349,9 +345,7 @@ def test_trees_of_levels_and_arity_stay_what_they_were(
         (1024, {"leaf": 256, "level2": 256, "spine": 128}, [8192, 8192]),
     ],
 )
-def test_superpods_have_the_published_counts(
-    hosts: int, switches: dict[str, int], between_switches: list[int]
-) -> None:
+def test_superpods_have_the_published_counts(hosts, switches, between_switches):
     """Switches and cables of NVIDIA's reference architectures, 8 rails on switches of 64 ports: two
     levels as in table 4 of that of the DGX H100 (docs.nvidia.com/dgx-superpod, network fabrics),
     three as in table 3 of that of the DGX B200, which calls our middle level spine and the topmost
@@ -366,7 +360,7 @@ def test_superpods_have_the_published_counts(
         assert f"{count} {tier} switches" in topology.structure()
 
 
-def test_a_tree_by_hand() -> None:
+def test_a_tree_by_hand():
     """64 hosts with 2 HCAs on 40-port switches, tapered 2:1: 13 links up and 26 down, one port
     unused; 64 / 26 = 2.5, so 3 leaf switches a rail; 6 leaf switches with 13 links each: 13 spines
     with a link to every leaf switch (one spine would need 78 ports)."""
@@ -396,7 +390,7 @@ def test_a_tree_by_hand() -> None:
     assert [(routes >= 0).sum() for routes in (near, far, across)] == [2, 4, 4]
 
 
-def test_check_says_what_the_tree_is_made_of() -> None:
+def test_check_says_what_the_tree_is_made_of():
     assert switch_tree(12, 5, rails=2).structure() == "1 switch with 10 of 12 ports in use"
     assert fat_tree(2, 4).structure() == ""
     plain = {"sweep": {}, "workload.exchange": "local_shuffle"}
@@ -405,7 +399,7 @@ def test_check_says_what_the_tree_is_made_of() -> None:
     assert "network" not in derived(load_scenario("quickstart", plain))
 
 
-def test_parallel_links_to_few_spines() -> None:
+def test_parallel_links_to_few_spines():
     """8 hosts with 2 HCAs on 8-port switches: 4 leaf switches with 4 links up fill two spines."""
     graph = switch_tree(8, 8, rails=2).graph()
     assert tiers(graph) == {"leaf": 4, "spine": 2}
@@ -416,7 +410,7 @@ def test_parallel_links_to_few_spines() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(switch_trees())
-def test_tree_of_switches(topology: FatTree) -> None:
+def test_tree_of_switches(topology):
     """No switch has more links than ports; a leaf switch has u links up and at most floor(u taper)
     hosts, and above it nothing is lost; rail k of a host is on leaf switches of rail k alone."""
     t, graph = topology, topology.graph()
@@ -452,9 +446,7 @@ def test_tree_of_switches(topology: FatTree) -> None:
     ("ports", "taper", "rails", "hosts"),
     [(8, 1, 2, 8), (6, 2, 1, 16), (6, 2, 2, 8), (12, 3, 2, 18), (4, 1, 2, 8)],
 )
-def test_half_of_the_hosts_reach_the_others_at_the_tapered_bandwidth(
-    ports: int, taper: int, rails: int, hosts: int
-) -> None:
+def test_half_of_the_hosts_reach_the_others_at_the_tapered_bandwidth(ports, taper, rails, hosts):
     """The largest flow from one half of the leaf switches to the other is half of hosts x rails x
     bandwidth / taper, each way."""
     topology = switch_tree(ports, hosts, taper=taper, rails=rails)
@@ -485,9 +477,7 @@ def test_half_of_the_hosts_reach_the_others_at_the_tapered_bandwidth(
         ({"ports": None, "levels": 2}, "arity", "ports: 40, hosts: 64"),
     ],
 )
-def test_impossible_tree_of_switches_says_what_would_do(
-    changes: dict[str, Any], path: str, text: str
-) -> None:
+def test_impossible_tree_of_switches_says_what_would_do(changes, path, text):
     values = {
         "kind": "fat_tree",
         "ports": 40,
@@ -506,7 +496,7 @@ def test_impossible_tree_of_switches_says_what_would_do(
     assert problem.value and problem.remedy
 
 
-def test_latencies_left_out_say_where_they_are_from() -> None:
+def test_latencies_left_out_say_where_they_are_from():
     given_one = {"kind": "fat_tree", "ports": 8, "hosts": 4, "link_bandwidth": "1 GB/s"}
     both = FatTree.model_validate(given_one)
     assert (both.cable_latency, both.switch_latency) == (26e-9, 90e-9)
@@ -517,7 +507,7 @@ def test_latencies_left_out_say_where_they_are_from() -> None:
     assert text.source == "mine; cable_latency: default: 5 m x 5.2 ns/m, as in topologies/abci.yaml"
 
 
-def test_abci_has_the_published_counts() -> None:
+def test_abci_has_the_published_counts():
     topology = abci()
     graph = topology.graph()
     assert len(of_kind(graph, "host")) == 1088 == 32 * 34
@@ -539,7 +529,7 @@ def test_abci_has_the_published_counts() -> None:
         assert {graph.degree(leaf) for leaf in rack} == {17 + 18}
 
 
-def test_abci_hosts_stand_in_pairs() -> None:
+def test_abci_hosts_stand_in_pairs():
     """Even hosts have HCA 0 and 1 on leaf 0 and 1, odd hosts on leaf 2 and 3."""
     graph = abci().graph()
     for number, host in enumerate(of_kind(graph, "host")):
@@ -554,7 +544,7 @@ def test_abci_hosts_stand_in_pairs() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(abcis())
-def test_abci_of_other_sizes(topology: Any) -> None:
+def test_abci_of_other_sizes(topology):
     graph = topology.graph()
     t = topology
     fbbs = t.racks * t.fbb_switches_per_rack
@@ -574,7 +564,7 @@ def test_abci_of_other_sizes(topology: Any) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(stars())
-def test_star(topology: Any) -> None:
+def test_star(topology):
     graph = topology.graph()
     assert len(of_kind(graph, "host")) == topology.hosts
     assert of_kind(graph, "switch") == ["switch"]
@@ -614,9 +604,7 @@ def test_star(topology: Any) -> None:
         pytest.param(lambda: star(3), "leaf", 1, id="star"),
     ],
 )
-def test_storage_is_tied_to_every_topmost_switch(
-    make: Callable[[], Any], tier: str, tops: int, request: pytest.FixtureRequest
-) -> None:
+def test_storage_is_tied_to_every_topmost_switch(make, tier, tops, request):
     """Not to leaf switches that happen to have no host, if such networks are accepted at all."""
     try:
         topology = make()
@@ -659,9 +647,7 @@ def all_routes(graph: Any) -> list[list[str]]:
         switch_tree(8, 8, rails=2),
     ],
 )
-def test_written_graph_comes_back_with_the_same_routes(
-    original: Any, suffix: str, multi: bool, tmp_path: Path
-) -> None:
+def test_written_graph_comes_back_with_the_same_routes(original, suffix, multi, tmp_path):
     graph = original.graph()
     again = written(graph, tmp_path / f"net{suffix}", multi=multi).graph()
     assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
@@ -673,14 +659,14 @@ def test_written_graph_comes_back_with_the_same_routes(
     assert all_routes(again) == all_routes(graph)
 
 
-def test_json_with_links_as_key_of_the_edges(tmp_path: Path) -> None:
+def test_json_with_links_as_key_of_the_edges(tmp_path):
     graph = fat_tree(2, 2).graph()
     assert all_routes(
         written(graph, tmp_path / "net.json", multi=True, edges="links").graph()
     ) == all_routes(graph)
 
 
-def test_custom_file_may_hold_storage(tmp_path: Path) -> None:
+def test_custom_file_may_hold_storage(tmp_path):
     graph = fat_tree(2, 2).graph()
     attach_storage(graph, "lustre", bandwidth=1e9, latency=1e-6, links=2)
     again = written(graph, tmp_path / "net.json", multi=True).graph()
@@ -688,7 +674,7 @@ def test_custom_file_may_hold_storage(tmp_path: Path) -> None:
     assert of_kind(again, "storage") == ["lustre"]
 
 
-def test_changed_file_is_refused(tmp_path: Path) -> None:
+def test_changed_file_is_refused(tmp_path):
     custom = written(fat_tree(2, 2).graph(), tmp_path / "net.json", multi=True)
     kept = custom.model_copy(update={"sha256": custom.digest()})
     assert kept.graph().number_of_nodes() == 4 + 4
@@ -697,9 +683,7 @@ def test_changed_file_is_refused(tmp_path: Path) -> None:
         kept.graph()
 
 
-def test_size_of_a_file_is_read_once_and_again_when_it_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_of_a_file_is_read_once_and_again_when_it_changed(tmp_path, monkeypatch):
     custom = written(fat_tree(2, 2).graph(), tmp_path / "net.json", multi=True)
     assert (custom.num_hosts, custom.links_per_host) == (4, 1)
     with monkeypatch.context() as patched:
@@ -712,7 +696,7 @@ def test_size_of_a_file_is_read_once_and_again_when_it_changed(
         assert custom.num_hosts
 
 
-def test_a_file_without_levels_is_routed_by_min_hop(tmp_path: Path) -> None:
+def test_a_file_without_levels_is_routed_by_min_hop(tmp_path):
     """On a ring of four switches the neighbour is 3 links away and the one across 4."""
     custom = ring_file(tmp_path)
     assert custom.num_hosts == 4
@@ -736,13 +720,13 @@ def ring_file(folder: Path) -> Custom:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"nodes": 3}', "not json"])
-def test_unreadable_json_is_refused(text: str, tmp_path: Path) -> None:
+def test_unreadable_json_is_refused(text, tmp_path):
     (tmp_path / "net.json").write_text(text)
     with pytest.raises(TopologyError, match="node-link"):
         Custom(kind="custom", path=str(tmp_path / "net.json")).graph()
 
 
-def test_unreadable_graphml_and_missing_file_are_refused(tmp_path: Path) -> None:
+def test_unreadable_graphml_and_missing_file_are_refused(tmp_path):
     (tmp_path / "net.graphml").write_text("<graphml")
     with pytest.raises(TopologyError):
         Custom(kind="custom", path=str(tmp_path / "net.graphml")).graph()
@@ -761,9 +745,7 @@ def test_unreadable_graphml_and_missing_file_are_refused(tmp_path: Path) -> None
         ({"links": 1.5}, ".links"),
     ],
 )
-def test_link_of_a_custom_file_needs_units(
-    change: dict[str, Any], where: str, tmp_path: Path
-) -> None:
+def test_link_of_a_custom_file_needs_units(change, where, tmp_path):
     text = as_text(fat_tree(2, 2).graph(), multi=False)
     a, b = next(iter(text.edges()))
     text.edges[a, b].update(change)
@@ -887,7 +869,7 @@ def switch_latency(value: object) -> Callable[[Any], None]:
         ),
     ],
 )
-def test_defect_is_found(defect: Callable[[Any], None], where: str, text: str) -> None:
+def test_defect_is_found(defect, where, text):
     graph = two_hosts()
     assert graph_problems(graph, "net") == []
     defect(graph)
@@ -899,13 +881,13 @@ def test_defect_is_found(defect: Callable[[Any], None], where: str, text: str) -
     assert all(problem.rule and problem.remedy for problem in problems)
 
 
-def test_link_latency_may_be_zero() -> None:
+def test_link_latency_may_be_zero():
     graph = two_hosts()
     link_value("latency", 0.0)(graph)
     assert graph_problems(graph, "net") == []
 
 
-def test_all_defects_are_found_at_once() -> None:
+def test_all_defects_are_found_at_once():
     graph = two_hosts()
     link_value("bandwidth", 0.0)(graph)
     link_value("latency", None)(graph)
@@ -915,5 +897,5 @@ def test_all_defects_are_found_at_once() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(trees())
-def test_any_small_topology_is_a_network(topology: Any) -> None:
+def test_any_small_topology_is_a_network(topology):
     assert graph_problems(topology.graph(), "net") == []

@@ -11,7 +11,7 @@ import pytest
 from simshuffle.studies.validation.sealed import digest_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "accuracy.md").read_text()
 SEALED = ROOT / "validation" / "sealed" / "accuracy" / "2026-11-28.json"
 KEYS = ("model", "partition", "world_size", "local_batch_size", "strategy")
 NAMES = {"perceptron": "mlp", "small CNN": "small_cnn", "ResNet-8": "resnet", "ViT": "vit"}
@@ -30,7 +30,7 @@ def tables():
 
 
 def test_predictions_are_those_that_were_sealed():
-    found = json.loads(SEALED.read_text(encoding="utf-8"))
+    found = json.loads(SEALED.read_text())
     assert digest_of(found["content"]) == found["sha256"]
     assert found["sha256"][:16] in PAGE
     of = {tuple(str(row[key]) for key in KEYS): row for row in found["content"]["predictions"]}

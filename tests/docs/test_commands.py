@@ -125,7 +125,7 @@ def test_pages_are_at_most_2000_words_long():
     long = {
         page.name
         for page in PAGES
-        if "reference" not in page.parts and len(page.read_text(encoding="utf-8").split()) > 2000
+        if "reference" not in page.parts and len(page.read_text().split()) > 2000
     }
     assert long <= LONG_PAGES
 

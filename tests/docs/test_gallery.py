@@ -11,7 +11,7 @@ from simshuffle.presentation import storage
 from simshuffle.spec.library import shipped_names
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "gallery.md").read_text()
 LARGEST = 250_000
 """Bytes of a figure; those that are drawn for this page alone have less than `LARGE`."""
 LARGE, OWN = 150_000, ("scaling.png", "exchange-rate.png", "deepcam.png")
@@ -27,7 +27,7 @@ def test_every_scenario_of_the_papers_is_on_the_page_and_no_other():
 def test_a_scenario_of_the_papers_passes_check(name, capsys):
     assert main(["check", name, "-q"]) == 0
     assert "Traceback" not in capsys.readouterr().err
-    assert re.match(r"# \S", (ROOT / "scenarios" / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert re.match(r"# \S", (ROOT / "scenarios" / f"{name}.yaml").read_text())
 
 
 def test_every_figure_is_there_and_of_modest_size():

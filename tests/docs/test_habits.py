@@ -15,9 +15,9 @@ from simshuffle import load_scenario, run
 ROOT = Path(__file__).parent.parent.parent
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
-PAPER = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8")
+PAPER = (ROOT / "paper" / "paper.md").read_text()
 TEXTS = [ROOT / name for name in ("ARTIFACT.md", "SECURITY.md")]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = [
     text.rpartition(" ")[2]
     for text in PROJECT["classifiers"]
@@ -29,14 +29,14 @@ PYTHONS = [
 
 
 def test_the_facts_of_the_readme_are_those_of_the_project():
-    facts = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
+    facts = (ROOT / "README.md").read_text().split("\n\n")[1]
     least = PROJECT["requires-python"].removeprefix(">=")
     status = next(text for text in PROJECT["classifiers"] if text.startswith("Development Status"))
     assert facts == (
         f"Python {least} to {PYTHONS[-1]} · {PROJECT['license']} licence ·"
         f" version {PROJECT['version']}, {status.rpartition(' ')[2].lower()}"
     )
-    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+    assert (ROOT / "LICENSE").read_text().startswith("MIT License")
 
 
 def test_the_readme_asks_no_other_host_for_pictures():
@@ -50,7 +50,7 @@ def test_the_readme_asks_no_other_host_for_pictures():
 
 @pytest.mark.parametrize("form", [path for path in FORMS if path.stem != "config"], ids=str)
 def test_an_issue_form_is_one(form):
-    read = yaml.safe_load(form.read_text(encoding="utf-8"))
+    read = yaml.safe_load(form.read_text())
     assert set(read) == {"name", "description", "labels", "body"}
     asked = [part for part in read["body"] if part["type"] != "markdown"]
     ids = [part["id"] for part in asked]
@@ -60,7 +60,7 @@ def test_an_issue_form_is_one(form):
 
 
 def test_a_prediction_that_is_off_comes_with_scenario_log_and_version():
-    read = yaml.safe_load((FORMS[0].parent / "prediction-off.yml").read_text(encoding="utf-8"))
+    read = yaml.safe_load((FORMS[0].parent / "prediction-off.yml").read_text())
     needed = {
         part["id"] for part in read["body"] if part.get("validations", {}).get("required") is True
     }
@@ -68,19 +68,19 @@ def test_a_prediction_that_is_off_comes_with_scenario_log_and_version():
 
 
 def test_blank_issues_may_be_written():
-    config = yaml.safe_load((FORMS[0].parent / "config.yml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((FORMS[0].parent / "config.yml").read_text())
     assert config == {"blank_issues_enabled": True}
 
 
 def test_the_workflow_does_what_ci_run_does_for_every_python():
-    read = yaml.load(WORKFLOW.read_text(encoding="utf-8"), yaml.BaseLoader)  # `on` stays a text
+    read = yaml.load(WORKFLOW.read_text(), yaml.BaseLoader)  # `on` stays a text
     assert set(read["on"]) == {"push", "pull_request"}
     (job,) = read["jobs"].values()
     assert job["strategy"]["matrix"]["python"] == PYTHONS
     *others, last = job["steps"]
     assert last == {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}}
     assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in others)
-    assert "${PYTHON:-" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "${PYTHON:-" in (ROOT / ".ci" / "run").read_text()
 
 
 # -------------------------------------------------------------------------------------------- paper
@@ -88,7 +88,7 @@ def test_the_workflow_does_what_ci_run_does_for_every_python():
 
 def references():
     """The fields of each entry of paper.bib by its name."""
-    text = (ROOT / "paper" / "paper.bib").read_text(encoding="utf-8")
+    text = (ROOT / "paper" / "paper.bib").read_text()
     entries = re.findall(r"^@\w+\{(\w+),\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
     return {name: dict(re.findall(r"^  (\w+) = \{(.*)\},?$", body, re.M)) for name, body in entries}
 
@@ -105,14 +105,14 @@ def test_every_reference_has_a_doi():
 
 def test_the_paper_has_the_authors_and_the_title_of_the_citation_file():
     head = yaml.safe_load(PAPER.split("---\n")[1])
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert head["title"] == cited["title"]
     assert head["authors"] == cited["authors"]
     assert 800 < len(PAPER.split()) < 1400
 
 
 def test_the_figures_of_the_paper_are_those_of_the_validation():
-    page = (ROOT / "docs" / "reference" / "validation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "validation.md").read_text()
     rows = re.findall(r"^\| \w+ \| \d+ \|.*$", PAPER, re.MULTILINE)
     assert len(rows) == 7
     assert all(f"\n{row}\n" in page for row in rows)
@@ -149,8 +149,8 @@ def test_the_artifact_is_what_the_program_computes_now(artifact, quickstart, cap
 def test_the_artifact_fails_where_a_number_differs(
     artifact, quickstart, tmp_path, monkeypatch, capsys
 ):
-    other = artifact.EXPECTED.read_text(encoding="utf-8").replace("local @64,3.9875", "local @64,4")
-    (tmp_path / "expected.csv").write_text(other, encoding="utf-8")
+    other = artifact.EXPECTED.read_text().replace("local @64,3.9875", "local @64,4")
+    (tmp_path / "expected.csv").write_text(other)
     monkeypatch.setattr(artifact, "EXPECTED", tmp_path / "expected.csv")
     assert not artifact.compare(quickstart)
     assert "DIFFERS" in capsys.readouterr().out
@@ -163,7 +163,7 @@ def test_the_artifact_fails_without_results(artifact, tmp_path, capsys):
 
 def test_the_pages_have_the_numbers_of_the_artifact(artifact):
     expected = pd.read_csv(artifact.EXPECTED)
-    page = TEXTS[0].read_text(encoding="utf-8")
+    page = TEXTS[0].read_text()
     shown = re.findall(r"^\| `(\w+)` \| (.+) \| ([\d.]+) \|$", page, re.MULTILINE)
     rows = [(row.folder, row.run, row.seconds) for row in expected.itertuples()]
     assert [(folder, run, float(seconds)) for folder, run, seconds in shown] == rows
@@ -172,7 +172,7 @@ def test_the_pages_have_the_numbers_of_the_artifact(artifact):
     assert f"takes {by_run['global-pfs @2048']:.1f} s with global" in PAPER
     assert f"{by_run['partial-0.1 authors @2048']:.2f} s, and" in PAPER
     assert f"{by_run['partial-0.1 streamlined @2048']:.2f} s under" in PAPER
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text()
     for size in (128, 2048):
         digits = 1 if size == 128 else 2
         for name in ("local", "partial-0.1 authors", "partial-0.1 streamlined"):
@@ -181,7 +181,7 @@ def test_the_pages_have_the_numbers_of_the_artifact(artifact):
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    targets = re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8"))
+    targets = re.findall(r"\]\(([^)#\s]+)\)", page.read_text())
     assert targets
     assert all((ROOT / target).exists() for target in targets)
 
@@ -190,7 +190,7 @@ def test_the_bounds_of_the_security_page_are_those_of_the_readers():
     from simshuffle.spec.library import MAX_NUMBER, MAX_YAML_DEPTH, MAX_YAML_LENGTH, MAX_YAML_VALUES
     from simshuffle.topology.custom import MAX_BYTES, MAX_LINKS
 
-    page = TEXTS[1].read_text(encoding="utf-8")
+    page = TEXTS[1].read_text()
     assert f"{MAX_YAML_LENGTH:,} characters, {MAX_YAML_VALUES:,} values" in page
     assert f"{MAX_YAML_DEPTH} levels; numbers of at most {MAX_NUMBER} characters" in page
     assert f"at most {MAX_BYTES >> 20} MiB and {MAX_LINKS:,} links" in page

@@ -53,7 +53,7 @@ WORDS = {
 @cache
 def nodes(path):
     """Of the file's syntax tree."""
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def name_of(path):
@@ -76,7 +76,7 @@ def test_lines_are_at_most_100_columns_wide():
     wide = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sources
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
         if len(PRAGMA.sub("", line)) > COLUMNS
     ]
     assert wide == []
@@ -114,8 +114,7 @@ def test_files_are_at_most_400_lines_long_and_500_if_compiled():
     long = {
         name_of(path)
         for path in MODULES
-        if len(path.read_text(encoding="utf-8").splitlines())
-        > (KERNEL_LINES if is_compiled(path) else FILE_LINES)
+        if len(path.read_text().splitlines()) > (KERNEL_LINES if is_compiled(path) else FILE_LINES)
     }
     only_known(long, LONG_FILES)
 
@@ -138,7 +137,7 @@ def layers_of_the_design():
     without "simshuffle." and with or without backticks: ``3. `sim | plan` ``."""
     section = re.search(
         r"^## Layers\n(.*?)(?=^## |\Z)",
-        (ROOT / "docs" / "design.md").read_text(encoding="utf-8"),
+        (ROOT / "docs" / "design.md").read_text(),
         re.DOTALL | re.MULTILINE,
     )
     items = re.findall(r"^(\d+)\. (.*)$", section[1], re.MULTILINE)

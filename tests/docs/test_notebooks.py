@@ -25,7 +25,7 @@ def test_there_are_notebooks():
 
 
 def test_the_readme_has_them_all():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text()
     assert all(f"](notebooks/{path.name})" in readme for path in NOTEBOOKS)
 
 
@@ -79,7 +79,7 @@ assert pictures and pictures[0] < {first}, pictures
 def test_runs(path, tmp_path, preloaded):
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     sources = tmp_path / "cells.json"
-    sources.write_text(json.dumps([cell.source for cell in cells]), encoding="utf-8")
+    sources.write_text(json.dumps([cell.source for cell in cells]))
     here = tmp_path / "here"
     here.mkdir()
     done = preloaded.python(RUN.format(cells=str(sources), first=FIRST), here)

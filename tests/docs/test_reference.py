@@ -28,7 +28,7 @@ def test_the_pages_are_what_the_code_says(made):
     others |= {"doctor.md"}
     assert {path.name for path in FOLDER.iterdir()} - others == set(made)
     for name, text in made.items():
-        there = (FOLDER / name).read_text(encoding="utf-8")
+        there = (FOLDER / name).read_text()
         assert there == text, f"docs/reference/{name} is stale: make reference"
 
 
@@ -36,7 +36,7 @@ def test_make_reference_writes_them(made, tmp_path, monkeypatch):
     monkeypatch.setattr(make_reference, "pages", lambda: made)
     make_reference.main(tmp_path / "reference", tmp_path / "stub.pyi")
     assert {path.name: path.read_text() for path in (tmp_path / "reference").iterdir()} == made
-    stub = (ROOT / "simshuffle" / "__init__.pyi").read_text(encoding="utf-8")
+    stub = (ROOT / "simshuffle" / "__init__.pyi").read_text()
     assert (tmp_path / "stub.pyi").read_text() == stub, "stale: make reference"
 
 

@@ -17,7 +17,7 @@ def speed(monkeypatch):
 
 def rows(speed):
     """The cells of the table between the markers, by case."""
-    page = speed.PAGE.read_text(encoding="utf-8")
+    page = speed.PAGE.read_text()
     found = re.findall(r"<!-- speed -->\n(.*?)<!-- end -->", page, re.DOTALL)
     assert len(found) == 1
     _, _, table = found[0].partition(speed.HEAD)

@@ -32,9 +32,7 @@ CHEAP = ["testbed", "storage", "collectives", "nopfs"]
 
 
 def block(name: str, page: Path = PAGE) -> str:
-    found = re.search(
-        rf"<!-- {name} -->\n(.*?)<!-- end -->", page.read_text(encoding="utf-8"), re.DOTALL
-    )
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", page.read_text(), re.DOTALL)
     assert found is not None, f"{page} has no {name}"
     return found[1]
 

@@ -1,8 +1,6 @@
 """`python -m tests.fuzz`: many odd inputs for all readers, counted by outcome. Ends with 1 and the
 smallest example of each fault if there is one."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing.connection
 import os

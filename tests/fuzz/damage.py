@@ -1,7 +1,5 @@
 """Result folders with one file of theirs changed, lost or cut off."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

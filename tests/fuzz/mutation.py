@@ -1,8 +1,6 @@
 """Odd variants of valid inputs: of nested values, of lines and fields, of bytes. All chance comes
 from the generator that is given."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random

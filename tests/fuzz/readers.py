@@ -1,8 +1,6 @@
 """Every reader of simshuffle: valid examples of what it reads, how odd ones are made of them, and
 how it is called."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -173,7 +171,7 @@ def _scenario(rng: random.Random, _: Path) -> Input:
 
 
 def _plain(folder: Path) -> None:
-    (folder / "s.yaml").write_text(yaml.safe_dump(PLAIN), encoding="utf-8")
+    (folder / "s.yaml").write_text(yaml.safe_dump(PLAIN))
 
 
 def _set(rng: random.Random, _: Path) -> Input:
@@ -213,7 +211,7 @@ def _with_fragment(folder: Path) -> None:
     (folder / "of").mkdir()
     for name in ("nccl-2-hosts.txt", "ior-4-hosts.txt", "epochs-vgg16.csv"):
         text = calibrate([DATA / name]).to_yaml()
-        (folder / "of" / f"{name}.yaml").write_text(text, encoding="utf-8")
+        (folder / "of" / f"{name}.yaml").write_text(text)
 
 
 def _fragment(rng: random.Random, folder: Path) -> Input:
@@ -355,7 +353,7 @@ MADE_LOGS = {
 
 def _log(rng: random.Random, _: Path) -> Input:
     name = rng.choice((*LOGS, *MADE_LOGS))
-    text = MADE_LOGS.get(name) or (DATA / name).read_text(encoding="utf-8")
+    text = MADE_LOGS.get(name) or (DATA / name).read_text()
     if name.endswith(".json") and rng.random() < 0.7:
         text = json.dumps(changed_values(json.loads(text), rng))
     else:
@@ -373,7 +371,7 @@ def _calibrate(folder: Path, arguments: tuple[str, ...]) -> None:
 
 def _rows(rng: random.Random, _: Path) -> Input:
     name = rng.choice(("collectives", "storage", "nopfs", "slides", "abci_2020", "resnet50"))
-    lines = (shipped("validation") / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    lines = (shipped("validation") / f"{name}.csv").read_text().splitlines()
     text = "\n".join([lines[0], *rng.sample(lines[1:], min(3, len(lines) - 1))])
     content = changed_lines(text, rng).encode("utf-8", "surrogateescape")
     return Input({"own.csv": changed_bytes(content, rng) if rng.random() < 0.1 else content})
@@ -559,7 +557,7 @@ def _rack() -> Any:
 
 @cache
 def _report() -> str:
-    return as_report((FABRICS / "rack.ibnet").read_text(encoding="utf-8"))
+    return as_report((FABRICS / "rack.ibnet").read_text())
 
 
 def _fabric(rng: random.Random, _: Path) -> Input:
@@ -570,7 +568,7 @@ def _fabric(rng: random.Random, _: Path) -> Input:
         values = changed_values(json.loads(infragraph.written(_rack())), rng)
         return Input({"net.json": json.dumps(values).encode("utf-8", "replace")}, ("net.json",))
     text = {
-        "ibnetdiscover": (FABRICS / "rack.ibnet").read_text(encoding="utf-8"),
+        "ibnetdiscover": (FABRICS / "rack.ibnet").read_text(),
         "report": _report(),
         "ibsim": IBSIM,
         "conf": TOPOLOGY_CONF,
@@ -606,7 +604,7 @@ def _inside(folder: Path, _: tuple[str, ...]) -> None:
 
 
 def _dump(rng: random.Random, _: Path) -> Input:
-    dump = (FABRICS / "rack-lfts.dump").read_text(encoding="utf-8")
+    dump = (FABRICS / "rack-lfts.dump").read_text()
     if rng.random() < 0.5:
         tables = json.loads(tables_of(dump, "dump", _rack()).to_json())
         text = json.dumps(changed_values(tables, rng))

@@ -1,7 +1,5 @@
 """A small result folder of every kind."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path

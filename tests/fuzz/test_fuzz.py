@@ -1,13 +1,9 @@
 """A sample of `python -m tests.fuzz`: of every reader some inputs are accepted, the others refused,
 and none is a fault; and a trial sees a fault where there is one."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,31 +21,25 @@ DEEP += ("trace of a training", "record of a training")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_odd_files_are_accepted_or_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    READERS[name].prepare(tmp_path)
+def test_odd_files_are_accepted_or_refused(name, here):
+    READERS[name].prepare(here)
     count = 60 if name in DEEP else 200
-    report = tried(name, READERS[name], range(count), tmp_path)
+    report = tried(name, READERS[name], range(count), here)
     assert [(fault.number, fault.what, fault.where) for fault in report.faults] == []
     assert report.counts[ACCEPTED] and report.counts[REFUSED]
     assert report.counts.total() == count
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_results_are_shown_or_refused(
-    kind: str, results_made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(results_made(kind), tmp_path / "result")  # the last damage stays there
+def test_damaged_results_are_shown_or_refused(kind, results_made, here):
+    shutil.copytree(results_made(kind), here / "result")  # the last damage stays there
     name = f"result of {kind}"
-    report = tried(name, READERS[name], range(15), tmp_path)
+    report = tried(name, READERS[name], range(15), here)
     assert [(fault.number, fault.what, fault.where) for fault in report.faults] == []
     assert report.counts[ACCEPTED] and report.counts[REFUSED]
 
 
-def test_a_result_is_whole_again_after_its_damages(result_of: Any) -> None:
+def test_a_result_is_whole_again_after_its_damages(result_of):
     folder = result_of("simulation")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     every = list(damages(folder))
@@ -76,9 +66,7 @@ def _reading(content: bytes) -> str:
     return ""
 
 
-def test_the_trial_tells_the_outcomes_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trial_tells_the_outcomes_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "LIMIT", 0.05)
     contents = (b"fine", b"no", b"fault", b"slow", b"fine")
     inputs = iter(contents)
@@ -97,7 +85,7 @@ def test_the_trial_tells_the_outcomes_apart(
 
 
 @pytest.mark.parametrize("name", ["scenario", "graph, GraphML", "validation rows"])
-def test_inputs_are_those_of_their_number(name: str, tmp_path: Path) -> None:
+def test_inputs_are_those_of_their_number(name, tmp_path):
     def drawn(number: int) -> Input:
         return READERS[name].draw(random.Random(f"0 {name} {number}"), tmp_path)
 

@@ -1,7 +1,5 @@
 """One input after the other through a reader: what becomes of each, and where faults come from."""
 
-from __future__ import annotations
-
 import random
 import signal
 import traceback

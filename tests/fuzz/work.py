@@ -1,7 +1,5 @@
 """What a process of `python -m tests.fuzz` does: another process cannot import its main module."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import resource

@@ -29,7 +29,7 @@ def epochs(**values: object) -> list[float]:
     return report.epochs(simulate(small(**READING, **values)))["epoch_s"].tolist()
 
 
-def test_loading_begins_anew_at_every_epoch() -> None:
+def test_loading_begins_anew_at_every_epoch():
     # 10 batches one after the other, 27.8 ms of compute each: compute binds, after the first batch
     # was waited for
     assert epochs(workload__loader={"workers": 1, "prefetch": 1}) == pytest.approx(
@@ -37,7 +37,7 @@ def test_loading_begins_anew_at_every_epoch() -> None:
     )
 
 
-def test_loading_goes_on_into_the_next_epoch() -> None:
+def test_loading_goes_on_into_the_next_epoch():
     # only the very first batch is waited for
     ahead = {"workers": 1, "prefetch": 1, "across_epochs": True}
     assert epochs(workload__loader=ahead) == pytest.approx(
@@ -46,9 +46,7 @@ def test_loading_goes_on_into_the_next_epoch() -> None:
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (2, 3), (3, 2), (4, 16)])
-def test_where_reading_binds_epochs_take_as_long_as_their_reads(
-    workers: int, prefetch: int
-) -> None:
+def test_where_reading_binds_epochs_take_as_long_as_their_reads(workers, prefetch):
     # 50 ms a batch against 27.8 ms of compute; more is ahead than an epoch has in the last case
     values = {
         "cluster__ssd__read_bandwidth": "20 MB/s",
@@ -61,7 +59,7 @@ def test_where_reading_binds_epochs_take_as_long_as_their_reads(
     assert sum(lasted) <= 30 * 50e-3 + min(workers, prefetch) * LAST + 1e-6
 
 
-def test_samples_that_move_cannot_be_read_before_their_epoch() -> None:
+def test_samples_that_move_cannot_be_read_before_their_epoch():
     with pytest.raises(ScenarioError, match="across_epochs: cannot be used where samples move"):
         load_scenario(
             "quickstart",
@@ -72,7 +70,7 @@ def test_samples_that_move_cannot_be_read_before_their_epoch() -> None:
         )
 
 
-def test_a_log_of_chainer_has_these_iterations() -> None:
+def test_a_log_of_chainer_has_these_iterations():
     # github.com/ankahira/paraDL, AlexNet on 1 GPU with 512 images an iteration, January 2020
     scenario = load_scenario(
         "validation/abci-chainer-2020",
@@ -82,7 +80,7 @@ def test_a_log_of_chainer_has_these_iterations() -> None:
     assert [workload.iterations(1, epoch) for epoch in (1, 2, 3, 4)] == [2503, 2502, 2502, 2503]
 
 
-def test_what_is_carried_over_stays_in_the_page_cache() -> None:
+def test_what_is_carried_over_stays_in_the_page_cache():
     # 2.4 batches an epoch, and all of it fits: after the first epoch nothing is read from the file
     # system
     values = {
@@ -101,7 +99,7 @@ def test_what_is_carried_over_stays_in_the_page_cache() -> None:
 
 @given(st.integers(1, 64), st.integers(65, 900), st.integers(1, 6))
 @settings(max_examples=30, deadline=None)
-def test_carried_remainders_add_up(batch: int, samples: int, count: int) -> None:
+def test_carried_remainders_add_up(batch, samples, count):
     values = {
         "workload__local_batch_size": batch,
         "workload__dataset__num_samples": samples,
@@ -129,7 +127,7 @@ DECODING = READING | {
 }
 
 
-def test_a_worker_of_several_threads_loads_one_batch_at_a_time() -> None:
+def test_a_worker_of_several_threads_loads_one_batch_at_a_time():
     # 2 threads decode a batch in 5 ms, 10 batches in 50 ms, however many may be ahead; the host has
     # 8 cores
     loader = {"workers": 1, "prefetch": 4, "threads": 2}
@@ -139,7 +137,7 @@ def test_a_worker_of_several_threads_loads_one_batch_at_a_time() -> None:
     assert lasted == pytest.approx(50e-3, rel=1e-3)
 
 
-def test_the_workers_go_on_in_turn_in_the_next_epoch() -> None:
+def test_the_workers_go_on_in_turn_in_the_next_epoch():
     # 2 workers, 10 ms a batch, 5 batches an epoch: 10 batches in 50 ms if the second worker has the
     # first batch of the second epoch
     loader = {"workers": 2, "prefetch": 2, "across_epochs": True}

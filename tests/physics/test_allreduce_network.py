@@ -1,14 +1,12 @@
 """Allreduces on the fluid network: what they take where only their caps limit, and where links do;
 and what the order of the hosts costs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
-from simshuffle.allreduce import Allreduce, HostOrder
+from simshuffle.allreduce import Allreduce
 from simshuffle.lowering.collectives import Allreduces, ranks_in_order
 from simshuffle.network.flows import Links
 from simshuffle.network.models import Fluid, shared_network
@@ -73,9 +71,7 @@ CASES = [(name, size, 1) for name in ON_ONE_HCA for size in (2, 5)] + [
 
 
 @pytest.mark.parametrize(("name", "world_size", "gpus"), CASES)
-def test_with_wide_links_the_network_takes_what_the_flows_say(
-    name: str, world_size: int, gpus: int
-) -> None:
+def test_with_wide_links_the_network_takes_what_the_flows_say(name, world_size, gpus):
     """A star of hosts with an HCA for every GPU and links of 100 GB/s, where a GPU sends 6 GB/s."""
     wide = star(5, hcas_per_host=gpus).model_copy(update={"link_bandwidth": 100e9})
     machine = cluster(wide, gpus=gpus, hcas=gpus, slots=gpus)
@@ -100,7 +96,7 @@ def tapered(world_size: int = 4) -> Resources:
     return resources(cluster(topology), world_size)
 
 
-def test_what_an_hca_carries_limits_the_sum_of_its_ranks() -> None:
+def test_what_an_hca_carries_limits_the_sum_of_its_ranks():
     """4 hosts of 2 that share an HCA of 8 GB/s: both send at 4 GB/s where 6 are allowed.
 
     Halving: half and back in the host at 21 GB/s; then quarters and eighths of both ranks.
@@ -122,7 +118,7 @@ def test_what_an_hca_carries_limits_the_sum_of_its_ranks() -> None:
     )
 
 
-def test_a_slow_uplink_holds_up_the_steps_that_cross_it() -> None:
+def test_a_slow_uplink_holds_up_the_steps_that_cross_it():
     """Ranks 0 and 1 exchange below a leaf, then 0 and 2, 1 and 3 meet on the uplinks, two flows on
     each."""
     on, n = tapered(4), 8e6
@@ -134,7 +130,7 @@ def test_a_slow_uplink_holds_up_the_steps_that_cross_it() -> None:
     )
 
 
-def test_a_rank_that_is_held_up_holds_up_its_partners_alone() -> None:
+def test_a_rank_that_is_held_up_holds_up_its_partners_alone():
     """As above with 3 ranks: 0 folds into 1 below the leaf, 1 and 2 exchange over uplinks of their
     own, 1 tells 0: nothing is shared."""
     on, n = tapered(3), 8e6
@@ -145,11 +141,11 @@ def test_a_rank_that_is_held_up_holds_up_its_partners_alone() -> None:
 
 
 @pytest.mark.parametrize(("order", "ranks"), [("sorted", [0, 1, 2, 3]), ("as_given", [0, 1, 2, 3])])
-def test_compact_ranks_are_sorted_as_they_are_given(order: HostOrder, ranks: list[int]) -> None:
+def test_compact_ranks_are_sorted_as_they_are_given(order, ranks):
     assert ranks_in_order(order, tapered(), np.random.default_rng(1)).tolist() == ranks
 
 
-def test_hosts_of_a_leaf_go_together_and_their_ranks_stay_in_order() -> None:
+def test_hosts_of_a_leaf_go_together_and_their_ranks_stay_in_order():
     """Hosts of an ABCI rack stand on leaf switches 0 and 1, then 2 and 3, then 0 and 1 again."""
     on = resources(cluster(abci(), gpus=2, hcas=2, slots=2), 8)
     rng = np.random.default_rng(1)
@@ -159,7 +155,7 @@ def test_hosts_of_a_leaf_go_together_and_their_ranks_stay_in_order() -> None:
     assert ranks_in_order("shuffled", on, shuffled).tolist() == [6, 7, 0, 1, 4, 5, 2, 3]
 
 
-def test_an_unsorted_ring_crosses_the_uplinks_more_often() -> None:
+def test_an_unsorted_ring_crosses_the_uplinks_more_often():
     """Around 0, 1, 2, 3 one flow leaves each leaf; around 0, 2, 1, 3 two do, so they take twice as
     long. Each rank sends 2 (3/4) n: 12 MB at 4 GB/s are 3 ms."""
     on, n = tapered(), 8e6
@@ -170,7 +166,7 @@ def test_an_unsorted_ring_crosses_the_uplinks_more_often() -> None:
     assert seconds(unsorted, on, n, Shuffled(2, 3, 0, 1)) == pytest.approx(latency + 3e-3, rel=1e-9)
 
 
-def test_on_abci_the_order_of_128_hosts_counts() -> None:
+def test_on_abci_the_order_of_128_hosts_counts():
     """Racks of 34 hosts that can send 850 GB/s and have uplinks of 300: sorted, each of two rings
     leaves a rack once; shuffled, with 34, 34, 34 and 26 hosts in the racks, three hops of four do,
     12.5 GB/s each and more than one on many an uplink."""

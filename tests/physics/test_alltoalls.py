@@ -5,8 +5,6 @@ A message of 100 B takes its hosts 1 + 0.1 = 1.1 us, one of 2000 B 1 + 1 = 2 us,
 2 + 1 = 3 us. A byte takes a cable 0.1 ns.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

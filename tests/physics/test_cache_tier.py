@@ -7,8 +7,6 @@ workers of a rank end at once: `AFTER`.
 Law: docs/cache-tier.md.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import product
@@ -78,21 +76,19 @@ def crossed(timeline: Any, epoch: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("eviction", ["none", *JUDGED, "random"])
-def test_where_everything_fits_the_second_epoch_has_the_bandwidth_of_the_tier(
-    eviction: str,
-) -> None:
+def test_where_everything_fits_the_second_epoch_has_the_bandwidth_of_the_tier(eviction):
     """80 MB at 5 MB/s, then at 10 MB/s; s3fifo stores no sample as large as its small queue."""
     assert reading(scenario({"eviction": eviction})) == pytest.approx([16.0, 8.0, 8.0], rel=0.01)
 
 
-def test_what_is_stored_takes_the_bandwidth_of_the_tier_too() -> None:
+def test_what_is_stored_takes_the_bandwidth_of_the_tier_too():
     """A tier of 4 MB/s: the cold epoch, read at 5 MB/s, is written at 4 MB/s, all later ones are
     read at 4 MB/s. A tier that is slower than what is behind it makes an epoch longer."""
     slow = scenario({"bandwidth": "4 MB/s"})
     assert reading(slow) == pytest.approx([20.0, 20.0, 20.0], rel=0.01)
 
 
-def test_a_tier_without_room_is_none() -> None:
+def test_a_tier_without_room_is_none():
     """Not one sample fits: nothing is stored, no byte crosses the tier, and every epoch takes what
     it takes without one, to the last bit."""
     without = scenario({}).model_copy(update={"cluster": small().cluster})
@@ -105,7 +101,7 @@ def test_a_tier_without_room_is_none() -> None:
     assert expected == pytest.approx([16.0] * 3, rel=0.01)
 
 
-def test_half_of_the_data_kept_for_good_halves_what_the_file_system_reads() -> None:
+def test_half_of_the_data_kept_for_good_halves_what_the_file_system_reads():
     """40 MB at 5 MB/s beside 40 MB at 10 MB/s: at least 8 s, and less than one after the other, 12
     s. The first half of the cold epoch fills the tier."""
     timeline = simulate(scenario({"capacity": "40 MB", "eviction": "none"}))
@@ -117,19 +113,19 @@ def test_half_of_the_data_kept_for_good_halves_what_the_file_system_reads() -> N
     assert all(8.0 < each < 10.0 for each in seconds[1:])
 
 
-def test_a_warm_tier_serves_the_first_epoch() -> None:
+def test_a_warm_tier_serves_the_first_epoch():
     assert reading(scenario({"warm": True})) == pytest.approx([8.0] * 3, rel=0.01)
     half = {"warm": True, "eviction": "none", "capacity": "40 MB"}
     assert hits(scenario(half)) == [400, 400, 400]
 
 
-def test_what_one_host_gets_binds() -> None:
+def test_what_one_host_gets_binds():
     """Each of 8 hosts reads 10 MB: at 0.5 MB/s 20 s. The file system does not feel it."""
     limited = scenario({"host_bandwidth": "0.5 MB/s"})
     assert reading(limited) == pytest.approx([16.0, 20.0, 20.0], rel=0.01)
 
 
-def test_opening_binds_by_rate_and_by_latency() -> None:
+def test_opening_binds_by_rate_and_by_latency():
     """800 samples at 50 a second: 16 s, and 80 MB at 10 MB/s 8 s. All workers open at once, and
     then read at once, so both count. A lone rank with one worker opens its 800 one after the other:
     20 ms each are 16 s too."""
@@ -140,7 +136,7 @@ def test_opening_binds_by_rate_and_by_latency() -> None:
     assert last == pytest.approx(24.0, rel=0.01)
 
 
-def test_hits_cross_the_cables_of_the_file_system() -> None:
+def test_hits_cross_the_cables_of_the_file_system():
     """Cables of 100 kB/s to each of 8 hosts carry 10 MB each in 100 s, whoever sends them."""
     topology = {"kind": "star", "hosts": 16, "link_bandwidth": "100 kB/s"}
     topology |= {"cable_latency": "0 s", "switch_latency": "0 s"}
@@ -148,7 +144,7 @@ def test_hits_cross_the_cables_of_the_file_system() -> None:
     assert epochs(wide) == pytest.approx([100.0, 100.0], rel=0.02)
 
 
-def test_in_front_of_an_object_store_hits_cross_no_cable() -> None:
+def test_in_front_of_an_object_store_hits_cross_no_cable():
     """A store of 5 MB/s, and requests that take no time: 16 s, then 8 s; of the cables only the
     gradients are left, as without reads."""
     store = {"bandwidth": "5 MB/s", "latency": "0 s", "connection_bandwidth": "1 GB/s"}
@@ -167,7 +163,7 @@ def test_in_front_of_an_object_store_hits_cross_no_cable() -> None:
 # ------------------------------------------------------------------------------------- who shares
 
 
-def test_hosts_share_what_any_of_them_has_read() -> None:
+def test_hosts_share_what_any_of_them_has_read():
     """Under global shuffle a host reads another eighth each epoch: its own page cache, large enough
     for everything, has seen 1/8 of it, the tier all."""
     made = scenario({}, cluster__memory__page_cache="80 MB")
@@ -177,7 +173,7 @@ def test_hosts_share_what_any_of_them_has_read() -> None:
     assert int(second.training.tier.hit_samples.sum()) == SET - of_host
 
 
-def test_under_local_shuffle_each_rank_reads_its_shard_again() -> None:
+def test_under_local_shuffle_each_rank_reads_its_shard_again():
     """The tier shares nothing then, and is as good: what is in it is read again by the same rank.
     A page cache that holds the shards leaves it nothing to do after the cold epoch."""
     local = "local_shuffle:source=pfs"
@@ -189,7 +185,7 @@ def test_under_local_shuffle_each_rank_reads_its_shard_again() -> None:
     assert "cache_tier.host" not in crossed(simulate(cached), 2)
 
 
-def test_reads_come_batch_by_batch_from_all_ranks() -> None:
+def test_reads_come_batch_by_batch_from_all_ranks():
     """With nothing evicted and room for one iteration, 80 samples, those of the first batches of
     all 8 ranks stay."""
     made = scenario({"capacity": "8 MB", "eviction": "none"})
@@ -207,9 +203,7 @@ def test_reads_come_batch_by_batch_from_all_ranks() -> None:
     st.booleans(),
     st.floats(0, 60),
 )
-def test_every_read_is_answered_once(
-    eviction: str, share: float, page_cache: float, exchange: str, warm: bool, std: float
-) -> None:
+def test_every_read_is_answered_once(eviction, share, page_cache, exchange, warm, std):
     """Page cache, tier and file system together have read the set once in each epoch; and of what
     is stored and held there is never more than the tier has room for."""
     made = scenario(
@@ -252,12 +246,12 @@ def counted(eviction: str, share: float, kind: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("eviction", "share", "kind"), CASES)
-def test_hits_are_those_of_libcachesim(eviction: str, share: float, kind: str) -> None:
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+def test_hits_are_those_of_libcachesim(eviction, share, kind):
+    recorded = json.loads(RECORDED.read_text())["hits"]
     assert counted(eviction, share, kind) == recorded[f"{eviction}, {share}, {kind}"]
 
 
-def test_libcachesim_still_counts_what_was_recorded() -> None:
+def test_libcachesim_still_counts_what_was_recorded():
     """To renew the table: run this with ``RENEW=1``, where libcachesim is installed."""
     import os
 
@@ -280,8 +274,8 @@ def test_libcachesim_still_counts_what_was_recorded() -> None:
     if os.environ.get("RENEW"):
         rows = ",\n  ".join(f"{json.dumps(key)}: {json.dumps(of)}" for key, of in found.items())
         head = '{\n "library": "libCacheSim",\n "version": "0.3.5",\n "hits": {\n  '
-        RECORDED.write_text(f"{head}{rows}\n }}\n}}\n", encoding="utf-8")
-    assert found == json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+        RECORDED.write_text(f"{head}{rows}\n }}\n}}\n")
+    assert found == json.loads(RECORDED.read_text())["hits"]
 
 
 def shares(eviction: str, share: float, passes: int = 4, count: int = 20_000) -> float:
@@ -293,7 +287,7 @@ def shares(eviction: str, share: float, passes: int = 4, count: int = 20_000) ->
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 120 / 143.67, 0.95])
-def test_hits_in_random_order_by_hand(share: float) -> None:
+def test_hits_in_random_order_by_hand(share):
     """Of a set of which the share c fits, read in a new random order each epoch, hits are
 
     - c where nothing is evicted: what is in stays;
@@ -314,7 +308,7 @@ def test_hits_in_random_order_by_hand(share: float) -> None:
     assert expected["lru"] < shares("fifo", share) < expected["random"] < share
 
 
-def test_120_gb_for_143_67_gb_by_hand() -> None:
+def test_120_gb_for_143_67_gb_by_hand():
     """What github.com/Alluxio/alluxio, issues 10322 and 10401, have: 120 GB on four hosts for
     143.67 GB. Shared, 54 % of the reads hit with lru; where each host keeps copies for itself, 30
     GB, 2.4 %, which is no gain."""
@@ -331,7 +325,7 @@ def test_what_the_first_epoch_reads_stays_however_much_page_caches_answer_later(
     assert found == pytest.approx([0.72 * warm, *[0.72] * 3], abs=0.02)
 
 
-def test_the_other_shares_of_the_page() -> None:
+def test_the_other_shares_of_the_page():
     """No closed form; libCacheSim counts the same (above, on fewer samples)."""
     found = [shares(kind, of, 8) for kind in ("fifo", "s3fifo") for of in (0.5, 0.835)]
     assert found == pytest.approx([0.193, 0.717, 0.188, 0.610], abs=0.01)
@@ -342,7 +336,7 @@ def test_the_other_shares_of_the_page() -> None:
 
 @pytest.mark.parametrize("eviction", ["none", *JUDGED, "random"])
 @pytest.mark.parametrize("page_cache", ["0 B", "30 MB"])
-def test_the_estimate_is_what_the_plan_counts(eviction: str, page_cache: str) -> None:
+def test_the_estimate_is_what_the_plan_counts(eviction, page_cache):
     """Within 5 % of an epoch's 800 reads, of which chance is 2 %; within 8 % behind page caches,
     which answer what was read lately and not any read."""
     made = scenario(
@@ -358,14 +352,14 @@ def test_the_estimate_is_what_the_plan_counts(eviction: str, page_cache: str) ->
 
 @pytest.mark.parametrize("tier", [{}, {"capacity": "40 MB", "eviction": "none"}, {"warm": True}])
 @pytest.mark.parametrize("source", ["pfs", "object_store"])
-def test_no_bound_is_above_the_simulation(tier: dict[str, Any], source: str) -> None:
+def test_no_bound_is_above_the_simulation(tier, source):
     store = {"bandwidth": "5 MB/s", "latency": "1 ms", "connection_bandwidth": "1 GB/s"}
     made = scenario(tier, f"global_shuffle:source={source}", cluster__object_store=store)
     bound, simulated = bounds(made).epoch, epochs(made)[-1]
     assert 0.75 * simulated < bound <= simulated * (1 + 1e-9)
 
 
-def test_check_says_what_a_tier_is_good_for() -> None:
+def test_check_says_what_a_tier_is_good_for():
     """Half the data with lru: 15 % of the reads hit, an epoch takes 85 % of 16 s, and 8 s with a
     tier that holds everything. With a fifth of it: 2 % hit, which is warned of."""
     facts = tier_gain(scenario({"capacity": "40 MB"}))["cache_tier"]
@@ -384,7 +378,7 @@ def test_check_says_what_a_tier_is_good_for() -> None:
     assert "is not used" in unused.rule
 
 
-def test_the_tier_is_numbered_after_all_other_links() -> None:
+def test_the_tier_is_numbered_after_all_other_links():
     def table(made: Any) -> list[str]:
         return Resources(made.cluster, 8, np.random.default_rng(0)).links.names
 
@@ -396,13 +390,13 @@ def test_the_tier_is_numbered_after_all_other_links() -> None:
     assert all(name.endswith(".cache_tier.host") for name in added[2:])
 
 
-def test_a_part_of_an_epoch_has_a_part_of_the_tier() -> None:
+def test_a_part_of_an_epoch_has_a_part_of_the_tier():
     made = scenario({"capacity": "40 MB"})
     part = thinned(made, 5).scenario.cluster.cache_tier
     assert part is not None
     assert part.capacity == pytest.approx(20e6)
 
 
-def test_orders_of_loaders_are_refused() -> None:
+def test_orders_of_loaders_are_refused():
     with pytest.raises(ScenarioError, match=r"cluster\.cache_tier: cannot be used with"):
         scenario({}, {"kind": "loader_shuffle", "order": "webdataset", "samples_per_shard": 10})

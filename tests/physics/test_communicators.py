@@ -1,8 +1,6 @@
 """Groups of ranks that communicate at once: what that takes by hand, on the fluid network, and in
 a whole step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -60,14 +58,14 @@ def on_fluid(node: Node, among: Communicators) -> float:
 # ------------------------------------------------------------------------------------------- groups
 
 
-def test_a_model_group_is_consecutive_and_a_data_group_has_one_rank_of_each() -> None:
+def test_a_model_group_is_consecutive_and_a_data_group_has_one_rank_of_each():
     among = groups(4)
     assert among.ranks("model").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert among.ranks("data").tolist() == [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
     assert among.ranks("all").tolist() == [list(range(12))]
 
 
-def test_groups_follow_the_order_of_the_hosts() -> None:
+def test_groups_follow_the_order_of_the_hosts():
     # hosts alternate between two racks, and the allreduce goes through one rack after the other
     machine = cluster(
         abci(racks=2, hosts_per_rack=4), gpus=4, hcas=2, slots=2, placement="round_robin"
@@ -78,12 +76,12 @@ def test_groups_follow_the_order_of_the_hosts() -> None:
     assert sorted(ranks.ravel().tolist()) == list(range(32))
 
 
-def test_groups_that_do_not_divide_the_ranks_are_refused() -> None:
+def test_groups_that_do_not_divide_the_ranks_are_refused():
     with pytest.raises(ValueError, match="5 ranks of a group do not divide 12 ranks"):
         groups(5)
 
 
-def test_another_division_of_the_same_ranks_gives_what_one_made_afresh_gives() -> None:
+def test_another_division_of_the_same_ranks_gives_what_one_made_afresh_gives():
     first = groups(2)
     for ways in (1, 3, 4, 12):
         again = first.divided(ways, step_latency=1e-6)
@@ -106,7 +104,7 @@ PIPELINES = [
 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("nbytes", [2e4, 1e8])
-def test_an_allreduce_over_all_takes_what_it_takes_alone(name: str, nbytes: float) -> None:
+def test_an_allreduce_over_all_takes_what_it_takes_alone(name, nbytes):
     among = groups(1, ALGORITHMS[name])
     alone = Allreduces(ALGORITHMS[name], among.resources, np.random.default_rng(2))
     node = sends("allreduce", nbytes, "all")
@@ -115,9 +113,7 @@ def test_an_allreduce_over_all_takes_what_it_takes_alone(name: str, nbytes: floa
 
 
 @pytest.mark.parametrize("name", ["halving and doubling", "torus", "one leader", "sparse"])
-def test_step_by_step_algorithms_take_as_long_where_every_step_has_one_bottleneck(
-    name: str,
-) -> None:
+def test_step_by_step_algorithms_take_as_long_where_every_step_has_one_bottleneck(name):
     among = groups(1, ALGORITHMS[name], hosts_of_four(4), 16)
     alone = Allreduces(ALGORITHMS[name], among.resources, np.random.default_rng(2))
     for nbytes in (2e4, 1e8):
@@ -125,7 +121,7 @@ def test_step_by_step_algorithms_take_as_long_where_every_step_has_one_bottlenec
         assert among.seconds(sends("allreduce", nbytes, "all")) == pytest.approx(expected, rel=1e-9)
 
 
-def test_every_size_takes_the_protocol_and_the_shape_that_nccl_takes() -> None:
+def test_every_size_takes_the_protocol_and_the_shape_that_nccl_takes():
     algorithm = nccl(2, protocols="nccl_2.7")
     among = groups(1, algorithm)
     alone = Allreduces(algorithm, among.resources, np.random.default_rng(2))
@@ -140,7 +136,7 @@ def test_every_size_takes_the_protocol_and_the_shape_that_nccl_takes() -> None:
     assert len(taken) > 2
 
 
-def test_bus_bandwidths_over_sizes_are_those_of_the_size() -> None:
+def test_bus_bandwidths_over_sizes_are_those_of_the_size():
     curve = {"points": {"1 MB": "2 GB/s", "100 MB": "8 GB/s"}}
     among = groups(1, ring(2, inter_host_bus_bandwidth=curve))
     alone = Allreduces(
@@ -151,7 +147,7 @@ def test_bus_bandwidths_over_sizes_are_those_of_the_size() -> None:
         assert among.seconds(sends("allreduce", nbytes, "all")) == pytest.approx(expected, rel=1e-9)
 
 
-def test_four_groups_of_a_host_share_its_two_hcas() -> None:
+def test_four_groups_of_a_host_share_its_two_hcas():
     # each group has a rank of each host; of its 4/3 n bytes a ring sends half over each HCA
     among = groups(4, ring(2, inter_host_bus_bandwidth="12 GB/s"))
     expected = 4 * X + 4 * (4 / 3 * N / 2) / HCA
@@ -160,7 +156,7 @@ def test_four_groups_of_a_host_share_its_two_hcas() -> None:
     assert on_fluid(node, among) == pytest.approx(expected, rel=1e-9)
 
 
-def test_steps_of_groups_that_wait_share_links_one_by_one() -> None:
+def test_steps_of_groups_that_wait_share_links_one_by_one():
     # two hosts, four groups on one HCA: each exchanges one half, and then gives the sum
     among = groups(4, halving_doubling(1), hosts_of_four(2), 8)
     node = sends("allreduce", group="data")
@@ -169,7 +165,7 @@ def test_steps_of_groups_that_wait_share_links_one_by_one() -> None:
     assert on_fluid(node, among) == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_data_group_of_one_member_has_the_hcas_for_itself() -> None:
+def test_the_data_group_of_one_member_has_the_hcas_for_itself():
     among = groups(4, ring(2, inter_host_bus_bandwidth="12 GB/s"))
     node = sends("allreduce", group="data", member=2)
     assert among.seconds(node) == pytest.approx(4 * X + 4 / 3 * N / 12e9, rel=1e-9)
@@ -178,7 +174,7 @@ def test_the_data_group_of_one_member_has_the_hcas_for_itself() -> None:
     assert on_fluid(node, among) == pytest.approx(among.seconds(node), rel=1e-9)
 
 
-def test_groups_inside_hosts_do_not_see_the_network() -> None:
+def test_groups_inside_hosts_do_not_see_the_network():
     slow = groups(4, machine=hosts_of_four(link_bandwidth="1 MB/s"))
     for collective, expected in {
         "allreduce": 6 * A + 2 * 3 / 4 * N / NVLINK,
@@ -190,7 +186,7 @@ def test_groups_inside_hosts_do_not_see_the_network() -> None:
         assert slow.seconds(sends(collective)) == pytest.approx(expected, rel=1e-9), collective
 
 
-def test_allgather_and_reduce_scatter_are_half_of_an_allreduce_around_rings() -> None:
+def test_allgather_and_reduce_scatter_are_half_of_an_allreduce_around_rings():
     for algorithm in (ring(2), torus(2), halving_doubling(2)):
         among = groups(6, algorithm)
         whole = groups(6, ring(2)).seconds(sends("allreduce"))
@@ -198,7 +194,7 @@ def test_allgather_and_reduce_scatter_are_half_of_an_allreduce_around_rings() ->
         assert among.seconds(sends("reduce_scatter")) == among.seconds(sends("allgather"))
 
 
-def test_half_of_ncclss_rings_begins_as_the_whole_does_and_knows_no_trees() -> None:
+def test_half_of_ncclss_rings_begins_as_the_whole_does_and_knows_no_trees():
     based = nccl(2, ring_base_latency="20 us", tree_inter_host_latency="0 s", plateau=1)
     among = groups(4, based)
     expected = 20e-6 + 2 * X + 2 / 3 * N / 6e9
@@ -209,7 +205,7 @@ def test_half_of_ncclss_rings_begins_as_the_whole_does_and_knows_no_trees() -> N
 # ------------------------------------------------------------------------- from member to member
 
 
-def test_a_halo_takes_as_long_as_the_slowest_pair_of_neighbours() -> None:
+def test_a_halo_takes_as_long_as_the_slowest_pair_of_neighbours():
     # of six members four are on one host; the pair between hosts has an HCA to itself
     among = groups(6)
     assert among.seconds(sends("halo")) == pytest.approx(X + N / 6e9, rel=1e-9)
@@ -219,7 +215,7 @@ def test_a_halo_takes_as_long_as_the_slowest_pair_of_neighbours() -> None:
     assert groups(1).seconds(sends("halo")) == 0.0
 
 
-def test_a_halo_goes_along_rows_of_a_group() -> None:
+def test_a_halo_goes_along_rows_of_a_group():
     among = groups(4)
     both = A + 2 * N / NVLINK
     assert among.seconds(sends("halo", row=4)) == pytest.approx(both, rel=1e-9)
@@ -231,7 +227,7 @@ def test_a_halo_goes_along_rows_of_a_group() -> None:
         assert laid is not None and len(laid[0]) == 3 * 4
 
 
-def test_what_is_gathered_comes_in_over_the_hcas_of_one_host() -> None:
+def test_what_is_gathered_comes_in_over_the_hcas_of_one_host():
     # 8 ranks of other hosts, 4 of them on each HCA
     among = groups(12)
     expected = X + 4 * N / HCA
@@ -239,7 +235,7 @@ def test_what_is_gathered_comes_in_over_the_hcas_of_one_host() -> None:
     assert on_fluid(sends("gather"), among) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_member_sends_to_the_next_or_to_the_one_before() -> None:
+def test_a_member_sends_to_the_next_or_to_the_one_before():
     among = groups(12)
     near, far = A + N / NVLINK, X + N / 6e9
     assert among.seconds(sends("send", member=2)) == pytest.approx(near, rel=1e-9)
@@ -250,7 +246,7 @@ def test_a_member_sends_to_the_next_or_to_the_one_before() -> None:
     assert among.seconds(sends("send", member=11)) == 0.0
 
 
-def test_an_alltoall_of_many_sends_all_bytes() -> None:
+def test_an_alltoall_of_many_sends_all_bytes():
     machine = hosts_of_four(40)
     among = groups(160, machine=machine, world_size=160)
     laid = among.batch(sends("alltoall"))
@@ -259,7 +255,7 @@ def test_an_alltoall_of_many_sends_all_bytes() -> None:
     assert laid[0].tasks["work"].sum() == pytest.approx(159 * N, rel=1e-9)
 
 
-def test_messages_of_scale_up_domains_leave_by_the_hca_of_their_host() -> None:
+def test_messages_of_scale_up_domains_leave_by_the_hca_of_their_host():
     scale_up = {"hosts": 3, "bandwidth": "40 GB/s", "latency": "1 us"}
     machine = cluster(rail_optimised(hosts=12, scale_up=scale_up), gpus=4, hcas=2, slots=2)
     among = groups(24, machine=machine, world_size=24)  # 2 domains of 12 ranks
@@ -272,7 +268,7 @@ def test_messages_of_scale_up_domains_leave_by_the_hca_of_their_host() -> None:
     assert among.seconds(sends("send", member=10)) == pytest.approx(A + N / NVLINK, rel=1e-9)
 
 
-def test_measured_values_count_inside_model_groups_alone() -> None:
+def test_measured_values_count_inside_model_groups_alone():
     plain, other = groups(4), groups(4, bus_bandwidth=1e9, step_latency=1e-3)
     assert other.seconds(sends("allreduce")) == pytest.approx(6e-3 + 1.5 * N / 1e9, rel=1e-9)
     assert other.seconds(sends("send")) == pytest.approx(1e-3 + N / 1e9, rel=1e-9)
@@ -291,7 +287,7 @@ TAPERED = cluster(
 
 @pytest.mark.parametrize("algorithm", [ring(2), nccl(2)], ids=["ring", "nccl"])
 @pytest.mark.parametrize("ways", [2, 3, 8, 24])
-def test_no_network_is_faster_than_the_closed_form(algorithm: Allreduce, ways: int) -> None:
+def test_no_network_is_faster_than_the_closed_form(algorithm, ways):
     """It misses at most 6 %: where a flow's bottleneck is another's whose own is elsewhere."""
     among = groups(ways, algorithm, TAPERED, 48)
     for collective in ("allreduce", "allgather", "alltoall", "gather", "halo", "send"):
@@ -334,7 +330,7 @@ def ends(made: StepTransfers, among: Communicators, factor: Any) -> list[float]:
     return finish
 
 
-def test_a_step_takes_the_longest_chain_of_its_nodes() -> None:
+def test_a_step_takes_the_longest_chain_of_its_nodes():
     for ways in (2, 4, 6):
         among = groups(ways)
         expected = divided_step().costs(among.seconds).seconds
@@ -344,12 +340,12 @@ def test_a_step_takes_the_longest_chain_of_its_nodes() -> None:
             assert expected * (1 - 1e-9) <= taken <= expected * 1.02
 
 
-def test_a_step_of_one_rank_has_nothing_to_send() -> None:
+def test_a_step_of_one_rank_has_nothing_to_send():
     among = groups(1, world_size=1)
     assert step_seconds(divided_step(), among, Fluid()) == pytest.approx(14e-3, rel=1e-12)
 
 
-def test_groups_wait_for_one_another_only_where_they_sum() -> None:
+def test_groups_wait_for_one_another_only_where_they_sum():
     among = groups(4)
     inside = Step([node for node in divided_step().nodes if node.group == "model"][:4])
     alone = ends(step_transfers(inside, among), among, [1, 1, 1])
@@ -361,7 +357,7 @@ def test_groups_wait_for_one_another_only_where_they_sum() -> None:
     assert whole[0] == whole[2] and whole[1] - whole[0] == pytest.approx(2e-3, rel=1e-9)
 
 
-def test_no_transfer_of_a_group_waits_for_one_of_another() -> None:
+def test_no_transfer_of_a_group_waits_for_one_of_another():
     among = groups(4, halving_doubling(2))
     inside = Node("sums", (3,), collective="allreduce", nbytes=N)
     made = step_transfers(Step([*divided_step().nodes[:4], inside]), among)
@@ -378,7 +374,7 @@ def test_no_transfer_of_a_group_waits_for_one_of_another() -> None:
     assert (label[made.computes] == label[made.begins][made.of]).all()
 
 
-def test_one_group_takes_what_it_takes_among_all_where_they_share_nothing() -> None:
+def test_one_group_takes_what_it_takes_among_all_where_they_share_nothing():
     among = groups(4)
     first = Step(divided_step().nodes[:4])
     every = ends(step_transfers(first, among), among, [1, 1, 1])
@@ -397,7 +393,7 @@ def scenario() -> Any:
 
 
 @pytest.mark.parametrize("overlap", ["none", "ddp", "horovod"])
-def test_a_job_has_the_times_and_the_gradients_of_its_scenario(overlap: str, scenario: Any) -> None:
+def test_a_job_has_the_times_and_the_gradients_of_its_scenario(overlap, scenario):
     values = {"workload.allreduce.overlap": overlap}
     scenario = scenario.with_values(values)
     job, workload = job_of(scenario), scenario.workload
@@ -417,9 +413,7 @@ def test_a_job_has_the_times_and_the_gradients_of_its_scenario(overlap: str, sce
     assert job_of(scenario, 4).world_size == 4
 
 
-def test_data_parallelism_takes_what_an_allreduce_after_the_backward_pass_takes(
-    scenario: Any,
-) -> None:
+def test_data_parallelism_takes_what_an_allreduce_after_the_backward_pass_takes(scenario):
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
     among = communicators_of(scenario, resources)
     alone = Allreduces(
@@ -432,7 +426,7 @@ def test_data_parallelism_takes_what_an_allreduce_after_the_backward_pass_takes(
     assert step_seconds(step, among, Fluid()) == pytest.approx(costs.seconds, rel=1e-9)
 
 
-def test_only_data_parallelism_does_without_a_list_of_layers(scenario: Any) -> None:
+def test_only_data_parallelism_does_without_a_list_of_layers(scenario):
     model = scenario.workload.model.model_copy(update={"layers": None})
     bare = scenario.model_copy(
         update={"workload": scenario.workload.model_copy(update={"model": model})}

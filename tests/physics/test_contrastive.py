@@ -1,8 +1,6 @@
 """The contrastive loss by hand and against a plain loop over ranks; views; class means; what is
 refused."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any
@@ -70,7 +68,7 @@ def gradients(of: nn.Module) -> list[torch.Tensor]:
 # ----------------------------------------------------------------------------------------- the loss
 
 
-def test_the_loss_of_two_samples_by_hand() -> None:
+def test_the_loss_of_two_samples_by_hand():
     """Temperature 1/2. Orthogonal embeddings, views alike: cosines 1 and 0, so -log(e^2 / (e^2 +
     1)). All embeddings alike: a choice of one in two. At last, both first views like the first
     sample's second: rows give log(1 + e^-2) and log(1 + e^2), columns log 2. Lengths do not count.
@@ -85,7 +83,7 @@ def test_the_loss_of_two_samples_by_hand() -> None:
     assert found == pytest.approx([(row + math.log(2)) / 2 for row in rows])
 
 
-def test_local_negatives_are_those_of_real_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_negatives_are_those_of_real_ranks(monkeypatch):
     """A loop over ranks, each with a copy of the network and its own local batch: losses, the mean
     of the gradients, and running statistics; also where a batch is worked off in parts."""
     monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 400)
@@ -112,7 +110,7 @@ def test_local_negatives_are_those_of_real_ranks(monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(weight, other, rtol=0, atol=1e-12)
 
 
-def test_gathered_negatives_make_one_batch_of_all_ranks() -> None:
+def test_gathered_negatives_make_one_batch_of_all_ranks():
     """And local ones do not, by far."""
     batch, found = np.arange(24)[3:15], {}
     for negatives, ranks in (("gathered", RANKS), ("gathered", 1), ("local", 1), ("local", RANKS)):
@@ -133,7 +131,7 @@ def test_gathered_negatives_make_one_batch_of_all_ranks() -> None:
 # ---------------------------------------------------------------------------------------- the views
 
 
-def test_views_depend_on_seed_epoch_and_sample_alone() -> None:
+def test_views_depend_on_seed_epoch_and_sample_alone():
     inputs = source().batch(np.arange(24))[0]
     whole = Views(IMAGE, 24, seed=5).pair(inputs, np.arange(24), 2)
     some, again = np.array([7, 3, 20]), Views(IMAGE, 24, seed=5)
@@ -146,7 +144,7 @@ def test_views_depend_on_seed_epoch_and_sample_alone() -> None:
         assert (whole != other).any(dim=1).all()
 
 
-def test_a_view_is_the_sample_shifted_with_another_contrast_and_noise() -> None:
+def test_a_view_is_the_sample_shifted_with_another_contrast_and_noise():
     """Without noise a view is one of the shifted images times its contrast; with it, samples of
     variance 1 keep that: (1 + 0.6^2 / 3 + 4) / (1 + 4) with contrasts even from 0.4 to 1.6."""
     images = torch.randn((200, 2, 4, 5), generator=torch.Generator().manual_seed(1))
@@ -178,7 +176,7 @@ class Still(nn.Module):
         return inputs
 
 
-def test_the_nearest_class_mean_by_hand() -> None:
+def test_the_nearest_class_mean_by_hand():
     """Classes 0 along x, 1 along y; lengths do not count: (5, 4) is of class 0, at cosines 5 and 4
     over the root of 41. Class 2 has no samples."""
     inputs = np.array([[3, 0], [1, 0], [0, 9], [0, 1]], np.float32)
@@ -193,9 +191,7 @@ def test_the_nearest_class_mean_by_hand() -> None:
     assert chosen.min() == 200 - 128
 
 
-def test_own_accuracy_is_the_mean_of_ranks_with_their_own_class_means(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_own_accuracy_is_the_mean_of_ranks_with_their_own_class_means(monkeypatch):
     monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 400)
     run = emulation(training(learning_rate=0.5))
     run.epoch()
@@ -218,7 +214,7 @@ def test_own_accuracy_is_the_mean_of_ranks_with_their_own_class_means(
 # -------------------------------------------------------------------------------------- bad input
 
 
-def test_a_batch_of_one_and_importance_and_another_loss_are_refused() -> None:
+def test_a_batch_of_one_and_importance_and_another_loss_are_refused():
     with pytest.raises(InputError, match=r"training\.local_batch_size.*without negatives"):
         emulation(training(local_batch_size=1))
     with pytest.raises(InputError, match="the last local batch holds one sample"):
@@ -252,7 +248,7 @@ runs: [{exchange: local_shuffle, world_size: 2}]
 )
 def test_what_cannot_be_contrasted_is_said_before_anything_runs(given, told, tmp_path, capsys):
     path = tmp_path / "wrong.yaml"
-    path.write_text(STUDY % given, encoding="utf-8")
+    path.write_text(STUDY % given)
     assert main(["train", str(path), "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert told in said
@@ -270,7 +266,7 @@ def test_data_optimised_training_goes_by_labels(tmp_path, capsys):
 # ---------------------------------------------------------------------------------------- the study
 
 
-def test_the_study_compares_both_losses_and_can_be_trained() -> None:
+def test_the_study_compares_both_losses_and_can_be_trained():
     runs = load_study("contrastive-local-negatives").all_runs()
     assert {run.seed for run in runs} == set(range(10))
     kinds = {

@@ -21,8 +21,6 @@ ReLU and max pooling have kinks, at which a rounding error turns a gradient on o
 networks in float32 therefore have SiLU and mean pooling; those in float64 stay as they are.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import sys
@@ -284,9 +282,7 @@ def serve(rank: int, world_size: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """The folder with what four processes did, and then two of them."""
-    folder = tmp_path_factory.mktemp("ranks")
-    run_ranks(__file__, folder, 2 * SECONDS)
-    return folder
+    return run_ranks(__file__, tmp_path_factory, 2 * SECONDS)
 
 
 # ----------------------------------------------------------------------------------- emulated ranks

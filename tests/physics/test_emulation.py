@@ -1,8 +1,6 @@
 """Emulated ranks against M networks trained side by side, and against what must hold whatever the
 network."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from typing import Any
@@ -191,9 +189,7 @@ class SideBySide:
     ],
     ids=lambda value: getattr(value, "kind", "".join(map(str, value))),
 )
-def test_emulated_ranks_are_networks_side_by_side(
-    strategy: Strategy, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_emulated_ranks_are_networks_side_by_side(strategy, more, monkeypatch):
     """Weights, running statistics of every rank, owners and losses after three epochs; 47 samples
     do not divide by 5 ranks or by 4."""
     # so that batches are worked off in parts of 2 or 1 ranks
@@ -233,7 +229,7 @@ class Viewing(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["small_cnn", "viewing", "drawing"])
-def test_order_in_memory_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_in_memory_changes_nothing(kind, monkeypatch):
     """Channels come last in memory where the network takes that, and never where what it finds
     would be another."""
     torch.manual_seed(2)
@@ -263,7 +259,7 @@ def test_order_in_memory_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "network", [SmallCnn(kind="small_cnn", width=4), ResNet(kind="resnet")], ids=lambda n: n.kind
 )
-def test_one_step_is_the_average_of_the_ranks_gradients(network: Any) -> None:
+def test_one_step_is_the_average_of_the_ranks_gradients(network):
     data, model, batch = source(24, (1, 8, 8)), mlp((1, 8, 8), network), np.arange(24).reshape(6, 4)
     ours = Emulation(
         model, data, strategy=LOCAL, world_size=4, training=training(local_batch_size=6)
@@ -282,7 +278,7 @@ def test_one_step_is_the_average_of_the_ranks_gradients(network: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "sync"])
-def test_without_statistics_of_ranks_m_ranks_are_one_with_m_times_the_batch(mode: str) -> None:
+def test_without_statistics_of_ranks_m_ranks_are_one_with_m_times_the_batch(mode):
     """The same 32 samples in each iteration, however they are dealt out to ranks."""
     data, batches = source(96), np.random.default_rng(0).permutation(96).reshape(3, 32)
     after = []
@@ -304,7 +300,7 @@ def test_without_statistics_of_ranks_m_ranks_are_one_with_m_times_the_batch(mode
             )
 
 
-def test_global_shuffle_without_batch_norm_does_not_depend_on_the_number_of_ranks() -> None:
+def test_global_shuffle_without_batch_norm_does_not_depend_on_the_number_of_ranks():
     """An iteration of 8 ranks with b = 2 and of 2 ranks with b = 8, one iteration an epoch, so that
     both use all samples."""
     data = source(16)
@@ -325,7 +321,7 @@ def test_global_shuffle_without_batch_norm_does_not_depend_on_the_number_of_rank
             torch.testing.assert_close(run[name], value, rtol=0, atol=1e-12)
 
 
-def test_parts_of_a_batch_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_batch_change_nothing(monkeypatch):
     found = []
     for activations in (1, 500, 1 << 20):
         monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", activations)
@@ -352,9 +348,7 @@ def mean_gradient(run: Emulation, batches: list[np.ndarray]) -> list[torch.Tenso
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.kind)
-def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(
-    strategy: Strategy,
-) -> None:
+def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(strategy):
     """Every sample is used once in every epoch, whoever holds it: no batch norm, 40 samples on 5
     ranks."""
     data = source(40)
@@ -386,7 +380,7 @@ def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(
         owner, held = plan.apply(owner), plan.held_after(held)
 
 
-def test_over_all_partitions_local_shuffle_has_the_expectation_of_the_global_gradient() -> None:
+def test_over_all_partitions_local_shuffle_has_the_expectation_of_the_global_gradient():
     """6 samples, 2 ranks of 3, b = 1: all partitions and all choices of the first sample, each as
     likely as any other.
 
@@ -411,9 +405,7 @@ def test_over_all_partitions_local_shuffle_has_the_expectation_of_the_global_gra
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
 
 
-def test_over_all_exchanges_partial_local_shuffle_has_the_expectation_of_the_global_gradient() -> (
-    None
-):
+def test_over_all_exchanges_partial_local_shuffle_has_the_expectation_of_the_global_gradient():
     """4 samples, 2 ranks of 2, Q = 1/2: whatever is sent, to oneself or to the other, each case as
     likely; the next epoch's first batch."""
     data = source(4)
@@ -438,7 +430,7 @@ def test_over_all_exchanges_partial_local_shuffle_has_the_expectation_of_the_glo
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
 
 
-def test_with_batch_norm_by_rank_the_expectation_is_another_one() -> None:
+def test_with_batch_norm_by_rank_the_expectation_is_another_one():
     """The counterexample: a rank of two samples normalises them to -1 and +1, whichever they are,
     so who is with whom matters."""
     data = source(8)
@@ -454,7 +446,7 @@ def test_with_batch_norm_by_rank_the_expectation_is_another_one() -> None:
 # -------------------------------------------------------------------------------- batches and rates
 
 
-def test_padding_is_that_of_distributed_sampler() -> None:
+def test_padding_is_that_of_distributed_sampler():
     """Ranks with fewer samples repeat their first ones; or the surplus is left out."""
     shards = LOCAL.shards(np.repeat([0, 1, 2], [3, 4, 3]), 3, np.random.default_rng(0))
     padded = epoch_samples(shards, drop_last=False)
@@ -474,11 +466,11 @@ def test_padding_is_that_of_distributed_sampler() -> None:
         (8, 8, 1, False, [1]),
     ],
 )
-def test_local_batches(num: int, ranks: int, b: int, drop: bool, sizes: list[int]) -> None:
+def test_local_batches(num, ranks, b, drop, sizes):
     assert local_batches(num, ranks, training(local_batch_size=b, drop_last=drop)) == sizes
 
 
-def test_the_learning_rate_of_an_iteration_is_that_of_its_middle() -> None:
+def test_the_learning_rate_of_an_iteration_is_that_of_its_middle():
     how = Training(epochs=2, learning_rate=0.8, warmup_epochs=1.0, decay="none")
     run = Shuffled(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
     rates = [run.learning_rate(epoch, i) for epoch in (1, 2) for i in (0, 1)]
@@ -499,7 +491,7 @@ def trained(ranks: int = 4, **values: Any) -> Emulation:
 @pytest.mark.parametrize(
     ("num", "ranks", "own"), [(10, 7, 3), (5, 8, 8), (6, 2, 8), (3, 64, 2), (9, 1, 8)]
 )
-def test_own_pairs_are_balanced(num: int, ranks: int, own: int) -> None:
+def test_own_pairs_are_balanced(num, ranks, own):
     found, counted = own_pairs(num, ranks, own, np.random.default_rng(1))
     each = min(own, ranks)
     pairs = [
@@ -514,7 +506,7 @@ def test_own_pairs_are_balanced(num: int, ranks: int, own: int) -> None:
     assert by_rank.max() - by_rank.min() <= 1
 
 
-def test_own_is_the_mean_over_ranks_of_their_own_evaluations() -> None:
+def test_own_is_the_mean_over_ranks_of_their_own_evaluations():
     run, test = trained(), source(30)
     found = own_score(run.network, test, *own_pairs(30, 4, 4, np.random.default_rng(0)))
     alone = [score(run.model(rank), test, 7) for rank in range(4)]
@@ -522,7 +514,7 @@ def test_own_is_the_mean_over_ranks_of_their_own_evaluations() -> None:
     assert found.loss == pytest.approx(np.mean([a.loss for a in alone]), abs=1e-12)
 
 
-def test_own_on_some_ranks_estimates_own_on_all() -> None:
+def test_own_on_some_ranks_estimates_own_on_all():
     """The mean over many drawn assignments, with its own standard error."""
     run, test = trained(8), source(30)
     exact = own_score(run.network, test, *own_pairs(30, 8, 8, np.random.default_rng(0))).loss
@@ -537,7 +529,7 @@ def evaluation(run: Emulation, test: ArraySource) -> Evaluation:
     return Evaluation(run.training, test, run.source, run.world_size, run.rng)
 
 
-def test_evaluations_use_the_statistics_that_they_say_and_leave_the_training_alone() -> None:
+def test_evaluations_use_the_statistics_that_they_say_and_leave_the_training_alone():
     run, test = trained(), source(30)
     before = copy.deepcopy(run.network.model.state_dict())
     random = torch.get_rng_state()
@@ -552,7 +544,7 @@ def test_evaluations_use_the_statistics_that_they_say_and_leave_the_training_alo
     assert torch.equal(random, torch.get_rng_state())
 
 
-def test_recalibrated_statistics_are_those_of_all_samples() -> None:
+def test_recalibrated_statistics_are_those_of_all_samples():
     """Of the first layer exactly, in one batch of all samples or in several of equal size, but for
     the unbiased n / (n - 1)."""
     run = trained()
@@ -568,7 +560,7 @@ def test_recalibrated_statistics_are_those_of_all_samples() -> None:
 
 
 @pytest.mark.parametrize(("mode", "different"), [("none", 1), ("sync", 2)])
-def test_without_statistics_of_ranks_evaluations_agree(mode: str, different: int) -> None:
+def test_without_statistics_of_ranks_evaluations_agree(mode, different):
     run, test = trained(batch_norm=mode), source(30)
     assert len({s.loss for s in evaluation(run, test).scores(run.network).values()}) == different
 
@@ -576,7 +568,7 @@ def test_without_statistics_of_ranks_evaluations_agree(mode: str, different: int
 # --------------------------------------------------------------------------------------- importance
 
 
-def test_fresh_importance_is_each_ranks_inference_loss() -> None:
+def test_fresh_importance_is_each_ranks_inference_loss():
     run = trained(5)
     shards = LOCAL.shards(run.owner, 5, np.random.default_rng(0))
     found = inference_losses(run.network, run.source, shards)
@@ -590,7 +582,7 @@ def test_fresh_importance_is_each_ranks_inference_loss() -> None:
         np.testing.assert_allclose(found[mine], expected, rtol=0, atol=1e-12)
 
 
-def test_a_pass_in_training_mode_refreshes_statistics_and_nothing_else() -> None:
+def test_a_pass_in_training_mode_refreshes_statistics_and_nothing_else():
     strategy = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.0)
     after = {}
     for mode in ("eval", "train"):
@@ -615,7 +607,7 @@ def test_a_pass_in_training_mode_refreshes_statistics_and_nothing_else() -> None
         )
 
 
-def test_the_momentum_of_running_statistics_is_the_layers_own_or_what_is_said() -> None:
+def test_the_momentum_of_running_statistics_is_the_layers_own_or_what_is_said():
     model = mlp()
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm1d):
@@ -632,7 +624,7 @@ def test_the_momentum_of_running_statistics_is_the_layers_own_or_what_is_said() 
     assert statistics_momentum(nn.Sequential(nn.BatchNorm1d(2), model)) is None
 
 
-def test_lagging_importance_is_the_loss_of_the_epoch_before_and_even_at_first() -> None:
+def test_lagging_importance_is_the_loss_of_the_epoch_before_and_even_at_first():
     lagging = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.5, lagging=True)
     run = Emulation(mlp(), source(40), strategy=lagging, world_size=4, training=training())
     first = run.epoch()
@@ -642,7 +634,7 @@ def test_lagging_importance_is_the_loss_of_the_epoch_before_and_even_at_first() 
     np.testing.assert_array_equal(run.epoch().importance, losses)
 
 
-def test_variance_between_ranks_by_hand() -> None:
+def test_variance_between_ranks_by_hand():
     """Ranks with 0, 2 and 4, 6: means 1 and 5 about 3, so 4 between; all about 3: (9 + 1 + 1 + 9) /
     4 = 5."""
     assert between_ranks(np.array([0.0, 4.0, 2.0, 6.0]), np.array([0, 1, 0, 1])) == pytest.approx(

@@ -4,10 +4,7 @@
 leaf switches with 4 hosts and 2 spine switches, cables of 12.5 GB/s.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -59,7 +56,7 @@ def when_summed(iteration: int, **values: Any) -> tuple[float, float]:
 # --------------------------------------------------------------------------------- cables, devices
 
 
-def test_a_slow_cable_delays_what_crosses_it_by_what_it_has_not_carried() -> None:
+def test_a_slow_cable_delays_what_crosses_it_by_what_it_has_not_carried():
     """For 4 ms within an allreduce a cable carries a quarter: three quarters of 4 ms are made up
     for."""
     begin, _ = when_summed(1, world_size=2)
@@ -69,7 +66,7 @@ def test_a_slow_cable_delays_what_crosses_it_by_what_it_has_not_carried() -> Non
         assert found == pytest.approx(whole + 3e-3, rel=1e-9)
 
 
-def test_of_several_faults_of_one_thing_the_worst_counts() -> None:
+def test_of_several_faults_of_one_thing_the_worst_counts():
     begin, _ = when_summed(1, world_size=2)
     both = fault("h0001>switch", 0.25, begin + 2e-3, 4e-3), fault("switch", 0.5, begin + 1e-3, 8e-3)
     # 1 ms at a half, 4 ms at a quarter, 3 ms at a half: of 8 ms 3 are carried
@@ -77,7 +74,7 @@ def test_of_several_faults_of_one_thing_the_worst_counts() -> None:
     assert found == pytest.approx(epoch_s(world_size=2) + 5e-3, rel=1e-9)
 
 
-def test_what_two_flows_share_is_what_is_left() -> None:
+def test_what_two_flows_share_is_what_is_left():
     """Rings over a switch at a half: every cable of the ring has 5 GB/s all along."""
     _, alone = when_summed(1)
     found = seconds(slowed(fault("switch", 0.5)), "allreduce")[0]
@@ -85,7 +82,7 @@ def test_what_two_flows_share_is_what_is_left() -> None:
     assert found == pytest.approx(10 * (alone + sent / 10e9), rel=1e-9)
 
 
-def test_an_ssd_at_a_half_reads_half_as_fast() -> None:
+def test_an_ssd_at_a_half_reads_half_as_fast():
     """Each rank reads 10 MB at 20 MB/s, for which all wait; at a half 0.5 s longer."""
     values: dict[str, Any] = {
         "cluster__ssd__read_bandwidth": "20 MB/s",
@@ -95,7 +92,7 @@ def test_an_ssd_at_a_half_reads_half_as_fast() -> None:
     assert epoch_s(fault("h0002.ssd", 0.5), **values) == pytest.approx(whole + 0.5, rel=1e-9)
 
 
-def test_a_file_system_that_opens_four_fifths_of_the_files() -> None:
+def test_a_file_system_that_opens_four_fifths_of_the_files():
     """800 files at 1,000 a second take 0.8 s, and at 800 a second 1 s."""
     values: dict[str, Any] = {
         "workload__exchange": "global_shuffle:source=pfs",
@@ -107,7 +104,7 @@ def test_a_file_system_that_opens_four_fifths_of_the_files() -> None:
     assert epoch_s(fault("pfs", 0.8), **values) > whole + 0.2
 
 
-def test_the_links_table_has_healthy_capacities_and_the_load_as_a_share_of_what_was_left() -> None:
+def test_the_links_table_has_healthy_capacities_and_the_load_as_a_share_of_what_was_left():
     table = slowed(fault("h0001>switch", 0.25)).links.set_index("link")
     whole = slowed().links.set_index("link")
     assert (table["capacity"] == whole["capacity"]).all()
@@ -121,7 +118,7 @@ def test_the_links_table_has_healthy_capacities_and_the_load_as_a_share_of_what_
 # --------------------------------------------------------------------------------------------- GPUs
 
 
-def test_a_gpu_at_half_speed_makes_each_iteration_of_all_longer_by_its_passes() -> None:
+def test_a_gpu_at_half_speed_makes_each_iteration_of_all_longer_by_its_passes():
     whole = epoch_s()
     for what in ("h0003.gpu0", "h0003.gpus"):
         found = epoch_s(fault(what, 0.5))
@@ -131,7 +128,7 @@ def test_a_gpu_at_half_speed_makes_each_iteration_of_all_longer_by_its_passes() 
     assert waits[0] == pytest.approx(10 * (FORWARD + BACKWARD), rel=1e-9)
 
 
-def test_a_slow_gpu_counts_for_the_iterations_that_begin_while_it_is() -> None:
+def test_a_slow_gpu_counts_for_the_iterations_that_begin_while_it_is():
     begins = slowed().phases.query("phase == 'forward' and rank == 3")["start_s"].to_numpy()
     span = float(begins[2]) + 1e-3, float(begins[4]) + 1e-3
     found = epoch_s(fault("h0003.gpus", 0.25, span[0], span[1] - span[0] + 5e-3))
@@ -139,7 +136,7 @@ def test_a_slow_gpu_counts_for_the_iterations_that_begin_while_it_is() -> None:
     assert found == pytest.approx(epoch_s() + 3 * (FORWARD + BACKWARD), rel=1e-9)
 
 
-def test_a_slow_gpu_slows_the_passes_beside_which_gradients_are_summed() -> None:
+def test_a_slow_gpu_slows_the_passes_beside_which_gradients_are_summed():
     overlap = {"kind": "ddp", "slowdown": 0, "hooks": "0 s"}
     timeline = slowed(fault("h0003.gpus", 0.5), workload__allreduce__overlap=overlap)
     assert seconds(timeline, "forward")[3] == pytest.approx(2 * 10 * FORWARD, rel=1e-9)
@@ -147,7 +144,7 @@ def test_a_slow_gpu_slows_the_passes_beside_which_gradients_are_summed() -> None
 
 
 @pytest.mark.parametrize("parallelism", ["filter:ways=4", "sharded_data:stage=3"])
-def test_what_ranks_compute_together_is_as_slow_as_the_slowest(parallelism: str) -> None:
+def test_what_ranks_compute_together_is_as_slow_as_the_slowest(parallelism):
     values: dict[str, Any] = {
         "workload__parallelism": parallelism,
         "workload__allreduce__overlap": "none",
@@ -159,14 +156,14 @@ def test_what_ranks_compute_together_is_as_slow_as_the_slowest(parallelism: str)
         assert seconds(found, "forward")[rank] == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_pass_that_measures_importance_is_slower_too() -> None:
+def test_the_pass_that_measures_importance_is_slower_too():
     values: dict[str, Any] = {"workload__exchange": "importance_exchange:exchange_fraction=0.1"}
     whole, found = slowed(**values), slowed(fault("h0003.gpus", 0.5), **values)
     more = seconds(found, "importance")[3] - seconds(whole, "importance")[3]
     assert more == pytest.approx(10 * small(**values).step_times.inference_of(np.array(10)))
 
 
-def test_a_slow_host_is_slow_in_all_that_it_has() -> None:
+def test_a_slow_host_is_slow_in_all_that_it_has():
     row = rows_of(small(faults=[fault("h0003", 0.5)]))[0]
     # both directions of its cable and of its PCIe slot; NVLink, memory, SSD, cores
     assert (row["links"], row["gpus"]) == (8, 1)
@@ -206,7 +203,7 @@ def used(prefix: str, **values: Any) -> str:
 
 
 @pytest.mark.parametrize("lasts", [None, 0.2])
-def test_new_routes_lead_round_a_failed_cable_once_they_are_known(lasts: float | None) -> None:
+def test_new_routes_lead_round_a_failed_cable_once_they_are_known(lasts):
     """The other spine switch carries as much: an allreduce waits for the 3 ms until routes are
     known, and no longer."""
     values = across()
@@ -223,7 +220,7 @@ def test_new_routes_lead_round_a_failed_cable_once_they_are_known(lasts: float |
     assert rows_of(small(faults=[found], **values))[0]["rerouted"] == 2
 
 
-def test_transfers_wait_for_a_failed_cable_that_returns() -> None:
+def test_transfers_wait_for_a_failed_cable_that_returns():
     values = across()
     begin, _ = when_summed(1, **values)
     cable = used("leaf.0>", **values)
@@ -235,7 +232,7 @@ def test_transfers_wait_for_a_failed_cable_that_returns() -> None:
         assert epoch_s(found, **values) == pytest.approx(epoch_s(**values) + 5e-3, rel=1e-6)
 
 
-def test_what_goes_round_a_failed_cable_shares_what_is_there() -> None:
+def test_what_goes_round_a_failed_cable_shares_what_is_there():
     """The ring of 4 ranks below two leaf switches sends two flows up each, over a spine switch
     each, that take X s after latencies of d s. One stands still from 2 to 3 ms, then they share:
     the other has X + d - 3 ms left, which takes twice that, and then this one 1 ms more: 2 X + 2 d
@@ -254,7 +251,7 @@ def test_what_goes_round_a_failed_cable_shares_what_is_there() -> None:
     assert epoch_s(found, **values) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_detour_is_a_shortest_way_of_those_that_are_left() -> None:
+def test_a_detour_is_a_shortest_way_of_those_that_are_left():
     fabric = wiring(small(**across()).cluster).fabric
     rng = np.random.default_rng(1)
     names = fabric.cabling.names
@@ -299,7 +296,7 @@ def everything(rate: float) -> list[Any]:
 @pytest.mark.parametrize(
     "exchange", ["partial_local_shuffle:exchange_fraction=0.5", "global_shuffle:source=pfs"]
 )
-def test_drawn_faults_leave_no_gap_and_lose_no_byte(rate: float, exchange: str) -> None:
+def test_drawn_faults_leave_no_gap_and_lose_no_byte(rate, exchange):
     values = across(
         world_size=8, cluster__placement="scattered", epochs=2, workload__exchange=exchange
     )
@@ -319,7 +316,7 @@ def test_drawn_faults_leave_no_gap_and_lose_no_byte(rate: float, exchange: str) 
     assert again.phases.equals(found.phases)
 
 
-def test_a_process_says_when_each_host_is_slow(tmp_path: Path) -> None:
+def test_a_process_says_when_each_host_is_slow(tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text(
         "host,start,end,class\na,0.1 s,0.2 s,disk\nb,0.3 s,0.35 s,disk\na,0.9 s,1 s,disk\n"
@@ -345,7 +342,7 @@ def test_a_process_says_when_each_host_is_slow(tmp_path: Path) -> None:
     assert lemons / len(rows) == pytest.approx(0.9, abs=0.05)
 
 
-def test_faults_of_a_machine_that_several_jobs_share_are_of_each_as_it_stands_there() -> None:
+def test_faults_of_a_machine_that_several_jobs_share_are_of_each_as_it_stands_there():
     jobs: Any = {"a": {"world_size": 4}, "b": {"world_size": 4}}
     names = {"a": "a", "b": "b"}
     whole = dict(simulate_jobs(settled(small(jobs=jobs)), names))
@@ -359,7 +356,7 @@ def test_faults_of_a_machine_that_several_jobs_share_are_of_each_as_it_stands_th
     assert [(row["what"], row["gpus"]) for row in rows] == [("h0005.gpus", 1)]
 
 
-def test_faults_that_change_nothing_change_nothing() -> None:
+def test_faults_that_change_nothing_change_nothing():
     whole = slowed()
     for found in (
         slowed(fault("h0003", 1.0)),
@@ -370,13 +367,13 @@ def test_faults_that_change_nothing_change_nothing() -> None:
         assert found.links.equals(whole.links)
 
 
-def test_a_recorder_changes_nothing() -> None:
+def test_a_recorder_changes_nothing():
     scenario = small(faults=everything(0.25))
     recorded = next(iter(simulate_epochs(scenario, recorder=Recorder(0.5))))
     assert recorded.phases.equals(simulate(scenario).phases)
 
 
-def test_the_mean_of_drawn_faults_is_as_asked() -> None:
+def test_the_mean_of_drawn_faults_is_as_asked():
     faults = [{"what": "ssds", "every": "1 ms", "rate": 0.9, "for": "2 ms"}]
     rows = rows_of(small(faults=faults, epochs=4))
     at = np.array([row["at_s"] for row in rows])

@@ -1,7 +1,5 @@
 """What is fetched ahead of its turn changes no end, however few flows a large network has."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
@@ -9,7 +7,7 @@ from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.fluid_ahead import LARGE
 
 
-def test_it_looks_no_farther_ahead_than_it_has_come() -> None:
+def test_it_looks_no_farther_ahead_than_it_has_come():
     """900 transfers one after the other, on one of very many links: 900 times few ends are found,
     and each time it looks twice as far, which would be beyond all times after some more."""
     count = 900

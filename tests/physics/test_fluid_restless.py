@@ -5,8 +5,6 @@ with min-hop routes came to it. Here the engine is compiled, in a process of its
 takes any link that is placed anew for such a case; what it finds must be the same.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -55,7 +53,7 @@ def found(word: str, folder: Path) -> list[tuple[list[float], int]]:
     return out
 
 
-def test_rates_made_anew_are_those_that_are_repaired(tmp_path: Path) -> None:
+def test_rates_made_anew_are_those_that_are_repaired(tmp_path):
     normal, restless = found("normal", tmp_path), found("restless", tmp_path)
     for (ends, visits), (again, visits_again) in zip(normal, restless, strict=True):
         np.testing.assert_allclose(again, ends, rtol=1e-9)

@@ -46,6 +46,6 @@ def test_the_page_has_these_numbers():
             name = f"ZeRO-{stage}" if stage else "data"
             row = [f"`{model}`", f"{parameters / 1e9:.3f}", name, *cells, closed, *others]
             lines.append(f"| {' | '.join(row)} |")
-    text = PAGE.read_text(encoding="utf-8")
+    text = PAGE.read_text()
     missing = [line for line in lines if line not in text]
     assert not missing, "\n".join(lines)

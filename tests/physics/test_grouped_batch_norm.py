@@ -1,8 +1,6 @@
 """Batch norm by rank against its definition: one ordinary batch norm for each rank, run in a plain
 loop."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -64,7 +62,7 @@ def pair(kind: str, variant: str) -> tuple[nn.Module, list[nn.Module], tuple[int
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", LAYERS)
-def test_by_rank_is_one_batch_norm_for_each_rank(kind: str, variant: str) -> None:
+def test_by_rank_is_one_batch_norm_for_each_rank(kind, variant):
     """Output, gradients and running statistics over several batches, and evaluation with each
     rank's own statistics."""
     layer, alone, shape = pair(kind, variant)
@@ -105,7 +103,7 @@ def ordered(kind: str, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("kind", ["1d", "2d", "2d, channels last"])
-def test_rectified_is_the_same_as_a_sum_and_a_rectifier_after_it(kind: str, added: bool) -> None:
+def test_rectified_is_the_same_as_a_sum_and_a_rectifier_after_it(kind, added):
     """Where 0 comes out nothing goes back, as with torch's own; the gradient comes in another order
     in memory than the input."""
     layer, alone, shape = pair(kind, "as by default")
@@ -137,7 +135,7 @@ def test_rectified_is_the_same_as_a_sum_and_a_rectifier_after_it(kind: str, adde
         torch.testing.assert_close(weight.grad, summed, rtol=0, atol=1e-12)
 
 
-def test_what_is_no_number_goes_through_a_rectifier() -> None:
+def test_what_is_no_number_goes_through_a_rectifier():
     """So that a training that leaves the finite numbers is seen to do so."""
     layer = nn.BatchNorm1d(2)
     group_by_rank(layer, 1).expect(0, 1, 3)
@@ -145,7 +143,7 @@ def test_what_is_no_number_goes_through_a_rectifier() -> None:
     assert rectified(layer, x).isnan().all(0).tolist() == [False, True]
 
 
-def test_float32_is_as_exact_as_torchs_own() -> None:
+def test_float32_is_as_exact_as_torchs_own():
     """Over many places, of a mean of 100 deviations: inputs are known to 100 x 2^-24 = 6e-6
     deviations, and the mean is rounded as they are."""
     torch.manual_seed(0)
@@ -159,7 +157,7 @@ def test_float32_is_as_exact_as_torchs_own() -> None:
     assert error < 2 * (own - exact).abs().max()
 
 
-def test_a_part_of_the_ranks_touches_the_statistics_of_these_alone() -> None:
+def test_a_part_of_the_ranks_touches_the_statistics_of_these_alone():
     layer, alone, _ = pair("2d", "cumulative")
     rows = group_by_rank(layer, RANKS)
     x = torch.randn(2 * LOCAL, CHANNELS, 3, 3, dtype=torch.float64)
@@ -171,7 +169,7 @@ def test_a_part_of_the_ranks_touches_the_statistics_of_these_alone() -> None:
     assert layer.num_batches_tracked.tolist() == [0, 1, 1]
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """Two ranks of two samples: rank 0 has 1 and 3 (mean 2, variance 1, unbiased 2), rank 1 has 10
     and 10 (variance 0)."""
     layer = nn.BatchNorm1d(1, eps=1.0, dtype=torch.float64)
@@ -187,7 +185,7 @@ def test_by_hand() -> None:
     )
 
 
-def test_pooled_statistics_are_those_of_all_values_together() -> None:
+def test_pooled_statistics_are_those_of_all_values_together():
     """Law of total variance: groups of equal size, biased variances."""
     values = (
         torch.randn(7, 11, 4, dtype=torch.float64)
@@ -201,7 +199,7 @@ def test_pooled_statistics_are_those_of_all_values_together() -> None:
 
 
 @pytest.mark.parametrize("rank", [None, 2])
-def test_ordinary_gives_torchs_own_layers_back(rank: int | None) -> None:
+def test_ordinary_gives_torchs_own_layers_back(rank):
     model = nn.Sequential(nn.Conv2d(3, CHANNELS, 1), nn.BatchNorm2d(CHANNELS)).double()
     group_by_rank(model, RANKS).expect(0, RANKS, RANKS * LOCAL)
     model(torch.randn(RANKS * LOCAL, 3, 2, 2, dtype=torch.float64))
@@ -218,7 +216,7 @@ def test_ordinary_gives_torchs_own_layers_back(rank: int | None) -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_none_leaves_scale_and_shift(kind: str) -> None:
+def test_none_leaves_scale_and_shift(kind):
     layer, _, shape = pair(kind, "as by default")
     scale_and_shift_only(layer)
     x = torch.randn(shape, dtype=torch.float64)
@@ -230,14 +228,14 @@ def test_none_leaves_scale_and_shift(kind: str) -> None:
     assert not batch_norm_layers(layer)
 
 
-def test_none_without_scale_is_nothing_at_all() -> None:
+def test_none_without_scale_is_nothing_at_all():
     layer = nn.BatchNorm1d(3, affine=False)
     scale_and_shift_only(layer)
     x = torch.randn(4, 3)
     assert torch.equal(layer(x), x)
 
 
-def test_sync_leaves_the_model_as_it_is() -> None:
+def test_sync_leaves_the_model_as_it_is():
     model = nn.Sequential(nn.BatchNorm1d(3), nn.SyncBatchNorm(3))
     apply_mode(model, "sync", 4)
     assert [type(m) for m in model] == [nn.BatchNorm1d, nn.SyncBatchNorm]
@@ -267,7 +265,7 @@ class Centre(nn.Module):
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_layers_whose_statistics_cannot_be_grouped_are_named(layer: nn.Module, mode: str) -> None:
+def test_layers_whose_statistics_cannot_be_grouped_are_named(layer, mode):
     model = nn.Sequential(nn.BatchNorm1d(3), nn.ModuleDict({"inner": layer}))
     with pytest.raises(
         InputError, match=rf"1\.inner: keeps statistics.*{type(layer).__name__}.*batch_norm: sync"
@@ -277,14 +275,14 @@ def test_layers_whose_statistics_cannot_be_grouped_are_named(layer: nn.Module, m
     assert type(model[0]) is nn.BatchNorm1d  # nothing was changed
 
 
-def test_layers_that_keep_no_statistics_pass() -> None:
+def test_layers_that_keep_no_statistics_pass():
     apply_mode(
         nn.Sequential(nn.InstanceNorm1d(3), nn.GroupNorm(1, 3), nn.LayerNorm(3)), "per_rank", 2
     )
 
 
 @pytest.mark.parametrize("mode", ["per_rank", "sync", "none"])
-def test_lazy_layers_must_have_seen_a_batch(mode: str) -> None:
+def test_lazy_layers_must_have_seen_a_batch(mode):
     model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
     with pytest.raises(
         InputError, match=r"0: has no weights yet; got LazyLinear\. Give the model one batch"
@@ -294,7 +292,7 @@ def test_lazy_layers_must_have_seen_a_batch(mode: str) -> None:
     apply_mode(model, mode, 2)  # type: ignore[arg-type]
 
 
-def test_a_layer_that_sees_other_rows_than_the_batch_has_is_named() -> None:
+def test_a_layer_that_sees_other_rows_than_the_batch_has_is_named():
     class Folded(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -315,7 +313,7 @@ def test_a_layer_that_sees_other_rows_than_the_batch_has_is_named() -> None:
         model(torch.randn(4, 6))
 
 
-def test_a_layer_used_twice_is_one_layer() -> None:
+def test_a_layer_used_twice_is_one_layer():
     norm = nn.BatchNorm1d(3).double()
     model = nn.Sequential(norm, nn.Linear(3, 3).double(), norm)
     alone = [copy.deepcopy(model) for _ in range(2)]

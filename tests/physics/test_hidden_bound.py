@@ -5,7 +5,7 @@ from simshuffle.plan.hidden import PARTIAL, largest_hidden_fraction
 from tests.small import small
 
 
-def test_a_fraction_is_hidden_until_its_host_work_is_the_tolerance() -> None:
+def test_a_fraction_is_hidden_until_its_host_work_is_the_tolerance():
     """Nothing runs beside the exchange: a rank that sends q of its 100 samples works q times what
     one costs. At 1 % of the epoch that is Q = 0.01 t / (100 w)."""
     scenario = small(workload__exchange="partial_local_shuffle:exchange_fraction=0.5")
@@ -16,7 +16,7 @@ def test_a_fraction_is_hidden_until_its_host_work_is_the_tolerance() -> None:
     assert 0.95 * by_hand <= largest_hidden_fraction(scenario, 0.01) <= by_hand
 
 
-def test_an_allreduce_hides_what_a_rank_stores_meanwhile() -> None:
+def test_an_allreduce_hides_what_a_rank_stores_meanwhile():
     """With gradients summed beside the backward pass, an iteration's allreduce hides that a rank
     stores what it received, for all iterations but the last: 100 Q (w - 0.9 s) = 0.01 t."""
     values = {"workload__allreduce__overlap": "ddp"}
@@ -30,7 +30,7 @@ def test_an_allreduce_hides_what_a_rank_stores_meanwhile() -> None:
     assert 0.95 * by_hand <= largest_hidden_fraction(scenario, 0.01) <= by_hand
 
 
-def test_all_or_nothing_may_be_hidden() -> None:
+def test_all_or_nothing_may_be_hidden():
     scenario = small(workload__exchange=PARTIAL)
     assert largest_hidden_fraction(scenario, 1.0) == 1.0
     slow = small(workload__exchange=PARTIAL, workload__exchange__schedule__read="1 s")

@@ -1,8 +1,6 @@
 """Intervals by hand: a small scenario whose epoch is compute alone (800 samples on 8 ranks, 10 a
 batch), so that its closed form is proportional to the time of a sample."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

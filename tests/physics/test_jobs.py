@@ -6,8 +6,6 @@ others, r / (r + s). Edges: the first batches come before anything is computed, 
 are computed when nothing is read any more; `EDGE` s bound both.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -111,7 +109,7 @@ LEAVES |= {"cable_latency": "26 ns", "switch_latency": "90 ns", "taper": 2}
 @pytest.mark.parametrize(
     "exchange", ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"]
 )
-def test_jobs_on_leaves_of_their_own_do_not_touch_each_other(exchange: str, kind: str):
+def test_jobs_on_leaves_of_their_own_do_not_touch_each_other(exchange, kind):
     """All that they send stays below a switch that the other does not use; nothing is read from
     the file system. So all phases are those of the job alone, to the bit, also as a plain run."""
     jobs = {"a": job(4, 400), "b": job(4, 600, epochs=2, start="0 s", seed=3)}

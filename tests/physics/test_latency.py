@@ -1,8 +1,6 @@
 """Latencies of files that differ: what a batch waits for, worked out by hand from the latencies
 that are drawn, and what an iteration of many ranks waits for."""
 
-from __future__ import annotations
-
 import heapq
 from typing import Any
 
@@ -35,17 +33,17 @@ def drawn(requests: int, count: int = 2000, seed: int = 7) -> NDArray[np.float64
     return MEAN * lognormal_factor(np.random.default_rng(seed), SPREAD, (requests, count))
 
 
-def test_two_reads_on_one_thread_add() -> None:
+def test_two_reads_on_one_thread_add():
     first, second = drawn(2)
     assert batches(2, 1) == pytest.approx(first + second, rel=1e-12)
 
 
-def test_of_two_reads_on_two_threads_the_later_counts() -> None:
+def test_of_two_reads_on_two_threads_the_later_counts():
     first, second = drawn(2)
     assert batches(2, 2) == pytest.approx(np.maximum(first, second), rel=1e-12)
 
 
-def test_a_thread_decodes_what_it_has_read_before_it_reads_on() -> None:
+def test_a_thread_decodes_what_it_has_read_before_it_reads_on():
     first, second, third = drawn(3)
     decode = 0.04
     one_thread = first + second + 2 * decode
@@ -54,24 +52,24 @@ def test_a_thread_decodes_what_it_has_read_before_it_reads_on() -> None:
     assert batches(3, 2, decode=decode) == pytest.approx(two_threads + decode, rel=1e-12)
 
 
-def test_the_third_of_two_threads_follows_the_shorter_of_the_first() -> None:
+def test_the_third_of_two_threads_follows_the_shorter_of_the_first():
     first, second, third = drawn(3)
     expected = np.maximum(np.minimum(first, second) + third, np.maximum(first, second))
     assert batches(3, 2) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("requests", [1, 2, 20])
-def test_as_many_threads_as_reads_wait_for_the_largest(requests: int) -> None:
+def test_as_many_threads_as_reads_wait_for_the_largest(requests):
     expected = MEAN * expected_largest(requests, SPREAD)
     assert batches(requests, 20, count=40000).mean() == pytest.approx(expected, rel=0.01)
 
 
-def test_many_reads_take_their_mean_over_the_threads() -> None:
+def test_many_reads_take_their_mean_over_the_threads():
     assert batches(2000, 4, count=200).mean() == pytest.approx(2000 / 4 * MEAN, rel=0.01)
 
 
 @pytest.mark.parametrize(("requests", "threads"), [(1, 1), (3, 20), (20, 20), (32, 20), (64, 3)])
-def test_the_bound_without_spread_holds_in_the_mean(requests: int, threads: int) -> None:
+def test_the_bound_without_spread_holds_in_the_mean(requests, threads):
     least = MEAN * max(requests / threads, 1.0)
     assert batches(requests, threads, count=20000).mean() > 0.99 * least
 
@@ -82,9 +80,7 @@ def test_the_bound_without_spread_holds_in_the_mean(requests: int, threads: int)
     threads=st.integers(1, 6),
     at_once=st.integers(1, 40),
 )
-def test_every_batch_is_scheduled_by_itself(
-    requests: list[int], threads: int, at_once: int
-) -> None:
+def test_every_batch_is_scheduled_by_itself(requests, threads, at_once):
     """Against a queue of threads; some batches have fewer requests than others, or none, and not
     all are in memory at once."""
     most = max(requests)
@@ -121,7 +117,7 @@ def read(spread: float, threads: int, **values: Any) -> float:
     )
 
 
-def test_a_batch_is_read_when_its_slowest_thread_is_done() -> None:
+def test_a_batch_is_read_when_its_slowest_thread_is_done():
     """10 iterations of 10 files of 1 ms, 4 threads; the latencies of the first are every tenth of
     those drawn, since they are drawn request by request."""
     rng = small(**PFS, **LONE).rng("read_latency", 1)
@@ -131,7 +127,7 @@ def test_a_batch_is_read_when_its_slowest_thread_is_done() -> None:
     assert read(1e-9, 4) == pytest.approx(3e-3 + CABLE + 10 * 100e3 / 10e9, rel=1e-6)
 
 
-def test_several_threads_decode_between_their_reads() -> None:
+def test_several_threads_decode_between_their_reads():
     """10 files of 1 ms and of 2 ms to decode: 4 threads take three rounds of both; one thread reads
     all and decodes then, which no read waits for."""
     decode = {"workload__dataset__decode": "2 ms"}
@@ -140,7 +136,7 @@ def test_several_threads_decode_between_their_reads() -> None:
     assert read(1e-9, 1, **decode) == pytest.approx(10 * 1e-3 + rest, rel=1e-6)
 
 
-def test_the_servers_still_bound_what_latency_leaves() -> None:
+def test_the_servers_still_bound_what_latency_leaves():
     """10 files at 100 a second, whatever their latencies."""
     took = first_read(
         **PFS,
@@ -152,12 +148,12 @@ def test_the_servers_still_bound_what_latency_leaves() -> None:
     assert took == pytest.approx(10 / 100 + CABLE + 10 * 100e3 / 10e9, rel=1e-6)
 
 
-def test_nothing_that_has_no_latency_is_late() -> None:
+def test_nothing_that_has_no_latency_is_late():
     took = read(0.5, 4, cluster__parallel_file_system__latency="0 s")
     assert took == pytest.approx(10 / 1e6 + CABLE + 10 * 100e3 / 10e9, rel=1e-6)
 
 
-def test_an_iteration_waits_for_the_slowest_batch() -> None:
+def test_an_iteration_waits_for_the_slowest_batch():
     """Every rank begins to read when it has taken a batch, and takes one when it is there and the
     gradients of all have been summed; what is not reading takes a hundredth of it."""
     values = (

@@ -1,7 +1,5 @@
 """A library's order in a run and in a training: the same samples in both, and what nodes fetch."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 
@@ -89,7 +87,7 @@ def emulated(exchange: LoaderShuffle, workers: int = 2) -> Emulation:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_simulator_and_emulator_follow_the_same_order(order: str) -> None:
+def test_simulator_and_emulator_follow_the_same_order(order):
     simulated = [plan.shards for plan in planned(scenario(strategy(order), epochs=2))]
     emulation = emulated(strategy(order))
     for here in simulated:
@@ -99,7 +97,7 @@ def test_simulator_and_emulator_follow_the_same_order(order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_it_is_the_order_of_the_library_through_the_storage(order: str) -> None:
+def test_it_is_the_order_of_the_library_through_the_storage(order):
     """Every rank's samples, batch by batch of its workers in turn, at the places that the library
     names; the storage begins with the samples of rank 0 of the partition."""
     of = scenario(strategy(order))
@@ -135,7 +133,7 @@ def readers_of(of: Scenario) -> Readers:
     return Readers(of.hosts, 2, of.workload.loader.workers, BATCH)
 
 
-def test_uneven_orders_are_cut_and_filled_up() -> None:
+def test_uneven_orders_are_cut_and_filled_up():
     """13 shards of 50 for 8 ranks: the first 5 have a second one, of which what is beyond N/M is
     not read; the others begin theirs anew."""
     exchange = strategy("webdataset", samples_per_shard=50, workers=1)
@@ -147,7 +145,7 @@ def test_uneven_orders_are_cut_and_filled_up() -> None:
         assert np.array_equal(part[50:], part[:30])
 
 
-def test_labels_are_counted_as_they_are_trained_on() -> None:
+def test_labels_are_counted_as_they_are_trained_on():
     """Two ranks of 3 with labels 0 0 1 and 1 1 1, sample 5 being read twice and sample 2 never: a
     third and all of them are 1, of the set half."""
     targets, samples = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 3, 4, 5, 5])
@@ -156,7 +154,7 @@ def test_labels_are_counted_as_they_are_trained_on() -> None:
     assert found == pytest.approx((abs(1 / 3 - 1 / 2) + 1 / 2) / 2)
 
 
-def test_the_record_of_a_training_knows_repeated_samples() -> None:
+def test_the_record_of_a_training_knows_repeated_samples():
     exchange = strategy("webdataset", samples_per_shard=50)
     emulation = emulated(exchange, workers=1)
     model, targets = emulation.network.model, emulation.source.targets
@@ -186,7 +184,7 @@ def test_the_record_of_a_training_knows_repeated_samples() -> None:
         ({"sample_size": "5 kB"}, "sample_size", "of the data set, 100 kB"),
     ],
 )
-def test_what_a_library_cannot_do_is_named(values: Any, path: str, says: str) -> None:
+def test_what_a_library_cannot_do_is_named(values, path, says):
     exchange = strategy("webdataset").model_dump(mode="json", exclude_none=True)
     with pytest.raises(ScenarioError) as found:
         scenario(strategy("webdataset"), workload__exchange={**exchange, **values})
@@ -203,13 +201,13 @@ def test_what_a_library_cannot_do_is_named(values: Any, path: str, says: str) ->
         ({"world_size": 7}, "workload.exchange.ranks_per_node"),
     ],
 )
-def test_what_does_not_go_with_a_loader_is_named(values: Any, path: str) -> None:
+def test_what_does_not_go_with_a_loader_is_named(values, path):
     with pytest.raises(ScenarioError) as found:
         scenario(strategy("mosaicml"), **values)
     assert [problem.path for problem in found.value.problems] == [path]
 
 
-def test_a_training_names_it_too() -> None:
+def test_a_training_names_it_too():
     with pytest.raises(InputError) as found:
         emulated(strategy("webdataset", samples_per_shard=100)).epoch()
     assert [problem.path for problem in found.value.problems] == ["workers"]
@@ -220,7 +218,7 @@ def test_a_training_names_it_too() -> None:
 
 @pytest.mark.parametrize("cache", ["2 MB", "1 TB", "0 B"])
 @pytest.mark.parametrize("order", ["mosaicml", "hugging_face", "corgi2", "sampler"])
-def test_fetched_is_what_the_study_of_loaders_counts(order: str, cache: str) -> None:
+def test_fetched_is_what_the_study_of_loaders_counts(order, cache):
     """Requests and bytes of every epoch, to the byte, on a shape whose batches are whole."""
     of = scenario(strategy(order, cache_limit=cache))
     exchange = of.workload.exchange
@@ -239,7 +237,7 @@ def test_fetched_is_what_the_study_of_loaders_counts(order: str, cache: str) -> 
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_kept_shards_are_fetched_once(order: str) -> None:
+def test_kept_shards_are_fetched_once(order):
     """With room for all, a node fetches nothing twice; where it keeps its shards, all in epoch 1.
     LitData deals in its first epoch and permutes what each node then has."""
     plans = planned(scenario(strategy(order)))
@@ -266,7 +264,7 @@ STEPS: dict[str, Any] = {
 }
 
 
-def test_epochs_take_as_long_as_their_shards_take_to_be_fetched() -> None:
+def test_epochs_take_as_long_as_their_shards_take_to_be_fetched():
     """2 nodes of a rank: 80 shards of 1 MB each are opened in 10 ms one after the other, and both
     nodes share 1 GB/s. The first epoch takes at least that, and no later one fetches anything."""
     exchange = strategy("mosaicml")
@@ -288,7 +286,7 @@ def test_epochs_take_as_long_as_their_shards_take_to_be_fetched() -> None:
 
 @pytest.mark.parametrize("cache", ["1 TB", "2 MB", "0 B"])
 @pytest.mark.parametrize("order", ["mosaicml", "sampler"])
-def test_bounds_count_what_is_fetched_and_hold(order: str, cache: str) -> None:
+def test_bounds_count_what_is_fetched_and_hold(order, cache):
     """Of the first epoch and of the second; the first one has all requests and bytes."""
     given = {"cluster__parallel_file_system__read_bandwidth": "100 MB/s", "epochs": 2}
     of = scenario(strategy(order, cache_limit=cache), **given)
@@ -332,9 +330,7 @@ INSTANT: dict[str, Any] = {
         ("1 PB/s", "100 1/s", 160 / 100),  # an open for each shard
     ],
 )
-def test_an_epoch_takes_what_the_file_system_takes_for_its_shards(
-    bandwidth: str, open_rate: str, takes: float
-) -> None:
+def test_an_epoch_takes_what_the_file_system_takes_for_its_shards(bandwidth, open_rate, takes):
     """The first one: while a byte is missing, some worker of a node asks for it, for all else is
     done at once. The second one reads the 80 MB of its node from the SSD, at 100 MB/s. Opens that
     are passed one by one before the bytes, and what follows the last byte, take 1e-6 of it."""
@@ -364,9 +360,7 @@ def test_an_epoch_takes_what_the_file_system_takes_for_its_shards(
         ({"host_bandwidth": "50 MB/s"}, 80e6 / 50e6),
     ],
 )
-def test_an_epoch_takes_what_the_object_store_takes_for_its_shards(
-    store: dict[str, Any], takes: float
-) -> None:
+def test_an_epoch_takes_what_the_object_store_takes_for_its_shards(store, takes):
     """As from the file system: 80 shards of 1 MB for each of two nodes, a request for each shard.
     The second epoch asks nothing more."""
     endless = {"latency": "0 s", "connection_bandwidth": "1 PB/s", "request_rate": "1 G/s"}
@@ -390,9 +384,7 @@ def test_an_epoch_takes_what_the_object_store_takes_for_its_shards(
 
 
 @pytest.mark.parametrize(("batch_norm", "lost"), [("per_rank", True), ("none", False)])
-def test_shards_that_ranks_keep_cost_accuracy_by_their_batch_norm(
-    batch_norm: str, lost: bool
-) -> None:
+def test_shards_that_ranks_keep_cost_accuracy_by_their_batch_norm(batch_norm, lost):
     """A batch has one class of eight, so what batch norm takes away is what tells classes apart."""
     values = {
         "data": {

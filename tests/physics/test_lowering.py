@@ -3,8 +3,6 @@
 No clock is needed: what is checked are bytes, seconds, links and order of every transfer.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -90,7 +88,7 @@ def costs_of(plan: ExchangePlan = PLAN, cached: Any = CACHED, **values: Any) -> 
 # ------------------------------------------------------------------------------------------- costs
 
 
-def test_bytes_and_seconds_of_an_exchange() -> None:
+def test_bytes_and_seconds_of_an_exchange():
     """Work is 90 us a sample, and 1.09 ms for each 100 kB; a permutation of 2 ranks takes 2 us."""
     costs = costs_of()
     assert costs.stored.tolist() == [[100e3, 200e3], [0, 0], [300e3, 100e3]]
@@ -107,14 +105,14 @@ def test_bytes_and_seconds_of_an_exchange() -> None:
     assert (costs.read_memory, costs.read_ssd) == (200e3, 500e3)
 
 
-def test_encoded_samples_travel_as_they_are_stored() -> None:
+def test_encoded_samples_travel_as_they_are_stored():
     costs = costs_of(payload="encoded")
     assert costs.wire.tolist() == [[100e3, 200e3], [0, 0], [300e3, 100e3]]
     assert costs.work[0] == pytest.approx([90e-6 + 90e-6, 90e-6 + 180e-6])
     assert not costs.received_work.any()
 
 
-def test_a_plan_that_draws_nothing_is_charged_nothing() -> None:
+def test_a_plan_that_draws_nothing_is_charged_nothing():
     plan = ExchangePlan(PLAN.sample, PLAN.target, PLAN.iteration, PLAN.message)
     assert costs_of(plan, draw="1 s").draw.tolist() == [0, 0, 0]
 
@@ -132,7 +130,7 @@ def lowered(barriers: str, costs: Any = None, iteration: int = 0, **more: Any) -
     return lowering.graph(found, [5, 6], [7, 8])
 
 
-def test_messages_of_an_iteration() -> None:
+def test_messages_of_an_iteration():
     first, second = messages_of(costs_of(), 0, RESOURCES, reads_in_flight=1)
     assert first.target.tolist() == [1, 0]
     assert first.read == pytest.approx([100e3 / 3e9, 0])
@@ -150,7 +148,7 @@ def test_messages_of_an_iteration() -> None:
     assert third.work == pytest.approx([3.36e-3, 1.18e-3])
 
 
-def test_a_message_is_a_read_then_work_then_the_wire() -> None:
+def test_a_message_is_a_read_then_work_then_the_wire():
     """With a barrier before each message. Two barriers, reads of both messages, works of both, and
     the wires of the first: who keeps its sample has none."""
     graph = lowered("message")
@@ -186,7 +184,7 @@ def test_a_message_is_a_read_then_work_then_the_wire() -> None:
     assert edges(batch) == first | second
 
 
-def test_one_barrier_an_iteration() -> None:
+def test_one_barrier_an_iteration():
     """The second message of a rank follows the first one's work at once."""
     batch = lowered("iteration").batch
     assert len(batch) == 11
@@ -194,7 +192,7 @@ def test_one_barrier_an_iteration() -> None:
     assert edges(batch) == first | {(5, 3), (6, 4), (3, 7), (4, 8)}
 
 
-def test_without_barriers_ranks_are_posted_one_after_the_other() -> None:
+def test_without_barriers_ranks_are_posted_one_after_the_other():
     """Each is a batch of its own: read, read, work, work, wire; the second read waits for the first
     work."""
     graph = lowered("none", pairs=False)
@@ -217,7 +215,7 @@ def test_without_barriers_ranks_are_posted_one_after_the_other() -> None:
         ]
 
 
-def test_a_message_of_samples_from_ssd_and_memory_is_read_twice() -> None:
+def test_a_message_of_samples_from_ssd_and_memory_is_read_twice():
     """Rank 0 sends 100 kB from the SSD and 300 kB from memory, rank 1 both from memory."""
     plan = ExchangePlan(
         sample=np.array([[0, 1], [4, 5]]),
@@ -234,7 +232,7 @@ def test_a_message_of_samples_from_ssd_and_memory_is_read_twice() -> None:
     assert edges(batch) == {(0, 6), (6, 2), (2, 4), (1, 7), (7, 3), (3, 5)}
 
 
-def test_what_is_received_is_encoded_and_written() -> None:
+def test_what_is_received_is_encoded_and_written():
     batch = StoreLowering(RESOURCES, costs_of(), in_memory=False).batch(0, 0, group=9, group2=4)
     assert links(batch) == [[], ["h0000.ssd"]]
     assert batch.tasks["delay"].tolist() == [1e-3, 0]
@@ -271,7 +269,7 @@ def chains(exchange: str, keys: Any = None, **loader: int) -> Any:
     return found
 
 
-def test_a_batch_from_the_pfs() -> None:
+def test_a_batch_from_the_pfs():
     """Opens, bytes, what is in memory, decoding on one core, the copy to the GPU, one after the
     other. The PFS answers an open in 1 ms, so a thread opens 1000 files a second."""
     found = chains("global_shuffle")
@@ -298,7 +296,7 @@ def test_a_batch_from_the_pfs() -> None:
     assert other.tasks["work"][:4] == pytest.approx([10, 2e6, 0, 20e-3])
 
 
-def test_a_slow_host_decodes_longer() -> None:
+def test_a_slow_host_decodes_longer():
     """Half as fast, it needs twice the core-seconds, and nothing else changes."""
     scenario = small(world_size=2, workload__exchange="global_shuffle")
     rng, slow = scenario.rng("read_latency", 1), np.array([1.0, 2.0])
@@ -309,18 +307,18 @@ def test_a_slow_host_decodes_longer() -> None:
     assert found.filled == pytest.approx(expected, rel=1e-12)
 
 
-def test_what_is_filled_are_the_first_columns_of_a_transfer() -> None:
+def test_what_is_filled_are_the_first_columns_of_a_transfer():
     assert TASK.names is not None and TASK.names[: len(FILLED)] == FILLED
     assert {TASK[name] for name in FILLED} == {np.dtype(np.float64)}
 
 
-def test_a_batch_waits_for_the_one_before_it_where_its_chain_begins() -> None:
+def test_a_batch_waits_for_the_one_before_it_where_its_chain_begins():
     of = chains("global_shuffle", threads=3).batch(1, 0, group=3, after=(8, 70)).tasks
     assert of["after"].tolist() == [8, NONE, NONE, 8, NONE]
     assert of["after_seq"].tolist() == [70, 0, 0, 70, 0]
 
 
-def test_several_threads_decode_while_they_read() -> None:
+def test_several_threads_decode_while_they_read():
     """The worker's next batch waits for both; three threads open three times as fast."""
     found = chains("global_shuffle", threads=3)
     batch = found.batch(0, 0, group=3)
@@ -329,7 +327,7 @@ def test_several_threads_decode_while_they_read() -> None:
     assert batch.tasks["cap"].tolist() == pytest.approx([3000, np.inf, np.inf, 3, np.inf])
 
 
-def test_a_batch_from_the_ssd() -> None:
+def test_a_batch_from_the_ssd():
     """Bytes at 3 GB/s, which is slower than 6 requests at 400 k/s; the latencies of six reads pass
     one after the other, or two at a time with two threads."""
     found = chains("local_shuffle")
@@ -386,7 +384,7 @@ def staged(exchange: str, **staging: Any) -> Any:
     return staging_traffic(scenario.workload, resources_of(scenario), np.array([3e6, 1e6]))
 
 
-def test_shards_are_staged_through_the_network_into_the_ssd() -> None:
+def test_shards_are_staged_through_the_network_into_the_ssd():
     """A new link for the SSD of each host stands behind those of the run: 1 GB/s of writing."""
     traffic, count = staged("local_shuffle"), len(RESOURCES.links.names)
     assert traffic.links.capacity[count:].tolist() == [1e9, 1e9]
@@ -397,7 +395,7 @@ def test_shards_are_staged_through_the_network_into_the_ssd() -> None:
     assert traffic.nbytes == 4e6
 
 
-def test_the_whole_set_is_read_by_each_host_or_passed_round() -> None:
+def test_the_whole_set_is_read_by_each_host_or_passed_round():
     alone = staged("global_shuffle:source=ssd")
     assert (alone.batch.tasks["work"].tolist(), alone.nbytes) == ([4e6, 4e6], 8e6)
     ring = staged("global_shuffle:source=ssd", broadcast=True)
@@ -410,7 +408,7 @@ def test_the_whole_set_is_read_by_each_host_or_passed_round() -> None:
     ]
 
 
-def test_files_are_opened_on_the_way() -> None:
+def test_files_are_opened_on_the_way():
     """800 files of 5 kB: 20,000 opens a second are 100 MB/s for all; two copies at once with 1 ms
     each are 10 MB/s for a host."""
     traffic, count = staged("local_shuffle", format="files", copies=2), len(RESOURCES.links.names)
@@ -419,11 +417,11 @@ def test_files_are_opened_on_the_way() -> None:
     assert ends == [[count + 2, count + 3, count + 0], [count + 2, count + 4, count + 1]]
 
 
-def test_nothing_is_staged_that_is_read_from_the_pfs() -> None:
+def test_nothing_is_staged_that_is_read_from_the_pfs():
     assert staged("global_shuffle") is None
 
 
-def test_gradients_of_two_hosts_go_round_a_ring() -> None:
+def test_gradients_of_two_hosts_go_round_a_ring():
     """2 (M - 1) / M of the gradients over each host's link."""
     workload = SCENARIO.workload
     rng = np.random.default_rng(0)
@@ -435,20 +433,20 @@ def test_gradients_of_two_hosts_go_round_a_ring() -> None:
     assert Allreduces(workload.allreduce, resources_of(one), rng).batch(100e6) is None
 
 
-def test_importances_are_gathered() -> None:
+def test_importances_are_gathered():
     """One message latency for two ranks, then 100 doubles over the HCA."""
     assert gather_seconds(100.0, RESOURCES) == pytest.approx(LATENCY + 800 / 10e9)
     assert gather_seconds(0.0, RESOURCES) is None
     assert gather_seconds(1.0, resources_of(small(world_size=1))) is None
 
 
-def test_seconds_of_batches() -> None:
+def test_seconds_of_batches():
     samples = np.array([[10, 4], [10, 0]])
     times = StepTimes.model_validate({"forward": "1 s", "backward": "2 s"})
     assert times.backward_of(samples).T.tolist() == [[20.0, 20.0], [8.0, 0.0]]
 
 
-def test_jitter_has_mean_1_and_the_spread_asked_for() -> None:
+def test_jitter_has_mean_1_and_the_spread_asked_for():
     """Five standard errors over 100,000 draws."""
     drawn = lognormal_factor(np.random.default_rng(0), 0.3, (100, 1000))
     assert drawn.mean() == pytest.approx(1.0, abs=5 * 0.3 / np.sqrt(1e5))

@@ -1,8 +1,6 @@
 """How fast exchange parts the samples of a shard: laws of the probability that two samples share a
 rank, from the partner rule alone."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -70,7 +68,7 @@ def of_kind(kind: str, fraction: float) -> Any:
 
 @pytest.mark.parametrize("kind", ["IS-Pair", "random pairs"])
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5, 0.9, 1.0])
-def test_under_pairing_the_sent_stay_together(kind: str, fraction: float) -> None:
+def test_under_pairing_the_sent_stay_together(kind, fraction):
     """With q = Q n of n samples sent to one partner: (n-q)(n-q-1) + q(q-1) of n(n-1) pairs, whoever
     it is; (1-Q)^2 + Q^2 for large n."""
     sent = round(fraction * EACH)
@@ -81,7 +79,7 @@ def test_under_pairing_the_sent_stay_together(kind: str, fraction: float) -> Non
 
 @pytest.mark.parametrize("kind", ["partial", "IS"])
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5, 0.9, 1.0])
-def test_with_a_partner_for_each_sample_the_sent_are_parted(kind: str, fraction: float) -> None:
+def test_with_a_partner_for_each_sample_the_sent_are_parted(kind, fraction):
     """Both stay with (n-q)(n-q-1) / n(n-1), else they are on one of M ranks by chance; (1-Q)^2 for
     many ranks and large shards."""
     sent, draws = round(fraction * EACH), 20
@@ -92,14 +90,14 @@ def test_with_a_partner_for_each_sample_the_sent_are_parted(kind: str, fraction:
     assert np.mean(found) == pytest.approx((1 - fraction) ** 2, abs=1 / RANKS + 1 / EACH)
 
 
-def test_everything_exchanged_in_pairs_swaps_the_shards() -> None:
+def test_everything_exchanged_in_pairs_swaps_the_shards():
     """At Q = 1 two ranks merely change places: nothing is mixed, in any number of epochs."""
     assert course(of_kind("IS-Pair", 1.0), 2, 5) == [1.0] * 5
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.7])
 @pytest.mark.parametrize("kind", ["partial", "random pairs"])
-def test_mixing_over_epochs(kind: str, fraction: float) -> None:
+def test_mixing_over_epochs(kind, fraction):
     """The share t of pairs that are together follows t' = a t + c (1 - t), for large shards.
 
     A partner for each sample: whoever goes is anywhere by chance, so a = (1-Q)^2 + (1 - (1-Q)^2)/M
@@ -122,7 +120,7 @@ def test_mixing_over_epochs(kind: str, fraction: float) -> None:
     assert found == pytest.approx(expected, abs=0.5 / EACH)
 
 
-def test_pairing_by_sum_narrows_the_gap_between_ranks() -> None:
+def test_pairing_by_sum_narrows_the_gap_between_ranks():
     """ "Pairing method (IS-Pair) helps to balance the data distribution among workers": it narrows
     the spread of the ranks' importance.
 

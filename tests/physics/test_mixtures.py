@@ -137,7 +137,7 @@ def test_ray_takes_blocks_of_whoever_is_furthest_behind():
 
 
 def test_ray_takes_the_blocks_that_its_operator_takes():
-    asked = json.loads(ray_mix.RECORDED.read_text(encoding="utf-8"))
+    asked = json.loads(ray_mix.RECORDED.read_text())
     assert len(asked) == 300
     for case in asked:
         assert order("ray_mix", **case["order"]).mixed(sharded(*case["samples"])) == case["shards"]

@@ -177,14 +177,6 @@ def test_the_packets_of_a_run_are_well_foreseen(timelines, name):
     )
 
 
-def test_an_unknown_model_is_refused():
-    with pytest.raises(
-        ScenarioError,
-        match=r"network\.kind: must be one of 'analytic', 'fluid', 'packet'; got 'packets'",
-    ):
-        small(network={"kind": "packets"})
-
-
 # ------------------------------------------------------------------------------- cables and devices
 
 LINKS = Links([10.0, 10.0, 4.0], [0.5, 0.0, 0.0], ["cable", "other cable", "device"])

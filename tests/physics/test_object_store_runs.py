@@ -5,8 +5,6 @@ ms for its first byte, and a connection has 100 MB/s: 101 ms for a sample.
 Law: docs/model-storage.md.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -17,7 +15,6 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from simshuffle.errors import ScenarioError
 from simshuffle.lowering.reads import slowest_thread
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.holding import staging_seconds
@@ -53,15 +50,13 @@ def epoch(made: Any) -> Any:
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 10), (5, 2), (40, 1)])
-def test_a_batch_waits_for_first_bytes_as_often_as_its_threads_go_round(
-    threads: int, rounds: int
-) -> None:
+def test_a_batch_waits_for_first_bytes_as_often_as_its_threads_go_round(threads, rounds):
     """10 requests of 101 ms: in turn 1.01 s, five at a time 202 ms, and never less than one."""
     took = first_reads({}, **LONE, workload__loader=ONE | {"threads": threads})
     assert took == pytest.approx([rounds * 0.101], rel=1e-9)
 
 
-def test_a_connection_binds_where_objects_are_large() -> None:
+def test_a_connection_binds_where_objects_are_large():
     """10 objects of 50 MB, two at a time over 100 MB/s each: 2.5 s, whatever the store has."""
     size = {"mean": "50 MB", "std": "0 B"}
     took = first_reads(
@@ -71,7 +66,7 @@ def test_a_connection_binds_where_objects_are_large() -> None:
 
 
 @pytest.mark.parametrize(("more", "seconds"), [({}, 0.8), ({"prefixes": 4}, 0.2)])
-def test_the_rate_of_a_prefix_is_shared_by_all_ranks(more: dict[str, Any], seconds: float) -> None:
+def test_the_rate_of_a_prefix_is_shared_by_all_ranks(more, seconds):
     """The first batches of 8 ranks are 80 requests: 0.8 s at 100 a second, and a quarter of that
     over four prefixes. Then each has its 1 MB at 100 MB/s."""
     rate = NO_WAIT | {"request_rate": "100 1/s"} | more
@@ -79,15 +74,13 @@ def test_the_rate_of_a_prefix_is_shared_by_all_ranks(more: dict[str, Any], secon
     assert took == pytest.approx(np.full(8, seconds + 0.01), rel=1e-6)
 
 
-def test_every_other_try_that_fails_doubles_what_the_rate_binds() -> None:
+def test_every_other_try_that_fails_doubles_what_the_rate_binds():
     rate = NO_WAIT | {"request_rate": "100 1/s", "retry_share": 0.5}
     took = first_reads(rate, workload__loader=ONE, workload__dataset__decode="0 s")
     assert took == pytest.approx(np.full(8, 1.6 + 0.01), rel=1e-6)
 
 
-def test_the_bandwidth_of_the_store_is_shared_by_all_hosts_and_that_of_a_host_by_its_ranks() -> (
-    None
-):
+def test_the_bandwidth_of_the_store_is_shared_by_all_hosts_and_that_of_a_host_by_its_ranks():
     """8 MB of first batches at 10 MB/s are 0.8 s. On two hosts of four GPUs 4 MB each come at 2
     MB/s in 2 s."""
     values = {"workload__loader": ONE, "workload__dataset__decode": "0 s"}
@@ -101,7 +94,7 @@ def test_the_bandwidth_of_the_store_is_shared_by_all_hosts_and_that_of_a_host_by
     assert own == pytest.approx(np.full(8, 2.0), rel=1e-3)
 
 
-def test_a_shard_is_read_by_the_samples_of_a_request() -> None:
+def test_a_shard_is_read_by_the_samples_of_a_request():
     """Files of 10 samples read whole: one request a batch, 100 ms and 1 MB at 100 MB/s."""
     shards = {"samples_per_file": 10, "samples_per_request": 10}
     values = {f"workload__dataset__{key}": count for key, count in shards.items()}
@@ -110,7 +103,7 @@ def test_a_shard_is_read_by_the_samples_of_a_request() -> None:
     assert epoch(scenario({}, **values))["read_requests_object_store"] == 80
 
 
-def test_the_store_is_reached_by_no_cable_of_the_fabric() -> None:
+def test_the_store_is_reached_by_no_cable_of_the_fabric():
     """All bytes cross the store and the hosts' own network, and nothing else does."""
     links = simulate(scenario({}, **LONE)).links
     carried = dict(zip(links["link"], links["nbytes"], strict=True))
@@ -130,7 +123,7 @@ def largest(count: int, spread: float) -> float:
     return quad(lambda x: 1 - below(x) ** count, 0, 30, limit=200)[0]
 
 
-def test_latencies_that_differ_let_a_batch_wait_for_its_slowest_request() -> None:
+def test_latencies_that_differ_let_a_batch_wait_for_its_slowest_request():
     """64 batches of 10 requests at once: the mean of the largest of 10, within 3 standard errors;
     without spread the same for all."""
     values = {"world_size": 64, "cluster__host__gpus": 4, "workload__dataset__decode": "0 s"}
@@ -141,7 +134,7 @@ def test_latencies_that_differ_let_a_batch_wait_for_its_slowest_request() -> Non
     assert first_reads({}, **values) == pytest.approx(np.full(64, 0.101), rel=1e-6)
 
 
-def test_every_try_takes_a_time_of_its_own() -> None:
+def test_every_try_takes_a_time_of_its_own():
     """Of 20,000 requests in turn every other try fails, and 1 s passes before the next one: 2 x 0.1
     s and 1 s in the mean; the number of failed tries has the variance 2."""
     count = np.array([20_000])
@@ -153,7 +146,7 @@ def test_every_try_takes_a_time_of_its_own() -> None:
 # ------------------------------------------------------------------------- what is said of a run
 
 
-def test_requests_bytes_and_dollars_of_an_epoch() -> None:
+def test_requests_bytes_and_dollars_of_an_epoch():
     """800 requests, each sent twice in the mean, at 0.4 dollars a million, and 80 MB at 0.09
     dollars a gigabyte."""
     row = epoch(scenario({"retry_share": 0.5, "price_per_gigabyte": 0.09}))
@@ -165,21 +158,21 @@ def test_requests_bytes_and_dollars_of_an_epoch() -> None:
     assert row["nbytes_pfs"] == row["nbytes_ssd"] == row["nbytes_memory"] == 0
 
 
-def test_what_a_page_cache_keeps_is_not_asked_again() -> None:
+def test_what_a_page_cache_keeps_is_not_asked_again():
     values = {"workload__exchange": "local_shuffle:source=object_store", "epochs": 2}
     table = simulate(scenario({}, **values, cluster__memory__page_cache="1 GB")).sources
     assert table["read_requests_object_store"].tolist() == [800, 0]
     assert table["nbytes_memory"].tolist() == [0, pytest.approx(80e6)]
 
 
-def test_a_store_that_nobody_reads_changes_nothing() -> None:
+def test_a_store_that_nobody_reads_changes_nothing():
     with_one, without = small(cluster__object_store=STORE), small()
     first, second = simulate(with_one), simulate(without)
     assert first.phases.equals(second.phases)
     assert first.sources.equals(second.sources)
 
 
-def test_bounds_know_the_limits_of_the_store() -> None:
+def test_bounds_know_the_limits_of_the_store():
     """800 requests at 100 a second take 8 s, each of them sent twice 16 s; 80 MB at 4 MB/s 20 s,
     and the 10 MB of a host at 0.25 MB/s 40 s."""
     made = scenario({"request_rate": "100 1/s", "retry_share": 0.5, "bandwidth": "4 MB/s"})
@@ -206,14 +199,8 @@ def test_bounds_know_the_limits_of_the_store() -> None:
     st.sampled_from([1, 5]),
 )
 def test_an_epoch_never_beats_its_bound(
-    latency: float,
-    connection: float,
-    bandwidth: float | None,
-    host: float | None,
-    rate: float,
-    threads: int,
-    per_request: int,
-) -> None:
+    latency, connection, bandwidth, host, rate, threads, per_request
+):
     store = {
         "latency": f"{latency} s",
         "connection_bandwidth": f"{connection} B/s",
@@ -250,9 +237,7 @@ def test_an_epoch_never_beats_its_bound(
         ({"host_bandwidth": "10 MB/s"}, {}, 1.0),
     ],
 )
-def test_staging_from_a_store(
-    store: dict[str, Any], staging: dict[str, Any], seconds: float
-) -> None:
+def test_staging_from_a_store(store, staging, seconds):
     made = scenario(
         store,
         workload__exchange="local_shuffle",
@@ -268,21 +253,3 @@ def test_staging_from_a_store(
 
 
 # ------------------------------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize(
-    ("values", "key"),
-    [
-        (READS, "workload.exchange.source"),
-        ({"workload__staging": {"source": "object_store"}}, "workload.staging.source"),
-    ],
-)
-def test_a_store_that_the_cluster_does_not_have_is_refused(
-    values: dict[str, Any], key: str
-) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        small(**values)
-    (problem,) = caught.value.problems
-    assert (problem.path, problem.value) == (key, "object_store")
-    assert "small-fat-tree has none" in problem.rule
-    assert "cluster.object_store" in problem.remedy

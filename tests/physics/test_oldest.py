@@ -1,8 +1,6 @@
 """Samples held longest go first: how old a shard becomes, and on how many samples the statistics of
 its rank rest."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -56,7 +54,7 @@ def ages(strategy: Any, epochs: int, seed: int = 0) -> tuple[list[Any], list[Any
     return before, sent
 
 
-def test_of_equals_the_local_order_decides() -> None:
+def test_of_equals_the_local_order_decides():
     order = np.array([3, 0, 2, 1, 7, 5, 4, 6], np.int32)
     held = np.array([2, 1, 2, 0, 5, 5, 0, 5])
     found = selected("oldest", Shards(order, np.array([0, 4, 8])), 3, None, rng(), held)
@@ -67,7 +65,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def test_ages_of_samples_that_leave_begin_anew() -> None:
+def test_ages_of_samples_that_leave_begin_anew():
     """Sample 0 goes to rank 1, and 2 comes for it; rank 2 sends sample 4 to itself."""
     plan = ExchangePlan(
         np.array([[0, 2, 4]]), np.array([[1, 0, 2]]), np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -79,7 +77,7 @@ def test_ages_of_samples_that_leave_begin_anew() -> None:
 
 
 @pytest.mark.parametrize(("fraction", "epochs"), [(0.1, 10), (0.25, 4), (0.5, 2), (1.0, 1)])
-def test_every_sample_leaves_after_one_over_q_epochs(fraction: float, epochs: int) -> None:
+def test_every_sample_leaves_after_one_over_q_epochs(fraction, epochs):
     """From then on each of Q n samples was with its rank for 1/Q epochs, this one included; before,
     all that are sent are of the first shards. After k epochs Q n samples have each age below k."""
     before, sent = ages(partial(fraction, "oldest", PAIRS), 3 * epochs)
@@ -91,7 +89,7 @@ def test_every_sample_leaves_after_one_over_q_epochs(fraction: float, epochs: in
         assert np.bincount(held).tolist() == [*counts, RANKS * EACH - sum(counts)]
 
 
-def test_at_random_ages_are_geometric() -> None:
+def test_at_random_ages_are_geometric():
     """After k epochs a share Q (1 - Q)^j has each age j below k, and (1 - Q)^k is there still."""
     fraction, epochs, draws = 0.3, 6, 30
     found = []
@@ -117,9 +115,7 @@ def law(shard: int, kept: float, stays: Any) -> float:
 @pytest.mark.parametrize(
     ("fraction", "at_random", "oldest"), [(0.1, 23.7, 26.9), (0.3, 41.7, 54.1), (0.5, 64.3, 83.6)]
 )
-def test_statistics_rest_on_more_samples_if_the_oldest_go(
-    fraction: float, at_random: float, oldest: float
-) -> None:
+def test_statistics_rest_on_more_samples_if_the_oldest_go(fraction, at_random, oldest):
     """1024 ranks with 16 samples, two iterations an epoch, momentum 0.1, 30 epochs: within 1.5 % of
     what trainings had, and within 3 % of the law for ever and many ranks."""
     kept = epoch_kept(0.1, 2)
@@ -157,14 +153,14 @@ def test_statistics_rest_on_more_samples_if_the_oldest_go(
     ("held", "shown"),
     [(None, "None"), (np.zeros(19, int), r"shape \(19,\)"), (np.zeros(20), "shape .* of float64")],
 )
-def test_without_ages_the_oldest_cannot_be_told(strategy: Any, held: Any, shown: str) -> None:
+def test_without_ages_the_oldest_cannot_be_told(strategy, held, shown):
     assert strategy.needs_held and not strategy.needs_importance
     shards = Shards(np.arange(20, dtype=np.int32), np.arange(5) * 5)
     with pytest.raises(InputError, match=f"held: is needed by {strategy.kind}.*got {shown}"):
         strategy.plan(EpochContext(shards, 5, 1, 1, rng(), held=held))
 
 
-def test_pairs_by_importance_may_send_their_oldest() -> None:
+def test_pairs_by_importance_may_send_their_oldest():
     strategy = ImportancePair(kind="importance_pair", exchange_fraction=0.5, selection="oldest")
     assert strategy.needs_held and strategy.needs_importance
     shards, held = Shards(np.arange(8, dtype=np.int32), np.arange(3) * 4), np.arange(8) % 4
@@ -174,14 +170,14 @@ def test_pairs_by_importance_may_send_their_oldest() -> None:
         selected("oldest", shards, 1, None, rng())
 
 
-def test_others_keep_no_ages_and_do_as_ever() -> None:
+def test_others_keep_no_ages_and_do_as_ever():
     strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.3)
     assert strategy == partial(0.3, "random")
     assert strategy.first_held(10) is None
     assert not strategy.needs_held
 
 
-def test_the_simulator_sends_the_oldest() -> None:
+def test_the_simulator_sends_the_oldest():
     """In every epoch, nobody keeps a sample that it has had for longer than one that it sends."""
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "selection": "oldest"}
     scenario = small(world_size=4, epochs=6, workload__exchange=exchange)
@@ -198,7 +194,7 @@ def test_the_simulator_sends_the_oldest() -> None:
         held[exchange.sample[exchange.moving]] = 0
 
 
-def test_plans_without_a_training_go_on_from_one_another() -> None:
+def test_plans_without_a_training_go_on_from_one_another():
     recorded = planned(partial(0.5, "oldest"), num_samples=24, world_size=3, batch_size=4, epochs=5)
     for owner, plan in zip(owners(recorded), recorded.plans, strict=False):
         assert (owner[plan.sample] == np.arange(3)).all()

@@ -4,8 +4,6 @@ sends, stores and removes, in its order; and this cache against libCacheSim, a s
 The law and its derivation: docs/model-storage.md.
 """
 
-from __future__ import annotations
-
 import json
 from collections import OrderedDict
 from itertools import pairwise
@@ -213,7 +211,7 @@ def counts(hits: list[tuple[Any, Any]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("exchange", "share", "batch"), JUDGED)
-def test_hits_are_those_of_a_true_lru_cache(exchange: str, share: float, batch: int) -> None:
+def test_hits_are_those_of_a_true_lru_cache(exchange, share, batch):
     """8000 samples on two hosts: within 1 % of an epoch's reads, and 3 % of those of any tenth of
     it, also with 10 iterations. libCacheSim 0.3.5 counted the same of the true cache, sample by
     sample.
@@ -222,13 +220,13 @@ def test_hits_are_those_of_a_true_lru_cache(exchange: str, share: float, batch: 
     ones leave it at the end of the epoch.
     """
     found = check(*run(exchange, share, workload__local_batch_size=batch))
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+    recorded = json.loads(RECORDED.read_text())["hits"]
     assert found == recorded[f"{exchange}, {share}, {batch}"]
 
 
-def test_libcachesim_still_counts_what_was_recorded() -> None:
+def test_libcachesim_still_counts_what_was_recorded():
     cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
+    recorded = json.loads(RECORDED.read_text())["hits"]
     assert len(recorded) == len(JUDGED)
     for exchange, share, batch in JUDGED:
         hits = true_hits(
@@ -241,9 +239,7 @@ def test_libcachesim_still_counts_what_was_recorded() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95, 1.1])
 @pytest.mark.parametrize("lagging", ["true", "false"])
 @pytest.mark.parametrize("kind", ["importance_exchange", "importance_pair"])
-def test_hits_of_selected_samples_are_those_of_a_true_lru_cache(
-    kind: str, lagging: str, share: float
-) -> None:
+def test_hits_of_selected_samples_are_those_of_a_true_lru_cache(kind, lagging, share):
     """Samples are sent in an order of their own, many before they are trained on: within 1.5 % of
     an epoch's reads, 3 % of what is sent.
 
@@ -264,7 +260,7 @@ def test_hits_of_selected_samples_are_those_of_a_true_lru_cache(
 
 
 @pytest.mark.parametrize("share", [1.5, 1.9, 2.5])
-def test_a_large_cache_remembers_several_epochs_of_global_shuffle(share: float) -> None:
+def test_a_large_cache_remembers_several_epochs_of_global_shuffle(share):
     """Each of two hosts reads a random half in every epoch; with room for the whole set (share 2
     and more) nothing is read twice."""
     scenario, plans, nbytes = run(GLOBAL, share, epochs=6)
@@ -276,7 +272,7 @@ def test_a_large_cache_remembers_several_epochs_of_global_shuffle(share: float) 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 1.1])
 @pytest.mark.parametrize("exchange", [LOCAL, GLOBAL, PARTIAL])
-def test_samples_that_no_batch_has_are_not_read(exchange: str, share: float) -> None:
+def test_samples_that_no_batch_has_are_not_read(exchange, share):
     """8440 samples are 1055 a rank, of which 17 batches of 60 take 1020."""
     check(
         *run(exchange, share, 8440, workload__last_batch="drop", workload__local_batch_size=60),
@@ -285,7 +281,7 @@ def test_samples_that_no_batch_has_are_not_read(exchange: str, share: float) -> 
 
 
 @pytest.mark.parametrize("exchange", [LOCAL, PARTIAL])
-def test_small_shards_stray_by_chance_only(exchange: str) -> None:
+def test_small_shards_stray_by_chance_only(exchange):
     """The overlap of two orders is an expected value. With 50 samples a host, epochs stray by a
     tenth at most, their mean by less."""
     scenario, plans, nbytes = run(
@@ -305,7 +301,7 @@ def test_small_shards_stray_by_chance_only(exchange: str) -> None:
     assert abs(strays.mean()) < 0.015
 
 
-def test_repeated_reads_hit_as_often_as_the_closed_form_says() -> None:
+def test_repeated_reads_hit_as_often_as_the_closed_form_says():
     """c + (1 - c) ln(1 - c) of the reads, c being the share that fits: the integral of the law over
     both positions."""
     for share in (0.3, 0.6, 0.9):
@@ -316,7 +312,7 @@ def test_repeated_reads_hit_as_often_as_the_closed_form_says() -> None:
         assert plans[1].training.hit_samples.sum() / 80_000 == pytest.approx(expected, abs=0.004)
 
 
-def test_late_reads_hit_more_rarely_than_early_ones() -> None:
+def test_late_reads_hit_more_rarely_than_early_ones():
     """What is read first in an epoch was touched last in the one before, if at all: with half a
     cache, v > 1/2 never hits."""
     _, plans, _ = run(LOCAL, 0.5, num_samples=80_000, epochs=2)
@@ -328,7 +324,7 @@ def test_late_reads_hit_more_rarely_than_early_ones() -> None:
     assert (hits[5:] == 0).all()
 
 
-def test_everything_hits_where_everything_fits() -> None:
+def test_everything_hits_where_everything_fits():
     for exchange in (LOCAL, PARTIAL):
         for plan in run(exchange, 1.4)[1][1:]:
             assert (plan.training.hit_samples == plan.training.samples).all()
@@ -344,9 +340,7 @@ def test_everything_hits_where_everything_fits() -> None:
     st.integers(1, 30),
     st.sampled_from(["keep", "drop"]),
 )
-def test_more_cache_never_reads_more_from_storage(
-    exchange: str, a: float, b: float, batch: int, rule: str
-) -> None:
+def test_more_cache_never_reads_more_from_storage(exchange, a, b, batch, rule):
     """Sample by sample, whatever fits into a small cache fits into a large one."""
     values = {
         "num_samples": 700,

@@ -5,8 +5,6 @@ A message of 100 B costs 2 us of trip and 1 + 0.1 us of its hosts, one of 10 kB 
 2 + 1 us. A barrier of 8 ranks is 3 latencies, one of 16 is 4. Law: `simshuffle.lowering.alltoalls`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -79,27 +77,27 @@ ALL = Variant("all_to_all")
 
 
 @pytest.mark.parametrize("model", [Fluid(), Analytic()])
-def test_each_message_of_a_chain_is_a_trip_its_hosts_work_and_its_bytes(model: Any) -> None:
+def test_each_message_of_a_chain_is_a_trip_its_hosts_work_and_its_bytes(model):
     assert star(4, 100.0).seconds(PAIR, model) == pytest.approx(4 * (2 + 1.1 + 0.01) * US)
     assert star(4, 2000.0).seconds(PAIR, model) == pytest.approx(4 * (2 + 2 + 0.2) * US)
 
 
-def test_what_is_asked_for_first_takes_three_trips_and_another_overhead() -> None:
+def test_what_is_asked_for_first_takes_three_trips_and_another_overhead():
     assert star(4, 1e4).seconds(PAIR) == pytest.approx(4 * (3 * 2 + 3 + 1) * US)
 
 
-def test_a_request_and_its_answer_cross_the_cables_too() -> None:
+def test_a_request_and_its_answer_cross_the_cables_too():
     """Two cables of 1 us: three times for the message, once with its bytes."""
     case = star(4, 1e4, cluster__topology__cable_latency="1 us")
     assert case.both(PAIR) == pytest.approx((4 * (3 * 4 + 3 + 1) * US, 4 * 3 * US))
 
 
-def test_barriers_take_the_trips_of_their_own_messages() -> None:
+def test_barriers_take_the_trips_of_their_own_messages():
     """Three of them between four messages, each log2 8 = 3 latencies."""
     assert star(4, 100.0).seconds(GATED) == pytest.approx((4 * 3.11 + 3 * 6) * US)
 
 
-def test_a_rank_with_larger_samples_is_behind_by_what_they_cost() -> None:
+def test_a_rank_with_larger_samples_is_behind_by_what_they_cost():
     """Ranks of 100 B and of 1000 B: copies of 0.1 and 1 us; the slowest decides, in each step if
     there are barriers."""
     nbytes = np.full((2, 8), 100.0)
@@ -110,7 +108,7 @@ def test_a_rank_with_larger_samples_is_behind_by_what_they_cost() -> None:
 
 
 @pytest.mark.parametrize("pattern", STEPWISE)
-def test_with_barriers_equal_costs_come_on_top_of_any_contention(pattern: str) -> None:
+def test_with_barriers_equal_costs_come_on_top_of_any_contention(pattern):
     """All of a step begin together, only later: so the wire is what it was."""
     nbytes = np.random.default_rng(1).lognormal(12.0, 0.4, (5, 16))
     assert nbytes.min() > 5000.0
@@ -119,7 +117,7 @@ def test_with_barriers_equal_costs_come_on_top_of_any_contention(pattern: str) -
     assert found - wire == pytest.approx((5 * (6 + 3) + 4 * 4 * 2) * US, rel=1e-9)
 
 
-def test_packets_wait_as_flows_do() -> None:
+def test_packets_wait_as_flows_do():
     """Pairs meet nobody, so the packets of a message are as long under way as before."""
     found, wire = star(4, 1e4).both(GATED, Packet())
     assert found - wire == pytest.approx((4 * (6 + 3) + 3 * 6) * US, rel=1e-6)
@@ -127,7 +125,7 @@ def test_packets_wait_as_flows_do() -> None:
     assert found - wire == pytest.approx(4 * 9 * US, rel=1e-6)
 
 
-def test_shifts_take_as_long_as_the_pairwise_algorithm_of_all_to_alls() -> None:
+def test_shifts_take_as_long_as_the_pairwise_algorithm_of_all_to_alls():
     """To every other rank once, on a network where nothing collides."""
     for nbytes in (100.0, 2000.0, 1e4):
         case = star(7, nbytes)
@@ -146,15 +144,13 @@ def test_shifts_take_as_long_as_the_pairwise_algorithm_of_all_to_alls() -> None:
         (1e4, 6 + 7 * 3.0 + 7.0),  # three trips, and the wire when all are posted
     ],
 )
-def test_all_to_all_posts_while_small_messages_travel_and_before_large_ones(
-    nbytes: float, expected: float
-) -> None:
+def test_all_to_all_posts_while_small_messages_travel_and_before_large_ones(nbytes, expected):
     case = star(7, nbytes)  # seven samples: one for each other rank
     assert case.seconds(ALL) == pytest.approx(expected * US)
     assert case.seconds(ALL) == pytest.approx(Alltoalls(case.resources).seconds("linear", nbytes))
 
 
-def test_all_to_all_waits_for_slow_links_where_they_are_slower_than_its_posts() -> None:
+def test_all_to_all_waits_for_slow_links_where_they_are_slower_than_its_posts():
     """7 x 2000 B over 0.1 GB/s are 140 us; 7 x 2 us of posting."""
     slow = star(7, 2000.0, cluster__topology__link_bandwidth="0.1 GB/s")
     assert slow.seconds(ALL) == pytest.approx((2 + 140) * US)
@@ -163,7 +159,7 @@ def test_all_to_all_waits_for_slow_links_where_they_are_slower_than_its_posts() 
 # ---------------------------------------------------------------------------------- who is faster
 
 
-def test_pairs_lose_with_small_samples_and_win_with_large_ones_where_links_decide() -> None:
+def test_pairs_lose_with_small_samples_and_win_with_large_ones_where_links_decide():
     """15 samples of each of 16 ranks. Pairs on a leaf switch send over their own cables alone; of
     an all-to-all 12 of 15 go up, four hosts over two cables, which takes 1.6 times as long.
 
@@ -187,9 +183,7 @@ def test_pairs_lose_with_small_samples_and_win_with_large_ones_where_links_decid
 
 @pytest.mark.parametrize("variant", variants(PATTERNS), ids=str)
 @pytest.mark.parametrize("model", [Fluid(), Analytic(), Packet()], ids=lambda of: of.kind)
-def test_messages_that_cost_nothing_leave_the_wire_to_the_last_bit(
-    variant: Variant, model: Any
-) -> None:
+def test_messages_that_cost_nothing_leave_the_wire_to_the_last_bit(variant, model):
     nbytes = np.random.default_rng(2).lognormal(9.0, 0.4, (3, 8))
     values = {"cluster__topology__cable_latency": "26 ns"}
     found, wire = Case(nbytes, NOTHING, **values).both(variant, model)
@@ -197,7 +191,7 @@ def test_messages_that_cost_nothing_leave_the_wire_to_the_last_bit(
     assert Case(nbytes, COSTS, **values).both(variant, model)[1] == wire
 
 
-def test_the_cost_of_each_message_is_that_of_its_size() -> None:
+def test_the_cost_of_each_message_is_that_of_its_size():
     case = Case([[100.0, 2000.0, 1e4, 100.0]])
     traffic = exchange(
         Variant("linear_shift"),

@@ -1,8 +1,6 @@
 """The time of an exchange from some of its steps: by hand where the law is exact, and against the
 simulation of all steps within the interval that is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +48,7 @@ def cell(variant: Variant, most_messages: int) -> TrafficCell:
 # -------------------------------------------------------------------------------------- the laws
 
 
-def test_the_busiest_link_of_each_step_by_hand() -> None:
+def test_the_busiest_link_of_each_step_by_hand():
     """Pairs on one leaf share no cable, so the busiest link of a step has its largest message."""
     on = silent_tree(2, 4, 16)
     nbytes = sizes(16)
@@ -65,7 +63,7 @@ def test_the_busiest_link_of_each_step_by_hand() -> None:
     assert busiest_seconds(on.links, traffic) == pytest.approx(nbytes.max(axis=1) / 12.5e9)
 
 
-def test_the_sum_of_steps_is_exact_where_they_follow_from_their_busiest_link() -> None:
+def test_the_sum_of_steps_is_exact_where_they_follow_from_their_busiest_link():
     """t = 3 b + 2 in every step, and a barrier of 1 before all but the first: by hand
     T = 3 sum b + 2 n + (n - 1)."""
     busiest = np.arange(1.0, 41.0)
@@ -77,7 +75,7 @@ def test_the_sum_of_steps_is_exact_where_they_follow_from_their_busiest_link() -
     assert found.high - found.low == pytest.approx(0.0, abs=1e-9)
 
 
-def test_the_interval_of_the_sum_holds_it_in_19_of_20_draws() -> None:
+def test_the_interval_of_the_sum_holds_it_in_19_of_20_draws():
     rng = np.random.default_rng(2)
     busiest = rng.uniform(1.0, 2.0, 400)
     seconds = 1.5 * busiest + rng.normal(0.0, 0.2, 400)
@@ -90,7 +88,7 @@ def test_the_interval_of_the_sum_holds_it_in_19_of_20_draws() -> None:
     assert 0.90 < held / 400 < 0.98
 
 
-def test_a_chain_with_fresh_partners_by_hand() -> None:
+def test_a_chain_with_fresh_partners_by_hand():
     """Three ranks that need 2, 2 and 2.5 s for a step of 10 bytes; 16 of 64 steps are simulated.
 
     The mean rank needs 13 / 6 s a step, so 64 steps 416 / 3 s. The last rank is (2.5 - 13 / 6) 16 =
@@ -106,14 +104,14 @@ def test_a_chain_with_fresh_partners_by_hand() -> None:
     assert found.seconds == pytest.approx((16 + 24) * 13 / 6 + 2 * 16 / 3)
 
 
-def test_a_chain_with_one_partner_by_hand() -> None:
+def test_a_chain_with_one_partner_by_hand():
     """3 s where the busiest link needs 2 s: 60 s where it needs 40 s, and never less than these."""
     found = paired_chain(3.0, 2.0, 40.0)
     assert (found.seconds, found.low) == pytest.approx((60.0, 58.2))
     assert paired_chain(2.001, 2.0, 40.0).low == 40.0
 
 
-def test_the_interval_of_a_drift_narrows_with_the_steps() -> None:
+def test_the_interval_of_a_drift_narrows_with_the_steps():
     assert drift_width(400, 64, by_distance=False) == pytest.approx(0.05 * np.sqrt(0.84))
     assert drift_width(400, 64, by_distance=True) == pytest.approx(0.1 * np.sqrt(0.84))
     assert drift_width(64, 64, by_distance=False) == 0.0
@@ -129,7 +127,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_an_interval_from_some_steps_holds_the_time_of_all(variant: Variant) -> None:
+def test_an_interval_from_some_steps_holds_the_time_of_all(variant):
     some, whole = cell(variant, 64 * 64), cell(variant, 0)
     assert (some.steps_simulated, whole.steps_simulated, whole.steps) == (64, 0, 400)
     assert some.key != whole.key
@@ -142,7 +140,7 @@ def test_an_interval_from_some_steps_holds_the_time_of_all(variant: Variant) -> 
         assert found[name] == exact[name], name
 
 
-def test_a_coarse_all_to_all_holds_the_exact_one_and_is_not_below_its_bound() -> None:
+def test_a_coarse_all_to_all_holds_the_exact_one_and_is_not_below_its_bound():
     some, whole = (cell(Variant("all_to_all"), most) for most in (100, 0))
     assert (some.is_coarse, whole.is_coarse) == (True, False)
     found, exact = (each.run(lambda share: None).values["times"] for each in (some, whole))
@@ -152,7 +150,7 @@ def test_a_coarse_all_to_all_holds_the_exact_one_and_is_not_below_its_bound() ->
     assert found["high_s"] / found["low_s"] < 1.021
 
 
-def test_few_steps_are_all_simulated() -> None:
+def test_few_steps_are_all_simulated():
     variant = Variant("random_permutations", "sample")
     few = cell(variant, 1)
     assert few.steps_simulated == FEWEST_STEPS

@@ -1,8 +1,6 @@
 """Exchange patterns against hand calculation: same bytes, who sends to whom, contention where there
 must be some and none where not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -68,7 +66,7 @@ TREE = silent_tree(2, 4, 16)
 
 
 @pytest.mark.parametrize("variant", variants(PATTERNS), ids=str)
-def test_every_variant_moves_the_same_bytes_from_every_rank(variant: Variant) -> None:
+def test_every_variant_moves_the_same_bytes_from_every_rank(variant):
     nbytes = sizes(16)
     traffic = traffic_of(variant, TREE, nbytes)
     # one rank a host: the first link of a route is the sender's own
@@ -78,7 +76,7 @@ def test_every_variant_moves_the_same_bytes_from_every_rank(variant: Variant) ->
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_permutations_deliver_as_much_as_is_sent(pattern: str) -> None:
+def test_permutations_deliver_as_much_as_is_sent(pattern):
     traffic = traffic_of(
         Variant(pattern, "all" if pattern == "all_to_all" else "sample"),
         TREE,
@@ -89,7 +87,7 @@ def test_permutations_deliver_as_much_as_is_sent(pattern: str) -> None:
     assert traffic.flows.link_bytes(TREE.links)[received] == pytest.approx(8e5, rel=1e-12)
 
 
-def test_all_to_all_sends_every_rank_the_same_share() -> None:
+def test_all_to_all_sends_every_rank_the_same_share():
     nbytes = sizes(16)
     traffic = traffic_of(Variant("all_to_all"), TREE, nbytes)
     assert traffic.messages == 16 * 15
@@ -108,7 +106,7 @@ def test_all_to_all_sends_every_rank_the_same_share() -> None:
 @pytest.mark.parametrize(
     ("batching", "expected"), [("sample", [1] * 8), ("iteration", [3, 2, 3]), ("all", [8])]
 )
-def test_a_message_carries_what_its_batching_says(batching: Any, expected: list[int]) -> None:
+def test_a_message_carries_what_its_batching_says(batching, expected):
     assert np.diff([*first_samples(batching, ITERATION), len(ITERATION)]).tolist() == expected
     traffic = traffic_of(Variant("linear_shift", batching), TREE, np.ones((8, 16)))
     assert traffic.flows.nbytes.reshape(-1, 16).tolist() == [[count] * 16 for count in expected]
@@ -118,7 +116,7 @@ def test_a_message_carries_what_its_batching_says(batching: Any, expected: list[
 
 
 @pytest.mark.parametrize("pattern", STEPWISE)
-def test_every_step_is_a_permutation_in_which_nobody_is_alone(pattern: str) -> None:
+def test_every_step_is_a_permutation_in_which_nobody_is_alone(pattern):
     to = partners_of(pattern, TREE)
     assert to.shape == (5, 16)
     assert all(sorted(row) == list(range(16)) for row in to.tolist())
@@ -127,14 +125,14 @@ def test_every_step_is_a_permutation_in_which_nobody_is_alone(pattern: str) -> N
 
 @pytest.mark.parametrize("pattern", PAIRINGS)
 @pytest.mark.parametrize("count", [2, 7, 15, 16])
-def test_pairings_last_and_are_mutual(pattern: str, count: int) -> None:
+def test_pairings_last_and_are_mutual(pattern, count):
     to = partners_of(pattern, silent_tree(2, 4, count))
     assert np.all(to == to[0])
     assert np.array_equal(to[0][to[0]], np.arange(count))
     assert np.count_nonzero(to[0] == np.arange(count)) == count % 2
 
 
-def test_the_rank_without_a_partner_sends_nothing() -> None:
+def test_the_rank_without_a_partner_sends_nothing():
     on = silent_tree(2, 4, 15)
     nbytes = sizes(15)
     importance_alone = partners_of("pairing_importance", on, seed=101)[0]
@@ -147,7 +145,7 @@ def test_the_rank_without_a_partner_sends_nothing() -> None:
     )
 
 
-def test_importance_pairs_the_lowest_with_the_highest() -> None:
+def test_importance_pairs_the_lowest_with_the_highest():
     importance = np.array([0.3, 0.9, 0.1, 0.5, 0.7, 0.2])
     to = partners(
         "pairing_importance", 1, silent_tree(2, 4, 6), np.random.default_rng(0), importance
@@ -155,14 +153,14 @@ def test_importance_pairs_the_lowest_with_the_highest() -> None:
     assert to[0].tolist() == [3, 2, 1, 0, 5, 4]  # in rising order 2, 5, 0, 3, 4, 1
 
 
-def test_random_permutations_are_fresh_and_the_same_for_every_batching() -> None:
+def test_random_permutations_are_fresh_and_the_same_for_every_batching():
     to = partners_of("random_permutations", TREE)
     assert len({tuple(row) for row in to.tolist()}) == 5
     assert np.array_equal(partners_of("random_permutations", TREE, steps=2), to[:2])
     assert not np.array_equal(partners_of("random_permutations", TREE, seed=4), to)
 
 
-def test_permutations_without_fixed_points_are_all_alike() -> None:
+def test_permutations_without_fixed_points_are_all_alike():
     # of 3 ranks there are two: the cycles of either direction
     to = partners_of("random_permutations", silent_tree(2, 4, 3), steps=4000)
     forward = np.all(to == [1, 2, 0], axis=1).mean()
@@ -170,7 +168,7 @@ def test_permutations_without_fixed_points_are_all_alike() -> None:
 
 
 @given(steps=st.integers(1, 70), most=st.integers(1, 40))
-def test_distances_are_spread_evenly(steps: int, most: int) -> None:
+def test_distances_are_spread_evenly(steps, most):
     found = distances(steps, most)
     assert len(found) == steps
     whole, rest = divmod(steps, most)
@@ -183,7 +181,7 @@ def test_distances_are_spread_evenly(steps: int, most: int) -> None:
         assert abs((tail[0] - 1) - (most - tail[-1])) <= 1  # as far from one end as from the other
 
 
-def test_shift_and_xor_by_hand() -> None:
+def test_shift_and_xor_by_hand():
     assert distances(3, 7).tolist() == [2, 4, 6]
     on = silent_tree(2, 4, 8)
     assert partners_of("linear_shift", on, 3).tolist() == [
@@ -192,7 +190,7 @@ def test_shift_and_xor_by_hand() -> None:
     assert partners_of("xor", on, 3).tolist() == [[r ^ s for r in range(8)] for s in (2, 4, 6)]
 
 
-def test_xor_needs_a_power_of_two() -> None:
+def test_xor_needs_a_power_of_two():
     with pytest.raises(ValueError, match="power of two of ranks; got 12"):
         partners_of("xor", silent_tree(2, 4, 12))
 
@@ -200,7 +198,7 @@ def test_xor_needs_a_power_of_two() -> None:
 # ------------------------------------------------------------------------------------- the topology
 
 
-def test_topology_pairing_crosses_no_spine_where_ranks_are_even() -> None:
+def test_topology_pairing_crosses_no_spine_where_ranks_are_even():
     on = silent_tree(2, 4, 16)
     for seed in range(10):
         to = partners_of("pairing_topology", on, seed=seed)[0]
@@ -209,7 +207,7 @@ def test_topology_pairing_crosses_no_spine_where_ranks_are_even() -> None:
     assert traffic.flows.routes.shape == (16, 2)
 
 
-def test_topology_pairing_is_drawn_anew_for_each_seed() -> None:
+def test_topology_pairing_is_drawn_anew_for_each_seed():
     assert (
         len(
             {
@@ -221,7 +219,7 @@ def test_topology_pairing_is_drawn_anew_for_each_seed() -> None:
     )
 
 
-def test_what_is_left_over_pairs_with_the_nearest() -> None:
+def test_what_is_left_over_pairs_with_the_nearest():
     # three levels, 3 hosts a leaf switch, 3 leaf switches a subtree: 9 odd leaf switches, an odd
     # one in each subtree
     on = silent_tree(3, 3, 27)
@@ -234,7 +232,7 @@ def test_what_is_left_over_pairs_with_the_nearest() -> None:
         assert np.count_nonzero(paired & (to // 9 != ranks // 9)) == 2
 
 
-def test_leaf_switches_of_abci_follow_the_ports() -> None:
+def test_leaf_switches_of_abci_follow_the_ports():
     # two HCAs a host on two leaf switches; the even host of a pair is on switches 0 and 1, the odd
     # one on 2 and 3
     on = fabric(abci(racks=1, hosts_per_rack=4), 16, gpus=4, hcas=2)
@@ -243,7 +241,7 @@ def test_leaf_switches_of_abci_follow_the_ports() -> None:
     assert np.array_equal(on.leaf[to], on.leaf)
 
 
-def test_ranks_of_one_host_share_everything() -> None:
+def test_ranks_of_one_host_share_everything():
     on = fabric(star(2), 4, gpus=4)
     assert on.leaf.tolist() == [0, 0, 0, 0]
     assert on.ports.tolist() == [-1] * 4
@@ -251,7 +249,7 @@ def test_ranks_of_one_host_share_everything() -> None:
     assert [on.links.name(link) for link in np.unique(traffic.flows.routes)] == ["h0000.memory"]
 
 
-def test_the_fabric_has_the_links_that_ranks_use_and_no_others() -> None:
+def test_the_fabric_has_the_links_that_ranks_use_and_no_others():
     on = fabric(abci(racks=2, hosts_per_rack=4), 24, gpus=4, hcas=2)
     resources = on.resources
     src, dst, routes = on.all_pairs
@@ -277,9 +275,7 @@ def test_the_fabric_has_the_links_that_ranks_use_and_no_others() -> None:
 
 @pytest.mark.parametrize(("levels", "arity"), [(2, 4), (3, 2), (3, 3)])
 @pytest.mark.parametrize("barrier", [True, False])
-def test_shifts_on_a_full_tree_are_free_of_contention(
-    levels: int, arity: int, barrier: bool
-) -> None:
+def test_shifts_on_a_full_tree_are_free_of_contention(levels, arity, barrier):
     count = arity**levels
     on = silent_tree(levels, arity, count)
     traffic = traffic_of(Variant("linear_shift", "sample", barrier), on, np.full((8, count), 1e6))
@@ -288,21 +284,21 @@ def test_shifts_on_a_full_tree_are_free_of_contention(
     )
 
 
-def test_random_permutations_on_the_same_tree_are_not() -> None:
+def test_random_permutations_on_the_same_tree_are_not():
     traffic = traffic_of(
         Variant("random_permutations", "sample", barrier=True), TREE, np.full((8, 16), 1e6)
     )
     assert Fluid().finish_times(TREE.links, traffic.flows).makespan > 1.3 * 8e6 / LINE_RATE
 
 
-def test_all_to_all_on_a_full_tree_runs_at_line_rate() -> None:
+def test_all_to_all_on_a_full_tree_runs_at_line_rate():
     traffic = traffic_of(Variant("all_to_all"), TREE, np.full((8, 16), 1e6))
     assert Fluid().finish_times(TREE.links, traffic.flows).makespan == pytest.approx(
         8e6 / LINE_RATE, rel=1e-9
     )
 
 
-def test_all_to_all_on_a_tapered_tree_waits_for_the_uplinks() -> None:
+def test_all_to_all_on_a_tapered_tree_waits_for_the_uplinks():
     # 4 hosts a leaf switch send 12 of 15 shares up, over 2 links instead of 4
     on = silent_tree(2, 4, 16, taper=2)
     traffic = traffic_of(Variant("all_to_all"), on, np.full((8, 16), 1e6))
@@ -314,7 +310,7 @@ def test_all_to_all_on_a_tapered_tree_waits_for_the_uplinks() -> None:
 # ----------------------------------------------------------------------------------------- barriers
 
 
-def test_barriers_by_hand() -> None:
+def test_barriers_by_hand():
     """A fixed partner on a star shares no link with anybody: message k of rank r takes d(k, r)
     whatever the others do.
 
@@ -339,7 +335,7 @@ def test_barriers_by_hand() -> None:
     assert gated > 1.2 * free
 
 
-def test_equal_samples_on_a_star_keep_step_without_barriers() -> None:
+def test_equal_samples_on_a_star_keep_step_without_barriers():
     on = fabric(star(8), 8)
     times = [
         Fluid().finish_times(
@@ -355,7 +351,7 @@ def test_equal_samples_on_a_star_keep_step_without_barriers() -> None:
 
 
 @pytest.mark.parametrize("pattern", STEPWISE)
-def test_a_barrier_holds_everybody_back(pattern: str) -> None:
+def test_a_barrier_holds_everybody_back(pattern):
     nbytes = sizes(16)
     traffic = traffic_of(Variant(pattern, "iteration", barrier=True), TREE, nbytes)
     flows = traffic.flows
@@ -373,7 +369,7 @@ def test_a_barrier_holds_everybody_back(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", STEPWISE)
-def test_without_barriers_a_rank_waits_for_itself_only(pattern: str) -> None:
+def test_without_barriers_a_rank_waits_for_itself_only(pattern):
     nbytes = sizes(16)
     flows = traffic_of(Variant(pattern, "sample"), TREE, nbytes).flows
     finish = Analytic().finish_times(TREE.links, flows).finish
@@ -381,7 +377,7 @@ def test_without_barriers_a_rank_waits_for_itself_only(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", STEPWISE)
-def test_a_single_message_needs_no_barrier(pattern: str) -> None:
+def test_a_single_message_needs_no_barrier(pattern):
     traffic = traffic_of(Variant(pattern, "all", barrier=True), TREE, sizes(16))
     assert (traffic.messages, traffic.barriers, len(traffic.flows.after_to)) == (16, 0, 0)
     assert [v for v in variants([pattern]) if v.batching == "all"] == [Variant(pattern)]

@@ -1,7 +1,5 @@
 """What a plan costs and finds, worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from simshuffle import plan_training

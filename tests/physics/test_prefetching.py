@@ -23,18 +23,18 @@ def alike(seconds: float, batches: int = 64) -> np.ndarray:
 # ----------------------------------------------------------------------------------------- by hand
 
 
-def test_workers_that_are_fast_enough_are_waited_for_once() -> None:
+def test_workers_that_are_fast_enough_are_waited_for_once():
     # 3 workers bring a batch each in 3 steps: just in time
     assert waits(alike(3.0), 1.0, workers=3, prefetch=6).tolist() == [3.0, *63 * [0.0]]
 
 
-def test_workers_that_are_too_slow_deliver_together_and_are_waited_for_in_turns() -> None:
+def test_workers_that_are_too_slow_deliver_together_and_are_waited_for_in_turns():
     # 4 workers, 6 s a batch, 1 s a step: four are there every 6 s, and the loop waits 2 s for them
     found = waits(alike(6.0), 1.0, workers=4, prefetch=8)
     assert found.tolist() == [6.0, 0.0, 0.0, 0.0, *15 * [2.0, 0.0, 0.0, 0.0]]
 
 
-def test_a_window_smaller_than_the_workers_leaves_some_idle() -> None:
+def test_a_window_smaller_than_the_workers_leaves_some_idle():
     # only two are asked for at a time: as with two workers
     few, enough = (waits(alike(6.0), 1.0, workers=n, prefetch=2) for n in (4, 2))
     assert few.tolist() == enough.tolist()
@@ -46,7 +46,7 @@ def shards_of_8() -> np.ndarray:
     return np.where(np.arange(128)[:, None] // 4 % 8 == 0, 14.0, 2.0)
 
 
-def test_four_workers_and_a_window_of_8_stall_every_32_steps() -> None:
+def test_four_workers_and_a_window_of_8_stall_every_32_steps():
     """A worker's eight batches take 8 x 2 + 12 = 28 s of the 32 steps that they last, so four could
     do. But a batch is asked for 8 steps ahead and takes 14: it is 6 s late. The other three open
     theirs meanwhile: they come 1, 2, 3 steps after it, and have been asked for as much later."""
@@ -55,13 +55,13 @@ def test_four_workers_and_a_window_of_8_stall_every_32_steps() -> None:
     assert found[32:].sum() == exactly(3 * 6.0)
 
 
-def test_a_window_as_long_as_the_longest_batch_hides_it() -> None:
+def test_a_window_as_long_as_the_longest_batch_hides_it():
     # by 14 steps the batch is asked for in time, and its worker is free
     assert not waits(shards_of_8(), 1.0, workers=4, prefetch=14)[1:].any()
     assert waits(shards_of_8(), 1.0, workers=4, prefetch=13)[32] == exactly(1.0)
 
 
-def test_one_slow_worker_is_waited_for_by_all() -> None:
+def test_one_slow_worker_is_waited_for_by_all():
     # batches of worker 0 take 12 s, of the three others 2 s: in order, all come at its rate, 4 in
     # 12 s; together they could bring 1/12 + 3/2 a second
     slow = np.where(np.arange(64)[:, None] % 4 == 0, 12.0, 2.0)
@@ -69,7 +69,7 @@ def test_one_slow_worker_is_waited_for_by_all() -> None:
     assert found[4:].reshape(-1, 4).tolist() == 15 * [[8.0, 0.0, 0.0, 0.0]]
 
 
-def test_ranks_meet_at_every_step_and_wait_for_the_slowest() -> None:
+def test_ranks_meet_at_every_step_and_wait_for_the_slowest():
     found = waits(np.hstack([alike(1.0), alike(3.0)]), 1.0, workers=2, prefetch=4)
     assert found.tolist() == waits(alike(3.0), 1.0, workers=2, prefetch=4).tolist()
 
@@ -80,7 +80,7 @@ settings_of = st.tuples(st.integers(1, 7), st.integers(1, 16), st.integers(1, 40
 
 
 @given(settings_of)
-def test_throughput_is_that_of_the_loop_or_of_the_workers(of: tuple[int, int, int]) -> None:
+def test_throughput_is_that_of_the_loop_or_of_the_workers(of):
     """In the mean a step takes max(step, t / min(workers, prefetch))."""
     workers, prefetch, quarters = of
     seconds, at_once = quarters / 4, min(workers, prefetch)
@@ -93,7 +93,7 @@ loads = st.lists(st.floats(0.0, 20.0), min_size=8, max_size=60)
 
 @given(loads, st.integers(1, 6), st.integers(1, 12))
 @settings(max_examples=60)
-def test_more_is_never_slower(load: list[float], workers: int, prefetch: int) -> None:
+def test_more_is_never_slower(load, workers, prefetch):
     """A longer window or a faster batch, and more workers where all batches are alike."""
     table = np.array(load)[:, None]
     mean = np.full_like(table, table.mean())
@@ -111,9 +111,7 @@ def test_more_is_never_slower(load: list[float], workers: int, prefetch: int) ->
 
 @given(loads, st.integers(1, 6), st.integers(1, 12))
 @settings(max_examples=60)
-def test_waits_are_those_of_a_queue_that_is_played_through(
-    load: list[float], workers: int, prefetch: int
-) -> None:
+def test_waits_are_those_of_a_queue_that_is_played_through(load, workers, prefetch):
     """Events one by one: each worker has a queue of its own, and the loop asks for one batch
     whenever it takes one."""
     queues: list[list[int]] = [[] for _ in range(workers)]
@@ -148,7 +146,7 @@ ONE = {"world_size": 1, "workload__dataset__num_samples": 800}
 COPY = 10 * 602112 / 16e9
 
 
-def test_what_a_scenario_asks_of_its_loader() -> None:
+def test_what_a_scenario_asks_of_its_loader():
     found = demand(small(**ONE))
     assert found.step == exactly(10 * (0.9083e-3 + 1.817e-3) + 0.5679e-3)
     assert found.read.item() == exactly(10 * 80e-6 + 1e6 / 3e9)
@@ -162,7 +160,7 @@ def test_what_a_scenario_asks_of_its_loader() -> None:
     ("workers", "prefetch", "decode"),
     [(1, 1, "1 ms"), (1, 2, "10 ms"), (3, 6, "10 ms"), (4, 8, "10 ms"), (4, 2, "10 ms")],
 )
-def test_the_simulated_epoch_is_that_of_the_law(workers: int, prefetch: int, decode: str) -> None:
+def test_the_simulated_epoch_is_that_of_the_law(workers, prefetch, decode):
     scenario = small(
         **ONE,
         cluster__ssd__read_bandwidth="3 TB/s",
@@ -178,7 +176,7 @@ def test_the_simulated_epoch_is_that_of_the_law(workers: int, prefetch: int, dec
     assert simulated == exactly(by_law, rel=1e-4)
 
 
-def test_workers_that_begin_together_share_a_device_which_the_law_leaves_out() -> None:
+def test_workers_that_begin_together_share_a_device_which_the_law_leaves_out():
     # three 1 MB reads and three copies at once, in each turn of three: below 2 % here
     scenario = small(
         **ONE, workload__loader={"workers": 3, "prefetch": 6}, workload__dataset__decode="10 ms"
@@ -190,7 +188,7 @@ def test_workers_that_begin_together_share_a_device_which_the_law_leaves_out() -
     assert simulated == exactly(by_law + 27 * each, rel=2e-3)
 
 
-def test_where_a_shared_resource_binds_workers_bring_what_it_gives() -> None:
+def test_where_a_shared_resource_binds_workers_bring_what_it_gives():
     # 8 ranks, 100 opens/s: a batch of all takes 80 / 100 s
     pfs = {
         "workload__exchange": "global_shuffle",
@@ -204,7 +202,7 @@ def test_where_a_shared_resource_binds_workers_bring_what_it_gives() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_simulated_epochs_lie_near_the_settings(workers: int) -> None:
+def test_simulated_epochs_lie_near_the_settings(workers):
     """Ranks that share SSDs, slots and cores, with jitter: the first batch, then a step each."""
     values = {
         "workload.dataset.decode": "8 ms",

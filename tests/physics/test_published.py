@@ -9,8 +9,6 @@ route has at most m flows on a link ends by m B / C: 1 / m, the share that effec
 bandwidth is made of, is the least of what it may get.
 """
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

@@ -20,19 +20,19 @@ def staged(**values: Any) -> float:
     return counted(workload__staging={"format": "files", **values.pop("staging", {})}, **values)[3]
 
 
-def test_an_epoch_from_the_file_system_and_one_from_ssds() -> None:
+def test_an_epoch_from_the_file_system_and_one_from_ssds():
     """800 / 5 requests; 800 / 20 opens, of the file system alone. An archive is read by the one HCA
     of each of the eight hosts."""
     assert counted(workload__exchange="global_shuffle") == [160, 0, 40, 0]
     assert counted(workload__exchange="local_shuffle") == [0, 160, 0, 8]
 
 
-def test_a_batch_asks_for_whole_requests() -> None:
+def test_a_batch_asks_for_whole_requests():
     """Batches of 10 samples, 4 to a request: three requests each."""
     assert counted(workload__dataset__samples_per_request=4)[1] == 240
 
 
-def test_staging_counts_files_and_copies() -> None:
+def test_staging_counts_files_and_copies():
     """40 files once; or on each of the eight hosts; or an equal part on each, passed on."""
     assert staged() == 40
     replicated = {"kind": "global_shuffle", "source": "ssd"}
@@ -40,19 +40,19 @@ def test_staging_counts_files_and_copies() -> None:
     assert staged(workload__exchange=replicated, staging={"broadcast": True}) == 40
 
 
-def test_every_sample_that_a_sender_reads_is_a_request() -> None:
+def test_every_sample_that_a_sender_reads_is_a_request():
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}
     sent = simulate(small(workload__exchange=exchange)).sources["samples_moved"].item()
     assert 60 < sent <= 80  # one in eight stays with its rank, by chance
     assert counted(workload__exchange=exchange) == [0, 160 + sent, 0, 8]
 
 
-def test_the_inference_pass_reads_too() -> None:
+def test_the_inference_pass_reads_too():
     exchange = {"kind": "importance_pair", "exchange_fraction": 0.0}
     assert counted(workload__exchange=exchange) == [0, 320, 0, 8]
 
 
-def test_what_is_in_memory_asks_for_nothing() -> None:
+def test_what_is_in_memory_asks_for_nothing():
     """Half a cache; all samples are of 100 kB."""
     timeline = simulate(small(epochs=2, cluster__memory__page_cache="5 MB", **FILES))
     row = timeline.sources.iloc[1]
@@ -62,7 +62,7 @@ def test_what_is_in_memory_asks_for_nothing() -> None:
     assert counted(workload__staging={"target": "memory"})[:3] == [0, 0, 0]
 
 
-def test_iterations_that_are_left_out_are_counted() -> None:
+def test_iterations_that_are_left_out_are_counted():
     """4000 iterations of 8 ranks and 10 samples, of which few are simulated."""
     many = {"workload__dataset__num_samples": 320_000, "time_tolerance": "5 %"}
     timeline = simulate(small(**FILES, **many))

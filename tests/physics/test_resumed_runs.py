@@ -3,8 +3,6 @@
 A state is saved after every second iteration; 8 ranks of 10 samples, 10 iterations of 800 samples.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from simshuffle.errors import InputError

@@ -95,7 +95,7 @@ def lines(rows) -> list[str]:
 
 
 def test_the_page_has_these_numbers(rows):
-    table = PAGE.read_text(encoding="utf-8").split("| held by |")[1].split("\n\n")[0]
+    table = PAGE.read_text().split("| held by |")[1].split("\n\n")[0]
     assert re.findall(r"^\| .*", table, re.MULTILINE) == lines(rows)
 
 

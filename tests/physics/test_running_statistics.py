@@ -1,8 +1,6 @@
 """On how many samples the running statistics of batch norm rest: worked out by hand, in closed form
 and by following who has which sample."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 
@@ -55,9 +53,7 @@ def followed(
 
 
 @pytest.mark.parametrize(("batch", "momentum"), [(8, 0.1), (32, 0.1), (4, 0.5), (2, 1.0)])
-def test_of_samples_that_never_come_again_so_many_are_remembered(
-    batch: int, momentum: float
-) -> None:
+def test_of_samples_that_never_come_again_so_many_are_remembered(batch, momentum):
     """Weights m (1-m)^k / b of b samples each: (sum w)^2 / sum w^2 = b (2-m)/m."""
     fresh = np.arange(400 * batch)[:, None]
     expected = batch * (2 - momentum) / momentum
@@ -67,14 +63,14 @@ def test_of_samples_that_never_come_again_so_many_are_remembered(
     assert batch != 8 or expected == pytest.approx(152.0)
 
 
-def test_a_shard_of_one_batch_is_all_that_is_remembered() -> None:
+def test_a_shard_of_one_batch_is_all_that_is_remembered():
     rng = np.random.default_rng(0)
     epochs = [rng.permuted(np.arange(16).reshape(8, 2, order="F"), axis=0) for _ in range(200)]
     assert number_by_iteration(epochs, 8, 0.1) == pytest.approx([8.0, 8.0], rel=1e-9)
     assert Forgetting([8], 0.1, 200).number(1.0) == pytest.approx(8.0, rel=1e-6)
 
 
-def test_five_samples_in_two_epochs_by_hand() -> None:
+def test_five_samples_in_two_epochs_by_hand():
     """m = 1/2. Batches, newest last, of rank 0: (0 1) (2) | (2 0) (1): weights m, m/2, m/4, m/8 of
     batches, shared by their samples. Of rank 1 the samples 3 and 4, the last one of none."""
     half = Fraction(1, 2)
@@ -91,7 +87,7 @@ def test_five_samples_in_two_epochs_by_hand() -> None:
     assert found[1] == pytest.approx((three + four) ** 2 / (three**2 + four**2), rel=1e-12)
 
 
-def test_a_large_shard_is_not_remembered_whole() -> None:
+def test_a_large_shard_is_not_remembered_whole():
     """1,024 samples a rank, 8 a batch, momentum 0.1: 152, and not 1,024 as by whole epochs."""
     trained, owners = followed(LOCAL, 4096, 4, 8, 3)
     assert number_by_iteration(trained, 8, 0.1) == pytest.approx(152.0, rel=1e-4)
@@ -103,9 +99,7 @@ def test_a_large_shard_is_not_remembered_whole() -> None:
 
 @pytest.mark.parametrize(("shard", "batch"), [(16, 8), (64, 8), (20, 8), (12, 4)])
 @pytest.mark.parametrize("momentum", [0.03, 0.1, 0.5])
-def test_local_and_global_shuffle_rest_on_what_the_closed_form_says(
-    shard: int, batch: int, momentum: float
-) -> None:
+def test_local_and_global_shuffle_rest_on_what_the_closed_form_says(shard, batch, momentum):
     """Within 2 % of the mean over 200 ranks, 20 samples a rank with a last batch of 4 included."""
     ranks, epochs = 200, 60
     sizes = [batch] * (shard // batch) + [shard % batch] * bool(shard % batch)
@@ -117,7 +111,7 @@ def test_local_and_global_shuffle_rest_on_what_the_closed_form_says(
         assert found.mean() == pytest.approx(of.number(stays), rel=0.02)
 
 
-def test_the_closed_form_of_many_epochs_by_hand() -> None:
+def test_the_closed_form_of_many_epochs_by_hand():
     """1/n = m/(b (2-m)) + 2 a/((1+a) S), a = 0.9^25: 451 of 625 samples in batches of 25, of which
     samples that never come again would give 475."""
     of, a = Forgetting([25] * 25, 0.1, 90), 0.9**25
@@ -129,9 +123,7 @@ def test_the_closed_form_of_many_epochs_by_hand() -> None:
 
 @pytest.mark.parametrize("momentum", [0.03, 0.1])
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
-def test_both_counts_say_the_same_of_what_is_lost_against_global_shuffle(
-    momentum: float, fraction: float
-) -> None:
+def test_both_counts_say_the_same_of_what_is_lost_against_global_shuffle(momentum, fraction):
     """1/n - 1/n of global shuffle, by iteration and by epoch: a curve that was fitted to one holds
     for the other. Within 3 % of 200 ranks with 32 samples."""
     ranks, shard, batch, epochs = 200, 32, 8, 60
@@ -148,7 +140,7 @@ def test_both_counts_say_the_same_of_what_is_lost_against_global_shuffle(
 
 
 @pytest.mark.parametrize("ranks", [4, 40])
-def test_ranks_together_rest_on_what_their_batches_rest_on_as_one(ranks: int) -> None:
+def test_ranks_together_rest_on_what_their_batches_rest_on_as_one(ranks):
     """Columns of several ranks below one another are one rank with batches as many times as large.
     Within 2 % of 40 ranks with 20 samples that exchange a tenth."""
     all_ranks, shard, batch, epochs = 40, 20, 5, 60
@@ -177,7 +169,7 @@ def test_ranks_together_rest_on_what_their_batches_rest_on_as_one(ranks: int) ->
         ImportanceExchange(kind="importance_exchange", exchange_fraction=0.3, lagging=True),
     ],
 )
-def test_fewer_ranks_rest_on_as_much(strategy: Any, monkeypatch: Any) -> None:
+def test_fewer_ranks_rest_on_as_much(strategy, monkeypatch):
     """16 samples a rank: n of all 4,096 ranks within 2 % of that of those that are emulated."""
     found = rests_on(strategy, 16 * 4096, 4096, 8, epochs=60)
     assert 0 < found.ranks < 4096
@@ -197,9 +189,7 @@ def test_fewer_ranks_rest_on_as_much(strategy: Any, monkeypatch: Any) -> None:
         (0.3, "oldest", 54.1),
     ],
 )
-def test_what_trainings_rested_on_is_known_before_them(
-    fraction: float, selection: str, expected: float
-) -> None:
+def test_what_trainings_rested_on_is_known_before_them(fraction, selection, expected):
     """1024 ranks with 16 samples: what `test_oldest` has of trainings, by whole epochs; with two
     whole batches an epoch 1/n differs by less than 0.5 %."""
     found = rests_on(partial(fraction, selection), 16384, 1024, 8, epochs=30)
@@ -208,7 +198,7 @@ def test_what_trainings_rested_on_is_known_before_them(
 
 @pytest.mark.parametrize("selection", ["random", "oldest"])
 @pytest.mark.parametrize("fraction", [0.03, 0.25])
-def test_no_epochs_have_to_go_by_before(fraction: float, selection: str) -> None:
+def test_no_epochs_have_to_go_by_before(fraction, selection):
     """As many are remembered (18 of eight batches) from the first one on as from the 42nd: within
     2 % of 1/n beyond what fresh samples give, on 64 ranks with 64 samples."""
     strategy, ranks = partial(fraction, selection), 64
@@ -222,7 +212,7 @@ def test_no_epochs_have_to_go_by_before(fraction: float, selection: str) -> None
     assert 1 / found.number - fresh == pytest.approx(more[0], rel=0.05)
 
 
-def test_the_three_sizes_of_a_resnet_on_imagenet() -> None:
+def test_the_three_sizes_of_a_resnet_on_imagenet():
     """1,281,167 samples, 32 a batch: 20,019 samples of each of 64 ranks are as global shuffle, and
     of 2,048 ranks with 626 samples n is 502 for 592."""
     numbers = {}
@@ -238,7 +228,7 @@ def test_the_three_sizes_of_a_resnet_on_imagenet() -> None:
     )
 
 
-def test_the_order_of_a_loader_is_followed_on_all_ranks() -> None:
+def test_the_order_of_a_loader_is_followed_on_all_ranks():
     strategy = LoaderShuffle.model_validate(
         {"kind": "loader_shuffle", "order": {"kind": "own", "shuffle": "global"}}
     )

@@ -1,8 +1,6 @@
 """Hosts that are joined beside the network: what goes that way, how long it takes, and that nothing
 else does. Each law is worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -57,7 +55,7 @@ def of(*ranks: int) -> Any:
 # ------------------------------------------------------------------------------------------- routes
 
 
-def test_messages_inside_a_domain_cross_what_joins_its_gpus_and_nothing_else() -> None:
+def test_messages_inside_a_domain_cross_what_joins_its_gpus_and_nothing_else():
     routes, latency = ON.message(of(1, 0, 31), of(11, 4, 24))
     assert named(ON, routes) == [
         ["h0000.scale_up_out1", "h0002.scale_up_in3"],
@@ -67,7 +65,7 @@ def test_messages_inside_a_domain_cross_what_joins_its_gpus_and_nothing_else() -
     assert latency.tolist() == [LATENCY] * 3
 
 
-def test_everything_else_goes_as_without_domains() -> None:
+def test_everything_else_goes_as_without_domains():
     """Messages in a host and between domains, by their links and latencies; reads; and gradients of
     hosts that are the first of their domains."""
     src, dst = (each.ravel() for each in np.meshgrid(np.arange(32), np.arange(32)))
@@ -85,7 +83,7 @@ def test_everything_else_goes_as_without_domains() -> None:
     assert named(ON, ON.gradient(*inside)) == [["h0000.nvlink0"], ["h0007.nvlink1"]]
 
 
-def test_gradients_inside_a_domain_leave_by_the_nvlink_of_their_gpu() -> None:
+def test_gradients_inside_a_domain_leave_by_the_nvlink_of_their_gpu():
     (route,) = named(ON, ON.gradient(of(7), of(8), of(1)))
     assert route == ["h0001.nvlink3", "h0001.scale_up_out3", "h0002.scale_up_in0"]
 
@@ -94,9 +92,7 @@ def test_gradients_inside_a_domain_leave_by_the_nvlink_of_their_gpu() -> None:
     ("rail", "here", "there", "hca"),
     [(0, 0, 6, 0), (1, 0, 6, 1), (2, 1, 7, 0), (3, 1, 7, 1), (4, 2, 6, 0), (5, 2, 6, 1)],
 )
-def test_the_hcas_of_a_domain_count_on_from_host_to_host(
-    rail: int, here: int, there: int, hca: int
-) -> None:
+def test_the_hcas_of_a_domain_count_on_from_host_to_host(rail, here, there, hca):
     """Of the last domain, which has two hosts, the first one carries the rails of the third too."""
     (route,) = named(ON, ON.gradient(of(11), of(24), of(rail)))
     assert route[0] == f"h{here:04d}.pcie_out{hca}"
@@ -105,7 +101,7 @@ def test_the_hcas_of_a_domain_count_on_from_host_to_host(
     assert route[-2] == f"pod0.rail{hca}.leaf0>h{there:04d}"
 
 
-def test_a_domain_is_of_hosts_of_the_machine_whichever_ranks_are_on_them() -> None:
+def test_a_domain_is_of_hosts_of_the_machine_whichever_ranks_are_on_them():
     on = resources(16, placement=["h0003", "h0000", "h0004", "h0007"])
     assert on.domain_of.tolist() == np.repeat([0, 1, 0, 2], 4).tolist()
     routes = named(on, on.message(of(0, 0), of(8, 4))[0])
@@ -113,7 +109,7 @@ def test_a_domain_is_of_hosts_of_the_machine_whichever_ranks_are_on_them() -> No
     assert routes[1][0].startswith("h0003>pod0.rail0.leaf")
 
 
-def test_the_network_itself_is_the_same() -> None:
+def test_the_network_itself_is_the_same():
     def nodes_and_links(on: Resources) -> tuple[Any, Any]:
         graph = on.cluster.topology.graph()
         return list(graph.nodes(data=True)), list(graph.edges(data=True))
@@ -133,14 +129,14 @@ def finish(src: Any, dst: Any, nbytes: float, model: Any = None) -> list[float]:
     return (model or Fluid()).finish_times(links, flows).finish.tolist()
 
 
-def test_a_message_inside_a_domain_takes_bytes_over_bandwidth_and_the_latency() -> None:
+def test_a_message_inside_a_domain_takes_bytes_over_bandwidth_and_the_latency():
     for model in (Fluid(), Analytic()):
         assert finish(of(0), of(4), 8e6, model) == pytest.approx([LATENCY + 8e6 / FAST])
     (between,) = finish(of(0), of(12), 8e6)
     assert between == pytest.approx(2 * 26e-9 + 90e-9 + 8e6 / CABLE)
 
 
-def test_a_gpu_sends_and_receives_at_once_and_shares_each_way() -> None:
+def test_a_gpu_sends_and_receives_at_once_and_shares_each_way():
     """Two messages leave GPU 0, to two others; a third comes to it."""
     ends = finish(of(0, 0, 8), of(4, 9, 0), 8e6)
     assert ends == pytest.approx([LATENCY + 16e6 / FAST] * 2 + [LATENCY + 8e6 / FAST])
@@ -153,39 +149,39 @@ def seconds(allreduce: Allreduce, on: Resources, nbytes: float = NBYTES) -> floa
     return allreduces.seconds(nbytes, Fluid())
 
 
-def test_a_ring_inside_a_domain_has_its_bandwidth_and_no_step_between_hosts() -> None:
+def test_a_ring_inside_a_domain_has_its_bandwidth_and_no_step_between_hosts():
     """12 ranks on 3 hosts: all 22 steps are inside; GPUs that send to the next host are slowest."""
     found = seconds(ring(**WIDE), resources(12))
     assert found == pytest.approx(22 * ALPHA_INTRA + 22 / 12 * NBYTES / FAST)
 
 
-def test_a_ring_inside_a_domain_is_held_by_the_bus_bandwidth_of_a_host() -> None:
+def test_a_ring_inside_a_domain_is_held_by_the_bus_bandwidth_of_a_host():
     found = seconds(ring(inter_host_bus_bandwidth="1 GB/s"), resources(12))
     assert found == pytest.approx(22 * ALPHA_INTRA + 22 / 12 * NBYTES / 21e9)
 
 
 @pytest.mark.parametrize(("rings", "rate"), [(1, CABLE), (2, 2 * CABLE), (6, FAST)])
-def test_rings_across_domains_leave_by_as_many_hcas(rings: int, rate: float) -> None:
+def test_rings_across_domains_leave_by_as_many_hcas(rings, rate):
     """24 ranks in 2 domains: 2 of 46 steps cross the network; 6 HCAs carry more than a GPU."""
     found = seconds(ring(rings, **WIDE), resources(24))
     latency = 2 * ALPHA_INTER + 44 * ALPHA_INTRA
     assert found == pytest.approx(latency + 46 / 24 * NBYTES / rate)
 
 
-def test_rings_that_share_an_hca_of_a_smaller_domain_wait_for_it() -> None:
+def test_rings_that_share_an_hca_of_a_smaller_domain_wait_for_it():
     """The second domain has one host, whose 2 HCAs carry all 4 rings."""
     found = seconds(ring(4, **WIDE), resources(16))
     latency = 2 * ALPHA_INTER + 28 * ALPHA_INTRA
     assert found == pytest.approx(latency + 30 / 16 * NBYTES / (2 * CABLE))
 
 
-def test_trees_stand_over_domains() -> None:
+def test_trees_stand_over_domains():
     """A chain of 12 ranks in each of 2 domains, and one edge between: 2 (11 intra + 1 inter)."""
     latency = 2 * (11 * 28e-6 + 50e-6)
     assert seconds(tree(**WIDE), resources(24)) == pytest.approx(latency + NBYTES / CABLE)
 
 
-def test_hosts_of_a_domain_stay_together_in_any_order() -> None:
+def test_hosts_of_a_domain_stay_together_in_any_order():
     """Hosts alternate between domains; a ring leaves each domain once."""
     placement = ["h0000", "h0003", "h0001", "h0004"]
     on = resources(16, placement=placement)
@@ -197,7 +193,7 @@ def test_hosts_of_a_domain_stay_together_in_any_order() -> None:
     assert (on.domain_of[flows.src] != on.domain_of[flows.dst]).sum() == 2
 
 
-def test_small_values_are_gathered_over_the_domain_if_there_is_one() -> None:
+def test_small_values_are_gathered_over_the_domain_if_there_is_one():
     latency = 1.3e-6
     for world_size, share in ((12, FAST), (24, 2 * CABLE / 4)):
         on = resources(world_size)
@@ -231,7 +227,7 @@ def bytes_by_tier(run: Scenario) -> dict[str, float]:
     return simulate(run).links.groupby("tier", observed=True)["nbytes"].sum().to_dict()
 
 
-def test_the_table_of_links_names_what_joins_the_hosts_of_a_domain() -> None:
+def test_the_table_of_links_names_what_joins_the_hosts_of_a_domain():
     """All that leaves a GPU that way comes into another; inside one domain no cable carries any."""
     exchange = "partial_local_shuffle:exchange_fraction=1"
     carried = bytes_by_tier(scenario(workload__exchange=exchange))
@@ -242,7 +238,7 @@ def test_the_table_of_links_names_what_joins_the_hosts_of_a_domain() -> None:
     assert not {"host>leaf", "leaf>host"} & set(alone)
 
 
-def test_bytes_of_gradients_inside_a_domain() -> None:
+def test_bytes_of_gradients_inside_a_domain():
     """A ring of 4 ranks on 2 hosts: 2 of its 4 links are between the hosts, in 10 iterations."""
     run = scenario(world_size=4, workload__dataset__num_samples=400)
     carried = bytes_by_tier(run)
@@ -254,7 +250,7 @@ def test_bytes_of_gradients_inside_a_domain() -> None:
 
 @pytest.mark.parametrize("overlap", ["none", "ddp", "horovod"])
 @pytest.mark.parametrize("world_size", [4, 7, 12])
-def test_no_bound_is_above_the_simulation(world_size: int, overlap: str) -> None:
+def test_no_bound_is_above_the_simulation(world_size, overlap):
     for rings in (1, 2):
         values = {"rings": rings, "inter_host_bus_bandwidth": "1 TB/s", "overlap": overlap}
         run = scenario(
@@ -266,7 +262,7 @@ def test_no_bound_is_above_the_simulation(world_size: int, overlap: str) -> None
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("world_size", [12, 13, 27, 32])
-def test_no_allreduce_is_faster_than_its_bound(name: str, world_size: int) -> None:
+def test_no_allreduce_is_faster_than_its_bound(name, world_size):
     made, algorithm = machine(), ALGORITHMS[name]
     assert not allreduce_problems(made, algorithm)
     run = small().model_copy(update={"cluster": made, "world_size": world_size})
@@ -277,7 +273,7 @@ def test_no_allreduce_is_faster_than_its_bound(name: str, world_size: int) -> No
     assert 0.0 < bound <= found * (1 + 1e-9)
 
 
-def test_the_bound_of_a_ring_inside_a_domain_is_what_it_takes() -> None:
+def test_the_bound_of_a_ring_inside_a_domain_is_what_it_takes():
     run = scenario(world_size=4)
     nbytes = run.workload.model.gradient_size
     bus = run.workload.allreduce.intra_host_bus_bandwidth
@@ -291,12 +287,12 @@ def test_the_bound_of_a_ring_inside_a_domain_is_what_it_takes() -> None:
 @pytest.mark.parametrize(
     "values", [{"cluster__placement": "scattered"}, {"workload__allreduce__order": "shuffled"}]
 )
-def test_domains_that_are_drawn_are_left_out_of_the_bound(values: dict[str, Any]) -> None:
+def test_domains_that_are_drawn_are_left_out_of_the_bound(values):
     assert allreduce_seconds(scenario()) > 0.0
     assert allreduce_seconds(scenario(**values)) == 0.0
 
 
-def test_packets_are_those_of_cables() -> None:
+def test_packets_are_those_of_cables():
     exchange = "partial_local_shuffle:exchange_fraction=1"
     one = expected_packets(scenario(workload__exchange=exchange, world_size=4), 4096)
     assert one["gradients"] == one["exchange"] == 0.0
@@ -304,7 +300,7 @@ def test_packets_are_those_of_cables() -> None:
     assert three["exchange"] == pytest.approx(480 * 2 / 3 * np.ceil(1e5 / 4096))
 
 
-def test_packets_cross_cables_only() -> None:
+def test_packets_cross_cables_only():
     """A run packet by packet carries the same bytes over each tier."""
     exchange = "partial_local_shuffle:exchange_fraction=0.5"
     values = {"workload__exchange": exchange, "world_size": 6, "workload__dataset__num_samples": 60}
@@ -314,7 +310,7 @@ def test_packets_cross_cables_only() -> None:
     assert packets == pytest.approx(fluid)
 
 
-def test_the_whole_set_is_passed_on_over_the_domain() -> None:
+def test_the_whole_set_is_passed_on_over_the_domain():
     """4 ranks on 2 hosts: each reads half of it from the file system, and passes that on to the
     other while it comes: from the GPU whose rank is the first of its HCA."""
     values = {
@@ -340,7 +336,7 @@ def test_the_whole_set_is_passed_on_over_the_domain() -> None:
 # --------------------------------------------------------------------------------- congestion study
 
 
-def test_ports_of_the_congestion_study_are_cables() -> None:
+def test_ports_of_the_congestion_study_are_cables():
     fabric = Fabric(resources(24))
     names = [fabric.links.name(port) for port in fabric.ports.tolist()]
     assert [name.split(">")[0] for name in names] == [f"h{rank // 4:04d}" for rank in range(24)]
@@ -354,14 +350,14 @@ def test_ports_of_the_congestion_study_are_cables() -> None:
 # ----------------------------------------------------------------------------------------- refusals
 
 
-def test_a_domain_has_no_more_bandwidth_than_the_nvlink_of_its_gpus() -> None:
+def test_a_domain_has_no_more_bandwidth_than_the_nvlink_of_its_gpus():
     made = machine(topology={"scale_up": {**SCALE_UP, "bandwidth": "60 GB/s"}})
     (problem,) = cluster_problems(made, 4)
     assert problem.path == "cluster.topology.scale_up.bandwidth"
     assert "50 GB/s" in problem.rule and problem.value == "60 GB/s"
 
 
-def test_rings_have_the_hcas_of_a_domain_and_no_more() -> None:
+def test_rings_have_the_hcas_of_a_domain_and_no_more():
     assert not allreduce_problems(machine(), ring(6))
     (problem,) = allreduce_problems(machine(), ring(7))
     assert "scale-up domains have 6" in problem.rule
@@ -373,7 +369,7 @@ def test_rings_have_the_hcas_of_a_domain_and_no_more() -> None:
     ("change", "key"),
     [({"hosts": 1}, "hosts"), ({"bandwidth": "0 B/s"}, "bandwidth"), ({"gpus": 4}, "gpus")],
 )
-def test_bad_domains_are_told_by_their_key(change: dict[str, Any], key: str) -> None:
+def test_bad_domains_are_told_by_their_key(change, key):
     with pytest.raises(ScenarioError, match=rf"cluster\.topology\.scale_up\.{key}"):
         scenario(
             cluster__topology__scale_up={"hosts": 2, "bandwidth": "40 GB/s", "latency": "0 s"}

@@ -1,11 +1,8 @@
 """Screening: the statistics of ranks under weights that stay, against a training whose weights
 do not move, and against what was derived by hand."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -44,7 +41,7 @@ STRATEGIES = (
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_statistics_are_those_of_a_training_that_stands_still(strategy: str) -> None:
+def test_statistics_are_those_of_a_training_that_stands_still(strategy):
     """Of 4 ranks all evaluate every test sample, in both: the same share is right. The momentum is
     so large that neither remembers where it began."""
     train, test = data(SAMPLES, 0), data(400, 1)
@@ -75,7 +72,7 @@ def test_statistics_are_those_of_a_training_that_stands_still(strategy: str) -> 
     assert row["accuracy"] == pytest.approx(trained.epochs["own_accuracy"].iloc[-1], abs=1e-12)
 
 
-def test_few_of_many_ranks_rest_on_as_many_samples() -> None:
+def test_few_of_many_ranks_rest_on_as_many_samples():
     """A shard of 4 that is one batch: n = 4, on the 4 ranks that are emulated of 24."""
     found = screen(
         model(), data(SAMPLES, 0), data(40, 1), world_size=24, ranks=4, local_batch_size=4,
@@ -88,7 +85,7 @@ def test_few_of_many_ranks_rest_on_as_many_samples() -> None:
     assert rows.loc["local_shuffle", "samples_per_rank"] == pytest.approx(4.0)
 
 
-def test_the_law_is_fitted_through_its_settings(tmp_path: Path) -> None:
+def test_the_law_is_fitted_through_its_settings(tmp_path):
     """And `simshuffle accuracy` reads it."""
     found = screen(
         model(), data(SAMPLES, 0), data(400, 1), world_size=[8, 24], local_batch_size=4,
@@ -113,7 +110,7 @@ def test_the_law_is_fitted_through_its_settings(tmp_path: Path) -> None:
     assert of.loc[("local_shuffle", 24), "loss_points"] > 1.0
 
 
-def test_sorted_shards_have_no_law(tmp_path: Path) -> None:
+def test_sorted_shards_have_no_law(tmp_path):
     found = screen(
         model(), data(SAMPLES, 0), data(40, 1), world_size=[4, 8], partition="sorted",
         local_batch_size=4, seeds=2, progress=False,
@@ -123,13 +120,13 @@ def test_sorted_shards_have_no_law(tmp_path: Path) -> None:
     # a rank of 4 holds one class of four: half of |1 - 1/4| + 3/4
     assert rows.loc[("local_shuffle", 4), "label_divergence"] == pytest.approx(0.75)
     found.save(tmp_path / "screening.json")
-    kept = json.loads((tmp_path / "screening.json").read_text(encoding="utf-8"))
+    kept = json.loads((tmp_path / "screening.json").read_text())
     assert kept["c_points"] is None
     assert [row["strategy"] for row in kept["settings"]] == list(found.settings["strategy"])
     assert kept["momentum"] == 0.1
 
 
-def test_the_verdict_names_the_worst() -> None:
+def test_the_verdict_names_the_worst():
     rows = [("global_shuffle", 0.0, 0.0, 0.2), ("local_shuffle", 0.9, 1.2, 0.25)]
     rows.append(("other", 0.4, 0.7, 0.29))
     columns = ["strategy", "loss_points", "high", "label_divergence"]
@@ -144,7 +141,7 @@ def test_the_verdict_names_the_worst() -> None:
     assert "Under other on 24 ranks these have other labels than the set (0.31" in found.verdict()
 
 
-def test_a_network_without_batch_norm_is_refused() -> None:
+def test_a_network_without_batch_norm_is_refused():
     net = nn.Sequential(nn.Linear(6, CLASSES))
     with pytest.raises(InputError, match="running statistics of batch norm") as error:
         screen(net, data(8, 0), data(8, 1), world_size=2, progress=False)
@@ -152,12 +149,12 @@ def test_a_network_without_batch_norm_is_refused() -> None:
     assert error.value.problems[0].remedy
 
 
-def test_more_ranks_than_samples_are_refused() -> None:
+def test_more_ranks_than_samples_are_refused():
     with pytest.raises(InputError, match="ranks"):
         screen(model(), data(8, 0), data(8, 1), world_size=9, progress=False)
 
 
-def test_a_last_batch_of_one_sample_is_refused() -> None:
+def test_a_last_batch_of_one_sample_is_refused():
     """Ranks of 5 samples, of which two are emulated that would have 10."""
     with pytest.raises(InputError, match="cannot normalise a single sample") as error:
         screen(
@@ -167,7 +164,7 @@ def test_a_last_batch_of_one_sample_is_refused() -> None:
     assert "local_batch_size" in error.value.problems[0].path
 
 
-def test_layers_that_differ_in_momentum_need_one() -> None:
+def test_layers_that_differ_in_momentum_need_one():
     net = nn.Sequential(
         nn.Linear(6, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8, momentum=0.3), nn.Linear(8, CLASSES)
     )

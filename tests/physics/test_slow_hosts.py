@@ -6,8 +6,6 @@ median is 1 / sqrt(1 + s^2): 0.8 for s = 0.75. F there is 1/2, so the slowest of
 its quantile 1 - 2^-H.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

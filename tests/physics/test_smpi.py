@@ -95,7 +95,7 @@ def test_smpi_answers_as_recorded(smpi, name):
 
 
 def test_the_page_has_a_row_for_every_case(smpi):
-    page = smpi.PAGE.read_text(encoding="utf-8")
+    page = smpi.PAGE.read_text()
     table = page.partition("<!-- smpi -->\n")[2].partition("<!-- end -->")[0]
     head, _, rows = table.partition(smpi.HEAD)
     assert head == ""
@@ -116,7 +116,7 @@ def test_what_the_readme_says_runs(tmp_path, capsys):
         == 0
     )
     assert "README.txt" in capsys.readouterr().err
-    text = (folder / "README.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (folder / "README.txt").read_text().replace("\\\n", " ")
     commands = [line for line in text.splitlines() if line.startswith("    smpi")]
     assert len(commands) == 2
     for command in commands:
@@ -130,4 +130,4 @@ def test_what_the_readme_says_runs(tmp_path, capsys):
 def test_recorded_files_are_those_of_the_cases(smpi):
     assert {path.name for path in smpi.DATA.iterdir()} == {case.file.name for case in smpi.CASES}
     for case in smpi.CASES:
-        assert json.loads(case.file.read_text(encoding="utf-8"))["case"] == case.name
+        assert json.loads(case.file.read_text())["case"] == case.name

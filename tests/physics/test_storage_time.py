@@ -5,8 +5,6 @@ them costs an epoch.
 randomness. Laws and sources: docs/model-storage.md.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -67,7 +65,7 @@ def pfs_times(clients: int, nbytes: float, **values: Any) -> Any:
 @pytest.mark.parametrize(
     ("clients", "each"), [(1, 1.0e9), (2, 1.0e9), (4, 0.75e9), (8, 0.5e9), (16, 0.25e9)]
 )
-def test_the_curve_of_the_clients_binds_until_the_servers_do(clients: int, each: float) -> None:
+def test_the_curve_of_the_clients_binds_until_the_servers_do(clients, each):
     """1 GB/s for each of 1 and 2 hosts, 0.75 of 4, 0.6 of 8 and 0.5 of 16, while all servers
     together send 4 GB/s: 0.5 and 0.25 to each."""
     curve = {"points": {1: "1 GB/s", 2: "1 GB/s", 4: "750 MB/s", 8: "600 MB/s", 16: "500 MB/s"}}
@@ -75,7 +73,7 @@ def test_the_curve_of_the_clients_binds_until_the_servers_do(clients: int, each:
     assert ends == pytest.approx(np.full(clients, 3e9 / each), rel=1e-12)
 
 
-def test_a_client_gets_its_bandwidth_however_many_ranks_it_has() -> None:
+def test_a_client_gets_its_bandwidth_however_many_ranks_it_has():
     """4 ranks on each of two hosts, 1 GB/s for a host: 250 MB/s for a rank."""
     values: dict[str, Any] = {
         "cluster__host__gpus": 4,
@@ -94,7 +92,7 @@ def test_a_client_gets_its_bandwidth_however_many_ranks_it_has() -> None:
     assert ends == pytest.approx(np.full(8, 4.0), rel=1e-12)
 
 
-def test_a_background_load_of_a_half_doubles_what_is_bound() -> None:
+def test_a_background_load_of_a_half_doubles_what_is_bound():
     """800 opens at 500 a second take 1.6 s; with half of the servers' operations taken, 3.2 s.
     Bytes the same: 80 MB at 40 MB/s."""
     for bound, whole in (({"open_rate": "500 1/s"}, 1.6), ({"read_bandwidth": "40 MB/s"}, 2.0)):
@@ -113,9 +111,7 @@ def test_a_background_load_of_a_half_doubles_what_is_bound() -> None:
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 10), (2, 5), (5, 2), (10, 1), (40, 1)])
-def test_the_latency_of_files_overlaps_over_the_threads_of_a_worker(
-    threads: int, rounds: float
-) -> None:
+def test_the_latency_of_files_overlaps_over_the_threads_of_a_worker(threads, rounds):
     """10 files of a batch, 1 ms each: in turn 10 ms, two at a time 5 ms, and never less than the 1
     ms of one."""
     took = first_read(
@@ -128,14 +124,12 @@ def test_the_latency_of_files_overlaps_over_the_threads_of_a_worker(
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 10), (2, 5), (5, 2), (10, 1), (40, 1)])
-def test_the_latency_of_an_ssd_overlaps_over_the_threads_of_a_worker(
-    threads: int, rounds: float
-) -> None:
+def test_the_latency_of_an_ssd_overlaps_over_the_threads_of_a_worker(threads, rounds):
     took = first_read(**LONE, workload__loader={"workers": 1, "prefetch": 1, "threads": threads})
     assert took == pytest.approx(rounds * 80e-6 + 10 * 100e3 / 3e9, rel=1e-9)
 
 
-def test_threads_open_faster_only_as_far_as_the_servers_allow() -> None:
+def test_threads_open_faster_only_as_far_as_the_servers_allow():
     """8 ranks with one worker of 5 threads could open 40 000 files a second; the servers open 4000:
     the first batches take 80 / 4000 s."""
     values = PFS | {
@@ -146,7 +140,7 @@ def test_threads_open_faster_only_as_far_as_the_servers_allow() -> None:
     assert took == pytest.approx(80 / 4000 + CABLE + 8 * 10 * 100e3 / 10e9, rel=1e-3)
 
 
-def test_opens_bind_for_small_files_and_bandwidth_for_large_ones() -> None:
+def test_opens_bind_for_small_files_and_bandwidth_for_large_ones():
     """At 20 k opens/s and 10 GB/s they meet at 500 kB: opening a file of 110 kB takes 4.5 times as
     long as its bytes, of 60 MB 1/120.
 
@@ -182,7 +176,7 @@ def test_opens_bind_for_small_files_and_bandwidth_for_large_ones() -> None:
         assert first_read(**values, **sample) == pytest.approx(opening + CABLE + reading, rel=1e-9)
 
 
-def test_samples_of_a_shard_share_its_opening_but_not_the_latency() -> None:
+def test_samples_of_a_shard_share_its_opening_but_not_the_latency():
     """10 samples of 1 ms each are 10 ms, whatever files they are in; read 5 at a request, 2 ms.
     Opens of shards are a tenth."""
     values = PFS | LONE | FAST_OPENS | {"workload__loader": {"workers": 1, "prefetch": 1}}
@@ -204,7 +198,7 @@ def test_samples_of_a_shard_share_its_opening_but_not_the_latency() -> None:
 # ---------------------------------------------------------------------------------------------- SSD
 
 
-def test_requests_bind_an_ssd_where_files_are_small() -> None:
+def test_requests_bind_an_ssd_where_files_are_small():
     """At 3 GB/s and 30 k requests/s they meet at 100 kB: 10 files of 4 kB take 10 / 30 000 s, 10 of
     1 MB take 10 MB / (3 GB/s)."""
     values = LONE | {
@@ -220,9 +214,7 @@ def test_requests_bind_an_ssd_where_files_are_small() -> None:
 @pytest.mark.parametrize(
     ("workers", "threads", "iops"), [(1, 1, 12e3), (2, 1, 24e3), (1, 4, 48e3), (2, 8, 100e3)]
 )
-def test_an_ssd_serves_more_requests_when_more_are_in_flight(
-    workers: int, threads: int, iops: float
-) -> None:
+def test_an_ssd_serves_more_requests_when_more_are_in_flight(workers, threads, iops):
     """4 kB files, read by ``workers`` workers of ``threads`` threads: all their first batches
     together are 10 files for each worker."""
     curve = {"points": {1: "12 k/s", 2: "24 k/s", 4: "48 k/s", 16: "100 k/s"}}
@@ -234,7 +226,7 @@ def test_an_ssd_serves_more_requests_when_more_are_in_flight(
     assert took == pytest.approx(workers * 10 / iops, rel=1e-9)
 
 
-def test_the_queue_of_an_ssd_is_that_of_all_ranks_of_its_host() -> None:
+def test_the_queue_of_an_ssd_is_that_of_all_ranks_of_its_host():
     """4 ranks with one worker each: 4 in flight."""
     curve = {"points": {1: "12 k/s", 4: "48 k/s"}, "interpolation": "linear"}
     values: dict[str, Any] = {
@@ -250,7 +242,7 @@ def test_the_queue_of_an_ssd_is_that_of_all_ranks_of_its_host() -> None:
     assert first_read(**values) == pytest.approx(40 / 48e3, rel=1e-9)
 
 
-def test_reads_by_requests_and_writes_share_the_device() -> None:
+def test_reads_by_requests_and_writes_share_the_device():
     """500 requests at 100 k/s are 5 ms of the device, whatever their bytes; a write of 5 MB at 1
     GB/s is 5 ms: together both take 10 ms."""
     ssd = small(cluster__ssd__iops="100 k/s").cluster.ssd
@@ -260,7 +252,7 @@ def test_reads_by_requests_and_writes_share_the_device() -> None:
     )
 
 
-def test_received_samples_and_reads_share_one_ssd() -> None:
+def test_received_samples_and_reads_share_one_ssd():
     """Device seconds of an epoch: bytes read over 3 GB/s plus bytes written over 1 GB/s."""
     timeline = simulate(small(workload__exchange="partial_local_shuffle:exchange_fraction=0.5"))
     row = timeline.sources.iloc[0]
@@ -275,7 +267,7 @@ def test_received_samples_and_reads_share_one_ssd() -> None:
 # --------------------------------------------------------------------------------------- page cache
 
 
-def test_a_batch_of_both_reads_each_part_from_its_own_device() -> None:
+def test_a_batch_of_both_reads_each_part_from_its_own_device():
     """Half a cache: bytes on the SSDs and in memory add up to those of the batches, and each
     crosses its own links."""
     timeline = simulate(small(epochs=2, cluster__memory__page_cache="5 MB"))
@@ -289,7 +281,7 @@ def test_a_batch_of_both_reads_each_part_from_its_own_device() -> None:
     assert links["memory"] == pytest.approx(row["nbytes_memory"])
 
 
-def test_a_message_of_both_reads_each_part_from_its_own_device() -> None:
+def test_a_message_of_both_reads_each_part_from_its_own_device():
     """All samples of an iteration in one message, in part still in the cache."""
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 1}
     exchange |= {"schedule": {"samples_per_message": "iteration", "partner_lifetime": "iteration"}}
@@ -345,9 +337,7 @@ def staging(**values: Any) -> float:
         ),
     ],
 )
-def test_the_slowest_resource_on_the_way_sets_the_rate_of_staging(
-    values: dict[str, Any], expected: float
-) -> None:
+def test_the_slowest_resource_on_the_way_sets_the_rate_of_staging(values, expected):
     assert staging(**STAGED, **values) == pytest.approx(expected + CABLE, rel=1e-9)
 
 
@@ -355,7 +345,7 @@ def test_the_slowest_resource_on_the_way_sets_the_rate_of_staging(
     ("copies", "per_file", "expected"),
     [(1, 1, 100e-3), (2, 1, 50e-3), (4, 1, 40e-3), (4, 10, 10e-3)],
 )
-def test_staging_of_files_opens_them(copies: int, per_file: int, expected: float) -> None:
+def test_staging_of_files_opens_them(copies, per_file, expected):
     """100 files a host at 1 ms are 100 ms one by one; 800 at 20 k opens/s are 40 ms; a tenth as
     many leave the SSD's 10 ms."""
     values = {
@@ -367,7 +357,7 @@ def test_staging_of_files_opens_them(copies: int, per_file: int, expected: float
     assert staging(**STAGED, **archive) == pytest.approx(10e-3 + CABLE, rel=1e-9)
 
 
-def test_copies_of_the_whole_set_are_read_once_each_or_broadcast() -> None:
+def test_copies_of_the_whole_set_are_read_once_each_or_broadcast():
     """8 x 80 MB at 2 GB/s take 320 ms; read once, the servers need 40 ms, and each SSD 80 ms, which
     binds. 700 MB/s of HCA: 114 ms."""
     slow = COPIED | {"cluster__parallel_file_system__read_bandwidth": "2 GB/s"}
@@ -386,7 +376,7 @@ def test_copies_of_the_whole_set_are_read_once_each_or_broadcast() -> None:
     assert read == pytest.approx([8 * 80e6, 80e6])
 
 
-def test_ranks_of_a_host_stage_through_all_its_hcas() -> None:
+def test_ranks_of_a_host_stage_through_all_its_hcas():
     """4 hosts with 2 HCAs of 300 MB/s, 20 MB each."""
     host = {
         "cluster__host__gpus": 2,
@@ -399,7 +389,7 @@ def test_ranks_of_a_host_stage_through_all_its_hcas() -> None:
     )
 
 
-def test_staging_changes_no_epoch_and_is_listed_before_the_first() -> None:
+def test_staging_changes_no_epoch_and_is_listed_before_the_first():
     tables = [
         report.epochs(simulate(small(**STAGED, epochs=2, workload__staging=how)))
         for how in ({}, {"format": "files"}, {"format": "files", "copies": 7})
@@ -415,7 +405,7 @@ def test_staging_changes_no_epoch_and_is_listed_before_the_first() -> None:
         assert staging(workload__exchange=exchange) == 0
 
 
-def test_what_is_staged_to_memory_is_read_and_written_there() -> None:
+def test_what_is_staged_to_memory_is_read_and_written_there():
     """No byte touches an SSD, whatever the page cache; 8 x 80 MB are 100 GB/s of memory for the
     first batches of a host."""
     values = {"workload__staging": {"target": "memory"}, "epochs": 2}
@@ -450,9 +440,7 @@ def test_what_is_staged_to_memory_is_read_and_written_there() -> None:
     ),
     st.integers(1, 3),
 )
-def test_staging_takes_at_least_its_bound(
-    exchange: Any, servers: float, client: float, ssd: float, how: Any, gpus: int
-) -> None:
+def test_staging_takes_at_least_its_bound(exchange, servers, client, ssd, how, gpus):
     """The bound takes each resource alone, but for HCAs and cables."""
     values = exchange | {"workload__staging": how, "cluster__host__gpus": gpus}
     values |= {
@@ -470,7 +458,7 @@ def test_staging_takes_at_least_its_bound(
 # -------------------------------------------------------------------------- accelerator utilisation
 
 
-def test_accelerator_utilisation_of_an_epoch() -> None:
+def test_accelerator_utilisation_of_an_epoch():
     """10 iterations of forward 9.083 ms, backward 18.17 ms, update 0.5679 ms over the epoch; the
     ring and the first batch are the rest."""
     table = report.epochs(simulate(small())).iloc[0]
@@ -483,7 +471,7 @@ def test_accelerator_utilisation_of_an_epoch() -> None:
     assert table["samples_per_s"] == pytest.approx(800 / (computing + ring + first), rel=1e-9)
 
 
-def test_accelerators_idle_while_the_servers_open_files() -> None:
+def test_accelerators_idle_while_the_servers_open_files():
     """800 files at 500 a second are 1.6 s, in which each accelerator computes 278 ms."""
     bound = epoch_s(**PFS, cluster__parallel_file_system__open_rate="500 1/s")
     timeline = simulate(small(**PFS, cluster__parallel_file_system__open_rate="500 1/s"))
@@ -500,8 +488,8 @@ def test_accelerators_idle_while_the_servers_open_files() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.floats(10, 2000), st.floats(1.1, 20), st.sampled_from(["pfs", "ssd"]))
 def test_reading_takes_longer_for_more_bytes_and_less_time_with_more_bandwidth(
-    kilobytes: float, factor: float, source: str
-) -> None:
+    kilobytes, factor, source
+):
     tier = "parallel_file_system" if source == "pfs" else "ssd"
 
     def took(size: float, bandwidth: float) -> float:
@@ -524,9 +512,7 @@ def test_reading_takes_longer_for_more_bytes_and_less_time_with_more_bandwidth(
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 16), st.floats(0.1, 10), st.floats(0, 0.9), st.floats(0.05, 5))
-def test_the_servers_never_send_more_than_their_bandwidth(
-    clients: int, servers: float, load: float, client: float
-) -> None:
+def test_the_servers_never_send_more_than_their_bandwidth(clients, servers, load, client):
     values = {
         "read_bandwidth": f"{servers!r} GB/s",
         "background_load": load,
@@ -554,9 +540,7 @@ def first_batch(threads: int, **values: Any) -> float:
 
 
 @pytest.mark.parametrize(("threads", "cores"), [(1, 1), (4, 4), (10, 8), (20, 8)])
-def test_the_threads_of_a_worker_decode_on_as_many_cores_as_the_host_has(
-    threads: int, cores: int
-) -> None:
+def test_the_threads_of_a_worker_decode_on_as_many_cores_as_the_host_has(threads, cores):
     # reading takes next to nothing; with 10 samples no more than 10 threads have work
     fast = {
         "cluster__ssd__read_bandwidth": "1 TB/s",
@@ -567,7 +551,7 @@ def test_the_threads_of_a_worker_decode_on_as_many_cores_as_the_host_has(
     assert first_batch(threads, **fast) == pytest.approx(10e-3 / cores, rel=1e-3)
 
 
-def test_several_threads_read_and_decode_at_the_same_time() -> None:
+def test_several_threads_read_and_decode_at_the_same_time():
     # 10 samples of 100 kB at 100 MB/s are read in 10 ms; one thread decodes them after that in 10
     # ms, two in 5 ms beside it
     slow = {
@@ -579,7 +563,7 @@ def test_several_threads_read_and_decode_at_the_same_time() -> None:
     assert first_batch(2, **slow) == pytest.approx(10e-3, rel=1e-3)
 
 
-def test_the_slowest_host_decides_where_decoding_binds() -> None:
+def test_the_slowest_host_decides_where_decoding_binds():
     """Of two hosts whose decoding binds the slower one makes the epoch longer by its factor, in
     every epoch alike."""
     bound: dict[str, Any] = {

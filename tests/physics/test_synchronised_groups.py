@@ -1,8 +1,6 @@
 """Batch norm over groups of neighbouring ranks: by hand, against fewer ranks with larger batches,
 and against its two ends, one rank and all. Real ranks: test_ddp_equivalence.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -68,7 +66,7 @@ def evaluated(run: Emulation) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ by hand
 
 
-def test_two_groups_of_two_ranks_by_hand() -> None:
+def test_two_groups_of_two_ranks_by_hand():
     """Ranks 0 and 1 have 0, 2 and 4, 6: mean 3, variance (9 + 1 + 1 + 9) / 4 = 5, unbiased 20 / 3.
     Ranks 2 and 3 have 10, 10 and 10, 14: mean 11, variance (1 + 1 + 1 + 9) / 4 = 3, unbiased 4.
     With eps 1 they are divided by sqrt 6 and 2."""
@@ -94,7 +92,7 @@ def test_two_groups_of_two_ranks_by_hand() -> None:
     assert kept["num_batches_tracked"].tolist() == [1, 1]
 
 
-def test_a_rank_evaluates_with_the_statistics_of_its_group() -> None:
+def test_a_rank_evaluates_with_the_statistics_of_its_group():
     """Own evaluation is the mean over ranks, and neighbours agree."""
     run, test = emulation(groups_of(2), 6), source(30)
     run.epoch()
@@ -114,9 +112,7 @@ def test_a_rank_evaluates_with_the_statistics_of_its_group() -> None:
 
 @pytest.mark.parametrize("activations", [1, 1 << 23])
 @pytest.mark.parametrize("shape", [(6,), (1, 8, 8)], ids=["flat", "images"])
-def test_a_group_is_one_rank_with_all_its_samples(
-    shape: tuple[int, ...], activations: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_is_one_rank_with_all_its_samples(shape, activations, monkeypatch):
     """12 ranks with b = 2 in groups of 3 against 4 ranks with b = 6: weights, running statistics
     and the loss of each sample, in training, in a pass and in parts of one group."""
     monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", activations)
@@ -144,7 +140,7 @@ def test_a_group_is_one_rank_with_all_its_samples(
     np.testing.assert_allclose(*passes, rtol=0, atol=1e-12)
 
 
-def test_contrastive_losses_come_back_to_their_ranks() -> None:
+def test_contrastive_losses_come_back_to_their_ranks():
     """Two ranks of a group of two have their own negatives, whatever normalises them."""
     rng = np.random.default_rng(5)
     samples = Samples(rng.normal(size=(24, 1, 4, 4)).astype(np.float32), np.arange(24) % 4)
@@ -167,7 +163,7 @@ def test_contrastive_losses_come_back_to_their_ranks() -> None:
 
 
 @pytest.mark.parametrize("strategy", [PARTIAL, SELECTED], ids=lambda s: s.kind)
-def test_one_rank_a_group_is_batch_norm_by_rank_bit_by_bit(strategy: Any) -> None:
+def test_one_rank_a_group_is_batch_norm_by_rank_bit_by_bit(strategy):
     one, alone = (emulation(how, 6, strategy=strategy) for how in (groups_of(1), training()))
     for run in (one, alone):
         run.epoch()
@@ -176,7 +172,7 @@ def test_one_rank_a_group_is_batch_norm_by_rank_bit_by_bit(strategy: Any) -> Non
     assert evaluated(one) == evaluated(alone)
 
 
-def test_all_ranks_in_one_group_are_synchronised_batch_norm() -> None:
+def test_all_ranks_in_one_group_are_synchronised_batch_norm():
     whole, sync = (
         emulation(groups_of(ranks, importance_pass="train"), 6, strategy=SELECTED)
         for ranks in (6, None)
@@ -188,7 +184,7 @@ def test_all_ranks_in_one_group_are_synchronised_batch_norm() -> None:
     assert evaluated(whole)["own"].loss == pytest.approx(evaluated(sync)["own"].loss, abs=1e-12)
 
 
-def test_two_ranks_of_a_group_need_no_two_samples_of_their_own() -> None:
+def test_two_ranks_of_a_group_need_no_two_samples_of_their_own():
     """Batch norm cannot normalise a single value, and two ranks with one each can."""
     emulation(groups_of(2, local_batch_size=1), 6).epoch()
     with pytest.raises(InputError, match="cannot normalise a single sample"):
@@ -198,7 +194,7 @@ def test_two_ranks_of_a_group_need_no_two_samples_of_their_own() -> None:
 # ------------------------------------------------------------------------------------------ refused
 
 
-def test_groups_that_cannot_be_are_refused() -> None:
+def test_groups_that_cannot_be_are_refused():
     with pytest.raises(
         InputError,
         match=(
@@ -216,7 +212,7 @@ def test_groups_that_cannot_be_are_refused() -> None:
             emulate(network(), pairs, pairs, world_size=2, batch_norm=mode, sync_ranks=2, epochs=1)
 
 
-def test_what_mixes_groups_is_refused() -> None:
+def test_what_mixes_groups_is_refused():
     class Centred(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -234,7 +230,7 @@ def test_what_mixes_groups_is_refused() -> None:
 # ---------------------------------------------------------------- recalibrated on some samples
 
 
-def test_statistics_of_a_sample_are_those_of_the_first_in_the_drawn_order() -> None:
+def test_statistics_of_a_sample_are_those_of_the_first_in_the_drawn_order():
     """20 of 48: mean and variance of the first layer over exactly these, and no other accuracy than
     with them."""
     run, test = emulation(training(recalibration_samples=20), 4), source(30)

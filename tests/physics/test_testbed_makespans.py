@@ -129,7 +129,7 @@ def test_a_host_goes_on_when_it_has_sent_and_received():
 
 
 def read(path):
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 def rows():

@@ -1,8 +1,6 @@
 """Token data: how documents are packed, what a sequence is read in and takes to compute, and how
 often an epoch goes through each source. Each law by hand, or against a plain count."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any
@@ -70,23 +68,23 @@ def packed(packing: str, lengths: list[int], room: int) -> list[tuple[int, ...]]
     ]
 
 
-def test_documents_are_cut_where_a_sequence_ends() -> None:
+def test_documents_are_cut_where_a_sequence_ends():
     # aaab bbbb cccc, and one token is left
     assert packed("concatenate", [3, 5, 5], 4) == [(2, 4, 10), (1, 4, 16), (1, 4, 16)]
 
 
-def test_a_padded_document_is_cut_off() -> None:
+def test_a_padded_document_is_cut_off():
     assert packed("pad", [3, 5, 4], 4) == [(1, 3, 9), (1, 4, 16), (1, 4, 16)]
 
 
-def test_the_best_fit_is_where_the_least_room_is_left() -> None:
+def test_the_best_fit_is_where_the_least_room_is_left():
     # 13 is cut to 10 and 3; 7, 6 begin sequences, 4 goes to 6, one 3 to 7, the other is left alone
     expected = {(1, 10, 100): 1, (2, 10, 52): 1, (2, 10, 58): 1, (1, 3, 9): 1}
     assert Counter(packed("best_fit", [13, 7, 3, 6, 4], 10)) == expected
 
 
 @pytest.mark.parametrize("kind", ["log-normal", "geometric", "either"])
-def test_pieces_of_a_window_whatever_the_distribution(kind: str) -> None:
+def test_pieces_of_a_window_whatever_the_distribution(kind):
     """A document ends between two tokens with probability 1 / mean: 1 + (S - 1) / mean pieces."""
     rng = np.random.default_rng(1)
     lengths = {
@@ -103,7 +101,7 @@ def test_pieces_of_a_window_whatever_the_distribution(kind: str) -> None:
     assert law.ranges == pytest.approx(1 + 511 / lengths.mean(), rel=1e-12)
 
 
-def test_pairs_of_tokens_of_one_document() -> None:
+def test_pairs_of_tokens_of_one_document():
     """Of geometric documents two tokens d apart are of one with probability q^d."""
     lengths = np.random.default_rng(2).geometric(1 / 200, 60_000)
     apart, q = np.arange(1, 1024), 1 - 1 / 200
@@ -112,7 +110,7 @@ def test_pairs_of_tokens_of_one_document() -> None:
     assert found == pytest.approx(expected, rel=0.02)
 
 
-def test_documents_that_are_alike_end_at_some_places_alone() -> None:
+def test_documents_that_are_alike_end_at_some_places_alone():
     """Windows of 1000 begin 0, 100 or 200 tokens into documents of 300: 4 pieces each, not 4.33."""
     assert tokens().ranges == 4.0
     assert (PACKINGS["concatenate"](np.full(30, 300), 1000).pieces == 4).all()
@@ -122,7 +120,7 @@ def test_documents_that_are_alike_end_at_some_places_alone() -> None:
 # ------------------------------------------------------------------------------ requests and bytes
 
 
-def test_sequences_packed_before_are_one_range_and_keep_their_padding() -> None:
+def test_sequences_packed_before_are_one_range_and_keep_their_padding():
     padded = {"packing": "pad", "bytes_per_token": 4}
     assert tokens(shuffled="sequences").ranges == tokens(packing="pad").ranges == 1.0
     assert tokens(**padded).nbytes == (1200.0, 0.0)
@@ -131,7 +129,7 @@ def test_sequences_packed_before_are_one_range_and_keep_their_padding() -> None:
 
 
 @pytest.mark.parametrize(("shuffled", "ranges"), [("documents", 4), ("sequences", 1)])
-def test_each_range_is_a_request(shuffled: str, ranges: int) -> None:
+def test_each_range_is_a_request(shuffled, ranges):
     """10 samples of 10 ms a range, read one after the other before the first step; of the SSD each
     range takes its latency too."""
     values = {"sequence_length": 1000, "document_length": ALIKE, "shuffled": shuffled}
@@ -145,7 +143,7 @@ def test_each_range_is_a_request(shuffled: str, ranges: int) -> None:
     assert bounds(of_tokens(values, **local)).first_batch == pytest.approx(took, rel=5e-3)
 
 
-def test_the_whole_set_is_opened_once() -> None:
+def test_the_whole_set_is_opened_once():
     links = simulate(
         of_tokens({"sequence_length": 1000, "document_length": ALIKE}, **LATENCY)
     ).links
@@ -157,7 +155,7 @@ def test_the_whole_set_is_opened_once() -> None:
 # -------------------------------------------------------------------------------------- computing
 
 
-def test_samples_compute_what_their_documents_ask_for() -> None:
+def test_samples_compute_what_their_documents_ask_for():
     """Each rank as long as its batches say, each iteration as long as the slowest."""
     scenario = of_tokens(EITHER, world_size=4)
     step = 0.9083e-3 + 1.817e-3
@@ -180,7 +178,7 @@ def test_samples_compute_what_their_documents_ask_for() -> None:
     assert mean < expected.max(axis=1).sum()
 
 
-def test_the_fixed_part_is_the_same_for_all() -> None:
+def test_the_fixed_part_is_the_same_for_all():
     """10 ms fixed and 10 samples of 1 ms, computed in half: 15 of 20 ms. An empty batch is none."""
     times = StepTimes.model_validate({"forward": "0.4 ms", "backward": "0.6 ms", "fixed": "10 ms"})
     samples = np.array([[10, 0]])
@@ -190,7 +188,7 @@ def test_the_fixed_part_is_the_same_for_all() -> None:
     assert factor.tolist() == [[0.75, 1.0]]
 
 
-def test_step_times_may_be_of_a_mean_sequence() -> None:
+def test_step_times_may_be_of_a_mean_sequence():
     found = of_tokens({**EITHER, "normalised": True}).workload
     work = found.draw_work(np.random.default_rng(0))
     assert work is not None
@@ -203,7 +201,7 @@ def test_step_times_may_be_of_a_mean_sequence() -> None:
     )
 
 
-def test_bytes_and_computing_are_of_the_same_samples() -> None:
+def test_bytes_and_computing_are_of_the_same_samples():
     """A padded document of l tokens: 2 l bytes, and l^2 of S^2 pairs."""
     values = {
         "sequence_length": 1000,
@@ -222,7 +220,7 @@ def test_bytes_and_computing_are_of_the_same_samples() -> None:
     assert nbytes.std() == pytest.approx(stored.spread, rel=0.1)
 
 
-def test_the_share_of_attention_by_operations() -> None:
+def test_the_share_of_attention_by_operations():
     """24 blocks of 24 S h^2 without and 4 S^2 h with attention; 2 S h words of the logits."""
     width, length = 2048, 2048
     scores = 24 * 4 * length**2 * width
@@ -235,7 +233,7 @@ def test_the_share_of_attention_by_operations() -> None:
 # --------------------------------------------------------------------------------------- blending
 
 
-def test_how_often_an_epoch_goes_through_each_source() -> None:
+def test_how_often_an_epoch_goes_through_each_source():
     """800 sequences: 200 of 100,000 tokens, twice through it; 600 of 2,400,000, a quarter of it."""
     whole, halves = tokens(**EITHER).blended
     assert (whole.share, halves.share) == (0.25, 0.75)
@@ -251,7 +249,7 @@ def test_how_often_an_epoch_goes_through_each_source() -> None:
     assert tokens(**EITHER).ranges == pytest.approx(1.75)
 
 
-def test_what_follows_is_shown() -> None:
+def test_what_follows_is_shown():
     shown = derived(of_tokens(EITHER))
     assert shown["sequence of tokens, in the mean"].startswith("1.75 ranges of a file, no padding,")
     assert "0.8125 of the computing" in shown["sequence of tokens, in the mean"]
@@ -261,7 +259,7 @@ def test_what_follows_is_shown() -> None:
     assert "0.25 times through it, 0.75 of it never read, 2 ranges" in shown["source halves"]
 
 
-def test_written_back_sizes_still_follow() -> None:
+def test_written_back_sizes_still_follow():
     scenario = of_tokens(EITHER)
     again = from_dict(scenario.to_dict(), "again")
     assert again == scenario

@@ -5,8 +5,6 @@ scan", Parallel Computing 35 (2009). Latency and the choice between ring and tre
 model, v2.7.8 (docs/model-allreduce.md).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -115,14 +115,14 @@ PARTIAL = {0: [0.4, 0.90, 0.91], 1: [0.4, 0.7, 0.89], 2: [0.5, 0.75, 0.87]}
 TIMES = {"global": [replay(10, 10, 0, 0)], "partial 0.1": [replay(4, 3, 2, 1e6)]}
 
 
-def test_the_time_of_an_epoch() -> None:
+def test_the_time_of_an_epoch():
     """Staging 2 s, cold 4 s, then 3 s each."""
     one = TIMES["partial 0.1"][0]
     assert [end_of_epoch(one, epoch) for epoch in (1, 2, 3, 30)] == [6, 9, 12, 93]
     assert end_of_epoch(one | {"epoch_s": math.nan}, 1) == 6
 
 
-def test_the_join_by_hand() -> None:
+def test_the_join_by_hand():
     tables = by_hand({"global": GLOBAL, "partial 0.1": PARTIAL}, TIMES)
     settings = tables.settings.set_index("setting")
     assert settings["total_s"].to_dict() == {"global": 30, "partial 0.1": 12}
@@ -140,7 +140,7 @@ def test_the_join_by_hand() -> None:
     assert settings["on_front"].tolist() == [True, True]
 
 
-def test_targets_by_hand() -> None:
+def test_targets_by_hand():
     """Global's mean is 0.92, so the targets are 0.91 and 0.89.
 
     0.89: partial's seeds 0 and 1 reach it after epochs 2 and 3, at 9 s and 12 s; seed 2 does not.
@@ -172,19 +172,19 @@ def test_targets_by_hand() -> None:
     assert math.isnan(never["epochs"])
 
 
-def test_a_target_stays_reached_if_accuracy_falls_again() -> None:
+def test_a_target_stays_reached_if_accuracy_falls_again():
     rows = by_hand({"global": {0: [0.5, 0.9, 0.7]}}, TIMES, [0.9]).targets
     assert (rows["reached"][0], rows["time_s"][0]) == (1, 20)
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_clopper_and_pearson_as_scipy_has_it(case: tuple[int, int]) -> None:
+def test_clopper_and_pearson_as_scipy_has_it(case):
     reached, n = case
     other = stats.binomtest(reached, n).proportion_ci(0.95, "exact")
     assert clopper_pearson(reached, n) == pytest.approx((other.low, other.high), abs=1e-9)
 
 
-def test_clopper_and_pearson_by_hand() -> None:
+def test_clopper_and_pearson_by_hand():
     """All of n: p^n = 0.025 at the lower end; none of n: (1 - p)^n = 0.025 at the upper."""
     assert clopper_pearson(5, 5) == pytest.approx((0.025 ** (1 / 5), 1.0))
     assert clopper_pearson(0, 5) == pytest.approx((0.0, 1 - 0.025 ** (1 / 5)))
@@ -197,7 +197,7 @@ def test_clopper_and_pearson_by_hand() -> None:
 # --------------------------------------------------------------------------------- the Pareto front
 
 
-def test_the_front_by_hand() -> None:
+def test_the_front_by_hand():
     """Storage, time, accuracy lost."""
     costs = [
         [0.0, 10.0, 0.0],  # stores nothing, loses nothing
@@ -211,7 +211,7 @@ def test_the_front_by_hand() -> None:
     assert pareto(np.array(costs)).tolist() == [True, True, False, True, False, True, False]
 
 
-def test_requests_decide_where_all_else_is_alike() -> None:
+def test_requests_decide_where_all_else_is_alike():
     """Of four settings the second asks for more than the first and is otherwise its equal; the
     third is worse in all four; the fourth is slower and better."""
     rows = [
@@ -228,7 +228,7 @@ def test_requests_decide_where_all_else_is_alike() -> None:
     assert beaten(table) == [Beaten("b", "a", ("requests",)), Beaten("c", "a", in_all)]
 
 
-def test_what_beats_a_setting_is_said() -> None:
+def test_what_beats_a_setting_is_said():
     """The second stores more, takes longer, asks for more and is 5 points worse; the third asks for
     more than the first and is its equal."""
     reached = {"a 0.1": {0: [0.9], 1: [0.91]}, "b 0.1": {0: [0.85], 1: [0.86]}}
@@ -249,7 +249,7 @@ def test_what_beats_a_setting_is_said() -> None:
     )
 
 
-def test_requests_of_all_epochs_follow_the_law_of_times() -> None:
+def test_requests_of_all_epochs_follow_the_law_of_times():
     """Staging 100, cold 1000, then 600 each; two replays with 600 and 400: 100 + 1000 + 2 x 500."""
     one = replay(4, 3, 2, 0, staging_requests=100, cold_requests=1000, requests=600)
     assert [requests_until(one, epoch) for epoch in (1, 2, 3)] == [1100, 1700, 2300]
@@ -258,7 +258,7 @@ def test_requests_of_all_epochs_follow_the_law_of_times() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=12))
-def test_the_front_is_what_nothing_dominates(rows: list[tuple[int, int, int]]) -> None:
+def test_the_front_is_what_nothing_dominates(rows):
     def dominated(row: tuple[int, ...]) -> bool:
         return any(
             all(a <= b for a, b in zip(other, row, strict=True)) and other != row for other in rows
@@ -308,9 +308,7 @@ def test_the_front_is_what_nothing_dominates(rows: list[tuple[int, int, int]]) -
         ),
     ],
 )
-def test_the_scaling_by_hand(
-    values: dict[str, Any], scale: str | None, expected: tuple[int, ...], rule: str
-) -> None:
+def test_the_scaling_by_hand(values, scale, expected, rule):
     """5000 samples for 160 are 31 and some; for 2 x 160 they are 15 and some."""
     base = {"workload__dataset__num_samples": 160, "workload__local_batch_size": 5, "world_size": 8}
     found = scaled(small(**(base | values)), TRAINED, scale)
@@ -364,9 +362,7 @@ def test_the_scaling_by_hand(
         ),
     ],
 )
-def test_scales_that_do_not_go_together(
-    values: dict[str, Any], scale: str | None, text: str
-) -> None:
+def test_scales_that_do_not_go_together(values, scale, text):
     base = {"workload__dataset__num_samples": 160, "workload__local_batch_size": 5, "world_size": 8}
     with pytest.raises(InputError, match=text):
         scaled(small(**(base | values)), TRAINED, scale)
@@ -375,7 +371,7 @@ def test_scales_that_do_not_go_together(
 # --------------------------------------------------------------------------------- what is measured
 
 
-def test_replays_are_averaged() -> None:
+def test_replays_are_averaged():
     """3 epochs: 2 + 4 + 2 x 3 = 12 s and 2 + 6 + 2 x 5 = 18 s."""
     found = mean_of([replay(4, 3, 2, 1e6), replay(6, 5, 2, 3e6, cable_tier="spine>leaf")], 3)
     assert (found["total_s"], found["replay_spread_s"], found["replays"]) == (15, 6, 2)
@@ -384,7 +380,7 @@ def test_replays_are_averaged() -> None:
     assert set(found) <= set(SETTING_COLUMNS)
 
 
-def test_the_busiest_cable_is_a_cable_of_that_epoch() -> None:
+def test_the_busiest_cable_is_a_cable_of_that_epoch():
     rows = [
         (1, "h0>leaf0", "host>leaf", 0.9),
         (2, "h0>leaf0", "host>leaf", 0.2),
@@ -396,7 +392,7 @@ def test_the_busiest_cable_is_a_cable_of_that_epoch() -> None:
     assert busiest_cable(links, {3: 1.0}) == {"cable_tier": "", "cable_utilisation": 0.0}
 
 
-def test_as_many_epochs_are_simulated_as_it_takes_to_see_every_number_of_samples() -> None:
+def test_as_many_epochs_are_simulated_as_it_takes_to_see_every_number_of_samples():
     """Q N/M = 1.6: 2, 1, 2, 1, 2 samples; 0.1: mostly none. The first epoch is cold and does not
     count."""
     assert epochs_to_simulate([2, 1, 2, 1, 2]) == 3
@@ -407,7 +403,7 @@ def test_as_many_epochs_are_simulated_as_it_takes_to_see_every_number_of_samples
     assert epochs_to_simulate([]) == 0
 
 
-def test_warm_epochs_count_as_often_as_the_training_has_epochs_like_them() -> None:
+def test_warm_epochs_count_as_often_as_the_training_has_epochs_like_them():
     """Of the four warm epochs of 2, 1, 2, 1, 2 samples half are like the second and half like the
     third."""
     assert weights([2, 1, 2, 1, 2], 3) == {2: 0.5, 3: 0.5}
@@ -429,7 +425,7 @@ def tables_of(finals: dict[str, list[float]], **values: float) -> Tables:
     return by_hand(curves, {name: [replay(1, math.nan, 0, 0, **values)] for name in finals})
 
 
-def test_not_below_by_the_interval() -> None:
+def test_not_below_by_the_interval():
     """Differences to global by seed, in points: 0 ± little; -5 ± little; -1 with one far off."""
     found = tables_of(
         {
@@ -463,7 +459,7 @@ def at(fraction: float, verdict: str) -> AtFraction:
         (["below", "not below"], ["below"] * 2, "yes"),
     ],
 )
-def test_needing_less_exchange(found: list[str], other: list[str], verdict: str) -> None:
+def test_needing_less_exchange(found, other, verdict):
     one, two = (
         [at(q, each) for q, each in zip((0.1, 0.3), verdicts, strict=True)]
         for verdicts in (found, other)
@@ -471,7 +467,7 @@ def test_needing_less_exchange(found: list[str], other: list[str], verdict: str)
     assert needs_less(one, two) == verdict
 
 
-def test_the_claims_in_words() -> None:
+def test_the_claims_in_words():
     tables = tables_of(
         {
             "global": [0.9, 0.9],
@@ -497,7 +493,7 @@ def test_the_claims_in_words() -> None:
     assert "Not trained here, or without global shuffle to compare with: partial." in said
 
 
-def test_slower_is_said_of_paired_times() -> None:
+def test_slower_is_said_of_paired_times():
     """One epoch later with every seed is slower; later with one seed and earlier with another is
     not told apart."""
     late = {seed: [0.1, 0.1, 0.9 + seed / 100] for seed in range(3)}

@@ -1,8 +1,6 @@
 """The smallest cases in which a better machine, or more to do, does the unexpected: each worked out
 by hand. docs/model-bounds.md, "Anomalies", explains them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

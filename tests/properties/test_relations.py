@@ -5,8 +5,6 @@ Where a relation holds only nearly, the tolerance is stated, and docs/model-boun
 says why. Its smallest cases are in test_anomalies.py.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import os

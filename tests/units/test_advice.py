@@ -1,7 +1,5 @@
 """Inputs that change nothing, and inputs that decide and that nobody gave: named in a line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Allreduces that were looked at are looked up, and never for a scenario that decides otherwise."""
 
-from __future__ import annotations
-
 from simshuffle.plan.allreduce_alone import _seconds_alone, allreduce_alone
 from simshuffle.uncertainty.inputs import scaled
 from tests.small import small

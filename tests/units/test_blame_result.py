@@ -56,7 +56,7 @@ def ran(tmp_path, capsys):
     """Simulates the scenario with other values; returns the folder and the seconds of epochs."""
 
     def run(*values, options=(), name="r"):
-        (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(SCENARIO), encoding="utf-8")
+        (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(SCENARIO))
         words = [word for value in values for word in ("--set", value)]
         out = tmp_path / name
         given = ["run", str(tmp_path / "fabric.yaml"), *words, *options, "--out", str(out)]
@@ -173,8 +173,7 @@ def test_one_run_and_one_epoch_can_be_named(ran, said, capsys):
     assert "--epoch: must be an epoch" in capsys.readouterr().err
 
 
-def test_seeds_and_names_below_results(ran, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_seeds_and_names_below_results(ran, said, here):
     ran(SLOW, options=["--seeds", "2"], name="results/two")
     assert said("two").startswith("To blame: link leaf.0>spine.0, ")
 
@@ -190,7 +189,7 @@ def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
     assert "must be a result of simshuffle run" in capsys.readouterr().err
 
 
-def test_nobody_is_acquitted_of_whom_no_timeline_is_kept() -> None:
+def test_nobody_is_acquitted_of_whom_no_timeline_is_kept():
     """A slow host cannot be seen where the timeline has some ranks alone."""
     nothing = Blamed("local @8", 2, 10.0, [], {}, ranks_known=False)
     assert "Nobody" not in nothing.verdict()

@@ -1,7 +1,6 @@
 """Calibration: the formats of the tools, bad files, fragments in scenarios, the command line."""
 
 import errno
-import json
 import os
 import shutil
 from pathlib import Path
@@ -10,8 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simshuffle.api import read, run
 from simshuffle.cli import main
@@ -25,9 +22,9 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.findings import parameters_of, parameters_table
-from simshuffle.studies.calibrate.readers import READERS, read_rows, recognise
-from simshuffle.studies.calibrate.study import Calibration, fitted, request
-from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS, as_table
+from simshuffle.studies.calibrate.readers import read_rows, recognise
+from simshuffle.studies.calibrate.study import fitted, request
+from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, as_table
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
 from tests.calibrated import calibrate
@@ -73,10 +70,10 @@ def table_of(path, **values):
 
 def changed(tmp_path, name, old, new, count=1):
     """A copy of a file with one piece of text replaced."""
-    text = (DATA / name).read_text(encoding="utf-8")
+    text = (DATA / name).read_text()
     assert old in text
     path = tmp_path / name
-    path.write_text(text.replace(old, new, count), encoding="utf-8")
+    path.write_text(text.replace(old, new, count))
     return path
 
 
@@ -97,7 +94,7 @@ def refused(path, **arguments):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_is_recognised(name):
-    assert recognise((DATA / name).read_text(encoding="utf-8")) == KINDS[name]
+    assert recognise((DATA / name).read_text()) == KINDS[name]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -105,7 +102,7 @@ def test_a_file_gives_rows_with_all_columns(name):
     table = table_of(name, ranks=8, hosts=8)
     assert list(table.columns) == list(MEASUREMENTS.columns)
     assert (table["source"] == name).all()
-    lines = (DATA / name).read_text(encoding="utf-8").split("\n")
+    lines = (DATA / name).read_text().split("\n")
     assert table["line"].between(1, len(lines)).all() or name.endswith(".json")
     values = table["seconds"].fillna(table["rate"])
     assert (values > 0).all()
@@ -138,11 +135,11 @@ def test_an_old_table_without_root_and_name_is_read():
 
 
 def test_nccl_output_with_prefixes_and_log_lines_is_read(tmp_path):
-    lines = (DATA / "nccl-2-hosts.txt").read_text(encoding="utf-8").split("\n")
+    lines = (DATA / "nccl-2-hosts.txt").read_text().split("\n")
     mixed = [f"  0: {line}" for line in lines]
     mixed.insert(26, "es1:4000:4123 [0] NCCL INFO Channel 00/02 : 0 1 2 3")
     path = tmp_path / "nccl.txt"
-    path.write_text("\n".join(mixed), encoding="utf-8")
+    path.write_text("\n".join(mixed))
     assert len(table_of(path)) == 20
 
 
@@ -159,11 +156,11 @@ def halved_bus_bandwidths(text):
 
 
 def test_all_to_all_of_nccl_tests_is_for_each_pair(tmp_path):
-    text = (DATA / "nccl-2-hosts.txt").read_text(encoding="utf-8")
+    text = (DATA / "nccl-2-hosts.txt").read_text()
     text = text.replace("starting: all_reduce_perf", "starting: alltoall_perf")
     # the bus bandwidth of an all-to-all is 15/16 of the bandwidth, of an allreduce twice that
     path = tmp_path / "nccl.txt"
-    path.write_text(halved_bus_bandwidths(text), encoding="utf-8")
+    path.write_text(halved_bus_bandwidths(text))
     table = table_of(path)
     assert set(table["operation"]) == {"all_to_all"}
     assert table["nbytes"].max() == 2147483648 / 16
@@ -198,8 +195,7 @@ Summary:
 access    bw(MiB/s)  block(KiB) xfer(KiB)  open(s)    wr/rd(s)   close(s)   total(s)   iter
 ------    ---------  ---------- ---------  --------   --------   --------   --------   ----
 read      512.00     204800     20480      0.006      6.24       0.0004     6.25       0
-""",
-        encoding="utf-8",
+"""
     )
     table = table_of(path)
     assert (table["ranks"][0], table["hosts"][0], table["rate"][0]) == (16, 2, 512 * 2**20)
@@ -214,92 +210,27 @@ def test_mdtest_spreads_are_of_the_repetitions():
 
 
 def test_mdtest_with_colons_and_phases_that_were_not_run(tmp_path):
-    text = (DATA / "mdtest-32-tasks.txt").read_text(encoding="utf-8")
+    text = (DATA / "mdtest-32-tasks.txt").read_text()
     text = (
         text.replace("File read   ", "File read  :")
         .replace("128146.317", "     0.000")
         .replace("129520.706     126169.557", "0.000 0.000")
     )
     path = tmp_path / "mdtest.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     assert list(table_of(path)["operation"]) == ["file_read"]
 
 
 def test_an_epoch_log_may_say_its_hosts(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(
-        "model,gpus,local_batch_size,epoch,iterations,epoch_s,hosts\na,8,32,1,10,5.0,4\n",
-        encoding="utf-8",
+        "model,gpus,local_batch_size,epoch,iterations,epoch_s,hosts\na,8,32,1,10,5.0,4\n"
     )
     table = table_of(path)
     assert (table["hosts"][0], table["seconds"][0]) == (4, 0.5)
 
 
 # ---------------------------------------------------------------------------------------- bad files
-
-BAD = {
-    "cut row": ("nccl-2-hosts.txt", "-1   177.00", "177.00", "line 29", "13 columns"),
-    "not a number": (
-        "nccl-2-hosts.txt",
-        "1048576        262144",
-        "1o48576        262144",
-        "line 29",
-        "size (B)",
-    ),
-    "no time": ("nccl-2-hosts.txt", "  177.00", "    0.00", "line 29", "greater than 0"),
-    "wrong values": ("nccl-2-hosts.txt", "11.11       0", "11.11       7", "line 29", "#wrong"),
-    "another collective": (
-        "nccl-2-hosts.txt",
-        "starting: all_reduce_perf",
-        "starting: broadcast_perf",
-        "line 26",
-        "all_reduce_perf",
-    ),
-    "half a document": ("nccl-2-hosts.json", '"results":', '"results', "line 1", "JSON"),
-    "wrong in json": (
-        "nccl-2-hosts.json",
-        '"nwrong":0.0',
-        '"nwrong":2.0',
-        "result 1",
-        "no wrong values",
-    ),
-    "unit": ("osu-bw.txt", "Bandwidth (MB/s)", "Bandwidth (GiB/s)", "line 2", "MB/s"),
-    "test": (
-        "osu-bw.txt",
-        "OSU MPI Bandwidth Test",
-        "OSU MPI Bi-Directional Bandwidth Test",
-        "line 1",
-        "osu_bw",
-    ),
-    "columns": ("osu-latency.txt", "\n1024 ", "\n1024 3 ", "line 15", "a size and 1 value"),
-    "negative": ("osu-latency.txt", "\n1024     ", "\n-1024    ", "line 15", "at least 0"),
-    "bandwidth": ("ior-1-hosts.txt", "read      1", "read      x1", "line 33", "bw(MiB/s)"),
-    "short row": ("ior-1-hosts.txt", "read      1", "read    7 1", "line 33", "11 columns"),
-    "mean": ("mdtest-32-tasks.txt", "19202.217", "92022.170", "line 15", "between Min and Max"),
-    "three values": ("mdtest-32-tasks.txt", " 546.378", "", "line 15", "Std Dev"),
-    "column": ("epochs-vgg16.csv", "epoch_s", "seconds", "line 1", "epoch_s"),
-    "cell": ("epochs-vgg16.csv", "40037,10978", "forty,10978", "line 2", "iterations"),
-    "cells": ("epochs-vgg16.csv", "40037,10978", "40037,,10978", "line 2", "7 cells"),
-    "two systems": ("pico-condensed.csv", "\nmade_up", "\nmine", "line 3", "mine, made_up"),
-    "no algorithm": ("pico-condensed.csv", "linear_ompi", "", "line 2", "must be a name"),
-    "no grid": ("pico-condensed.csv", "2x2x2", "2xx2", "line 2", "8x8x8"),
-    "ranks": ("pico-condensed.csv", "1,8,lin", "1,9,lin", "line 2", "nodes x ranks_per_node, 8"),
-    "no median": ("pico-summary.csv", "median", "middle", "line 1", "Add median"),
-    "no nodes": ("pico-summary.csv", ",8,2,400", ",0,2,400", "line 2", "nnodes"),
-    "no rank": ("pico-summary.csv", ",8,2,400", ",1,1,400", "line 2", "at least 2 ranks"),
-    "no slowest": ("data_app_0.csv", "Max-D", "Most-D", "line 1", "ID_Max-Duration_s"),
-    "no seconds": ("data_app_0.csv", "1,512,", "1,512,0,", "line 2", "7 cells"),
-    "no time of PICO": ("64_linear_ompi_int32.csv", "9000", "0", "line 2", "greater than 0"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_refused_with_its_line_and_what_was_expected(name, tmp_path):
-    file, old, new, line, expected = BAD[name]
-    path = changed(tmp_path, file, old, new)
-    text = refused(path, kind=KINDS[file], ranks=8, hosts=8)
-    assert line in text
-    assert expected in text
 
 
 def test_all_to_alls_of_pico_are_for_each_pair():
@@ -319,7 +250,7 @@ def test_iterations_of_pico_that_warm_up_are_left_out(tmp_path):
     assert (row["ranks"], row["nbytes"], row["count"]) == (4, 64.0, 8)
     assert row["seconds"] == pytest.approx(2955e-9) and row["algorithm"] == "linear_ompi"
     path = tmp_path / "100_bruck_double.csv"
-    path.write_text("highest\n3000\n", encoding="utf-8")
+    path.write_text("highest\n3000\n")
     (source,) = sources([path], 8, 4)
     (row,) = read_rows(source, "pico-raw").rows
     assert (row.ranks, row.hosts, row.nbytes, row.algorithm) == (8, 4, 100.0, "bruck")
@@ -331,7 +262,7 @@ def test_iterations_of_pico_that_warm_up_are_left_out(tmp_path):
 def test_samples_of_crab_are_of_the_slowest_rank():
     table = table_of("data_app_0.csv", ranks=8)
     assert len(table) == 6 and set(table["nbytes"]) == {512.0} and set(table["ranks"]) == {8}
-    first = (DATA / "data_app_0.csv").read_text(encoding="utf-8").split("\n")[1].split(",")
+    first = (DATA / "data_app_0.csv").read_text().split("\n")[1].split(",")
     assert table["seconds"][0] == float(first[4]) == max(map(float, first[2:]))
 
 
@@ -346,7 +277,7 @@ def test_a_summary_without_an_all_to_all_and_a_csv_of_another_suite_are_refused(
     path = changed(tmp_path, "pico-summary.csv", "ALLTOALL", "ALLGATHER", 99)
     assert "must have a line of an all-to-all" in refused(path)
     other = tmp_path / "imb.csv"
-    other.write_text("benchmark,bytes,t_max[usec]\nAlltoall,8,11.2\n", encoding="utf-8")
+    other.write_text("benchmark,bytes,t_max[usec]\nAlltoall,8,11.2\n")
     text = refused(other)
     assert "imb.csv" in text and "must be output of nccl-tests" in text
     assert "got 'benchmark,bytes,t_max[usec]'" in text and "--as KIND" in text
@@ -359,7 +290,7 @@ def test_what_a_message_costs_becomes_a_fragment_that_a_scenario_takes(tmp_path)
     assert values["cluster.message_passing.copy_bandwidth"].value == pytest.approx(4e9, rel=0.04)
     # of osu_latency, in place of the default
     assert "latency of 1.29" in values["cluster.message_passing.overhead"].note
-    (tmp_path / "own.yaml").write_text(result.to_yaml(), encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(result.to_yaml())
     loaded = load_scenario("quickstart", {"include": [str(tmp_path / "own.yaml")]})
     passing = loaded.cluster.message_passing
     assert passing.overhead == pytest.approx(0.5e-6, rel=0.01)
@@ -398,37 +329,6 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
         calibrate([DATA / "osu-allreduce.txt", DATA / "nccl-1-host.txt"], ranks=8, hosts=8)
     with pytest.raises(InputError, match="nothing could be fitted"):
         calibrate(DATA / "nccl-2-hosts.txt", fit_up_to=4)
-
-
-@given(data=st.data())
-@settings(max_examples=150)
-def test_no_change_of_a_file_makes_a_traceback(data, tmp_path_factory):
-    name = data.draw(st.sampled_from(sorted(KINDS)))
-    raw = bytearray((DATA / name).read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw) - 1))
-        size = data.draw(st.integers(0, 30))
-        piece = data.draw(
-            st.one_of(
-                st.binary(max_size=6),
-                st.sampled_from(
-                    [b"", b"nan", b"-1", b"1e999", b"0", b"9" * 30, b"\n", b" ", b"inf"]
-                ),
-            )
-        )
-        raw[at : at + size] = piece
-        if not raw:
-            raw = bytearray(b" ")
-    path = tmp_path_factory.mktemp("fuzz") / name
-    path.write_bytes(bytes(raw))
-    kind = data.draw(st.sampled_from([None, *READERS]))
-    try:
-        result = calibrate(path, kind=kind, ranks=8, hosts=2, model=["vgg16=vgg16_chainer"])
-    except InputError as error:
-        assert error.problems
-        assert str(path) in str(error) or "log" in error.source or "calibrate" in error.source
-    else:
-        yaml.safe_load(result.to_yaml())
 
 
 # --------------------------------------------------------------------------------------- the result
@@ -496,7 +396,7 @@ def test_a_published_epoch_log():
 
 def test_the_fragment_is_read_back(measured, tmp_path):
     path = tmp_path / "calibration.yaml"
-    path.write_text(measured.to_yaml(), encoding="utf-8")
+    path.write_text(measured.to_yaml())
     fragment = read_fragment(path)
     usable = [p for p in measured.parameters if p.usable]
     assert (
@@ -526,16 +426,6 @@ def test_the_same_files_give_the_same_folder(measured, tmp_path):
     again.save(tmp_path / "b")
     assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
-
-
-def test_a_folder_is_read_back(measured, tmp_path):
-    folder = measured.save(tmp_path / "out")
-    found = read(folder)
-    assert isinstance(found, Calibration)
-    assert repr(found.parameters) == repr(measured.parameters)
-    assert found.fragments() == measured.fragments()
-    assert found.as_json() == measured.as_json()
-    assert found.notes == measured.notes
 
 
 FITTED = {
@@ -581,7 +471,7 @@ def test_a_result_is_known_by_what_the_files_hold_and_how_they_were_fitted(tmp_p
     assert set(meta["measured"]) == {"nccl-2-hosts.txt"}
     assert meta["settings"]["fit_up_to"] is None
     others = [calibrate(copied, fit_up_to=16), calibrate(copied, ranks=4)]
-    Path(copied).write_text(Path(copied).read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    Path(copied).write_text(Path(copied).read_text() + "\n")
     others.append(calibrate(copied))
     assert len({meta["fingerprint"], *(of.meta["fingerprint"] for of in others)}) == 4
 
@@ -591,16 +481,6 @@ def test_a_file_whose_name_is_no_text_is_calibrated(tmp_path):
     shutil.copy(DATA / "osu-bw.txt", path)
     folder = calibrate(path).save(tmp_path / "out")
     assert set(pd.read_csv(folder / "measurements.csv")["source"]) == {"\ufffd.txt"}
-
-
-def test_the_tables_have_their_columns(measured, tmp_path):
-    folder = measured.save(tmp_path / "out")
-    assert list(pd.read_csv(folder / "measurements.csv").columns) == list(MEASUREMENTS.columns)
-    residuals = pd.read_csv(folder / "residuals.csv")
-    assert list(residuals.columns) == list(RESIDUALS.columns)
-    assert residuals["relative"].to_numpy() == pytest.approx(
-        (residuals["fitted"] / residuals["measured"] - 1).to_numpy()
-    )
 
 
 def test_the_figure_fits_a_column_and_names_every_law(measured):
@@ -620,7 +500,7 @@ def test_several_models_get_files_of_their_own(tmp_path):
         for p in (1, 8)
         for e in range(1, 9)
     ]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n".join(lines))
     fragments = calibrate(path).fragments()
     assert set(fragments) == {"calibration.yaml", "models/vgg16.yaml", "models/alexnet.yaml"}
     assert "accelerators" not in fragments["calibration.yaml"]
@@ -648,10 +528,10 @@ def scenario(measured, tmp_path):
         )
     )
     (tmp_path / "mine.yaml").write_text(
-        yaml.safe_dump(raw | {"include": "parts/calibration.yaml", "sweep": {}}), encoding="utf-8"
+        yaml.safe_dump(raw | {"include": "parts/calibration.yaml", "sweep": {}})
     )
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "calibration.yaml").write_text(measured.to_yaml(), encoding="utf-8")
+    (tmp_path / "parts" / "calibration.yaml").write_text(measured.to_yaml())
     return tmp_path / "mine.yaml"
 
 
@@ -668,7 +548,7 @@ def test_a_resolved_scenario_stands_alone(scenario, tmp_path):
     loaded = load_scenario(scenario)
     alone = tmp_path / "alone" / "resolved.yaml"
     alone.parent.mkdir()
-    alone.write_text(loaded.to_yaml(), encoding="utf-8")
+    alone.write_text(loaded.to_yaml())
     assert "include" not in yaml.safe_load(loaded.to_yaml())
     assert load_scenario(alone) == loaded
     assert loaded.with_values({"seed": 7}).calibrated == loaded.calibrated
@@ -687,7 +567,7 @@ def test_a_curve_over_hosts_is_kept(tmp_path):
     curve = loaded.cluster.parallel_file_system.client_bandwidth
     assert curve(1) == pytest.approx(1536 * 2**20, rel=0.02)
     assert curve(16) == pytest.approx(640 * 2**20, rel=0.02)
-    (tmp_path / "resolved.yaml").write_text(loaded.to_yaml(), encoding="utf-8")
+    (tmp_path / "resolved.yaml").write_text(loaded.to_yaml())
     assert load_scenario(tmp_path / "resolved.yaml") == loaded
 
 
@@ -708,7 +588,7 @@ def drafted(tmp_path, monkeypatch):
     given = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
     write_drafts(Path("mine"), {**given, "ways": "local"})
     measured = calibrate([DATA / "nccl-1-host.txt", DATA / "nccl-2-hosts.txt"])
-    Path("nccl.yaml").write_text(measured.to_yaml(), encoding="utf-8")
+    Path("nccl.yaml").write_text(measured.to_yaml())
     return {p.key: p.value for p in measured.parameters}
 
 
@@ -739,11 +619,11 @@ def test_what_nccl_tests_measured_is_used_by_a_new_scenario(drafted):
 
 
 def test_the_measured_latency_of_a_ring_is_none_of_trees(drafted, tmp_path):
-    text = Path("mine.yaml").read_text(encoding="utf-8").replace("kind: nccl", "kind: tree")
+    text = Path("mine.yaml").read_text().replace("kind: nccl", "kind: tree")
     dropped = ("    ring_", "    protocols")
     lines = [line for line in text.splitlines() if not any(key in line for key in dropped)]
     tree = "\n".join(lines).replace("    tree_", "    ")
-    Path("mine.yaml").write_text(tree, encoding="utf-8")
+    Path("mine.yaml").write_text(tree)
     before = load_scenario("mine.yaml").workload.allreduce
     with pytest.raises(InputError, match="latency of a ring") as caught:
         load_scenario("mine.yaml", {"include": "nccl.yaml"})
@@ -752,19 +632,17 @@ def test_the_measured_latency_of_a_ring_is_none_of_trees(drafted, tmp_path):
         for side in ("intra", "inter")
     ]
     # the rest holds for trees too; and so does a latency that nobody measured on a ring
-    fragment = yaml.safe_load(Path("nccl.yaml").read_text(encoding="utf-8"))
+    fragment = yaml.safe_load(Path("nccl.yaml").read_text())
     kept = {key: value for key, value in fragment["values"].items() if "latency" not in key}
     kept["workload.allreduce.intra_host_latency"] = "7 us"
-    Path("nccl.yaml").write_text(yaml.safe_dump({"values": kept}), encoding="utf-8")
+    Path("nccl.yaml").write_text(yaml.safe_dump({"values": kept}))
     found = load_scenario("mine.yaml", {"include": "nccl.yaml"}).workload.allreduce
     assert found.intra_host_bus_bandwidth(1e6) == pytest.approx(21e9, rel=0.01)
     assert (found.intra_host_latency, found.inter_host_latency) == (7e-6, before.inter_host_latency)
 
 
 def test_the_latency_of_a_ring_is_refused_by_the_name_in_the_fragment(drafted):
-    Path("bad.yaml").write_text(
-        "values: {workload.allreduce.inter_host_latency: 3}", encoding="utf-8"
-    )
+    Path("bad.yaml").write_text("values: {workload.allreduce.inter_host_latency: 3}")
     with pytest.raises(InputError, match=r"bad\.yaml.*inter_host_latency: has no unit"):
         load_scenario("mine.yaml", {"include": "bad.yaml"})
 
@@ -780,88 +658,23 @@ def test_a_fragment_can_be_named_on_the_command_line(scenario, monkeypatch):
 
 
 def test_a_later_fragment_wins(scenario):
-    (scenario.parent / "b.yaml").write_text(
-        "values: {cluster.message_passing.latency: 3 us}", encoding="utf-8"
-    )
-    raw = yaml.safe_load(scenario.read_text(encoding="utf-8"))
-    scenario.write_text(
-        yaml.safe_dump(raw | {"include": ["parts/calibration.yaml", "b.yaml"]}), encoding="utf-8"
-    )
+    (scenario.parent / "b.yaml").write_text("values: {cluster.message_passing.latency: 3 us}")
+    raw = yaml.safe_load(scenario.read_text())
+    scenario.write_text(yaml.safe_dump(raw | {"include": ["parts/calibration.yaml", "b.yaml"]}))
     loaded = load_scenario(scenario)
     assert loaded.cluster.message_passing.latency == 3e-6
     assert "cluster.message_passing.latency" not in [record.key for record in loaded.calibrated]
 
 
 def test_what_is_swept_stays_swept(scenario):
-    raw = yaml.safe_load(scenario.read_text(encoding="utf-8"))
+    raw = yaml.safe_load(scenario.read_text())
     sweep = {"cluster.message_passing.latency": ["1 us", "2 us"]}
-    scenario.write_text(yaml.safe_dump(raw | {"sweep": sweep}), encoding="utf-8")
+    scenario.write_text(yaml.safe_dump(raw | {"sweep": sweep}))
     runs = load_scenario(scenario).runs()
     assert [single.cluster.message_passing.latency for single in runs.values()] == [1e-6, 2e-6]
-    scenario.write_text(yaml.safe_dump(raw | {"sweep": {"cluster": ["abci"]}}), encoding="utf-8")
+    scenario.write_text(yaml.safe_dump(raw | {"sweep": {"cluster": ["abci"]}}))
     with pytest.raises(InputError, match=r"values.cluster.message_passing.latency: has no effect"):
         load_scenario(scenario)
-
-
-FRAGMENTS = {
-    "unknown key": ("values: {workload.foo: 1}", "values.workload.foo: is not a known key"),
-    "no unit": (
-        "values: {cluster.ssd.read_bandwidth: 3}",
-        "values.cluster.ssd.read_bandwidth: has no unit",
-    ),
-    "not a key of a scenario": (
-        "values: {world_size: 3}",
-        "values.world_size must be a dotted key below",
-    ),
-    "below a value": ("values: {cluster.name.x: 3}", "values.cluster.name.x: cannot be set"),
-    "another key": ("value: {}", "value: is not a known key"),
-    "no values": ("calibrated: []", "values: is required"),
-    "two documents": ("values: {}\n---\nvalues: {}", "must be one mapping"),
-    "no mapping": ("3", "must be one mapping"),
-    "record without value": (
-        "values: {}\ncalibrated: [{key: cluster.x, value: 1}]",
-        "must have the value that stands in values",
-    ),
-    "range": (
-        (
-            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\ncalibrated: [{key:"
-            " cluster.ssd.read_bandwidth, value: 3 GB/s, over: {message_size: [1, 2]}}]"
-        ),
-        "has no unit",
-    ),
-    "range backwards": (
-        (
-            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\ncalibrated: [{key:"
-            " cluster.ssd.read_bandwidth, value: 3 GB/s, over: {clients: [2, 1]}}]"
-        ),
-        "lower end",
-    ),
-    "range of what": (
-        (
-            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\n"
-            "calibrated: [{key: cluster.ssd.read_bandwidth, value: 3 GB/s, over: {moon: [1, 2]}}]"
-        ),
-        "over.moon is not known",
-    ),
-    "another model": (
-        (
-            "values: {workload.model.accelerators.v100-sxm2-16gb.forward: 3 ms}\ncalibrated: [{key:"
-            " workload.model.accelerators.v100-sxm2-16gb.forward, value: 3 ms, model: vgg16}]"
-        ),
-        "was measured with the model vgg16; got 'resnet50'",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FRAGMENTS)
-def test_a_bad_fragment_is_refused_with_path_key_and_remedy(name, tmp_path):
-    text, expected = FRAGMENTS[name]
-    path = tmp_path / "bad.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as error:
-        load_scenario("quickstart", {"include": str(path)})
-    assert expected in str(error.value)
-    assert "bad.yaml" in str(error.value) or name == "another model"
 
 
 @pytest.mark.parametrize("given", [3, {}, [3], "none.yaml", ["none.yaml"]])
@@ -921,44 +734,13 @@ def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):
         main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
         == 0
     )
-    assert "message_passing" in (here / "out" / "calibration.yaml").read_text(encoding="utf-8")
+    assert "message_passing" in (here / "out" / "calibration.yaml").read_text()
 
 
 def test_the_default_folder_is_below_results(here):
     assert main(["machine", "calibrate", str(DATA / "osu-latency.txt")]) == 0
     (folder,) = (here / "results").iterdir()
     assert folder.name.startswith("calibrate-osu-latency-")
-
-
-def test_json_is_all_that_is_printed(here, capsys):
-    assert (
-        main(["machine", "calibrate", str(DATA / "nccl-2-hosts.json"), "--out", "out", "--json"])
-        == 0
-    )
-    document = json.loads(capsys.readouterr().out)
-    assert {"parameters", "notes"} == set(document)
-    assert {p["key"] for p in document["parameters"]} >= {
-        INTER,
-        "workload.allreduce.inter_host_latency",
-    }
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["none.txt"],
-        [str(DATA / "osu-alltoall.txt")],
-        [str(DATA / "osu-bw.txt"), "--as", "moon"],
-        [str(DATA / "osu-bw.txt"), "--epochs", "some"],
-        [str(DATA / "osu-bw.txt"), "--storage", "tape"],
-        [str(DATA / "osu-bw.txt"), "--fit-up-to", "0"],
-        [str(DATA / "osu-bw.txt"), "--out", "."],
-    ],
-)
-def test_bad_input_ends_with_2_and_writes_nothing(arguments, here, capsys):
-    assert main(["machine", "calibrate", *arguments]) == 2
-    assert capsys.readouterr().err
-    assert list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize(

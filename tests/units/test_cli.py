@@ -107,23 +107,21 @@ def derived_values(output):
     return runs
 
 
-def test_check_prints_yaml_that_is_the_same_scenario(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_check_prints_yaml_that_is_the_same_scenario(here, capsys):
     assert main(["check", "--full", "quickstart", "--set", "seed=5"]) == 0
     printed = capsys.readouterr().out
     assert yaml.safe_load(printed)["seed"] == 5
-    (tmp_path / "printed.yaml").write_text(printed, encoding="utf-8")
+    (here / "printed.yaml").write_text(printed)
     assert load_scenario("printed.yaml") == load_scenario("quickstart", {"seed": 5})
     assert list(derived_values(printed)) == [
         "global-pfs @64",
         "local @64",
         "partial-0.1 streamlined @64",
     ]
-    assert [path.name for path in tmp_path.iterdir()] == ["printed.yaml"]
+    assert [path.name for path in here.iterdir()] == ["printed.yaml"]
 
 
-def test_check_of_several_scenarios_prints_a_document_each(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_check_of_several_scenarios_prints_a_document_each(capsys, here):
     assert main(["check", "--full", "quickstart", "abci-imagenet1k"]) == 0
     printed = capsys.readouterr().out
     assert [document["name"] for document in yaml.safe_load_all(printed)] == [
@@ -210,7 +208,7 @@ def test_a_result_can_be_read_by_others(finished):
 
 def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(finished):
     folder, _, _ = finished
-    lines = (folder / "epochs.csv").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "epochs.csv").read_text().splitlines()
     assert lines[0] == EPOCH_COLUMNS
     epochs = pd.read_csv(folder / "epochs.csv")
     assert epochs["run"].tolist() == RUNS
@@ -227,9 +225,7 @@ def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(fini
 
 def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
     folder, _, _ = finished
-    assert (folder / "breakdown.csv").read_text(encoding="utf-8").splitlines()[
-        0
-    ] == "run,epoch,label,cause,seconds"
+    assert (folder / "breakdown.csv").read_text().splitlines()[0] == "run,epoch,label,cause,seconds"
     sums, labels = {}, {}
     for row in rows_of(folder / "breakdown.csv"):
         key = row["run"], row["epoch"]
@@ -284,22 +280,7 @@ def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
                 assert value == float(text), column
 
 
-def test_json_in_one_process_prints_nothing_else(result, capsys, simulating_is_a_failure):
-    assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
-    captured = capsys.readouterr()
-    assert [row["run"] for row in json.loads(captured.out)["epochs"]] == RUNS
-    assert "nothing was simulated" in captured.err
-
-
-def test_a_result_that_is_reused_prints_the_same_json(
-    result, finished, capsys, simulating_is_a_failure
-):
-    assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
-    assert capsys.readouterr().out == finished[1]
-
-
-def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_run_prints_tables_that_name_the_runs_and_the_files(here, capsys):
     assert main(["run", "quickstart", *LOCAL, "--out", "a/b", "-v"]) == 0
     printed = capsys.readouterr().out
     assert all(
@@ -309,7 +290,7 @@ def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatc
     assert "GE+WU: gradient exchange (allreduce) and weight update" in " ".join(printed.split())
     assert "IMPT" not in printed
     assert max(len(line) for line in printed.splitlines() if "a/b" not in line) <= 100
-    assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == FILES
+    assert {path.name for path in (here / "a" / "b").iterdir()} == FILES
 
 
 def test_the_stored_scenario_can_be_run_again_and_gives_the_same_tables(
@@ -347,7 +328,7 @@ def test_an_incomplete_result_is_not_reused(result, capsys, simulating_is_a_fail
 def test_a_result_with_a_spoiled_meta_file_is_not_reused(
     meta, result, capsys, simulating_is_a_failure
 ):
-    (result / "meta.json").write_text(meta, encoding="utf-8")
+    (result / "meta.json").write_text(meta)
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
     assert "holds something else than a result" in capsys.readouterr().err
 
@@ -363,7 +344,7 @@ def test_other_settings_do_not_replace_a_result(result, capsys, simulating_is_a_
 
 def test_force_replaces_a_result_whole(result, tmp_path):
     before = content(result)
-    (result / "stray.txt").write_text("years of work", encoding="utf-8")
+    (result / "stray.txt").write_text("years of work")
     assert main(["run", "quickstart", *LOCAL, "--out", "out", "--force"]) == 2
     (result / "stray.txt").unlink()  # a foreign file is never thrown away
     assert main(["run", "quickstart", *LOCAL, "--out", "out", "--force"]) == 0
@@ -374,65 +355,57 @@ def test_force_replaces_a_result_whole(result, tmp_path):
     assert visible(tmp_path) == ["out"]
 
 
-def test_an_empty_folder_can_take_a_result(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "new").mkdir()
+def test_an_empty_folder_can_take_a_result(here):
+    (here / "new").mkdir()
     assert main(["run", "quickstart", *LOCAL, "--out", "new"]) == 0
-    assert {path.name for path in (tmp_path / "new").iterdir()} == FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    assert {path.name for path in (here / "new").iterdir()} == FILES
+    assert [path.name for path in here.iterdir()] == ["new"]
 
 
-def test_the_empty_working_directory_takes_a_result_or_stays_empty(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_empty_working_directory_takes_a_result_or_stays_empty(here):
     status = main(["run", "quickstart", *LOCAL, "--out", "."])
-    found = {path.name for path in tmp_path.iterdir()}
+    found = {path.name for path in here.iterdir()}
     assert found == (FILES if status == 0 else set())
 
 
-def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
+def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(here, capsys):
     assert main(["run", "quickstart", *LOCAL]) == 0
     assert main(["run", "quickstart", *LOCAL, "--set", "seed=2", "--set", "name=a/b"]) == 0
-    folders = sorted(path.name for path in (tmp_path / "results").iterdir())
+    folders = sorted(path.name for path in (here / "results").iterdir())
     assert len(folders) == 2
     first, second = folders
     for folder, name in ((first, "a-b"), (second, "quickstart")):
         assert re.fullmatch(rf"{name}-[0-9a-f]{{12}}", folder)
-        meta = json.loads((tmp_path / "results" / folder / "meta.json").read_text(encoding="utf-8"))
+        meta = json.loads((here / "results" / folder / "meta.json").read_text())
         assert folder == f"{name}-{meta['fingerprint']}"
     assert f"Tables: results/{second}" in capsys.readouterr().out
 
 
-def test_several_scenarios_in_one_call_make_one_result(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_several_scenarios_in_one_call_make_one_result(here):
     assert main(["check", "quickstart", *LOCAL]) == 0
     small = load_scenario(
         "quickstart", {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle"}
     )
-    (tmp_path / "a.yaml").write_text(small.to_yaml(), encoding="utf-8")
-    (tmp_path / "b.yaml").write_text(
-        small.with_values({"name": "b", "seed": 9}).to_yaml(), encoding="utf-8"
-    )
+    (here / "a.yaml").write_text(small.to_yaml())
+    (here / "b.yaml").write_text(small.with_values({"name": "b", "seed": 9}).to_yaml())
     assert main(["run", "a.yaml", "b.yaml", "--out", "both"]) == 0
-    epochs = pd.read_csv(tmp_path / "both" / "epochs.csv")
+    epochs = pd.read_csv(here / "both" / "epochs.csv")
     assert epochs["run"].tolist() == ["quickstart local @8", "b local @8"]
-    stored = (tmp_path / "both" / "scenario.yaml").read_text(encoding="utf-8")
+    stored = (here / "both" / "scenario.yaml").read_text()
     assert [document["name"] for document in yaml.safe_load_all(stored)] == ["quickstart", "b"]
-    meta = json.loads((tmp_path / "both" / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((here / "both" / "meta.json").read_text())
     assert {name: run["seed"] for name, run in meta["runs"].items()} == {
         "quickstart local @8": 1,
         "b local @8": 9,
     }
     assert main(["run", "both/scenario.yaml", "--out", "both"]) == 0
     assert main(["run", "a.yaml", "a.yaml", "--out", "twice"]) == 2
-    assert not (tmp_path / "twice").exists()
+    assert not (here / "twice").exists()
 
 
 def test_the_meta_file_says_what_was_simulated_with_what(finished):
     folder, _, _ = finished
-    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((folder / "meta.json").read_text())
     assert meta["versions"]["simshuffle"] == simshuffle.__version__
     assert set(meta["versions"]) >= {"python", "numpy", "numba", "simpy", "networkx", "pandas"}
     assert list(meta["runs"]) == RUNS or set(meta["runs"]) == set(RUNS)
@@ -450,7 +423,7 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
         "description": "Größe 5 µs",
     }
     scenario = load_scenario("quickstart", small)
-    (tmp_path / "s.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
+    (tmp_path / "s.yaml").write_text(scenario.to_yaml())
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     done = command("run", "s.yaml", "--out", "out", cwd=tmp_path, **ascii_only)
     assert done.returncode == 0, done.stderr.decode()
@@ -485,15 +458,6 @@ for first in sys.argv[1:]:
 # --------------------------------------------------------------------------------------------- plot
 
 
-def test_plot_draws_the_same_figure_again(result, capsys):
-    before = content(result)
-    (result / "breakdown.png").unlink()
-    (result / "breakdown.pdf").unlink()
-    assert main(["results", "plot", "out"]) == 0
-    assert content(result) == before
-    assert "out/breakdown.png" in capsys.readouterr().out
-
-
 def test_plot_draws_to_another_place(result, tmp_path):
     before = content(result)
     assert main(["results", "plot", "out", "--out", "figures/mine"]) == 0
@@ -508,34 +472,14 @@ def test_plot_keeps_all_of_the_name_it_is_given(result, tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["missing", "empty", "file"])
-def test_plot_of_what_is_no_result_is_refused(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("x", encoding="utf-8")
+def test_plot_of_what_is_no_result_is_refused(folder, here, capsys):
+    (here / "empty").mkdir()
+    (here / "file").write_text("x")
     assert main(["results", "plot", folder]) == 2
     message = capsys.readouterr().err
     assert "must be a result folder" in message
     assert folder in message
-    assert {path.name for path in tmp_path.rglob("*")} == {"empty", "file"}
-
-
-@pytest.mark.parametrize(
-    "name", sorted(FILES - {"breakdown.png", "breakdown.pdf", "scenario.yaml"})
-)
-@pytest.mark.parametrize(
-    "spoiled", [b"", b"x,y\n1,2\n", b"\xff\xfe\x00\x01"], ids=["empty", "other", "binary"]
-)
-def test_plot_of_a_damaged_result_is_refused_or_does_without_the_damaged_file(
-    name, spoiled, result, capsys
-):
-    (result / name).write_bytes(spoiled)
-    before = content(result)
-    status = main(["results", "plot", "out"])
-    captured = capsys.readouterr()
-    assert status in {0, 2}
-    if status == 2:
-        assert str(result.name) in captured.err
-        assert content(result) == before
+    assert {path.name for path in here.rglob("*")} == {"empty", "file"}
 
 
 # ------------------------------------------------------------------------------------------- others
@@ -653,11 +597,6 @@ def test_waiting_can_be_booked_as_in_the_papers_in_table_json_and_figure(tmp_pat
     assert not np.array_equal(*figures)
     assert main(["results", "plot", str(tmp_path / "a"), "--labels", "paper"]) == 0
     assert np.array_equal(imread(tmp_path / "a" / "breakdown.png"), figures[1])
-
-
-def test_an_unknown_booking_is_refused(tmp_path, capsys):
-    assert main(["run", "quickstart", "--labels", "papers", "--out", str(tmp_path / "a")]) == 2
-    assert "--labels: must be cause or paper" in capsys.readouterr().err
 
 
 def test_numbers_are_never_cut(capsys, monkeypatch):

@@ -1,8 +1,6 @@
 """The help of a verb lists the values of every option that has a closed set of them, and the shell
 completes them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal, get_args, get_origin
 

@@ -1,8 +1,6 @@
 """The same cells on a real Dask scheduler with two workers on this machine, one of which is killed
 in the middle."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -72,7 +70,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
             process.wait()
 
 
-def test_a_killed_worker_changes_nothing(bed: Bed, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_nothing(bed, tmp_path):
     from simshuffle.study.cluster import Cluster
 
     mark = tmp_path / "marks"
@@ -96,7 +94,7 @@ def test_a_killed_worker_changes_nothing(bed: Bed, tmp_path: Path) -> None:
     assert content(folders[0]) == content(folders[1])
 
 
-def test_a_cell_that_kills_its_workers_is_lost_and_named(bed: Bed, tmp_path: Path) -> None:
+def test_a_cell_that_kills_its_workers_is_lost_and_named(bed, tmp_path):
     from simshuffle.study.cluster import Cluster
 
     folder = tmp_path / "bed"
@@ -118,7 +116,7 @@ def test_a_cell_that_kills_its_workers_is_lost_and_named(bed: Bed, tmp_path: Pat
     assert "killed" in result.meta["lost"]["n9"]
 
 
-def test_a_sweep_on_the_cluster_is_that_of_this_machine(bed: Bed, tmp_path: Path) -> None:
+def test_a_sweep_on_the_cluster_is_that_of_this_machine(bed, tmp_path):
     words = ["sweep", "quickstart", "--set", "sweep={}", "--set", "epochs=1"]
     words += ["--set", "workload.dataset.num_samples=256", "--over", "world_size=4,8"]
     assert main([*words, "--out", str(tmp_path / "a" / "x"), "--scheduler", bed.address]) == 0
@@ -126,9 +124,7 @@ def test_a_sweep_on_the_cluster_is_that_of_this_machine(bed: Bed, tmp_path: Path
     assert content(tmp_path / "a" / "x") == content(tmp_path / "b" / "x")
 
 
-def test_a_scheduler_that_does_not_answer_is_a_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path, monkeypatch):
     from simshuffle.study.cluster import Cluster
 
     monkeypatch.setattr("simshuffle.study.cluster.PATIENCE", "1 s")

@@ -1,10 +1,7 @@
 """Two results side by side: what was asked, what came out, and what cannot be compared."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +46,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders: dict[str, str]) -> None:
+def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders):
     found = compare(side(folders["base"]), side(folders["slow"]))
     (row,) = found.asked.to_dict("records")
     assert row["run"] == ""
@@ -58,7 +55,7 @@ def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders: dict
     assert list(found.notes) == [NONE]
 
 
-def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path: Path) -> None:
+def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path):
     others = (BOTH[0], "partial_local_shuffle:exchange_fraction=0.4")
     found = compare(side(saved(tmp_path / "a", *BOTH)), side(saved(tmp_path / "b", *others)))
     (row,) = found.asked.to_dict("records")
@@ -74,7 +71,7 @@ def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path: Path) -> None:
     )
 
 
-def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str, str]) -> None:
+def test_seconds_stand_beside_each_other_with_their_difference(folders):
     sides = side(folders["base"]), side(folders["slow"])
     found = compare(*sides).tables["seconds"].set_index(["run", "epoch", "label"])
     for letter, of in zip("ab", sides, strict=True):
@@ -89,9 +86,7 @@ def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str
     assert row["difference"] == pytest.approx(100 * (row["b"] / row["a"] - 1))
 
 
-def test_a_result_differs_from_itself_in_nothing(
-    folders: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_differs_from_itself_in_nothing(folders, capsys):
     found = compare(side(folders["base"]), side(folders["base"]))
     assert found.asked.empty
     assert found.versions.empty
@@ -103,7 +98,7 @@ def test_a_result_differs_from_itself_in_nothing(
     assert "GE+WU: gradient exchange (allreduce) and weight update" in out
 
 
-def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders: dict[str, str]) -> None:
+def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders):
     found = compare(side(folders["base"]), side(folders["half"]))
     assert list(found.asked["key"]) == ["world_size"]
     assert len(found.tables["seconds"]) == 22
@@ -123,7 +118,7 @@ def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders: dict[st
     assert seconds.loc[("partial-0.3 streamlined @4", 2, "epoch"), "b"] == wanted
 
 
-def test_a_run_that_one_of_them_has_is_left_out_and_named(folders: dict[str, str]) -> None:
+def test_a_run_that_one_of_them_has_is_left_out_and_named(folders):
     found = compare(side(folders["base"]), side(folders["local"]))
     (row,) = found.asked.to_dict("records")
     assert (row["key"], row["b"]) == ("workload.exchange.kind", "local_shuffle")
@@ -132,15 +127,13 @@ def test_a_run_that_one_of_them_has_is_left_out_and_named(folders: dict[str, str
     assert found.notes[0] == "Only A has these runs: partial-0.3 streamlined @4."
 
 
-def test_names_that_are_not_equally_many_are_not_guessed() -> None:
+def test_names_that_are_not_equally_many_are_not_guessed():
     pairs, notes = paired(["a", "b", "c"], ["b", "d"], "runs")
     assert pairs == {"b": "b"}
     assert notes == ["Only A has these runs: a, c.", "Only B has these runs: d."]
 
 
-def test_results_of_different_kinds_are_refused(
-    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_of_different_kinds_are_refused(folders, tmp_path, capsys):
     asked = sweep.request(
         SweepOptions(scenario=small(**SIZE), over={"world_size": [2, 4]}, seeds=2)
     )
@@ -149,7 +142,7 @@ def test_results_of_different_kinds_are_refused(
     assert "same verb; got simulation and sweep" in capsys.readouterr().err
 
 
-def test_sweeps_are_compared_by_label_and_mean(tmp_path: Path) -> None:
+def test_sweeps_are_compared_by_label_and_mean(tmp_path):
     sides = []
     for name, bandwidth in (("a", "4 GB/s"), ("b", "1 GB/s")):
         base = small(**SIZE, cluster__topology__link_bandwidth=bandwidth)
@@ -167,9 +160,7 @@ def test_sweeps_are_compared_by_label_and_mean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "congestion"])
-def test_every_kind_of_result_can_be_compared_with_itself(
-    kind: str, results_made: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_kind_of_result_can_be_compared_with_itself(kind, results_made, capsys):
     folder = results_made(kind)
     found = compare(side(str(folder)), side(str(folder)))
     assert found.asked.empty
@@ -182,7 +173,7 @@ def test_every_kind_of_result_can_be_compared_with_itself(
     assert said["asked"] == []
 
 
-def test_a_difference_to_zero_is_empty_and_no_infinity(folders: dict[str, str]) -> None:
+def test_a_difference_to_zero_is_empty_and_no_infinity(folders):
     a, b = side(folders["base"]), side(folders["base"])
     assert a.result is not None
     assert b.result is not None
@@ -196,7 +187,7 @@ def test_a_difference_to_zero_is_empty_and_no_infinity(folders: dict[str, str]) 
     assert '"difference": null' in said
 
 
-def test_scenarios_are_compared_by_what_they_ask(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scenarios_are_compared_by_what_they_ask(capsys):
     assert main(["compare", "quickstart", "quickstart", "--to", "markdown"]) == 0
     out = capsys.readouterr().out
     assert "What was asked is the same." in out
@@ -204,9 +195,7 @@ def test_scenarios_are_compared_by_what_they_ask(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("there", ["folder", "nothing"])
-def test_what_is_no_result_is_refused(
-    there: str, folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_result_is_refused(there, folders, tmp_path, capsys):
     other = tmp_path / "other"
     if there == "folder":
         other.mkdir()
@@ -214,7 +203,7 @@ def test_what_is_no_result_is_refused(
     assert "other" in capsys.readouterr().err
 
 
-def test_other_versions_are_named(folders: dict[str, str], tmp_path: Path) -> None:
+def test_other_versions_are_named(folders, tmp_path):
     b = side(folders["base"])
     assert b.result is not None
     meta = {**b.result.meta, "versions": {**b.result.meta["versions"], "numpy": "0.1"}}
@@ -223,21 +212,19 @@ def test_other_versions_are_named(folders: dict[str, str], tmp_path: Path) -> No
     assert (row["key"], row["b"]) == ("versions.numpy", "0.1")
 
 
-def test_values_are_flattened_to_dotted_keys() -> None:
+def test_values_are_flattened_to_dotted_keys():
     given = {"a": {"b": 1, "c": [1, 2]}, "d": [{"e": 2}, {"e": 3}], "f": {}, "g": None}
     assert flat(given) == {"a.b": 1, "a.c": [1, 2], "d.0.e": 2, "d.1.e": 3, "f": {}, "g": None}
     assert flat({}) == {}
 
 
-def test_a_folder_of_an_older_version_is_compared_by_its_documents(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_folder_of_an_older_version_is_compared_by_its_documents(folders, tmp_path):
     """Its scenarios are not valid any more."""
     b = side(folders["base"])
     assert b.result is not None
     folder = b.result.save(tmp_path / "old", draw=False)
-    text = (folder / "scenario.yaml").read_text(encoding="utf-8")
-    (folder / "scenario.yaml").write_text(f"{text}gone: 1\n", encoding="utf-8")
+    text = (folder / "scenario.yaml").read_text()
+    (folder / "scenario.yaml").write_text(f"{text}gone: 1\n")
     with pytest.raises(InputError):
         simshuffle.load_scenario(folder / "scenario.yaml")
     found = compare(side(str(folder)), side(str(folder)))
@@ -248,9 +235,7 @@ def test_a_folder_of_an_older_version_is_compared_by_its_documents(
 # --------------------------------------------------------------- results without a run in common
 
 
-def test_results_without_a_run_in_common_are_not_called_the_same(
-    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_without_a_run_in_common_are_not_called_the_same(folders, tmp_path, capsys):
     """Another machine, data set and number of ranks: all of that is said, and the run of the same
     strategy is compared, its rate too: an epoch of B has twice the samples."""
     other = saved(
@@ -288,9 +273,7 @@ def test_results_without_a_run_in_common_are_not_called_the_same(
     assert list(said)[-3:] == ["rates", "seconds", "versions"]
 
 
-def test_what_cannot_be_matched_is_said_with_its_reason_and_differences(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_what_cannot_be_matched_is_said_with_its_reason_and_differences(folders, tmp_path):
     other = saved(tmp_path / "other", workload__exchange="global_shuffle", world_size=2)
     found = compare(side(folders["base"]), side(other))
     assert found.runs == {}
@@ -302,9 +285,7 @@ def test_what_cannot_be_matched_is_said_with_its_reason_and_differences(
     assert all(table.empty for table in found.tables.values())
 
 
-def test_the_only_run_of_each_is_compared_whatever_differs(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_only_run_of_each_is_compared_whatever_differs(folders, tmp_path):
     other = saved(tmp_path / "other", workload__exchange="global_shuffle")
     found = compare(side(folders["local"]), side(other))
     assert found.runs == {"local @4": "global-pfs @4"}
@@ -313,7 +294,7 @@ def test_the_only_run_of_each_is_compared_whatever_differs(
     assert len(found.tables["seconds"])
 
 
-def test_of_a_strategy_the_runs_that_differ_least_are_matched() -> None:
+def test_of_a_strategy_the_runs_that_differ_least_are_matched():
     def run_(fraction: float, ranks: int) -> dict[str, Any]:
         kind = {"workload.exchange.kind": "partial_local_shuffle"}
         return {**kind, "workload.exchange.exchange_fraction": fraction, "world_size": ranks}
@@ -323,17 +304,17 @@ def test_of_a_strategy_the_runs_that_differ_least_are_matched() -> None:
     assert matched(a, b) == {"a 0.1": "b 0.1", "a 0.3": "b 0.3"}
 
 
-def test_sources_of_numbers_stand_last_and_decide_no_match() -> None:
+def test_sources_of_numbers_stand_last_and_decide_no_match():
     known = {"x.source.y": "a table of 2019", "cluster.z": 1}
     found = asked_apart({"r": known}, {"r": {"x.source.y": "another", "cluster.z": 2}}, {"r": "r"})
     assert list(found["key"]) == ["cluster.z", "x.source.y"]
 
 
-def test_epochs_of_one_length_show_no_rates(folders: dict[str, str]) -> None:
+def test_epochs_of_one_length_show_no_rates(folders):
     assert set(compare(side(folders["base"]), side(folders["slow"])).tables) == {"seconds"}
 
 
-def test_labels_of_sweeps_are_matched_by_strategy(tmp_path: Path) -> None:
+def test_labels_of_sweeps_are_matched_by_strategy(tmp_path):
     sides = []
     for name, sizes in (("a", [2]), ("b", [4])):
         base = small(**{**SIZE, "workload__exchange": BOTH[1]})
@@ -346,7 +327,7 @@ def test_labels_of_sweeps_are_matched_by_strategy(tmp_path: Path) -> None:
     assert set(found.tables) == {"rates", "seconds"}
 
 
-def test_differences_below_rounding_are_none(folders: dict[str, str]) -> None:
+def test_differences_below_rounding_are_none(folders):
     """One part in 10^14 of an epoch, of its longest label, and waiting of 1e-14 s are rounding; one
     in 10^9 is not."""
     a, b = side(folders["base"]), side(folders["base"])
@@ -362,7 +343,7 @@ def test_differences_below_rounding_are_none(folders: dict[str, str]) -> None:
     assert "values are the same, but for rounding." in text
 
 
-def test_the_epoch_leads_with_its_interval_and_no_schedule_that_all_share(tmp_path: Path) -> None:
+def test_the_epoch_leads_with_its_interval_and_no_schedule_that_all_share(tmp_path):
     """A wait that grows a million times is no headline: A waits for less than 0.1 % of an epoch."""
     base = small(**{**SIZE, "workload__exchange": BOTH[1]})
     sides = [side(run(base.with_values({"seed": seed}), seeds=2)) for seed in (0, 7)]

@@ -65,11 +65,11 @@ def test_a_simulation_does():
 def test_the_fingerprint_changes_with_any_source_at_any_depth(tmp_path, name):
     (tmp_path / "sub" / "deeper").mkdir(parents=True)
     for source in ("a.py", "sub/b.py", "sub/deeper/c.py"):
-        (tmp_path / source).write_text("x = 1\n", encoding="utf-8")
+        (tmp_path / source).write_text("x = 1\n")
     before = fingerprint(tmp_path)
-    (tmp_path / "sub" / "notes.txt").write_text("no source", encoding="utf-8")
+    (tmp_path / "sub" / "notes.txt").write_text("no source")
     assert fingerprint(tmp_path) == before
-    (tmp_path / name).write_text("x = 2\n", encoding="utf-8")
+    (tmp_path / name).write_text("x = 2\n")
     assert fingerprint(tmp_path) != before
 
 
@@ -98,7 +98,7 @@ print(four_times(10), "numba.np.linalg" in sys.modules)
 def script(tmp_path):
     """Starts a process that calls a kernel of its own, whose machine code is kept apart."""
     path = tmp_path / "script.py"
-    path.write_text(KERNEL, encoding="utf-8")
+    path.write_text(KERNEL)
 
     def start():
         return subprocess.Popen(

@@ -272,7 +272,7 @@ def test_closed_forms_answer_first_where_a_simulation_takes_long(monkeypatch):
 def test_a_result_of_an_earlier_version_was_simulated_whole(tmp_path, monkeypatch):
     chosen = options(pattern=("pairing_random",), network=("analytic",), seeds=1)
     request = study.request(chosen, [scenario()])
-    (tmp_path / "scenario.yaml").write_text(request.documents["scenario.yaml"], encoding="utf-8")
+    (tmp_path / "scenario.yaml").write_text(request.documents["scenario.yaml"])
     settings = {name: value for name, value in request.asked["settings"].items() if name != "exact"}
     again = verb.again(tmp_path, {"settings": settings})
     assert again.asked["settings"]["exact"] is True

@@ -103,18 +103,3 @@ def test_results_of_versions_that_had_the_wire_alone_are_read_and_asked_for_agai
     ]
     assert "through a port on average" not in said(old)
     assert all(job.wire_only for job in verb.again(folder, old.meta).values)
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ("overhead=-1 us", ("cluster.message_passing.overhead", "-1 us")),
-        ("copy_bandwidth=0 GB/s", ("cluster.message_passing.copy_bandwidth", "0 GB/s")),
-        ("latency=1", ("cluster.message_passing.latency", "unit")),
-    ],
-)
-def test_costs_that_cannot_be_are_refused(value, words, capsys):
-    given = f"cluster.message_passing.{value}"
-    assert main(["congestion", "quickstart", "--set", given]) == 2
-    message = capsys.readouterr().err
-    assert all(word in message for word in words)

@@ -23,25 +23,25 @@ def curve(value: object) -> Curve:
     return Record.model_validate({"size": value}).size
 
 
-def test_between_points_a_power_law_is_met_exactly() -> None:
+def test_between_points_a_power_law_is_met_exactly():
     # y = 3 x^0.5 is straight in logarithms, so that two of its points give it everywhere between
     # them
     measured = curve({"points": {"100 B": "30 B/s", "10 kB": "300 B/s"}})
     assert measured(2500) == pytest.approx(3 * math.sqrt(2500), rel=1e-12)
 
 
-def test_linear_between_points() -> None:
+def test_linear_between_points():
     measured = curve({"points": {"100 B": "30 B/s", "200 B": "50 B/s"}, "interpolation": "linear"})
     assert measured(125) == pytest.approx(35)
 
 
-def test_outside_the_points_the_nearest_value_holds_and_is_known_as_not_measured() -> None:
+def test_outside_the_points_the_nearest_value_holds_and_is_known_as_not_measured():
     measured = Record.model_validate({"depth": {"points": {1: "12 k/s", 32: "300 k/s"}}}).depth
     assert [measured(0.5), measured(1), measured(32), measured(1000)] == [12e3, 12e3, 300e3, 300e3]
     assert [measured.covers(x) for x in (0.5, 1, 32, 33)] == [False, True, True, False]
 
 
-def test_a_constant_is_the_same_everywhere() -> None:
+def test_a_constant_is_the_same_everywhere():
     assert [curve("6.3 GB/s")(x) for x in (0, 1, 1e12)] == [6.3e9] * 3
     assert curve("6.3 GB/s").covers(0)
 
@@ -55,7 +55,7 @@ def test_a_constant_is_the_same_everywhere() -> None:
     ),
     st.sampled_from(["log", "linear"]),
 )
-def test_a_curve_survives_writing_and_reading(points: dict[str, str], interpolation: str) -> None:
+def test_a_curve_survives_writing_and_reading(points, interpolation):
     record = Record.model_validate({"size": {"points": points, "interpolation": interpolation}})
     assert Record.model_validate(record.model_dump()) == record
     for x, y in zip(record.size.x, record.size.y, strict=True):
@@ -79,18 +79,18 @@ def test_a_curve_survives_writing_and_reading(points: dict[str, str], interpolat
         ([1], "has no unit"),
     ],
 )
-def test_what_is_no_curve_is_refused(value: object, text: str) -> None:
+def test_what_is_no_curve_is_refused(value, text):
     with pytest.raises(ValidationError, match=text):
         curve(value)
 
 
 @pytest.mark.parametrize("place", ["one", True, None, "nan", "inf"])
-def test_a_place_without_unit_must_be_a_number(place: object) -> None:
+def test_a_place_without_unit_must_be_a_number(place):
     with pytest.raises(ValidationError, match="not a number"):
         Record.model_validate({"clients": {"points": {place: "3 GB/s"}}})
 
 
-def test_a_scenario_with_a_curve_over_a_count_may_be_varied_and_written() -> None:
+def test_a_scenario_with_a_curve_over_a_count_may_be_varied_and_written():
     points = {"points": {1: "512 MB/s", 8: "1 GB/s", 2.5: "600 MB/s"}}
     scenario = load_scenario(
         "quickstart", {"cluster.parallel_file_system.client_bandwidth": points}

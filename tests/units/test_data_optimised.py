@@ -10,12 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from simshuffle.cli import app
 from simshuffle.errors import InputError, SimulationError
-from simshuffle.results.canvas import save
-from simshuffle.results.style import signed
 from simshuffle.studies.filtering.cells import (
     ExtractionCell,
     noise,
@@ -25,7 +21,6 @@ from simshuffle.studies.filtering.cells import (
     random_filter,
     trained,
 )
-from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.record import (
     DataOptimisedStudy,
     Extractor,
@@ -54,7 +49,6 @@ from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk, Lost
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model
-from tests.drawn import laid_out
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parent.parent.parent
@@ -442,19 +436,6 @@ def test_a_study_leaves_its_tables_report_and_figures(done):
     )
 
 
-def test_the_result_is_read_back_and_its_figures_are_the_same_bytes(done, tmp_path):
-    folder, tables, _ = done
-    result = engine.read(STUDY, folder)
-    again = FilterTables(**result.tables)
-    for name in STORED:
-        pd.testing.assert_frame_equal(
-            getattr(again, name), getattr(tables, name), check_dtype=False
-        )
-    for name, chart in figures(again).items():
-        save(laid_out(chart), tmp_path / name, signed(name, [result.meta["fingerprint"]]))
-        assert (tmp_path / f"{name}.png").read_bytes() == (folder / f"{name}.png").read_bytes()
-
-
 def test_what_is_done_is_kept_and_another_clustering_extracts_nothing_anew(done, tmp_path):
     folder, tables, _ = done
     shutil.copytree(folder.parent / ".cells", tmp_path / "cells")
@@ -535,25 +516,3 @@ def test_cifar10_from_a_path_goes_through_the_whole_study(tmp_path):
     tables = engine.run(STUDY, request(record)).tables
     assert tables["runs"]["status"].tolist() == ["done"] * 6
     assert tables["filters"]["num_samples"].tolist() == [120]
-
-
-def test_the_verb_trains_such_a_study_and_draws_it_again(done, tmp_path):
-    folder, tables, _ = done
-    shutil.copytree(folder, tmp_path / "out")
-    (tmp_path / "tiny.yaml").write_text(whole().to_yaml())
-    arguments = ["train", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0, shown.output
-    assert "already holds this result; nothing was trained" in shown.stderr
-    assert "Amount of data reduction" in shown.stdout
-    asked = CliRunner().invoke(app, [*arguments, "--json"])
-    printed = json.loads(asked.stdout)
-    assert list(printed) == ["filters", "runs", "summary"]
-    assert len(printed["runs"]) == len(tables.runs) == 12
-    drawn = CliRunner().invoke(
-        app, ["results", "plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")]
-    )
-    assert drawn.exit_code == 0, drawn.output
-    assert (tmp_path / "figures" / "points.pdf").exists()
-    wrong = CliRunner().invoke(app, [*arguments, "--set", "clustering.eps=0"])
-    assert isinstance(wrong.exception, InputError)

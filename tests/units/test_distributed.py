@@ -1,8 +1,6 @@
 """Scheduler, local storage and samples of real ranks: what goes wrong is told on all ranks, and no
 sample is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -394,8 +392,7 @@ def serve(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     """A function: what each of three ranks found in a scenario."""
-    folder = tmp_path_factory.mktemp("three")
-    run_ranks(__file__, folder, SECONDS)
+    folder = run_ranks(__file__, tmp_path_factory, SECONDS)
     return (
         lambda scenario, ranks=(0, 1, 2): [
             json.loads((folder / scenario.__name__ / f"found{rank}.json").read_text())
@@ -681,7 +678,7 @@ except SystemExit as end:
 def failed(preloaded: Preloaded, tmp_path: Path, what: str) -> list[str]:
     """What four ranks print that fail."""
     script = tmp_path / "script.py"
-    script.write_text(FAILING.replace("{what}", what), encoding="utf-8")
+    script.write_text(FAILING.replace("{what}", what))
     # torch's own log says at times that a peer has gone, which is no line of ours
     quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     done = preloaded.python(RANKS.format(root=str(ROOT), patience=PATIENCE), tmp_path, **quiet)

@@ -1,7 +1,5 @@
 """simshuffle new --from-dlio: workloads of DLIO and MLPerf Storage as scenarios."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -66,7 +64,7 @@ MANY_SAMPLES_A_FILE = {
 
 def written(folder, plain, name="workload.yaml"):
     path = folder / name
-    path.write_text(yaml.safe_dump(plain), encoding="utf-8")
+    path.write_text(yaml.safe_dump(plain))
     return path
 
 
@@ -122,8 +120,7 @@ def test_files_of_many_samples_are_read_a_batch_a_request(tmp_path):
     assert (workload.loader.workers, workload.loader.prefetch) == (8, 16)
 
 
-def test_what_is_written_says_which_share_passes_and_can_be_simulated(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_written_says_which_share_passes_and_can_be_simulated(here):
     # each of 2 accelerators asks for 7 samples a second of 1 MB, and the servers give half of it
     plain = changed(
         ONE_SAMPLE_A_FILE,
@@ -133,10 +130,10 @@ def test_what_is_written_says_which_share_passes_and_can_be_simulated(tmp_path, 
         train__computation_time=1.0,
         train__epochs=1,
     )
-    path = written(tmp_path, plain)
+    path = written(here, plain)
     assert main(["new", "mine", "--from-dlio", str(path), "--hosts", "1", "--gpus", "2",
                  "--pfs-bandwidth", "7 MB/s"]) == 0  # fmt: skip
-    text = (tmp_path / "mine.yaml").read_text()
+    text = (here / "mine.yaml").read_text()
     assert "pause for 0.9 of the time" in text
     assert "never a result of MLPerf" in text
     result = run(load_scenario("mine.yaml"))
@@ -158,8 +155,7 @@ def test_a_file_that_hydra_wrote_is_read_by_its_section(tmp_path):
     assert inner == read_dlio(written(tmp_path, ONE_SAMPLE_A_FILE))
 
 
-def test_every_key_that_is_left_out_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_every_key_that_is_left_out_is_named(here, capsys):
     plain = changed(
         ONE_SAMPLE_A_FILE,
         workflow__checkpoint=True,
@@ -171,7 +167,7 @@ def test_every_key_that_is_left_out_is_named(tmp_path, monkeypatch, capsys):
         storage={"storage_type": "s3", "storage_options": {"region": "x"}},
         metrics={"au": 0.5},
     )
-    path = written(tmp_path, plain)
+    path = written(here, plain)
     assert main(["new", "mine", "--from-dlio", str(path), "--hosts", "2"]) == 0
     said = capsys.readouterr().err.splitlines()
     names = [line.split(":")[1].strip() for line in said if line.startswith("Warning: ")]
@@ -183,7 +179,7 @@ def test_every_key_that_is_left_out_is_named(tmp_path, monkeypatch, capsys):
         "storage.storage_type",
         "workflow.checkpoint",
     ]
-    text = (tmp_path / "mine.yaml").read_text()
+    text = (here / "mine.yaml").read_text()
     assert all(f"# Note: {name}: " in text for name in names)
 
 
@@ -227,16 +223,13 @@ def test_what_is_impossible_is_refused_with_key_value_and_remedy(tmp_path, key, 
     assert value is None or problem.value or problem.rule == "is required"
 
 
-def test_all_that_is_wrong_is_said_at_once_with_status_2_and_nothing_is_written(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    path = written(tmp_path, {"dataset": {}, "reader": {"batch_size": "many"}})
+def test_all_that_is_wrong_is_said_at_once_with_status_2_and_nothing_is_written(here, capsys):
+    path = written(here, {"dataset": {}, "reader": {"batch_size": "many"}})
     assert main(["new", "mine", "--from-dlio", str(path), "--hosts", "2"]) == 2
     said = capsys.readouterr().err
     assert "reader.batch_size: must be a number, at least 1; got 'many'. For example 4." in said
     assert "dataset.num_files_train: is required" in said
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(here.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -246,9 +239,8 @@ def test_all_that_is_wrong_is_said_at_once_with_status_2_and_nothing_is_written(
         ([], "--hosts: is required"),
     ],
 )
-def test_the_machine_is_asked_for_and_nothing_else(tmp_path, monkeypatch, capsys, options, hint):
-    monkeypatch.chdir(tmp_path)
-    path = written(tmp_path, ONE_SAMPLE_A_FILE)
+def test_the_machine_is_asked_for_and_nothing_else(here, capsys, options, hint):
+    path = written(here, ONE_SAMPLE_A_FILE)
     assert main(["new", "mine", "--from-dlio", str(path), *options]) == 2
     assert hint in capsys.readouterr().err
 

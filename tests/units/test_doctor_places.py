@@ -208,11 +208,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_line_that_parses_a_file_for_every_sample_is_named(
-    workers, tmp_path, monkeypatch, capfd
-):
+def test_the_line_that_parses_a_file_for_every_sample_is_named(workers, here, capfd):
     pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
     Path("labels.json").write_text(json.dumps(dict.fromkeys(map(str, range(20_000)), 1)))
     Path("train.py").write_text(textwrap.dedent(SCRIPT.replace("WORKERS", str(workers))))
     assert main(["doctor", "--json", "--out", "found", "--", sys.executable, "train.py"]) == 0

@@ -47,11 +47,8 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_that_the_script_starts_are_ended_in_order_and_all_recorded(
-    tmp_path, monkeypatch, capfd
-):
+def test_ranks_that_the_script_starts_are_ended_in_order_and_all_recorded(here, capfd):
     """Of 5000 batches of each, which would take a minute, 1 s is done."""
-    monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(SCRIPT)
     status = main(["doctor", "--seconds", "1", "--", sys.executable, "train.py"])
     shown, told = capfd.readouterr()

@@ -1,7 +1,5 @@
 """Tables for a paper: chosen rows and columns, three significant digits, at most eight columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -29,7 +27,7 @@ def cells(table: Table) -> list[list[str]]:
     return [[str(cell) for cell in column.cells] for column in table.columns]
 
 
-def test_numbers_have_three_significant_digits_and_names_stay() -> None:
+def test_numbers_have_three_significant_digits_and_names_stay():
     """By hand: 851.956 to 852, and its half width has no decimals either; 0.12845 to 0.128."""
     names, epochs, totals, waits = cells(shorten_numbers(seconds_table()))
     assert names == ["local @32", "partial-0.5 @32"]
@@ -53,7 +51,7 @@ def test_numbers_have_three_significant_digits_and_names_stay() -> None:
         ("2.5", "2.5"),
     ],
 )
-def test_digits_are_dropped_and_never_invented(given: str, printed: str) -> None:
+def test_digits_are_dropped_and_never_invented(given, printed):
     table = new_table(None, ["run"], ["value"])
     table.add_row("a", given)
     assert cells(shorten_numbers(table))[1] == [printed]
@@ -64,7 +62,7 @@ def take(runs: Sequence[str] = (), columns: Sequence[str] = ()) -> list[str | Ta
     return Excerpt(runs, columns).take_from(parts, "command line")
 
 
-def test_rows_and_columns_are_chosen_by_name_or_pattern_in_the_order_given() -> None:
+def test_rows_and_columns_are_chosen_by_name_or_pattern_in_the_order_given():
     (table,) = take(["partial*"], ["total", "run"])
     assert isinstance(table, Table)
     assert cells(table) == [["1,887.1 ± 3.339"], ["partial-0.5 @32"]]
@@ -76,7 +74,7 @@ def test_rows_and_columns_are_chosen_by_name_or_pattern_in_the_order_given() -> 
     assert len(take()) == 3
 
 
-def test_a_caption_is_the_title_of_the_first_table() -> None:
+def test_a_caption_is_the_title_of_the_first_table():
     first, *_ = Excerpt(caption="Epochs of two runs").take_from([seconds_table()], "here")
     assert "\\caption{Epochs of two runs}" in exported([first], "latex")
 
@@ -85,14 +83,12 @@ def test_a_caption_is_the_title_of_the_first_table() -> None:
     ("runs", "columns", "known"),
     [(["lokal*"], [], "local @32, partial-0.5 @32"), ([], ["time"], "run, epoch, total")],
 )
-def test_what_no_table_has_is_refused_with_what_there_is(
-    runs: list[str], columns: list[str], known: str
-) -> None:
+def test_what_no_table_has_is_refused_with_what_there_is(runs, columns, known):
     with pytest.raises(InputError, match=known):
         take(runs, columns)
 
 
-def test_latex_has_eight_columns_and_names_those_left_out() -> None:
+def test_latex_has_eight_columns_and_names_those_left_out():
     headings = [f"part {number}" for number in range(1, 13)]
     table = new_table("Wide", ["run"], headings)
     table.add_row("a", *map(str, range(12)))

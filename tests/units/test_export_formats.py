@@ -1,8 +1,6 @@
 """What is exported for ASTRA-sim, htsim and readers of InfraGraph: read back by the grammar of each
 tool, it says what the program of the exchange says."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace
@@ -565,8 +563,8 @@ def test_the_verb_writes_a_trace_for_each_rank(here, capsys):
 def test_the_verb_writes_matrix_and_tree(here, capsys):
     assert main([*COMMAND, "--to", "htsim", "--out", "h"]) == 0
     assert "-tm h/exchange.cm -topo h/network.topo" in capsys.readouterr().err
-    connections, _ = read_matrix((here / "h/exchange.cm").read_text(encoding="utf-8"))
-    graph, _ = built((here / "h/network.topo").read_text(encoding="utf-8"))
+    connections, _ = read_matrix((here / "h/exchange.cm").read_text())
+    graph, _ = built((here / "h/network.topo").read_text())
     assert {c["from"] for c in connections.values()} <= set(graph)
     again = [*COMMAND, "--to", "htsim", "--out", "h"]
     again[4] = "cluster=abci"

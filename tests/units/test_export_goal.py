@@ -1,7 +1,5 @@
 """GOAL: read back by its grammar, a schedule is the program that it was written from."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What is written for SMPI, read back without it: links, routes, and what each rank does."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -112,7 +110,7 @@ def test_hosts_and_commands_are_whole(made, folder, zone):
     hosts = (folder / "hostfile").read_text(encoding="ascii").split()
     assert hosts == [f"rank-{rank}" for rank in range(made.world_size)]
     assert [host.get("id") for host in zone.iter("host")] == hosts
-    readme = (folder / "README.txt").read_text(encoding="utf-8")
+    readme = (folder / "README.txt").read_text()
     assert all(option in readme for option in smpi_options())
 
 

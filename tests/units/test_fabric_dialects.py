@@ -1,8 +1,6 @@
 """Files of fabrics as tools of several versions write them and people keep them: one table a
 reader, each row a change of a whole file and what must come of it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 
@@ -62,7 +60,7 @@ def test_encodings_of_other_systems_do_not_matter(encoding, tmp_path):
 def test_what_stands_around_the_output_does_not_matter(name, tmp_path):
     before, after = FRAMES[name]
     path = tmp_path / "net"
-    path.write_text(before + rack_text() + after, encoding="utf-8")
+    path.write_text(before + rack_text() + after)
     fabric = read_fabric(path)
     assert same_network(fabric, read_fabric(RACK))
     foreign = [note for note in fabric.left_out if "lines of other programs: 1" in note]
@@ -181,7 +179,7 @@ def test_a_report_of_cables_is_read(half, tmp_path):
     report = as_report(rack_text()).split("\n")
     lines = [line for line in report if line.startswith("SW")] if half else report
     path = tmp_path / "ports.txt"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n".join(lines))
     assert same_network(read_fabric(path), read_fabric(RACK))
 
 
@@ -214,7 +212,7 @@ CHANGES_OF_IBSIM = {
 @pytest.mark.parametrize("name", CHANGES_OF_IBSIM)
 def test_net_files_of_ibsim(name, tmp_path):
     path = tmp_path / "net"
-    path.write_text(CHANGES_OF_IBSIM[name](IBSIM), encoding="utf-8")
+    path.write_text(CHANGES_OF_IBSIM[name](IBSIM))
     fabric = read_fabric(path, Missing(bandwidth=25 * GB))
     assert [node.name for node in fabric.of_kind("host")] == ["Node1", "Node2"]
     assert cabled(fabric) == {
@@ -239,7 +237,7 @@ def test_a_list_of_nodes_has_no_cables(option, tmp_path):
 
 
 def test_warnings_among_forwarding_tables_are_no_entries():
-    fabric, text = read_fabric(RACK), DUMP.read_text(encoding="utf-8")
+    fabric, text = read_fabric(RACK), DUMP.read_text()
     lines = text.split("\n")
     lines[9:9] = ["ibwarn: [3] mad_rpc_open_port: can't open UMAD port", "src/ibroute.c:90: retry"]
     assert tables_of("\n".join(lines), DUMP.name, fabric) == tables_of(text, DUMP.name, fabric)
@@ -260,7 +258,7 @@ def test_topologies_of_slurm(name, tmp_path):
     fabrics = []
     for number, text in enumerate((CONF, CHANGES_OF_SLURM[name](CONF))):
         path = tmp_path / f"{number}.conf"
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text)
         fabrics.append(read_fabric(path, given))
     assert [cable.ends for cable in fabrics[0].cables] == [
         cable.ends for cable in fabrics[1].cables
@@ -292,7 +290,7 @@ def test_a_matrix_may_be_cut_right_of_its_devices(tmp_path):
     """As where a terminal was too narrow for the columns of affinities."""
     lines = [re.sub(r"\s*CPU Affinity.*", "", line) for line in matrix().split("\n")]
     path = tmp_path / "matrix"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n".join(lines))
     host = read_host(path)
     assert host is not None
     assert len(host.gpus) == 8

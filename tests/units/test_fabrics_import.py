@@ -1,7 +1,5 @@
 """Fabrics from files of other tools: what is read, what is refused and where, what is written."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -40,13 +38,13 @@ GB = 1e9
 
 
 def rack_text():
-    return RACK.read_text(encoding="utf-8")
+    return RACK.read_text()
 
 
 def refusal(text, tmp_path, name="net.txt", missing=None):
     """The one problem of a file with that text, as (path, rule, value, remedy)."""
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     with pytest.raises(TopologyError) as caught:
         read_fabric(path, missing)
     assert caught.value.source == str(path)
@@ -246,26 +244,6 @@ def line_of(text, part):
     return next(n for n, line in enumerate(text.splitlines(), 1) if part in line)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "rule"),
-    [
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000c00"[2]', "must name each other"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000eee"[1]', "a node of the file"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[5]\t"S-2c5eab0300000c00"[1]', "each once"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[99]\t"S-2c5eab0300000c00"[1]', "from 1 to 11"),
-        ('Ca\t1 "H-e09d730300000010"', 'Ca\t1 "H-e09d730300000020"', "every node once"),
-        ('Switch\t', 'Swich\t', "must be a line of ibnetdiscover"),
-        ('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000c00', "a line of ibnetdiscover"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused_where_it_stands(old, new, rule, tmp_path):
-    text = rack_text().replace(old, new, 1)
-    assert text != rack_text()
-    problem = refusal(text, tmp_path)
-    assert rule in problem.rule
-    assert re.fullmatch(r"line \d+", problem.path)
-
-
 def test_ports_that_do_not_match_are_named_with_both_ends(tmp_path):
     text = rack_text().replace('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000c00"[3]', 1)
     problem = refusal(text, tmp_path)
@@ -303,7 +281,7 @@ def test_a_host_without_a_switch_is_refused():
 def test_routers_are_left_out(tmp_path):
     text = rack_text().replace('Ca\t1 "H-e09d7303000000a0"', 'Rt\t1 "H-e09d7303000000a0"')
     path = tmp_path / "net.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     fabric = read_fabric(path)
     assert fabric.left_out[0] == "routers: 1"
     assert len(fabric.cables) == 19
@@ -312,7 +290,7 @@ def test_routers_are_left_out(tmp_path):
 @pytest.mark.parametrize("text", ["", "hello\n", "\x00", "[1]\n"])
 def test_a_file_of_no_known_format_is_refused(text, tmp_path):
     path = tmp_path / "what.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     with pytest.raises(TopologyError, match="must be one of"):
         read_fabric(path)
 
@@ -374,9 +352,9 @@ def test_tables_of_opensm_are_read_by_guid_and_by_lid():
     assert tables.destinations[tables.destinations.index(("node3", 1))] == ("node3", 1)
     column = tables.destinations.index(("node3", 1))
     assert tables.switches["leaf1"][column] == 3
-    by_lid = re.sub(r" # .*", "", DUMP.read_text(encoding="utf-8"))
+    by_lid = re.sub(r" # .*", "", DUMP.read_text())
     assert tables_of(by_lid, DUMP.name, fabric) == tables
-    as_ibroute = DUMP.read_text(encoding="utf-8").replace(" # Channel", " : (Channel")
+    as_ibroute = DUMP.read_text().replace(" # Channel", " : (Channel")
     assert tables_of(as_ibroute, DUMP.name, fabric) == tables
 
 
@@ -392,7 +370,7 @@ def test_tables_of_opensm_are_read_by_guid_and_by_lid():
 )  # fmt: skip
 def test_tables_that_do_not_fit_are_refused(damage, rule):
     fabric = read_fabric(RACK)
-    text = DUMP.read_text(encoding="utf-8")
+    text = DUMP.read_text()
     assert damage(text) != text
     with pytest.raises(TopologyError) as caught:
         tables_of(damage(text), "dump", fabric)
@@ -433,7 +411,7 @@ GIVEN = Missing(bandwidth=25 * GB)
 
 def written(text, tmp_path, name):
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     return path
 
 
@@ -464,28 +442,6 @@ def test_blocks_of_slurm_are_joined_by_one_switch(tmp_path):
 def test_slurm_needs_a_bandwidth(tmp_path):
     problem = refusal(CONF, tmp_path)
     assert "--link-bandwidth" in problem.remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "rule"),
-    [
-        (CONF.replace("s[0-1]", "s[0-2]"), 4, "must be a switch of the file"),
-        (CONF.replace("a1,", "dev00,"), 3, "below one switch"),
-        (CONF.replace("a1,", "top,"), 3, "no switch itself"),
-        (CONF + "SwitchName=up Switches=s0\n", 5, "one switch above"),
-        (CONF + "SwitchName=s0 Nodes=z\n", 5, "every switch once"),
-        (CONF + "SwitchName=s9\n", 5, "Nodes= or Switches="),
-        (CONF + "Nonsense\n", 5, "must begin with SwitchName="),
-        (CONF.replace("[00-03,9]", "[00-03,9"), 2, "names between commas"),
-        (CONF.replace("[00-03,9]", "[3-a]"), 2, "brackets"),
-        (CONF.replace("[00-03,9]", "[1-999999999]"), 2, "at most"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", 2, "a tree"),
-    ],
-)
-def test_slurm_files_that_do_not_fit_are_refused(text, line, rule, tmp_path):
-    problem = refusal(text, tmp_path, "topology.conf", GIVEN)
-    assert problem.path == f"line {line}"
-    assert rule in problem.rule
 
 
 @pytest.mark.parametrize(
@@ -641,9 +597,9 @@ def test_a_machine_in_one_command(here, capsys):
     ):
         assert text in told.err
     assert files(here) == ["mine-fabric.json", "mine-tables.json", "mine.yaml"]
-    machine = yaml.safe_load((here / "mine.yaml").read_text(encoding="utf-8"))
+    machine = yaml.safe_load((here / "mine.yaml").read_text())
     assert machine["host"]["hcas"] == machine["host"]["gpus"] == 2
-    comments = (here / "mine.yaml").read_text(encoding="utf-8")
+    comments = (here / "mine.yaml").read_text()
     assert comments.count("estimate") >= 15
     found = machine_of("mine.yaml")
     assert (found.topology.num_hosts, found.topology.links_per_host) == (4, 2)
@@ -664,7 +620,7 @@ def test_a_machine_is_found_from_another_folder(here, monkeypatch):
 def test_without_tables_infiniband_is_routed_as_opensm_does_by_default(here):
     assert main(["machine", "import", str(RACK), "--out", "mine.yaml"]) == 0
     assert machine_of("mine.yaml").routing.kind == "min_hop"
-    (here / "topology.conf").write_text(CONF, encoding="utf-8")
+    (here / "topology.conf").write_text(CONF)
     words = ["topology.conf", "--link-bandwidth", "25 GB/s", "--out", "slurm.yaml"]
     assert main(["machine", "import", *words]) == 0
     assert machine_of("slurm.yaml").routing is None
@@ -677,39 +633,17 @@ def test_the_network_alone(here):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ([str(RACK), "--out", "mine.txt"], ".yaml or .json"),
-        ([str(RACK), "--out", "none/mine.yaml"], "folder that is there"),
-        ([str(RACK), "--out", "mine.yaml", "--gpus", "3"], "multiple of the 2 adapter ports"),
-        ([str(RACK), "--out", "mine.yaml", "--name", "a b"], "--name"),
-        ([str(RACK), "--out", "m.json", "--routes", str(DUMP)], "--routes"),
-        ([str(RACK), "--out", "mine.yaml", "--routes", "none"], "cannot be read"),
-        ([str(RACK), "--out", "mine.yaml", "--routes", str(RACK)], "forwarding table"),
-        ([str(RACK), "--out", "mine.yaml", "--link-bandwidth", "7"], "--link-bandwidth"),
-        ([str(RACK), "--out", "mine.yaml", "--link-bandwidth", "0 GB/s"], "greater than 0"),
-        ([str(DATA / "nvidia-topograph-example-bad.out"), "--out", "mine.yaml"], "line 10"),
-        (["none.txt", "--out", "mine.yaml"], "cannot be read"),
-    ],
-)  # fmt: skip
-def test_bad_input_writes_nothing(words, told, here, capsys):
-    assert main(["machine", "import", *words]) == 2
-    assert told in capsys.readouterr().err
-    assert files(here) == []
-
-
-@pytest.mark.parametrize(
     ("port", "told"), [(3, "a circle"), (255, "no port for it"), (9, "must have a cable")]
 )
 def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
     """What both spines do with what is for node1, which is below leaf1: ports 3 lead to leaf2."""
-    tables = re.split(r"(?=Unicast)", DUMP.read_text(encoding="utf-8"))
+    tables = re.split(r"(?=Unicast)", DUMP.read_text())
     damaged = [
         re.sub(r"0x0005 \d+", f"0x0005 {port:03d}", table) if "'MF0;spine" in table[:90] else table
         for table in tables
     ]
     assert sum(old != new for old, new in zip(tables, damaged, strict=True)) == 2
-    (here / "dump").write_text("".join(damaged), encoding="utf-8")
+    (here / "dump").write_text("".join(damaged))
     assert main(["machine", "import", str(RACK), "--routes", "dump", "--out", "mine.yaml"]) == 2
     error = capsys.readouterr().err
     assert told in error
@@ -721,10 +655,10 @@ def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
 
 def test_what_is_there_is_replaced_only_if_asked(here, capsys):
     command = ["machine", "import", str(RACK), "--out", "mine.yaml"]
-    (here / "mine-fabric.json").write_text("mine", encoding="utf-8")
+    (here / "mine-fabric.json").write_text("mine")
     assert main(command) == 2
     assert "--force" in capsys.readouterr().err
-    assert (here / "mine-fabric.json").read_text(encoding="utf-8") == "mine"
+    assert (here / "mine-fabric.json").read_text() == "mine"
     assert main([*command, "--force"]) == 0
     assert main(["machine", "export", "mine.yaml", "--to", "json", "--out", "mine.yaml"]) == 2
 
@@ -742,6 +676,6 @@ def test_export_of_a_shipped_machine_and_of_files(to, here, capsys):
 
 
 def test_the_sample_files_are_described():
-    told = (DATA / "README.md").read_text(encoding="utf-8")
+    told = (DATA / "README.md").read_text()
     for path in DATA.iterdir():
         assert path.name in told

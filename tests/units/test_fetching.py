@@ -113,7 +113,7 @@ def misses(cachesim, limit, asked, nbytes):
 
 def test_an_independent_simulator_of_caches_counts_the_same():
     """tests/data/orders has what libCacheSim 0.3.5 counted, as the test below does it."""
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    recorded = json.loads(RECORDED.read_text())
     assert len(recorded["counts"]) == 18
     for name, epochs, readers, of in cases():
         for limit in LIMITS:
@@ -138,4 +138,4 @@ def counted(cachesim):
 
 def test_libcachesim_still_counts_what_was_recorded():
     cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")
-    assert counted(cachesim) == json.loads(RECORDED.read_text(encoding="utf-8"))["counts"]
+    assert counted(cachesim) == json.loads(RECORDED.read_text())["counts"]

@@ -359,7 +359,7 @@ def test_what_is_kept_is_laid_out_once_whatever_layout_the_user_has_set(engine, 
     assert pdf.read_bytes() == (tmp_path / "again.pdf").read_bytes()
 
 
-def test_every_marker_is_drawn_on_a_page() -> None:
+def test_every_marker_is_drawn_on_a_page():
     """The type `Marker` lists the markers that mypy lets a figure use; a page knows them all."""
     assert set(SHAPES) == set(get_args(Marker)) - {""}
     shapes = list(SHAPES.values())
@@ -371,9 +371,7 @@ def test_every_marker_is_drawn_on_a_page() -> None:
     ("strategies", "scales", "seeds"),
     [(1, 1, 1), (1, 5, 5), (2, 2, 1), (2, 1, 5), (7, 2, 1), (7, 5, 5), (13, 1, 1), (13, 2, 5)],
 )
-def test_a_sweep_of_any_number_of_strategies_and_scales_is_drawn(
-    strategies: int, scales: int, seeds: int
-) -> None:
+def test_a_sweep_of_any_number_of_strategies_and_scales_is_drawn(strategies, scales, seeds):
     """On a page and on paper; names have 60 characters."""
     rows = [
         {

@@ -226,7 +226,7 @@ def test_a_study_of_another_distribution_is_found_by_its_entry_point(monkeypatch
 def test_the_plugin_of_the_testbed_has_a_verb_and_a_function_and_no_place_in_the_stub():
     assert {*verbs()} == {*own_verbs(), "machine testbed"}
     assert inspect.signature(simshuffle.testbed).parameters["leaves"].default == 2
-    stub = Path(simshuffle.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    stub = Path(simshuffle.__file__).with_suffix(".pyi").read_text()
     assert "def sweep" in stub
     assert "def testbed" not in stub
 

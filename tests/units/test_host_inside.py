@@ -1,8 +1,6 @@
 """What NCCL's topology XML and nvidia-smi's matrix show of the inside of a host. The files are made
 here, in the form and with the shape of real ones that are named beside them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -102,7 +100,7 @@ def matrix(gpus=8, nvlink="NV18", near=(0, 3, 4, 5, 6, 9, 10, 11), tabs="\t"):
 
 def read(text, tmp_path):
     path = tmp_path / "of-a-host"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     return read_host(path)
 
 

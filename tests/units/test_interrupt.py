@@ -87,12 +87,11 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
 
 
 @pytest.mark.parametrize("where", ["sim.cell.simulate_epochs", "studies.simulation.study.all_runs"])
-def test_an_interrupt_before_writing_leaves_nothing(where, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_interrupt_before_writing_leaves_nothing(where, here, monkeypatch, capsys):
     monkeypatch.setattr(f"simshuffle.{where}", raising(KeyboardInterrupt()))
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130
     assert "Traceback" not in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 # --------------------------------------------------------------------------- failures while writing
@@ -138,16 +137,14 @@ def full_disk():
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "timeline.parquet")
 
 
-def test_an_interrupt_while_writing_leaves_nothing(failing, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_interrupt_while_writing_leaves_nothing(failing, here, capsys):
     failing(KeyboardInterrupt())
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130
     assert "Traceback" not in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(failing, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_full_disk_is_said_and_leaves_nothing(failing, here, capsys):
     failing(full_disk())
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 1
     message = capsys.readouterr().err
@@ -155,7 +152,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(failing, tmp_path, monkeypatch, 
     assert "Nothing was written" in message
     assert "free some space" in message
     assert "Traceback" not in message
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
@@ -225,23 +222,19 @@ def test_a_failure_of_plot_keeps_the_old_figure(old, made_before, monkeypatch, c
 # ------------------------------------------------------------------------------- places to write to
 
 
-def test_a_result_folder_below_a_file_is_an_error_in_words(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("x", encoding="utf-8")
+def test_a_result_folder_below_a_file_is_an_error_in_words(here, capsys):
+    (here / "file").write_text("x")
     assert main(["run", *ARGUMENTS, "--out", "file/mine"]) in {1, 2}
     message = capsys.readouterr().err
     assert "file" in message
     assert "--out" in message
     assert "Traceback" not in message
-    assert content(tmp_path) == {"file": b"x"}
+    assert content(here) == {"file": b"x"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_result_folder_where_nothing_may_be_written_is_an_error_in_words(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    closed = tmp_path / "closed"
+def test_a_result_folder_where_nothing_may_be_written_is_an_error_in_words(here, capsys):
+    closed = here / "closed"
     closed.mkdir(mode=0o555)
     assert main(["run", *ARGUMENTS, "--out", "closed/mine"]) in {1, 2}
     message = capsys.readouterr().err

@@ -4,7 +4,6 @@ import gc
 import json
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ def timeline() -> Timeline:
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_what_is_reported_does_not_depend_on_what_is_kept(seeds: int, tmp_path: Path) -> None:
+def test_what_is_reported_does_not_depend_on_what_is_kept(seeds, tmp_path):
     found = {kind: simshuffle.run(scenario(), seeds=seeds, timeline=kind) for kind in KINDS}
     full = found["full"]
     for kind, result in found.items():
@@ -66,7 +65,7 @@ def test_what_is_reported_does_not_depend_on_what_is_kept(seeds: int, tmp_path: 
     assert list(found["none"].tables["timeline"]) == keys
 
 
-def test_the_sample_has_ranks_that_lie_evenly_and_the_extreme_ones() -> None:
+def test_the_sample_has_ranks_that_lie_evenly_and_the_extreme_ones():
     seconds = np.zeros((3, 80, len(PHASES)))
     seconds[1, :, PHASES.index("forward")] = 1.0
     seconds[2, 33, PHASES.index("backward")] = 2.0
@@ -79,7 +78,7 @@ def test_the_sample_has_ranks_that_lie_evenly_and_the_extreme_ones() -> None:
     assert report.sample(np.ones((2, 3, len(PHASES)))) == [0, 1, 2]
 
 
-def test_means_by_iteration_add_up_to_the_seconds_of_the_epoch(timeline: Timeline) -> None:
+def test_means_by_iteration_add_up_to_the_seconds_of_the_epoch(timeline):
     phases = timeline.phases
     table = report.iterations(phases, report.seconds_by_rank(phases))
     sums = table.groupby("phase", observed=False)["mean_s"].sum()
@@ -94,9 +93,7 @@ def test_means_by_iteration_add_up_to_the_seconds_of_the_epoch(timeline: Timelin
     assert len(table) == len(each.groupby(["iteration", "phase"], observed=True).size())
 
 
-def test_without_a_word_all_ranks_are_kept_as_long_as_they_are_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_word_all_ranks_are_kept_as_long_as_they_are_few(monkeypatch):
     single = scenario()
     rows = 8 * 16 * 2 * single.workload.iterations(16)
     monkeypatch.setattr(study, "MOST_ROWS", rows)
@@ -108,7 +105,7 @@ def test_without_a_word_all_ranks_are_kept_as_long_as_they_are_few(
     assert "timeline" not in study.request(RunOptions(scenario=single, timeline="full"))[1].asked
 
 
-def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_path: Path) -> None:
+def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_path):
     store, done = Disk(tmp_path), []
 
     class Counting(Here):
@@ -128,9 +125,7 @@ def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_
 
 
 @pytest.mark.parametrize("kind", ["ranks", "none"])
-def test_a_result_with_a_part_of_the_timeline_is_verified(
-    kind: report.Kept, tmp_path: Path
-) -> None:
+def test_a_result_with_a_part_of_the_timeline_is_verified(kind, tmp_path):
     folder = simshuffle.run(scenario(), timeline=kind).save(tmp_path / "r", draw=False)
     assert verify(folder).same
     meta = json.loads((folder / "meta.json").read_text())
@@ -144,12 +139,12 @@ def test_a_result_with_a_part_of_the_timeline_is_verified(
         simshuffle.read(folder)
 
 
-def test_another_word_is_refused() -> None:
+def test_another_word_is_refused():
     with pytest.raises(InputError, match="--timeline: must be one of full, ranks, none"):
         simshuffle.run(scenario(), timeline="half")  # type: ignore[arg-type]
 
 
-def test_what_is_printed_says_what_is_kept() -> None:
+def test_what_is_printed_says_what_is_kept():
     found = {kind: str(simshuffle.run(scenario(epochs=1), timeline=kind)) for kind in KINDS}
     assert "--timeline" not in found["full"]
     assert "a sample of the ranks" in found["ranks"]
@@ -158,9 +153,7 @@ def test_what_is_printed_says_what_is_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_epoch_is_not_held_while_the_next_one_is_simulated(
-    kind: report.Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_is_not_held_while_the_next_one_is_simulated(kind, monkeypatch):
     monkeypatch.setattr(long_table, "ROWS_AT_ONCE", 100)
     held: list[Any] = []
 
@@ -178,7 +171,7 @@ def test_an_epoch_is_not_held_while_the_next_one_is_simulated(
     assert len(outcome.tables["iterations"])
 
 
-def test_the_simulation_leaves_nothing_of_an_epoch_behind() -> None:
+def test_the_simulation_leaves_nothing_of_an_epoch_behind():
     from simshuffle.sim.epoch import Epoch
 
     def alive() -> int:

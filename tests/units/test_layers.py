@@ -1,13 +1,11 @@
 """The layers of a network: from a torch module, in the catalog, and in a scenario."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
-from simshuffle.errors import InputError, ScenarioError
+from simshuffle.errors import InputError
 from simshuffle.scenario.model import FIXED, StepTimes
 from simshuffle.scenario.scenario import load_scenario
 
@@ -17,7 +15,7 @@ nn = torch.nn
 from simshuffle.train import layers  # noqa: E402
 
 
-def test_parameters_and_shares_by_hand() -> None:
+def test_parameters_and_shares_by_hand():
     """A 3 x 3 convolution of 2 to 4 channels on 8 x 8 pixels, 72 weights x 64 = 4608
     multiplications; its norm counts with it; then 4 to 2, 72 x 64; then 128 x 3 = 384."""
     network = nn.Sequential(
@@ -38,7 +36,7 @@ def test_parameters_and_shares_by_hand() -> None:
     assert sum(found["backward"]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_shared_layer_is_ready_after_its_first_use() -> None:
+def test_a_shared_layer_is_ready_after_its_first_use():
     """The gradient of what is used twice is whole when the backward pass comes to the first; its
     second use, a third of the pass, comes before that of the one between."""
 
@@ -55,7 +53,7 @@ def test_a_shared_layer_is_ready_after_its_first_use() -> None:
     assert found["backward"] == pytest.approx([1 / 3, 2 / 3], abs=1e-6)
 
 
-def test_what_is_never_called_is_ready_last() -> None:
+def test_what_is_never_called_is_ready_last():
     class Loose(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -68,7 +66,7 @@ def test_what_is_never_called_is_ready_last() -> None:
     assert layers(network, torch.zeros(1, 4))["parameters"] == [7, 16]
 
 
-def test_embeddings_cost_no_multiplications() -> None:
+def test_embeddings_cost_no_multiplications():
     network = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2, bias=False))
     found = layers(network, torch.zeros(3, 5, dtype=torch.long))
     assert found["parameters"] == [40, 8]
@@ -79,13 +77,13 @@ def test_embeddings_cost_no_multiplications() -> None:
     ("network", "rule"),
     [(nn.Linear(3, 2), "cannot take the example"), (nn.Flatten(), "has nothing to train")],
 )
-def test_networks_that_cannot_be_read_are_refused(network: Any, rule: str) -> None:
+def test_networks_that_cannot_be_read_are_refused(network, rule):
     with pytest.raises(InputError) as raised:
         layers(network, torch.zeros(2, 4))
     assert rule in raised.value.problems[0].rule
 
 
-def test_buckets_of_resnet50() -> None:
+def test_buckets_of_resnet50():
     """MB, and share of the backward pass: the last layer is larger than the first bucket."""
     model = load_scenario("quickstart", {"workload.allreduce.overlap": "ddp"}).workload
     parts = model.allreduce.overlap.parts(model.model.gradient_arrival)  # type: ignore[union-attr]
@@ -93,34 +91,17 @@ def test_buckets_of_resnet50() -> None:
     assert parts[:, 1].round(2).tolist() == [0.0, 0.1, 0.17, 0.49, 1.0]
 
 
-def test_gradients_in_half_precision_have_the_same_layers() -> None:
+def test_gradients_in_half_precision_have_the_same_layers():
     scenario = load_scenario("quickstart", {"workload.model.gradient_size": "51114064 B"})
     arrival = scenario.workload.model.gradient_arrival
     assert arrival[:, 0].sum() == pytest.approx(51114064)
-
-
-@pytest.mark.parametrize(
-    ("changed", "text"),
-    [
-        (
-            {"workload.model.num_parameters": 15_000_000, "workload.model.gradient_size": "60 MB"},
-            "add up",
-        ),
-        ({"workload.model.layers": {"parameters": [25557032], "backward": [0]}}, "must not be 0"),
-        ({"workload.model.layers": {"parameters": [1, 2], "backward": [1]}}, "as many values"),
-    ],
-)
-def test_impossible_layers_are_refused(changed: dict[str, Any], text: str) -> None:
-    with pytest.raises(ScenarioError) as raised:
-        load_scenario("quickstart", changed)
-    assert text in str(raised.value)
 
 
 def step_times(**seconds: float) -> StepTimes:
     return StepTimes.model_validate({key: f"{value!r} s" for key, value in seconds.items()})
 
 
-def test_step_times_with_a_fixed_part() -> None:
+def test_step_times_with_a_fixed_part():
     """DGX-2H: 208 images in 131.7 ms, 65 in 52.7 ms: c1 = 0.5524 ms, c0 = 16.79 ms; so 39 images
     take 38.3 ms and not 39 / 208 of 131.7 (24.7)."""
     slope = (131.7e-3 - 52.7e-3) / (208 - 65)
@@ -143,9 +124,3 @@ def test_step_times_with_a_fixed_part() -> None:
     assert step(known, 39) == pytest.approx(FIXED + 39 / 208 * (131.7e-3 - FIXED))
     tiny = step_times(forward=1e-6, backward=2e-6).model_copy(update={"measured_batch": 10})
     assert tiny.fixed_seconds == pytest.approx(15e-6)
-
-
-def test_a_fixed_part_longer_than_the_step_is_refused() -> None:
-    changed = {"forward": "1 ms", "backward": "2 ms", "fixed": "31 ms", "measured_batch": 10}
-    with pytest.raises(ScenarioError, match="must be less than"):
-        load_scenario("quickstart", {"workload.model.accelerators.v100-sxm2-16gb": changed})

@@ -1,8 +1,6 @@
 """Values that need not be known: what they are when they are left out, and that they follow what
 they depend on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

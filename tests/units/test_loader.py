@@ -74,20 +74,6 @@ def test_what_is_fetched_is_held_against_an_object_store(toys, capsys):
     assert (table.loc["kept", "last_s"], table.loc["kept", "last_usd"]) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("gcs", "--store: no such kind; got 'gcs'"),
-        ("s3:latency=5", "--store s3:latency: has no unit"),
-        ("s3:retry_share=1", "--store s3:retry_share: should be less than 1"),
-        ("s3:prefix=2", "--store s3:prefix: is not a known key"),
-    ],
-)
-def test_an_object_store_that_is_none_is_refused(written, said, toys, capsys):
-    assert main(["study", "loader", *SHAPE, "--store", written]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_the_table_of_all_orders(toys, capsys):
     assert main(["study", "loader", *SHAPE, *DRAWN, "--out", "all"]) == 0
     assert "place" in capsys.readouterr().out

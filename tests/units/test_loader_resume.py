@@ -243,49 +243,6 @@ def test_a_function_of_python_gives_the_same(capsys):
         simshuffle.loader(resume_at=2, from_="2", progress=False)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--resume-at", "4"], "--resume-at: must be from 1 to 3, for an epoch has 4 iterations"),
-        (["--resume-at", "0"], "--resume-at: must be from 1 to 3"),
-        (["--resume-at", "soon"], "or middle; got 'soon'"),
-        (["--to", "0x4"], "--to: is written NODESxGPUS, both whole numbers from 1 on; got '0x4'"),
-        (["--to", "2x2x2"], "got '2x2x2'. For example --to 56x4."),
-        (["--to", "64x1"], "--to: each of the 64 ranks needs a sample; got 32 samples"),
-        (["--epoch", "1"], "--epoch: must be less than the 1 of --epochs; got 1"),
-        (["--workers", "8:0"], "--workers: must be a whole number from 1 on, or two as in 8:6"),
-        (["--workers", "1:2:3"], "got '1:2:3'. For example --workers 8:6."),
-        (["--batch-size", "x"], "--batch-size: must be a whole number"),
-        (["--nodes", "2"], "--from: says nodes and ranks already"),
-        (["--tune"], "--tune: is not looked at with --resume-at"),
-        (["--order", "webdataset"], "--order: is not looked at with --resume-at"),
-        (["--loader", "mine.py"], "To audit your own: simshuffle study audit -- python mine.py"),
-        (["--loader", "backward"], "--loader: no such kind; got 'backward'"),
-        (["--loader", "exact:steps=1"], "--loader exact:steps: is not a known key"),
-        (["--store", "gcs"], "--store: no such kind"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(words, said, capsys):
-    assert main([*CRASH, *words]) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--epoch", "1"], "--epoch: must be with --resume-at; got 1"),
-        (["--from", "2x2"], "--from: must be with --resume-at"),
-        (["--to", "2x2"], "--to: must be with --resume-at"),
-        (["--loader", "own"], "--loader: must be with --resume-at"),
-        (["--workers", "8:6"], "--workers: must be a whole number; got '8:6'"),
-        (["--workers", "0"], "--workers: must be at least 1; got 0"),
-    ],
-)
-def test_what_needs_a_resume_is_refused_without_one(words, said, capsys):
-    assert main(["study", "loader", *words]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_an_order_that_does_not_fit_is_a_row_with_its_problem(capsys):
     name = "restart:of=mosaicml_streaming,of.num_canonical_nodes=3"
     (row,) = resumed(capsys, "--loader", name, status=1)

@@ -1,14 +1,10 @@
 """What nodes keep of what their loaders fetch, wherever storage is shown."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simshuffle.api import run
-from simshuffle.cli import main
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.plan.holding import held_in, most_held
 from simshuffle.scenario.scenario import Scenario
@@ -17,8 +13,6 @@ from simshuffle.verdict import verdict
 from tests.examples import loader_shuffle
 from tests.trained import time_to_accuracy
 from tests.units.test_tta import EPOCHS, described, of_scale, record, study
-
-KEPT = {"samples_per_shard": 4}
 
 
 def mosaicml(algorithm: str = "py1e", **values: Any) -> LoaderShuffle:
@@ -50,14 +44,14 @@ def on_nodes(exchange: Any, **values: Any) -> Scenario:
         (sampler(cache_limit="0 B"), 100e3),  # a sample at a time
     ],
 )
-def test_the_estimate_is_what_fits_of_what_a_node_may_fetch(exchange: Any, nbytes: float) -> None:
+def test_the_estimate_is_what_fits_of_what_a_node_may_fetch(exchange, nbytes):
     scenario = on_nodes(exchange)
     said = verdict(scenario, "a")
     assert most_held(scenario) == said["storage_nbytes"] == nbytes
     assert said["storage_on"] == ("memory" if exchange.cache_limit == 0 else "SSD")
 
 
-def test_a_result_says_what_a_node_held() -> None:
+def test_a_result_says_what_a_node_held():
     found = run(on_nodes(sampler(cache_in="memory")))
     held = found.tables["sources"]["nbytes_cached"]
     about = found.meta["runs"]["distributed_sampler-pfs @8"]
@@ -67,7 +61,7 @@ def test_a_result_says_what_a_node_held() -> None:
     assert "MB in memory" in "".join(notes(found))
 
 
-def test_time_to_accuracy_tells_orders_apart_and_has_their_storage(tmp_path: Path) -> None:
+def test_time_to_accuracy_tells_orders_apart_and_has_their_storage(tmp_path):
     """Two algorithms of a library and a sampler: each a setting, each simulated with its own order.
     A node of the sampler comes to hold more in each epoch than in the one before."""
     loaders = [mosaicml(), mosaicml("py1s"), sampler()]
@@ -83,26 +77,3 @@ def test_time_to_accuracy_tells_orders_apart_and_has_their_storage(tmp_path: Pat
     assert storage["mosaicml py1e"] == 4e6
     held = run(on_nodes(sampler())).tables["sources"]["nbytes_cached"]
     assert storage["distributed_sampler"] == held.max() > held[0]
-
-
-@pytest.mark.parametrize(
-    ("exchange", "path", "remedy"),
-    [
-        ("order=nothing", "order.kind: must be one of", "Name one"),
-        ("order=webdataset", "samples_per_shard: must be at least 2", "Say how many samples"),
-        ("order=distributed_sampler,cache_limit=nan", "cache_limit: is not a number", "such as"),
-        ("order=mosaicml_streaming,order.shuffle_algo=py9", "order.shuffle_algo: should", "Give a"),
-        ("order=[1,2]", "order: the value must be plain YAML", "Quote it"),
-        ("order=distributed_sampler,workers=3", "workers: must be that of the loader", "Leave it"),
-    ],
-)
-def test_a_bad_order_is_told_without_a_traceback(
-    exchange: str, path: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = f"workload.exchange=loader_shuffle:{exchange}"
-    out = tmp_path / "out"
-    assert main(["run", "quickstart", "--set", "sweep={}", "--set", given, "--out", str(out)]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"workload.exchange.{path}" in told
-    assert remedy in told
-    assert not out.exists()

@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -52,7 +51,7 @@ def grown(*rows: int) -> pd.DataFrame | LongTable:
 
 
 @pytest.mark.parametrize("rows", [(3, 4, 3), (25,), (4, 9, 0, 30, 1), (10, 10), (11, 1)])
-def test_a_table_that_grew_is_as_if_it_had_been_whole(rows: tuple[int, ...]) -> None:
+def test_a_table_that_grew_is_as_if_it_had_been_whole(rows):
     table, whole = grown(*rows), piece(0, sum(rows))
     assert isinstance(table, LongTable) == (sum(rows) > ROWS)
     loaded = table.whole() if isinstance(table, LongTable) else table
@@ -65,7 +64,7 @@ def test_a_table_that_grew_is_as_if_it_had_been_whole(rows: tuple[int, ...]) -> 
         assert len(table) == sum(rows)
 
 
-def test_a_piece_is_not_held_when_it_was_added() -> None:
+def test_a_piece_is_not_held_when_it_was_added():
     growing = Growing()
     for number in range(5):
         rows = piece(17 * number, 17)
@@ -79,14 +78,14 @@ def test_a_piece_is_not_held_when_it_was_added() -> None:
     assert len(table) == 85
 
 
-def test_a_short_table_without_rows_keeps_its_columns() -> None:
+def test_a_short_table_without_rows_keeps_its_columns():
     table = grown(0)
     assert isinstance(table, pd.DataFrame)
     assert list(table) == list(SCHEMA.columns)
     assert table["number"].dtype == np.int32
 
 
-def test_the_file_of_a_table_goes_with_the_table() -> None:
+def test_the_file_of_a_table_goes_with_the_table():
     table = grown(25)
     assert isinstance(table, LongTable)
     file = table.file
@@ -101,7 +100,7 @@ def test_the_file_of_a_table_goes_with_the_table() -> None:
     assert not file.parent.exists()
 
 
-def test_tables_are_joined_with_what_stands_in_front() -> None:
+def test_tables_are_joined_with_what_stands_in_front():
     parts = [(grown(25), "one"), (grown(3), "two"), (grown(12), "three")]
     names = [name for _, name in parts]
     long = [
@@ -120,7 +119,7 @@ def test_tables_are_joined_with_what_stands_in_front() -> None:
     assert isinstance(joined(long[1:2]), pd.DataFrame)
 
 
-def test_categories_that_differ_by_piece_are_those_of_all() -> None:
+def test_categories_that_differ_by_piece_are_those_of_all():
     growing = Growing()
     for number, kinds in enumerate(("ab", "cab", "d")):
         growing.add(piece(8 * number, 8, kinds))
@@ -134,7 +133,7 @@ def test_categories_that_differ_by_piece_are_those_of_all() -> None:
     assert list(table.whole()["kind"]) == expected
 
 
-def test_two_tables_are_the_same_to_the_last_bit_however_they_lie() -> None:
+def test_two_tables_are_the_same_to_the_last_bit_however_they_lie():
     one, other = grown(25), LongTable((Part(piece(0, 12)), Part(piece(12, 13))))
     assert isinstance(one, LongTable)
     assert same(one, other)
@@ -144,7 +143,7 @@ def test_two_tables_are_the_same_to_the_last_bit_however_they_lie() -> None:
     assert not same(one, LongTable((Part(piece(0, 24)),)))
 
 
-def test_a_long_table_is_checked_but_not_loaded(tmp_path: Path) -> None:
+def test_a_long_table_is_checked_but_not_loaded(tmp_path):
     table = grown(35)
     assert isinstance(table, LongTable)
     path = SCHEMA.write(table, tmp_path / "long")
@@ -161,13 +160,13 @@ def test_a_long_table_is_checked_but_not_loaded(tmp_path: Path) -> None:
         SCHEMA.read(tmp_path / "long")
 
 
-def test_what_is_written_is_checked_too(tmp_path: Path) -> None:
+def test_what_is_written_is_checked_too(tmp_path):
     wrong = LongTable((Part(piece(0, 25)), Part(piece(25, 25).assign(seconds=np.inf))))
     with pytest.raises(InputError, match="must be finite"):
         SCHEMA.write(wrong, tmp_path / "wrong")
 
 
-def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path: Path) -> None:
+def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path):
     store, digest = Disk(tmp_path), "ab" * 16
     tables = LazyTables({"long": grown(25), "short": grown(4)})
     store.put(digest, Outcome({"a": 1}, tables))
@@ -183,7 +182,7 @@ def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path: Path) -> Non
     assert store.get(digest, frozenset({"short.parquet"})) is not None
 
 
-def test_a_loaded_table_is_loaded_once(tmp_path: Path) -> None:
+def test_a_loaded_table_is_loaded_once(tmp_path):
     write_parquet([piece(0, 25)], tmp_path / "a.parquet")
     tables = LazyTables({"a": LongTable((Part(tmp_path / "a.parquet"),))})
     first = tables["a"]

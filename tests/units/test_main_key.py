@@ -1,10 +1,7 @@
 """A plain value where a record must stand: the refusal names the key that it belongs to."""
 
-from __future__ import annotations
-
 import pytest
 
-from simshuffle.cli import main
 from simshuffle.errors import ScenarioError
 from simshuffle.scenario.scenario import load_scenario
 
@@ -60,10 +57,3 @@ def test_what_fits_no_key_is_told_the_keys_or_kinds():
     assert "ring" in remedy_of("workload.allreduce", 3)
     with pytest.raises(ScenarioError, match=r"failures\.kind: is required\. Name one of"):
         load_scenario("quickstart", {"failures.repair": "12 h"})
-
-
-def test_month_names_the_key_on_the_command_line(capsys):
-    values = [f"failures.{key}={value}" for key, value in FAILURES.items()]
-    options = [word for value in [*values, "failures.repair=12 h"] for word in ("--set", value)]
-    assert main(["month", "quickstart", *options]) == 2
-    assert "repair: {mean: 12 h}" in capsys.readouterr().err

@@ -1,8 +1,6 @@
 """Output of benchmarks as versions print it and people keep it: one table a reader, each row a file
 and what must come of it. The files are made here, with the shape of those named beside them."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -24,7 +22,7 @@ MIB = 2**20
 def reading(text, tmp_path, name="file.txt", **given):
     """What a text gives as a file: rows and notes."""
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     (source,) = sources([path], **given)
     return read_rows(source)
 
@@ -43,7 +41,7 @@ def values(texts, tmp_path, **options):
     paths = []
     for number, text in enumerate(texts, 1):
         paths.append(tmp_path / f"{number}.txt")
-        paths[-1].write_text(text, encoding="utf-8")
+        paths[-1].write_text(text)
     result = calibrate(paths, **options)
     return {p.key: p.value for p in result.parameters}, "\n".join(result.notes)
 
@@ -53,7 +51,7 @@ def values(texts, tmp_path, **options):
     "name", ["nccl-2-hosts.txt", "osu-alltoall.txt", "ior-4-hosts.txt", "mdtest-32-tasks.txt"]
 )
 def test_labels_of_lines_do_not_matter(name, label, tmp_path):
-    text = (DATA / name).read_text(encoding="utf-8")
+    text = (DATA / name).read_text()
     labelled = "\n".join(TAGS[label](line) for line in text.split("\n"))
     rows = [reading(each, tmp_path, ranks=8, hosts=8).rows for each in (text, labelled)]
     assert rows[0] == rows[1]
@@ -61,7 +59,7 @@ def test_labels_of_lines_do_not_matter(name, label, tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_encodings_of_other_systems_do_not_matter(encoding, tmp_path):
-    text = (DATA / "ior-4-hosts.txt").read_text(encoding="utf-8")
+    text = (DATA / "ior-4-hosts.txt").read_text()
     path = tmp_path / "ior.txt"
     path.write_bytes(text.encode(encoding))
     (source,) = sources([path])
@@ -221,8 +219,8 @@ def test_reads_as_slow_as_synced_writes_came_from_the_servers(tmp_path):
 
 
 def test_a_write_without_fsync_says_so(tmp_path):
-    (tmp_path / "ior.txt").write_text(ior(nodes=1), encoding="utf-8")
-    (tmp_path / "synced.txt").write_text(ior("ior -w -e -F"), encoding="utf-8")
+    (tmp_path / "ior.txt").write_text(ior(nodes=1))
+    (tmp_path / "synced.txt").write_text(ior("ior -w -e -F"))
     told = {}
     for name in ("ior.txt", "synced.txt"):
         result = calibrate(tmp_path / name, storage="ssd")
@@ -243,7 +241,7 @@ def test_a_summary_alone_is_the_mean_of_its_repetitions(tmp_path):
     assert [(row.rate, row.count, row.ranks, row.hosts) for row in rows] == [
         (900 * MIB, 3, 64, 2), (54000 * MIB, 3, 64, 2),
     ]  # fmt: skip
-    text = (DATA / "ior-4-hosts.txt").read_text(encoding="utf-8")
+    text = (DATA / "ior-4-hosts.txt").read_text()
     assert {row.count for row in reading(text, tmp_path).rows} == {1}
 
 
@@ -409,7 +407,7 @@ def test_opens_of_files_of_other_sizes_are_left_out_by_name(tmp_path):
 def test_files_that_a_host_created_and_opened_itself_are_noted(tmp_path):
     told = {}
     for command in ("mdtest -F -e 3901", "mdtest -F -e 3901 -N 1", "mdtest -E -F -e 3901"):
-        (tmp_path / "m.txt").write_text(mdtest(command=command), encoding="utf-8")
+        (tmp_path / "m.txt").write_text(mdtest(command=command))
         (rate,) = (p for p in calibrate(tmp_path / "m.txt").parameters if p.key == OPENS)
         told[command] = rate.note
     assert ["caches" in note for note in told.values()] == [True, False, False]

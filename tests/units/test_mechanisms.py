@@ -9,7 +9,6 @@ import pytest
 
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.errors import InputError
 from simshuffle.studies.mechanisms import ablation, hiding, search
 from simshuffle.studies.mechanisms import text as mechanisms_text
 from simshuffle.studies.mechanisms.ablation import STUDY
@@ -19,16 +18,6 @@ from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions, h
 from simshuffle.study import engine
 from simshuffle.study.registry import read_folder
 from tests.small import small
-
-TINY = {
-    "cluster": "small-fat-tree",
-    "workload.allreduce.rings": "1",
-    "world_size": "4",
-    "workload.dataset.num_samples": "160",
-    "workload.local_batch_size": "8",
-    "workload.exchange": "partial_local_shuffle:exchange_fraction=0.5",
-}
-SET = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
 
 
 def tiny(**values):
@@ -137,79 +126,6 @@ def test_lifetimes_between_are_simulated_alone(request_, result):
     assert (host["min_s"] <= host["change_s"]).all()
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "also", "alone", "words"),
-    [
-        (
-            "importance_exchange",
-            "importance_pair:exchange_fraction=0.25",
-            [],
-            [],
-            ["--end", "as much as the start", "0.25"],
-        ),
-        ("importance_pair", "importance_pair", [], [], ["no difference", "--also"]),
-        ("local_shuffle:source=ssd", "importance_pair", [], [], ["--start", "exchange"]),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("payloud", "encoded")],
-            [],
-            ["--also payloud", "payload"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("partner_rule", "random")],
-            [],
-            ["--also partner_rule", "already"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("overlap", True)],
-            [],
-            ["--also overlap", "differ"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [("payload", "zipped")],
-            [],
-            ["payload", "zipped"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [],
-            [("scope", "leaf")],
-            ["--alone scope", "partner_scope"],
-        ),
-        (
-            "importance_exchange",
-            "importance_pair",
-            [],
-            [("partner_scope", "floor")],
-            ["--alone partner_scope=floor", "floor"],
-        ),
-        ("importance_exchange", "importance_pare", [], [], ["--end", "importance_pare"]),
-        (
-            "partial_local_shuffle:schedule.partner_rule=importance_sorted,"
-            "schedule.rank_importance=mean",
-            "partial_local_shuffle:schedule.partner_lifetime=epoch,"
-            "schedule.samples_per_message=iteration",
-            [("samples_per_message", 2)],
-            [],
-            ["--also samples_per_message", "already"],
-        ),
-    ],
-)
-def test_bad_input_of_an_ablation_is_said(start, end, also, alone, words):
-    with pytest.raises(InputError) as caught:
-        asked(start=start, end=end, also=also, alone=alone)
-    for word in words:
-        assert word in str(caught.value)
-
-
 def test_a_switch_that_another_needs_off_comes_first():
     start = "partial_local_shuffle:schedule.partner_lifetime=epoch,schedule.partners_per_epoch=2"
     end = "partial_local_shuffle:schedule.partner_lifetime=sample"
@@ -218,124 +134,6 @@ def test_a_switch_that_another_needs_off_comes_first():
 
 
 # ------------------------------------------------------------------------------------- command line
-
-
-def test_ablate_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
-    asked = [
-        "study",
-        "ablate",
-        "quickstart",
-        *SET,
-        "--seeds",
-        "1",
-        "--processes",
-        "1",
-        "--out",
-        "mine",
-    ]
-    assert main(asked) == 0
-    shown = capsys.readouterr()
-    assert "samples_per_message cannot be switched first" in shown.out
-    assert "14 simulations" in shown.err
-    assert main(asked) == 0
-    assert "nothing was simulated" in capsys.readouterr().err
-    assert main(["results", "plot", "mine", "--out", "again"]) == 0
-    for name in ("waterfall.png", "waterfall.pdf"):
-        assert (here / "again" / name).read_bytes() == (here / "mine" / name).read_bytes()
-    assert set(json.loads((here / "mine" / "columns.json").read_text())) == {
-        path.name for path in (here / "mine").glob("*.csv")
-    }
-    stored = read_folder(here / "mine")
-    pd.testing.assert_frame_equal(
-        contributions(stored.tables["switches"], stored.tables["runs"]),
-        pd.read_csv(here / "mine/contributions.csv"),
-    )
-
-
-def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
-    asked = [
-        "study",
-        "hiding",
-        "quickstart",
-        *SET,
-        "--world-size",
-        "2",
-        "--world-size",
-        "4",
-        "--variant",
-        "pair",
-        "--variant",
-        "wire",
-        "--out",
-        "mine",
-    ]
-    assert main([*asked, "--processes", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert "Largest hidden Q" in shown
-    assert main([*asked, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["limits"]
-    assert {(row["way"], row["world_size"]) for row in rows} == {
-        (way, size) for way in ("own", "pair", "wire") for size in (2, 4)
-    }
-    assert main(["results", "plot", "mine", "--out", "again"]) == 0
-    for name in ("hiding.png", "hiding.pdf"):
-        assert (here / "again" / name).read_bytes() == (here / "mine" / name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["study", "ablate", "quickstart", *SET, "--also", "payload"], ["--also", "KEY=VALUE"]),
-        (
-            [
-                "study",
-                "ablate",
-                "quickstart",
-                *SET,
-                "--end",
-                "importance_exchange:schedule=authors",
-            ],
-            ["no difference"],
-        ),
-        (["study", "ablate", "nowhere"], ["nowhere"]),
-        (["study", "hiding", "quickstart", *SET, "--variant", "wired"], ["--variant", "wire"]),
-        (["study", "hiding", "quickstart", *SET, "--world-size", "1"], ["--world-size", "2 ranks"]),
-        (["study", "hiding", "quickstart", *SET, "--world-size", "100000"], ["world_size"]),
-    ],
-)
-def test_bad_input_ends_with_2_and_leaves_nothing(arguments, words, here, capsys):
-    assert main(arguments) == 2
-    message = capsys.readouterr().err
-    assert "Traceback" not in message
-    for word in words:
-        assert word in message
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.parametrize("verb", ["ablate", "hiding"])
-def test_an_interrupt_leaves_nothing(verb, here, monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engine, "_do", interrupted)
-    assert main(["study", verb, "quickstart", *SET]) == 130
-    assert "nothing was written" in capsys.readouterr().err
-    assert list(here.iterdir()) == []
-
-
-def test_a_folder_that_lacks_a_table_is_said(here, capsys):
-    (here / "mine").mkdir()
-    (here / "mine" / "meta.json").write_text(json.dumps({"kind": "ablation"}))
-    assert main(["results", "plot", "mine"]) == 2
-    assert "no columns.json, scenario.yaml" in capsys.readouterr().err
-
-
-def test_what_all_simulations_are_refused_for_is_said_once(here, capsys):
-    arguments = ["--set", "workload.loader.across_epochs=true", "--seeds", "1"]
-    assert main(["study", "ablate", "quickstart", *SET, *arguments]) == 2
-    message = capsys.readouterr().err
-    assert message.count("workload.loader.across_epochs") == 1
-    assert "1 problem\n" in message
 
 
 def test_unsteady_limits_are_said(monkeypatch):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.plan.checkpoint_bounds import restore_seconds, save_seconds, stall_seconds
 from simshuffle.plan.holding import reread_seconds, staging_seconds
@@ -174,13 +173,6 @@ def test_what_never_ends_is_refused():
     many = saving(failures="exponential:mean_between=1 ms,repair.mean=1 s")
     with pytest.raises(InputError, match="faults in all months"):
         outcome(many)
-
-
-def test_bad_words_of_the_command_line_are_refused(capsys):
-    assert main(["month", "quickstart", "--days", "2"]) == 2
-    assert "workload.checkpoint" in capsys.readouterr().err
-    assert main(["month", "quickstart", "--period", "10"]) == 2
-    assert "has no unit" in capsys.readouterr().err
 
 
 def test_times_are_told_in_words():

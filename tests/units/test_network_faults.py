@@ -1,7 +1,5 @@
 """Cables, switches and hosts that are slow or cut: ``cluster.faults``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -111,8 +109,7 @@ def test_networks_of_all_kinds_are_routed_around_a_cut(topology, kind):
     assert (last == wires.fabric.eject[dst]).all()
 
 
-def test_cables_of_an_imported_fabric_are_slowed_and_cut(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_cables_of_an_imported_fabric_are_slowed_and_cut(here, capsys):
     assert main(["machine", "import", str(RACK), "--mended", "--out", "m.yaml"]) == 0
     command = ["check", "quickstart", "--set", "cluster=m.yaml", "--set", "world_size=8"]
     assert main([*command, "--set", "cluster.faults={'leaf1>spine1#1': 20 %}"]) == 0

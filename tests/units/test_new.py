@@ -1,7 +1,5 @@
 """simshuffle new: what it asks, what it writes, and that what is written is a scenario."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 from pathlib import Path
@@ -257,28 +255,6 @@ def test_pods_of_a_rail_optimised_network_have_a_leaf_switch_for_each_rail(given
     assert (of["hosts_per_pod"], of["pods"], of["spine_layout"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "path", "rule"),
-    [
-        ({"topology": "dragonfly"}, "--groups", "is required: Groups of the dragonfly"),
-        ({"topology": "torus"}, "--shape", "is required: Switches of the torus"),
-        ({"topology": "torus", "shape": "4x1"}, "--shape", "must be whole numbers from 2 on"),
-        ({"topology": "torus", "shape": "9x9"}, "--shape", "must have at most 64 switches"),
-        ({"topology": "dragonfly", "groups": "90"}, "--groups", "must be such that 40 ports"),
-        ({"topology": "rail_optimised", "ports": "4"}, "--ports", "must be enough for 64 hosts"),
-        ({"groups": "4"}, "--groups", "is not asked where --topology is fat_tree"),
-        ({"topology": "torus", "shape": "4x4", "taper": "2"}, "--taper", "is not asked where"),
-        ({"topology": "dragonfli"}, "--topology", "must be fat_tree, dragonfly"),
-        ({"topology": "gone.json"}, "--topology", "no such file"),
-        ({"topology": "juwels-booster"}, "--hosts", "is not asked where --topology is juwels"),
-    ],
-)
-def test_numbers_that_make_no_such_network_are_refused(given, path, rule):
-    ((found, told),) = refused({**NEEDED, **given})
-    assert found == path
-    assert told.startswith(rule)
-
-
 def test_a_dump_is_to_be_imported_first(here, capsys):
     (here / "ibnet.txt").write_text("Switch 36")
     assert main(["new", "mine", "--topology", "ibnet.txt"]) == 2
@@ -477,48 +453,6 @@ def test_an_allreduce_reaches_a_share_of_the_adapters():
     given = {**NEEDED, "hcas": "4", "hca_bandwidth": "100 Gbit/s"}
     allreduce = yaml.safe_load(drafts("mine", given)["mine.yaml"])["workload"]["allreduce"]
     assert (allreduce["channels"], allreduce["inter_host_bus_bandwidth"]) == (4, "42.5 GB/s")
-
-
-@pytest.mark.parametrize(
-    ("name", "answer", "rule"),
-    [
-        ("hosts", "0", "must be a whole number"),
-        ("hosts", "6.4", "must be a whole number"),
-        ("taper", "two", "must be a number, at least 1"),
-        ("memory", "256", "has no unit"),
-        ("pfs_opens", "30 GB/s", "has the unit 'GB/s'"),
-        ("sample_size", "0 kB", "must be greater than 0"),
-        ("batch_time", "110 ms / 64", "must not be divided"),
-        ("accelerator", "a: b", "must be letters"),
-        ("format", "png", "must be jpeg or raw"),
-        ("ways", "local, partial-2", "must be names between commas"),
-        ("ways", "", "must be names between commas"),
-        ("ranks", "64 128", "must be whole numbers"),
-        ("ranks", "64,,128", "must be whole numbers"),
-        ("ranks", "0", "must be whole numbers"),
-        ("ssd", "no", "is not a number with a unit"),
-    ],
-)
-def test_a_wrong_answer_is_refused(name, answer, rule):
-    ((path, found),) = refused({**NEEDED, name: answer})
-    assert path == BY_NAME[name].option
-    assert found.startswith(rule)
-
-
-@pytest.mark.parametrize(
-    ("given", "path", "rule"),
-    [
-        ({"gpus": "4", "hcas": "3"}, "--hcas", "gpus must be a multiple of hcas"),
-        ({"ports": "4", "hosts": "4000", "taper": "1"}, "--hosts", ""),
-        ({"samples": "3", "batch_size": "1"}, "--ranks", "must not exceed the 3 samples"),
-        ({"ranks": "512"}, "--ranks", "must not exceed the 256 GPUs"),
-        ({"ranks": "512,64"}, "--ranks", "must not exceed the 256 GPUs"),
-        ({"ssd": "1 GB", "ways": "global-ssd"}, "--ways", "global_shuffle keeps 140.9 GB"),
-    ],
-)
-def test_answers_that_do_not_go_together_are_refused_by_their_option(given, path, rule):
-    problems = refused({**NEEDED, **given})
-    assert any(where == path and rule in what for where, what in problems), problems
 
 
 def test_line_ends_in_an_answer_write_no_keys():

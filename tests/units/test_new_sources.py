@@ -1,14 +1,10 @@
 """simshuffle new: what stands behind the numbers that it writes, and how intervals use it."""
 
-from __future__ import annotations
-
 import pytest
 
 from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_questions import QUESTIONS, asked_of
-from simshuffle.cli.new_scenario import drafts
 from simshuffle.cli.new_sources import INPUTS, sources
-from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.uncertainty.inputs import default_ranges, inputs
 from simshuffle.uncertainty.interval import uncertain
@@ -66,26 +62,6 @@ def test_every_shape_says_where_its_links_are_from(tmp_path, topology):
     shapes = {"dragonfly": {"groups": "4"}, "torus": {"shape": "4x4"}}.get(topology, {})
     found = kinds(tmp_path, {**ALL, "topology": topology, **shapes})
     assert found[KEYS["hca_bandwidth"]] == "data sheet"
-
-
-@pytest.mark.parametrize(
-    ("said", "path", "rule"),
-    [
-        ({"measured": "batch-tim"}, "--measured", "must name numbers"),
-        ({"estimated": "pfs-opens"}, "--estimated", "which is not given"),
-        ({"estimated": "decode", "decode": "format"}, "--estimated", "which is not given"),
-        ({"measured": "batch-time", "estimated": "batch-time"}, "--estimated", "another option"),
-        ({"data_sheet": "Batch Time"}, "--data-sheet", "must be names of options"),
-        ({"estimated": "hosts"}, "--estimated", "must name numbers"),
-    ],
-)
-def test_what_cannot_have_such_a_source_is_refused(said, path, rule):
-    with pytest.raises(InputError) as caught:
-        drafts("mine", {**NEEDED, **said})
-    (problem,) = caught.value.problems
-    assert problem.path == path
-    assert rule in problem.rule
-    assert problem.remedy
 
 
 def test_the_interval_of_a_measured_step_is_narrower_than_that_of_a_guess(tmp_path):

@@ -1,8 +1,6 @@
 """Networks without batch norm: their sizes by hand, what they normalise, what they refuse, and that
 ranks with them are one network with the batch of all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -60,12 +58,12 @@ def source(count: int, shape: tuple[int, ...] = (1, 8, 8)) -> ArraySource:
 
 
 @pytest.mark.parametrize("record", WITHOUT + WITH, ids=lambda r: r.label)
-def test_records_know_whether_their_network_has_batch_norm(record: Any) -> None:
+def test_records_know_whether_their_network_has_batch_norm(record):
     found = mode_of(built(record), "per_rank") != ABSENT
     assert record.has_batch_norm == found == (record in WITH)
 
 
-def test_labels_say_what_differs_from_the_usual_network() -> None:
+def test_labels_say_what_differs_from_the_usual_network():
     assert [record.label for record in WITHOUT] == [
         "small convolutional network, group norm",
         "ResNet-8, group norm",
@@ -79,7 +77,7 @@ def test_labels_say_what_differs_from_the_usual_network() -> None:
 
 @pytest.mark.parametrize("record", WITHOUT, ids=lambda r: r.label)
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 16, 12)])
-def test_logits_come_from_the_linear_head(record: Any, shape: tuple[int, ...]) -> None:
+def test_logits_come_from_the_linear_head(record, shape):
     model, features = built(record, shape, 7), []
     assert [name for name, _ in model.named_children()][-1] == "head"
     model.head.register_forward_pre_hook(lambda _layer, given: features.append(given[0]))
@@ -89,7 +87,7 @@ def test_logits_come_from_the_linear_head(record: Any, shape: tuple[int, ...]) -
     torch.testing.assert_close(model.head(features[0]), logits)
 
 
-def test_group_norm_has_the_parameters_of_batch_norm() -> None:
+def test_group_norm_has_the_parameters_of_batch_norm():
     """A weight and a bias a channel. Small network on 8 x 8 x 1: 36 + 8, 4 to 8 channels: 288 +
     16, 2 x 2 pixels left: (32 + 1) x 4."""
     model = built(WITHOUT[0])
@@ -98,7 +96,7 @@ def test_group_norm_has_the_parameters_of_batch_norm() -> None:
     assert not list(model.buffers())
 
 
-def test_vit_size_by_hand() -> None:
+def test_vit_size_by_hand():
     """On 28 x 28 x 1 with patches of 7: 49 pixels and a bias to 64 numbers; 16 positions; a block
     has queries, keys, values and a projection (64 + 1) x 4 x 64, a perceptron 64 x 256 + 256 + 256
     x 64 + 64, two layer norms of 128; the last one; and 65 x 10 for the head."""
@@ -115,7 +113,7 @@ def test_vit_size_by_hand() -> None:
     ("channels", "groups"),
     [(1, 1), (2, 1), (3, 1), (4, 2), (6, 3), (9, 3), (10, 5), (16, 8), (32, 8), (34, 2), (64, 8)],
 )
-def test_groups_are_at_most_eight_of_at_least_two_channels(channels: int, groups: int) -> None:
+def test_groups_are_at_most_eight_of_at_least_two_channels(channels, groups):
     layer = norm_2d("group", channels)
     assert isinstance(layer, nn.GroupNorm)
     assert layer.num_groups == groups
@@ -124,7 +122,7 @@ def test_groups_are_at_most_eight_of_at_least_two_channels(channels: int, groups
 # ----------------------------------------------------------------------------- what they make of it
 
 
-def test_group_norm_is_that_of_the_paper() -> None:
+def test_group_norm_is_that_of_the_paper():
     """Wu and He 2018, equations 1 to 7: mean and variance over the pixels of a group's channels, of
     each sample alone; epsilon 1e-5."""
     x = torch.randn(3, 6, 4, 5, dtype=torch.float64)
@@ -135,7 +133,7 @@ def test_group_norm_is_that_of_the_paper() -> None:
     torch.testing.assert_close(norm_2d("group", 6).double()(x), expected)
 
 
-def test_a_vit_is_that_of_the_paper() -> None:
+def test_a_vit_is_that_of_the_paper():
     """Dosovitskiy et al. 2020, equations 1 to 4, with the mean over patches in place of the class
     token; worked out step by step with plain products."""
     width, heads, patch = 12, 3, 4
@@ -170,12 +168,12 @@ def test_a_vit_is_that_of_the_paper() -> None:
         torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-12)
 
 
-def test_blocks_of_a_vit_begin_with_weights_of_their_own() -> None:
+def test_blocks_of_a_vit_begin_with_weights_of_their_own():
     first, second = built(WITHOUT[3]).blocks
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
 
 
-def test_a_stem_of_stride_2_halves_all_that_follows() -> None:
+def test_a_stem_of_stride_2_halves_all_that_follows():
     shapes: list[list[torch.Size]] = []
     for stride in (1, 2):
         model = built(ResNet(kind="resnet", stem_stride=stride), (1, 28, 28))
@@ -194,7 +192,7 @@ def test_a_stem_of_stride_2_halves_all_that_follows() -> None:
 
 
 @pytest.mark.parametrize("record", WITHOUT, ids=lambda r: r.label)
-def test_a_sample_is_normalised_whoever_is_beside_it(record: Any) -> None:
+def test_a_sample_is_normalised_whoever_is_beside_it(record):
     model = built(record).train()
     x = torch.randn(6, 1, 8, 8, dtype=torch.float64)
     other = torch.cat([x[:2], 100 + torch.randn(4, 1, 8, 8, dtype=torch.float64)])
@@ -202,7 +200,7 @@ def test_a_sample_is_normalised_whoever_is_beside_it(record: Any) -> None:
 
 
 @pytest.mark.parametrize("record", WITHOUT, ids=lambda r: r.label)
-def test_four_ranks_are_one_with_the_batch_of_all(record: Any) -> None:
+def test_four_ranks_are_one_with_the_batch_of_all(record):
     """The same 16 samples in each of three iterations, on one rank or dealt out to four, each with
     its own batch norm if there were one."""
     data, batches = source(48), np.random.default_rng(0).permutation(48).reshape(3, 16)
@@ -222,7 +220,7 @@ def test_four_ranks_are_one_with_the_batch_of_all(record: Any) -> None:
 
 
 @pytest.mark.parametrize("record", [WITHOUT[0], WITHOUT[3], WITH[1]], ids=lambda r: r.label)
-def test_a_run_says_whether_its_ranks_rest_on_samples(record: Any) -> None:
+def test_a_run_says_whether_its_ranks_rest_on_samples(record):
     run = Run(
         data=Procedural(kind="procedural", num_samples=32, test_samples=16, classes=4),
         model=record,
@@ -251,12 +249,12 @@ def test_a_run_says_whether_its_ranks_rest_on_samples(record: Any) -> None:
         ({"kind": "small_cnn", "norm": "layer"}, "Input should be 'batch' or 'group'"),
     ],
 )
-def test_bad_records_are_refused(raw: dict[str, Any], rule: str) -> None:
+def test_bad_records_are_refused(raw, rule):
     with pytest.raises(ValidationError, match=rule):
         TypeAdapter(Model).validate_python(raw)
 
 
-def test_patches_that_do_not_fit_are_refused() -> None:
+def test_patches_that_do_not_fit_are_refused():
     with pytest.raises(
         InputError,
         match=r"model.patch_size: must divide both sides of the images, 28 x 21 pixels; got 4\."

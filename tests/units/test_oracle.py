@@ -1,6 +1,5 @@
 """The oracle: points that add up, what is recommended, what is refused, tables, figures, verify."""
 
-import json
 import shutil
 
 import numpy as np
@@ -8,7 +7,6 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.errors import InputError
 from simshuffle.parallelism import Data, Memory, Node, Step
 from simshuffle.plan.bounds import bounds
 from simshuffle.studies.oracle import machine as points
@@ -22,7 +20,6 @@ from simshuffle.studies.oracle.study import STUDY
 from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study import engine
-from simshuffle.verify import verify
 from tests.drawn import faults, laid_out, rows_of, words
 from tests.small import small
 
@@ -291,65 +288,13 @@ def test_where_nothing_fits_the_least_too_large_is_named():
 # ------------------------------------------------------------------------------------------ refused
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--strategies", "spatiel"], ["--strategies", "'spatiel'", "Did you mean 'spatial'?"]),
-        (["--strategies", "spatial:way=2"], ["--strategies spatial:way", "ways"]),
-        (["--strategies", "tensor:ways=2"], ["tensor (2) on 4 GPUs", "--strategies"]),
-        (["--strategies", ","], ["--strategies", "must name one strategy"]),
-        (["--world-sizes", "64"], ["--world-sizes", "got 64", "Give 32 or fewer"]),
-        (["--world-sizes", "0"], ["--world-sizes", "'0'", "For example 1,2,4,8"]),
-        (["--budget-memory", "16"], ["--budget-memory", "'16'", "16 GiB"]),
-        (["--budget-memory", "0 B"], ["--budget-memory", "above 0"]),
-        (["--simulate", "data"], ["--simulate", "STRATEGY@GPUS"]),
-        (["--simulate", "filtre@4"], ["--simulate", "Did you mean 'filter'?"]),
-        (["--measured", "none.csv"], ["--measured", "none.csv", "strategy, world_size, epoch_s"]),
-        (["--set", "workload.model=shapeless"], ["workload.model.layers", "Known: "]),
-    ],
-)
-def test_bad_input_is_named_with_a_remedy(options, said, scenario_file, tmp_path, capsys):
-    out = tmp_path / "out"
-    words = [
-        "study",
-        "oracle",
-        str(scenario_file),
-        "--world-sizes",
-        "4",
-        *options,
-        "--out",
-        str(out),
-    ]
-    assert main(words) == 2
-    message = capsys.readouterr().err
-    assert all(word in message for word in said), message
-    assert not out.exists()
-
-
 @pytest.fixture(scope="module")
 def scenario_file(tmp_path_factory):
     shapeless = {"gradient_size": "4 MB", "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}}}
     scenario = tiny(models={"shapeless": shapeless})
     path = tmp_path_factory.mktemp("scenarios") / "tiny.yaml"
-    path.write_text(scenario.to_yaml(), encoding="utf-8")
+    path.write_text(scenario.to_yaml())
     return path
-
-
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        ("strategy,size\ndata,4", "must have the columns"),
-        ("strategy,world_size,epoch_s\ndata,4,-1", "line 2: epoch_s"),
-        ("strategy,world_size,epoch_s\ndata,x,1", "line 2: world_size"),
-        ("strategy,world_size,epoch_s\ndata,4", "line 2"),
-        ("strategy,world_size,epoch_s", "must have a row"),
-    ],
-)
-def test_measured_epochs_are_checked(lines, said, tmp_path):
-    path = tmp_path / "measured.csv"
-    path.write_text(lines, encoding="utf-8")
-    with pytest.raises(InputError, match=said):
-        requests.measured_epochs(path)
 
 
 @pytest.mark.parametrize(
@@ -388,14 +333,6 @@ def test_nothing_within_the_budget_is_shown_and_refused(scenario_file, tmp_path,
 # --------------------------------------------------------------------------- folders, text, figures
 
 
-def test_a_result_is_the_same_read_back_and_done_again(result, folder):
-    again = engine.read(STUDY, folder)
-    for name in STORED:
-        pd.testing.assert_frame_equal(again.tables[name], result.tables[name], check_dtype=False)
-    assert str(again) == str(result)
-    assert verify(folder).same
-
-
 def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
     shown = str(result)
     assert max(map(len, shown.split("Rests on:", maxsplit=1)[0].splitlines())) <= 140
@@ -403,14 +340,6 @@ def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
     assert "8 GPUs in full" in shown
     for said in ("filter", "GiB too much", "Simulated again", "accuracy", "Rests on:"):
         assert said in shown
-
-
-def test_json_has_every_point(folder, capsys):
-    assert main(["results", "show", str(folder), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert {*STORED, "recommended", "verdict"} == shown.keys()
-    assert shown["verdict"][0].startswith("Fastest: ")
-    assert len(shown["points"]) == len(pd.read_csv(folder / "points.csv"))
 
 
 def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):

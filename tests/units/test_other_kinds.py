@@ -186,40 +186,6 @@ def test_it_is_said_once(capsys):
         assert "filled in: intra_host_latency = 28 us" in note
 
 
-def test_what_the_user_sets_himself_stays_an_error(capsys):
-    given = ["--set", f"{ALLREDUCE}=tree", "--set", "workload.allreduce.rings=1"]
-    assert main(["check", "paper/strategies", *given]) == 2
-    text = capsys.readouterr().err
-    assert "workload.allreduce.rings: is not a known key; got 1" in text
-    assert text.count("  - ") == 1
-    whole = "workload.exchange={kind: local_shuffle, exchange_fraction: 0.1}"
-    kind = "workload.exchange.kind=global_shuffle"
-    assert main(["check", "quickstart", "--set", whole, "--set", kind]) == 2
-    assert "workload.exchange.exchange_fraction: is not a known key" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("hypercube", "must be one of"),
-        ("[tree]", "workload.allreduce"),
-        ("{kind: tree}", "workload.allreduce"),
-        ("null", "workload.allreduce"),
-        ("7", "workload.allreduce"),
-    ],
-)
-def test_what_is_no_kind_is_refused(value, expected, capsys):
-    assert main(["check", "quickstart", "--set", f"{ALLREDUCE}={value}"]) == 2
-    assert expected in capsys.readouterr().err
-
-
-def test_what_a_kind_needs_and_nobody_knows_is_asked_for(capsys):
-    assert main(["check", "quickstart", "--set", "workload.parallelism.kind=pipeline"]) == 2
-    assert "workload.parallelism.stages: is required" in capsys.readouterr().err
-    assert main(["check", "quickstart", "--set", f"{ALLREDUCE}=hierarchical"]) == 2
-    assert "among_hosts: is required" in capsys.readouterr().err
-
-
 def test_a_value_that_was_wrong_before_is_not_dropped(tmp_path):
     path = file_of(tmp_path)
     plain = yaml.safe_load(path.read_text())

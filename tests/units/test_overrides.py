@@ -1,7 +1,5 @@
 """Dotted keys, names that stand for records, and grids."""
 
-from __future__ import annotations
-
 import pytest
 
 from simshuffle.errors import InputError, Problem

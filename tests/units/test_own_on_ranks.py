@@ -1,8 +1,6 @@
 """A study of a model, data, loss and optimiser of the caller's on real ranks: what emulated ranks
 do with the same arguments, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import timedelta
@@ -118,12 +116,10 @@ def serve(rank: int) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes did."""
-    place = tmp_path_factory.mktemp("own")
-    run_ranks(__file__, place, SECONDS)
-    return place
+    return run_ranks(__file__, tmp_path_factory, SECONDS)
 
 
-def test_real_ranks_train_what_emulated_ones_do_with_the_same_arguments(folder: Path) -> None:
+def test_real_ranks_train_what_emulated_ones_do_with_the_same_arguments(folder):
     real = read(folder / "real")
     emulated = train_study(
         network, tensors(101), tensors(40), world_size=2, progress=False, **arguments()
@@ -140,7 +136,7 @@ def test_real_ranks_train_what_emulated_ones_do_with_the_same_arguments(folder: 
     assert not [path for path in (folder / "storage").rglob("*") if path.is_file()]
 
 
-def test_the_loss_and_the_optimizer_are_those_that_are_given(folder: Path) -> None:
+def test_the_loss_and_the_optimizer_are_those_that_are_given(folder):
     """Neither cross-entropy nor SGD gives these losses."""
     found = read(folder / "real").tables["epochs"]["train_loss"].tolist()
     for other in (
@@ -166,19 +162,15 @@ def test_the_loss_and_the_optimizer_are_those_that_are_given(folder: Path) -> No
         ("version", "version: is needed where runs are kept"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_on_every_rank(
-    folder: Path, rank: int, name: str, told: str
-) -> None:
+def test_what_cannot_be_trained_is_refused_on_every_rank(folder, rank, name, told):
     assert told in json.loads((folder / f"told{rank}.json").read_text())[name]
 
 
-def test_without_a_process_group_the_remedy_names_torchrun() -> None:
+def test_without_a_process_group_the_remedy_names_torchrun():
     assert "torchrun" in refused(train_on_ranks)
 
 
-def test_processes_of_torchrun_do_not_each_train_the_whole_study(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_of_torchrun_do_not_each_train_the_whole_study(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "simshuffle.train.distributed.train_study" in refused(train_study, world_size=2)
 

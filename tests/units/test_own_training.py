@@ -1,13 +1,10 @@
 """Trainings of a model, data, loss and optimiser of the caller's: what they give, and what is said
 about those that cannot be trained."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +61,7 @@ def weights(run: EmulatedRun) -> list[torch.Tensor]:
 # ----------------------------------------------------------------------------------------- the loss
 
 
-def test_a_loss_is_trained_on_evaluated_with_and_taken_for_importance() -> None:
+def test_a_loss_is_trained_on_evaluated_with_and_taken_for_importance():
     """Twice the cross-entropy at half the learning rate: the same weights, twice the losses."""
     how = {"strategy": LAGGING, "weight_decay": 0.0, "dtype": "float64"}
     plain = emulated(learning_rate=0.1, **how)
@@ -80,7 +77,7 @@ def test_a_loss_is_trained_on_evaluated_with_and_taken_for_importance() -> None:
     np.testing.assert_allclose(double.importance["mean"], 2 * plain.importance["mean"], rtol=1e-10)
 
 
-def test_a_module_of_torch_is_a_loss() -> None:
+def test_a_module_of_torch_is_a_loss():
     smooth = emulated(loss=nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1))
     assert smooth.status == "done"
     assert not torch.equal(weights(smooth)[0], weights(emulated())[0])
@@ -104,7 +101,7 @@ def centred(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     ],
 )
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_a_loss_that_cannot_be_trained_with_is_refused_at_once(loss: Any, told: str) -> None:
+def test_a_loss_that_cannot_be_trained_with_is_refused_at_once(loss, told):
     with pytest.raises(InputError, match=f"loss: .*{told}"):
         emulated(loss=loss)
 
@@ -112,7 +109,7 @@ def test_a_loss_that_cannot_be_trained_with_is_refused_at_once(loss: Any, told: 
 # ------------------------------------------------------------------------------------ the optimiser
 
 
-def test_an_optimizer_that_is_sgd_trains_as_sgd_to_the_last_bit() -> None:
+def test_an_optimizer_that_is_sgd_trains_as_sgd_to_the_last_bit():
     how = {"epochs": 3, "warmup_epochs": 1, "learning_rate_scaling": "sqrt"}
     plain = emulated(learning_rate=0.3, momentum=0.5, weight_decay=0.01, **how)
     factory = partial(torch.optim.SGD, lr=0.3, momentum=0.5, weight_decay=0.01, foreach=True)
@@ -123,7 +120,7 @@ def test_an_optimizer_that_is_sgd_trains_as_sgd_to_the_last_bit() -> None:
     assert own.epochs.learning_rate.tolist() == plain.epochs.learning_rate.tolist()
 
 
-def test_adam_on_one_rank_is_adam() -> None:
+def test_adam_on_one_rank_is_adam():
     """Whole batches of all samples, so that their order does not matter; without decay."""
     how = {"world_size": 1, "local_batch_size": 64, "epochs": 5, "decay": "none"}
     own = emulated(optimizer=partial(torch.optim.Adam, lr=0.02), dtype="float64", **how)
@@ -139,7 +136,7 @@ def test_adam_on_one_rank_is_adam() -> None:
         torch.testing.assert_close(one, other.detach(), rtol=0, atol=1e-10)
 
 
-def test_groups_keep_their_ratio_under_warm_up_and_decay() -> None:
+def test_groups_keep_their_ratio_under_warm_up_and_decay():
     """A group of a learning rate next to nothing stays where it was."""
 
     def groups(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
@@ -168,9 +165,7 @@ def test_groups_keep_their_ratio_under_warm_up_and_decay() -> None:
         (torch.optim.Adam, {"momentum": 0.1, "nesterov": True}, "2 problems"),
     ],
 )
-def test_an_optimizer_that_cannot_be_used_is_refused(
-    optimizer: Any, values: dict[str, Any], told: str
-) -> None:
+def test_an_optimizer_that_cannot_be_used_is_refused(optimizer, values, told):
     with pytest.raises(InputError, match=told):
         emulated(optimizer=optimizer, **values)
 
@@ -209,7 +204,7 @@ def same(one: Result, other: Result) -> None:
     assert plans[0] == plans[1]
 
 
-def test_a_study_is_its_runs_one_by_one() -> None:
+def test_a_study_is_its_runs_one_by_one():
     result = study()
     runs = result.tables["runs"]
     assert len(runs) == 4
@@ -237,26 +232,26 @@ def test_a_study_is_its_runs_one_by_one() -> None:
     assert summary["low"].notna().all()
 
 
-def test_a_study_is_saved_and_read_as_every_other(tmp_path: Path, capsys: Any) -> None:
+def test_a_study_is_saved_and_read_as_every_other(tmp_path, capsys):
     result = study(world_size=[4, 8], model_name="small net", data_name="noise")
     folder = result.save(tmp_path / "mine")
     again = read(folder)
     pd.testing.assert_frame_equal(again.tables["runs"], result.tables["runs"])
     assert {path.name for path in folder.iterdir()} >= {*STUDY.files, "accuracy_world_size.png"}
     assert len(list((folder / "plans").iterdir())) == 4
-    assert "Trained: small net on noise." in (folder / "report.txt").read_text(encoding="utf-8")
+    assert "Trained: small net on noise." in (folder / "report.txt").read_text()
     # the file of the study names what no file can hold
     assert main(["train", str(folder / "study.yaml")]) == 2
     assert "data: must be given from Python; got noise" in capsys.readouterr().err
 
 
-def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path: Path) -> None:
+def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path):
     how = {"strategies": ["global_shuffle", "local_shuffle"], "epochs": 1}
     over = {"partition": ["sorted", "random"]}
     result = study(network, world_size=[4, 8], over=over, **how)
     assert set(result.tables["runs"]["batch_norm"]) == {"absent"}
     folder = result.save(tmp_path / "mine")
-    said = (folder / "report.txt").read_text(encoding="utf-8")
+    said = (folder / "report.txt").read_text()
     assert "\n partition=random, M = 4 " in said
     drawn = [axes.get_title() for each in figures_of(result) for axes in laid_out(each).axes]
     assert "M = 4\npartition=sorted" in drawn
@@ -275,7 +270,7 @@ def figures_of(result: Result) -> list[Any]:
     return list(STUDY.figures(result).values())
 
 
-def test_seeds_draw_weights_and_strategies_share_them() -> None:
+def test_seeds_draw_weights_and_strategies_share_them():
     result = study(strategies=["local_shuffle", "global_shuffle"], learning_rate=1e-30, seeds=3)
     accuracies = result.tables["runs"].groupby("seed")["pooled_loss"]
     assert (accuracies.nunique() <= 2).all()  # but for batch norm's statistics
@@ -288,15 +283,13 @@ def test_seeds_draw_weights_and_strategies_share_them() -> None:
     assert losses.first().nunique() == 3
 
 
-def test_lists_by_dotted_key_are_combined() -> None:
+def test_lists_by_dotted_key_are_combined():
     result = study(over={"training.local_batch_size": [2, 4]}, seeds=[7])
     variants = result.tables["runs"]["variant"].tolist()
     assert sorted(variants) == ["local_batch_size=2"] * 2 + ["local_batch_size=4"] * 2
 
 
-def test_finished_runs_are_found_again_under_their_version_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_runs_are_found_again_under_their_version_alone(tmp_path, monkeypatch):
     done = []
     monkeypatch.setattr(
         cell,
@@ -323,9 +316,7 @@ def test_finished_runs_are_found_again_under_their_version_alone(
         runs(version="")
 
 
-def test_processes_give_the_same_and_need_no_importable_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_give_the_same_and_need_no_importable_model(monkeypatch):
     monkeypatch.setattr(executors, "WORTH_PROCESSES", 0.0)
     width = 8
 
@@ -342,7 +333,7 @@ class Locked(TensorDataset):
         self.lock = threading.Lock()
 
 
-def test_what_cannot_be_sent_to_a_process_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_sent_to_a_process_is_said(monkeypatch):
     monkeypatch.setattr(executors, "WORTH_PROCESSES", 0.0)
     with pytest.raises(
         SimulationError, match=r"cannot be sent to another process .*lock.*: use one process"
@@ -351,14 +342,14 @@ def test_what_cannot_be_sent_to_a_process_is_said(monkeypatch: pytest.MonkeyPatc
     assert set(study(train=Locked(), processes=1).tables["runs"]["status"]) == {"done"}
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_told():
     told: list[Standing] = []
     study(progress=told.append)
     assert told[-1].done == told[-1].total == 4
     assert any(0 < share < 1 for each in told for share in each.running.values())
 
 
-def test_a_study_that_is_stopped_has_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_is_stopped_has_what_is_done(monkeypatch):
     count = [0]
 
     def stopped(*given: Any, **how: Any) -> Any:
@@ -409,14 +400,12 @@ def test_a_study_that_is_stopped_has_what_is_done(monkeypatch: pytest.MonkeyPatc
         ({"device": "tpu"}, "device: cannot be used"),
     ],
 )
-def test_a_study_that_cannot_be_trained_is_refused_before_the_first_run(
-    values: dict[str, Any], told: str
-) -> None:
+def test_a_study_that_cannot_be_trained_is_refused_before_the_first_run(values, told):
     with pytest.raises(InputError, match=told):
         study(**values)
 
 
-def test_a_local_batch_larger_than_a_shard_is_warned_of() -> None:
+def test_a_local_batch_larger_than_a_shard_is_warned_of():
     told = "local batch size 17 is larger than the 16 samples of a rank .64 samples, 4 ranks"
     with pytest.warns(SimshuffleWarning, match=told):
         emulated(local_batch_size=17, epochs=1)
@@ -425,17 +414,14 @@ def test_a_local_batch_larger_than_a_shard_is_warned_of() -> None:
     emulated(local_batch_size=16, epochs=1)
 
 
-def test_the_command_line_says_it_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_says_it_in_a_line(here, capsys):
     values = ["seeds=1", "training.epochs=1", "world_size=128", "training.local_batch_size=20"]
     assert main(["train", "quick", *(f"--set={value}" for value in values)]) == 0
     told = capsys.readouterr().err
     assert told.count("Warning: The local batch size 20 is larger than the 12 samples of a ra") == 1
 
 
-def test_rows_of_tensors_are_the_items_one_by_one() -> None:
+def test_rows_of_tensors_are_the_items_one_by_one():
     class Items(TensorDataset):
         pass
 

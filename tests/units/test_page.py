@@ -1,7 +1,5 @@
 """The report page: what is on it, where it may be written, and how it works in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -111,14 +109,14 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def elements(page):
-    return Elements(page.read_text(encoding="utf-8"))
+    return Elements(page.read_text())
 
 
 # ----------------------------------------------------------------------------------- what is on it
 
 
 def test_a_page_is_small_and_names_nothing_that_would_have_to_be_loaded(page):
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text()
     assert len(text) < 2_000_000
     assert not re.search(r"<(link|iframe|object|embed)\b", text)
     assert set(re.findall(r'<img [^>]*src="([^":]*):', text)) <= {"data"}
@@ -135,7 +133,7 @@ def test_headings_have_their_place_in_the_contents(elements):
 
 
 def test_the_comparison_says_first_what_differs_in_what_was_asked(page):
-    text = page.read_text(encoding="utf-8").partition("</nav>")[2]
+    text = page.read_text().partition("</nav>")[2]
     asked = text.index("<caption><span>What was asked")
     came_out = text.index("<caption><span>Seconds: A, B, difference")
     assert asked < came_out < text.index(">Result A: first<")
@@ -143,7 +141,7 @@ def test_the_comparison_says_first_what_differs_in_what_was_asked(page):
 
 
 def test_text_of_users_is_text(page, elements):
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text()
     assert EVIL not in text
     kinds = [kind for kind, _ in elements.scripts]
     assert kinds.count(None) == 2
@@ -153,7 +151,7 @@ def test_text_of_users_is_text(page, elements):
 
 
 def test_no_place_of_the_machine_is_on_the_page(page, folders):
-    assert str(folders[0].parent) not in page.read_text(encoding="utf-8")
+    assert str(folders[0].parent) not in page.read_text()
 
 
 def test_json_ends_no_script():
@@ -250,17 +248,16 @@ def test_a_page_is_replaced_by_one_of_the_same_results_alone(page, folders, tmp_
     assert (status, said) == (2, "")
     assert "is the page of other results" in error
     assert out.read_bytes() == page.read_bytes()
-    out.write_text("mine", encoding="utf-8")
+    out.write_text("mine")
     assert "is no report page" in report(folders[0], "--out", out, capsys=capsys)[2]
-    assert out.read_text(encoding="utf-8") == "mine"
+    assert out.read_text() == "mine"
     assert report(folders[0], "--out", out, "--force", capsys=capsys)[1] == f"Page: {out}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_the_default_is_called_after_the_folder(folders, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_default_is_called_after_the_folder(folders, here, capsys):
     assert report(folders[0], capsys=capsys)[1] == "Page: first-report.html\n"
-    assert (tmp_path / "first-report.html").is_file()
+    assert (here / "first-report.html").is_file()
 
 
 @pytest.mark.parametrize(
@@ -287,7 +284,7 @@ def test_what_is_no_result_or_is_damaged_makes_no_page(folders, tmp_path, capsys
         folder = tmp_path / damage
         if damage == "table":
             shutil.copytree(folders[0], folder)
-            (folder / "epochs.csv").write_text("run\n", encoding="utf-8")
+            (folder / "epochs.csv").write_text("run\n")
         status, said, error = report(folders[1], folder, "--out", out, capsys=capsys)
         assert (status, said) == (2, "")
         assert "Traceback" not in error
@@ -360,7 +357,7 @@ def shows(spec, row):
 @pytest.mark.parametrize("kind", ["congestion", "sweep", "simulation_over_seeds", "testbed"])
 def test_every_kind_has_its_tables_and_figures(results_made, tmp_path, kind):
     folder = results_made(kind)
-    text = write_page([folder], tmp_path / "page.html").read_text(encoding="utf-8")
+    text = write_page([folder], tmp_path / "page.html").read_text()
     result = read(folder)
     drawn = [
         json.loads(body)["spec"]

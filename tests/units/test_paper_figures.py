@@ -321,22 +321,11 @@ def test_tables_are_printed_and_nothing_else(saved, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["scalin"], "Did you mean 'scaling'?"),
         (["scaling"], "needs a result folder of 'simshuffle run'"),
         (["scaling", "ABLATION"], "takes results of 'simshuffle run'"),
         (["scaling", "RUNS"], "at least two world sizes"),
         (["waterfall", "ABLATION", "ABLATION"], "is given twice"),
         (["storage", "RUNS"], "storage needs no result"),
-        (["storage", "--style", "ieeee"], "must be ieee or acm or slides"),
-        (["storage", "--columns", "3"], "must be 1 or 2"),
-        (["storage", "--format", "eps"], "must be pdf or svg"),
-        (["storage", "--format", "pdf", "--out", "a.svg"], "must end in .pdf"),
-        (["storage", "--out", "a.eps"], "must end in .png"),
-        (["storage", "--out", "none/a.pdf"], "needs a folder that is there"),
-        (["storage", "--out", "taken.pdf"], "no figure of simshuffle"),
-        (["storage", "--latex", "--json"], "cannot be combined with --json"),
-        (["storage", "--latex", "--to", "markdown"], "cannot be combined with --to"),
-        (["breakdown", "nothing"], "must be a result folder"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_anything_is_written(saved, arguments, said, capsys):

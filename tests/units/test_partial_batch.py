@@ -1,7 +1,5 @@
 """Data sets that fill no batch on every rank: refused where all is dropped, said elsewhere."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest
@@ -70,8 +68,7 @@ def test_a_sweep_says_it_of_the_runs_that_fill_none():
         study.stages[0](request.values, {})
 
 
-def test_new_says_that_no_batch_is_full(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_new_says_that_no_batch_is_full(here, capsys):
     words = "--hosts 2 --gpus 4 --samples 100 --sample-size 9kB --batch-size 16 --batch-time 9ms"
     assert main(["new", "mine", *words.split(), "--gradients", "40 MB"]) == 0
     # 8 ranks with batches of 16 need 128 samples; 100 / 16 = 6 ranks

@@ -2,7 +2,6 @@
 and bad input."""
 
 import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from simshuffle.studies.loader.policies import STUDY, predicted, request
 from simshuffle.studies.loader.policy_cases import Cases, load, names
 from simshuffle.studies.loader.policy_sources import POLICIES
 from simshuffle.studies.loader.policy_times import compare
-from simshuffle.studies.loader.tables import POLICY_TABLES, SOURCES
+from simshuffle.studies.loader.tables import SOURCES
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from tests.drawn import laid_out
@@ -58,7 +57,7 @@ def written(finished, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", names())
 def test_a_study_is_the_same_from_its_own_text(name, tmp_path):
     study = load(name, {})
-    (tmp_path / "again.yaml").write_text(study.to_yaml(), encoding="utf-8")
+    (tmp_path / "again.yaml").write_text(study.to_yaml())
     assert load(str(tmp_path / "again.yaml"), {}) == study
 
 
@@ -81,7 +80,7 @@ def test_a_scenario_is_a_study_of_one_case(tmp_path):
         system.parallel_file_system.read_bandwidth(512)
         == scenario.cluster.parallel_file_system.read_bandwidth
     )
-    (tmp_path / "again.yaml").write_text(study.to_yaml(), encoding="utf-8")
+    (tmp_path / "again.yaml").write_text(study.to_yaml())
     assert load(str(tmp_path / "again.yaml"), {}) == study
 
 
@@ -115,7 +114,7 @@ def test_the_file_system_of_a_scenario_takes_as_long_as_opening_all_files():
 
 def test_a_study_of_ones_own_is_like_the_one_that_the_page_names(tmp_path):
     shipped = ROOT / "simshuffle" / "studies" / "loader" / "studies" / "nopfs.yaml"
-    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "policies.md").read_text()
     assert f"(../{shipped.relative_to(ROOT).as_posix()})" in page
     shutil.copy(shipped, tmp_path / "my-study.yaml")
     study = load(str(tmp_path / "my-study.yaml"), {"cases.mnist.num_samples": 1000})
@@ -158,91 +157,7 @@ def test_values_are_set_by_their_path():
     assert load("quickstart", {"world_size": 8}).system.workers == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "parts"),
-    [
-        ({"system.workers": 0}, ("system.workers", "0")),
-        ({"system.compute_bandwidth": "64 MB"}, ("system.compute_bandwidth", "another kind")),
-        ({"system.compute_bandwidth": 64}, ("system.compute_bandwidth", "no unit")),
-        ({"system.colour": "red"}, ("system.colour", "not a known key")),
-        ({"cases": {}}, ("cases", "at least 1")),
-        ({"cases.mnist.epochs": 101}, ("cases.mnist.epochs", "100")),
-        ({"cases.nothing.epochs": 1}, ("cases.nothing.epochs", "there is no 'cases.nothing'")),
-        ({"system.memory": None}, ("system.memory",)),
-        (
-            {"system.parallel_file_system.read_bandwidth": {"points": {}}},
-            ("read_bandwidth", "at least one"),
-        ),
-        ({"seed": -1}, ("seed",)),
-    ],
-)
-def test_a_bad_study_names_its_problem(change, parts):
-    with pytest.raises(InputError) as error:
-        load("nopfs", change)
-    assert all(part in str(error.value) for part in parts), error.value
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["nopsf"], ("no such scenario or study", "nopfs")),
-        (["missing.yaml"], ("missing.yaml",)),
-        (["nopfs", "--case", "mnits"], ("--case", "Did you mean 'mnist'")),
-        (["nopfs", "--policy", "lban"], ("--policy", "lbann_dynamic")),
-        (
-            ["nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.workers=20000"],
-            ("num_samples", "20000 workers"),
-        ),
-        (["quickstart", "--set", "epochs=101"], ("epochs", "at most 100")),
-        (["quickstart", "--set", "epochs"], ("KEY.PATH=VALUE",)),
-        (["quickstart", "--case", "imagenet1k"], ("--case", "imagenet50")),
-    ],
-)
-def test_bad_arguments_are_refused_with_status_2(arguments, parts, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["study", "policies", *arguments]) == 2
-    text = capsys.readouterr().err
-    assert all(part in text for part in parts), text
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "system: 3\n",
-        "system: {}\ncases: {}\n",
-        "[1, 2]\n",
-        "",
-        "system: {workers: 1}\n---\nsystem: {}\n",
-    ],
-)
-def test_a_file_that_is_no_study_is_refused_with_status_2(text, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("bad.yaml").write_text(text, encoding="utf-8")
-    assert main(["study", "policies", "bad.yaml"]) == 2
-    assert "bad.yaml" in capsys.readouterr().err
-
-
 # ----------------------------------------------------------------------------------- tables, folder
-
-
-def test_the_folder_holds_tables_with_the_columns_they_are_said_to_have(written):
-    said = json.loads((written / "columns.json").read_text(encoding="utf-8"))
-    for name, schema in POLICY_TABLES.items():
-        table = pd.read_csv(written / f"{name}.csv")
-        assert list(table.columns) == list(schema.columns) == list(said[f"{name}.csv"])
-    assert {path.name for path in written.iterdir()} == {
-        *(
-            "meta.json",
-            "study.yaml",
-            "columns.json",
-            "policies.csv",
-            "epochs.csv",
-            "policies.png",
-            "policies.pdf",
-        )
-    }
-    assert (written / "policies.png").read_bytes()[1:4] == b"PNG"
 
 
 def test_the_tables_agree_with_each_other(written):
@@ -258,47 +173,6 @@ def test_the_tables_agree_with_each_other(written):
     assert set(policies[policies["problem"].notna()]["policy"]) == {"lbann_dynamic"}
 
 
-def test_the_same_comparison_is_not_computed_twice(written, capsys):
-    before = (written / "policies.csv").read_bytes(), (written / "policies.csv").stat().st_mtime_ns
-    capsys.readouterr()
-    assert main(["study", "policies", "nopfs", *FAST, "--out", "out", "--json"]) == 0
-    said = capsys.readouterr()
-    assert "nothing was simulated" in said.err
-    rows = json.loads(said.out)
-    assert {row["policy"] for row in rows["policies"]} == {"perfect", "nopfs", "lbann_dynamic"}
-    assert (
-        (written / "policies.csv").read_bytes(),
-        (written / "policies.csv").stat().st_mtime_ns,
-    ) == before
-
-
-def test_the_same_study_gives_the_same_bytes(written):
-    assert main(["study", "policies", "out/study.yaml", *FAST[4:], "--out", "again"]) == 0
-    for name in ("policies.csv", "epochs.csv", "study.yaml", "policies.png"):
-        assert (written / name).read_bytes() == (written.parent / "again" / name).read_bytes(), name
-
-
-def test_another_result_is_replaced_only_by_force(written, capsys):
-    capsys.readouterr()
-    assert main(["study", "policies", "quickstart", "--policy", "naive", "--out", "out"]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert (
-        main(["study", "policies", "quickstart", "--policy", "naive", "--out", "out", "--force"])
-        == 0
-    )
-    assert "imagenet50" in (written / "study.yaml").read_text(encoding="utf-8")
-    assert [path.name for path in written.parent.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize("file", ["meta.json", "policies.csv", "study.yaml"])
-def test_a_damaged_folder_is_no_result(written, file):
-    study = load("nopfs", {}).only(["mnist", "cosmoflow512"])
-    mark = fingerprint(STUDY, request(study, [name for name in FAST if name in POLICIES]))
-    assert engine.existing(STUDY, written, mark) is not None
-    (written / file).unlink()
-    assert engine.existing(STUDY, written, mark) is None
-
-
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
@@ -312,20 +186,12 @@ def test_damage_is_said_where_a_figure_is_drawn_again(file, content, words, writ
     if content is None:
         table = pd.read_csv(written / file, keep_default_na=False)
         content = table.assign(problem="").to_csv(index=False)
-    (written / file).write_text(content, encoding="utf-8")
+    (written / file).write_text(content)
     assert main(["results", "plot", "out"]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_the_figure_is_drawn_again_to_the_same_bytes(written):
-    before = {path.name: path.read_bytes() for path in written.glob("policies.p*")}
-    assert len(before) == 2
-    assert main(["results", "plot", "out"]) == 0
-    assert {path.name: path.read_bytes() for path in written.glob("policies.p*")} == before
-
-
-def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_printed_says_which_policies_leave_samples_out(here, capsys):
     assert (
         main(
             [
@@ -344,7 +210,7 @@ def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeyp
     assert "deepio opportunistic *9.8%" in text
     assert "learns from less" in text
     assert text.count("cannot:") == 2
-    (folder,) = (tmp_path / "results").iterdir()
+    (folder,) = (here / "results").iterdir()
     assert folder.name.startswith("policies-nopfs-")
 
 

@@ -2,8 +2,6 @@
 a file system is left as it was. No test looks at how long anything takes: the clock is the tests'
 own."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -72,8 +72,7 @@ def test_a_distributed_sampler_is_recorded_as_its_order_says(tmp_path):
             assert of[name].tolist() == getattr(wanted, name)[rows].tolist()
 
 
-def test_a_forgotten_set_epoch_is_found(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_forgotten_set_epoch_is_found(here, capsys):
     recorded_order(loaders(workers=0)[1], 2, "order.csv")
     assert (
         main(["study", "loader", "--check", "order.csv", "--batch-size", "4", "--out", "found"])

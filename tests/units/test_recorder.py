@@ -512,7 +512,7 @@ def test_everything_is_put_back(folder):
 
 def test_files_are_what_they_were(folder, tmp_path):
     path = tmp_path / "text"
-    path.write_text("first\nsecond\n", encoding="utf-8")
+    path.write_text("first\nsecond\n")
     calls = [
         ((path,), {}),
         ((str(path), "rb"), {}),
@@ -559,7 +559,7 @@ def test_the_recorder_imports_the_standard_library_alone():
     paths = sorted(FOLDER.rglob("*.py"))
     assert len(paths) > 8
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -575,7 +575,7 @@ def test_the_recorder_imports_the_standard_library_alone():
 def script(tmp_path, folder, text, environment=None):
     """A script under the recorder, as the command line runs it."""
     path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    path.write_text(textwrap.dedent(text))
     site = os.pathsep.join([simshuffle.recorder.SITE, *(environment or {}).pop("paths", [])])
     told = {"PYTHONPATH": site, simshuffle.recorder.FOLDER: str(folder), **(environment or {})}
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -1,7 +1,6 @@
 """simshuffle study replay, and the files of cases: what is printed and written, what is refused and
 in which words."""
 
-import contextlib
 import copy
 import csv
 import errno
@@ -9,10 +8,7 @@ import gzip
 import io
 import json
 import os
-import random
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,14 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.network import Analytic, Fluid, Packet
 from simshuffle.network.analytic import alone
-from simshuffle.network.case import Case, read_case
+from simshuffle.network.case import read_case
 from simshuffle.network.flows import latest_ends
 from simshuffle.network.replay import network_model, relative_errors, replay
 
@@ -63,7 +57,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def put(case, name="case.json"):
-    Path(name).write_text(json.dumps(case), encoding="utf-8")
+    Path(name).write_text(json.dumps(case))
     return name
 
 
@@ -113,7 +107,7 @@ def test_ends_and_summary_are_printed_as_latex_and_markdown(capsys):
     printed = capsys.readouterr().out
     assert "| makespan | 5.5 s |" in printed
     assert "flow |" not in printed
-    header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
+    header, table = rows(Path("ends.csv").read_text())
     assert header == ["flow", "finish_s"]
     assert main(["study", "replay", put(VALID), "--to", "csv"]) == 2
     assert "--to: must be latex or markdown; got 'csv'" in capsys.readouterr().err
@@ -145,7 +139,7 @@ def test_every_stored_case_is_replayed_to_the_last_bit(path, capsys):
     assert captured.out == ""
     largest = float(re.search(r"relative error +(\S+) at most", captured.err)[1])
     assert largest < 1e-9
-    header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
+    header, table = rows(Path("ends.csv").read_text())
     assert header == ["flow", "finish_s", "expected_s", "relative_error"]
     case = read_case(path)
     raw = json.loads(gzip.decompress(path.read_bytes()))
@@ -193,7 +187,7 @@ def test_an_error_bound_is_stated_if_there_is_one(capsys):
         "links": links,
         "flows": {"size": [1e6, 1.004e6], "route": [[0], [0]]},
     }  # the second has 0.004 of 1.004 MB left at the first end
-    Path("near.json").write_text(json.dumps(case), encoding="utf-8")
+    Path("near.json").write_text(json.dumps(case))
     assert main(["study", "replay", "near.json", "--tolerance", "0.01"]) == 0
     assert "exact for flows whose bytes are smaller by at most 0.00398" in capsys.readouterr().err
     assert main(["study", "replay", "near.json"]) == 0
@@ -487,7 +481,7 @@ def test_a_file_that_is_no_case_is_refused(kind, refused):
 
 
 def test_a_name_that_ends_in_gz_must_keep_its_promise(refused):
-    Path("case.json.gz").write_text(json.dumps(VALID), encoding="utf-8")
+    Path("case.json.gz").write_text(json.dumps(VALID))
     assert "whole gzip file" in refused("case.json.gz")
 
 
@@ -512,39 +506,6 @@ def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, r
         "flows.route: flows times links of the longest route must be at most 9; got 5 x 2"
         in refused(put(VALID))
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "texts"),
-    [
-        ("--network fluit", ("--network", "'fluit'", "one of 'analytic'")),
-        (
-            "--network analytic --tolerance 0.1",
-            ("--tolerance", "is not a known key", "got 0.1", "Known: "),
-        ),
-        (
-            "--mtu '4 KiB' --port-buffer '1 MiB'",
-            ("2 problems", "--mtu", "got '4 KiB'", "--port-buffer", "Known: "),
-        ),
-        ("--tolerance 2", ("--tolerance", "less than or equal to 1", "got 2")),
-        ("--tolerance -0.5", ("--tolerance", "greater than or equal to 0", "got -0.5")),
-        ("--tolerance nan", ("--tolerance", "got nan")),
-        ("--tolerance much", ("--tolerance", "must be a number", "got 'much'")),
-        ("--network packet --mtu 4096", ("--mtu", "has no unit", "got '4096'")),
-        ("--network packet --mtu '0 B'", ("--mtu", "greater than 0", "got '0 B'")),
-        ("--network packet --port-buffer '64 KiB/s'", ("--port-buffer", "another kind")),
-        (
-            "--network packet --mtu '64 KiB' --port-buffer '4 KiB'",
-            ("--port-buffer: ", "at least one packet", "65536", "Raise port_buffer."),
-        ),
-        ("--out case.json", ("--out", "is the case itself", "'case.json'")),
-        ("--out /dev/null", ("--out", "not an ordinary file", "'/dev/null'")),
-        ("--out " + "x" * 300, ("--out", "xxx")),
-    ],
-)
-def test_options_that_cannot_be_meant_are_refused(options, texts, refused):
-    message = refused(put(VALID), *shlex.split(options))
-    assert all(text in message for text in texts), message
 
 
 def test_a_case_beyond_the_range_of_a_network_is_refused(monkeypatch, refused):
@@ -656,86 +617,6 @@ GARBAGE = [
 GARBAGE += [[0], [2, 1], [1, 1], [None], ["a"], {}, {"size": []}, "\ud800", [[[[0]]]], [0] * 50]
 
 
-def spoil(case, rng):
-    """Change, remove, repeat or rename something anywhere in a case."""
-    places = [(case, key) for key in case]
-    for holder, key in places:
-        value = holder[key]
-        if isinstance(value, dict | list):
-            places += [
-                (value, k) for k in (value if isinstance(value, dict) else range(len(value)))
-            ]
-    holder, key = rng.choice(places)
-    match rng.randrange(5):
-        case 0 | 1:
-            holder[key] = copy.deepcopy(rng.choice(GARBAGE))
-        case 2:
-            del holder[key]
-        case 3 if isinstance(holder, list):
-            holder.insert(key, holder[key])
-        case 3:
-            holder[rng.choice(["edn", "Size", "x", "name", "routes"])] = holder.pop(key)
-        case 4:
-            other, place = rng.choice(places)
-            with contextlib.suppress(LookupError, ValueError):
-                holder[key] = copy.deepcopy(other[place])
-
-
-@settings(max_examples=400)
-@given(st.integers(0, 2**32 - 1))
-def test_a_case_with_random_mistakes_is_replayed_or_refused(tmp_path_factory, seed):
-    rng = random.Random(seed)
-    case = copy.deepcopy(VALID)
-    for _ in range(rng.randint(1, 3)):
-        if case:
-            spoil(case, rng)
-    folder = tmp_path_factory.mktemp("fuzz")
-    (folder / "c.json").write_text(json.dumps(case), encoding="utf-8")
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        status = main(["study", "replay", str(folder / "c.json"), "--out", str(folder / "out.csv")])
-    assert status in {0, 2}, said.getvalue()
-    assert (folder / "out.csv").exists() == (status == 0)
-    if status == 0:
-        ends = rows((folder / "out.csv").read_text(encoding="utf-8"))[1][:, 1]
-        assert len(ends) == len(case["flows"]["size"])
-        assert np.all(np.isfinite(ends) & (ends >= 0))
-    else:
-        assert REMEDY.search(said.getvalue())
-        assert len(said.getvalue()) < 5000
-    shutil.rmtree(folder)
-
-
-def test_random_mistakes_are_of_both_kinds():
-    """The test above would pass if everything were refused."""
-    accepted = 0
-    for seed in range(200):
-        case = copy.deepcopy(VALID)
-        spoil(case, random.Random(seed))
-        with contextlib.suppress(InputError):
-            read_case(put(case))
-            accepted += 1
-    assert 20 < accepted < 180
-
-
-@settings(max_examples=150)
-@given(st.integers(0, 2**32 - 1), st.booleans())
-def test_a_file_with_random_bytes_in_it_is_read_or_refused(tmp_path_factory, seed, packed):
-    rng = random.Random(seed)
-    raw = bytearray(json.dumps(VALID).encode())
-    raw = bytearray(gzip.compress(bytes(raw), mtime=0)) if packed else raw
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(raw))
-        raw[at : at + rng.randint(0, 3)] = rng.choice(
-            [b"", bytes([rng.randrange(256)]), b"]", b",", b"{", b'"', b"e9", b"-"]
-        )
-    path = tmp_path_factory.mktemp("fuzz") / "c.json"
-    path.write_bytes(bytes(raw))
-    try:
-        assert isinstance(read_case(path), Case)
-    except InputError as error:
-        assert str(path) in str(error)
-
-
 # ----------------------------------------------------------------------- interruptions and failures
 
 
@@ -781,11 +662,11 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it
 
 def test_a_table_replaces_an_old_one_and_what_a_link_leads_to(folder):
     Path("far").mkdir()
-    Path("far/ends.csv").write_text("old", encoding="utf-8")
+    Path("far/ends.csv").write_text("old")
     Path("ends.csv").symlink_to("far/ends.csv")
     assert main(["study", "replay", str(SHARED), "--out", "ends.csv"]) == 0
     assert Path("ends.csv").is_symlink()
-    assert Path("far/ends.csv").read_text(encoding="utf-8").startswith("flow,finish_s\n0,")
+    assert Path("far/ends.csv").read_text().startswith("flow,finish_s\n0,")
     assert sorted(path.name for path in folder.rglob("*")) == ["ends.csv", "ends.csv", "far"]
 
 

@@ -1,8 +1,6 @@
 """A training of real ranks that is killed in the middle of an epoch, twice, and goes on with other
 ranks and workers: each sample once, as the law says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -73,8 +71,7 @@ def work(folder: Path, number: int, ranks: int, workers: int, rank: int) -> None
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """By stage and rank, what was read by each way."""
-    folder = tmp_path_factory.mktemp("resumed")
-    run_ranks(__file__, folder, SECONDS)
+    folder = run_ranks(__file__, tmp_path_factory, SECONDS)
     return [
         [json.loads((folder / f"{number}-{rank}.json").read_text()) for rank in range(ranks)]
         for number, (ranks, _) in enumerate(STAGES)

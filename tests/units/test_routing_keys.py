@@ -54,32 +54,6 @@ def test_no_routing_is_named_by_default():
     assert "routing" not in scenario.to_dict()["cluster"]
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        ("valiant", "cluster.routing: valiant is for switches with coordinates; got none. Use"),
-        ("minimal", "cluster.routing: minimal is for switches with coordinates; got none. Use"),
-        ("adaptive:detours=true", "cluster.routing: adaptive with detours is for switches"),
-        ("dimension_order", "cluster.routing: dimension_order is for switches with coordinates"),
-        ("up_down:roots=[x]", "cluster.routing: up_down needs the names of switches as roots"),
-        ("nonsense", "cluster.routing.kind: must be one of 'd_mod_k', 's_mod_k', "),
-        ("ecmp:queue_pairs=0", "cluster.routing.queue_pairs: should be greater than or equal to 1"),
-        ("ecmp:port=4", "cluster.routing.port: is not a known key; got 4. Did you mean 'ports'?"),
-        ("ecmp:4", "cluster.routing: parameters are written name=value; got '4'"),
-        ("5", "cluster.routing: must be a mapping of keys; got 5"),
-    ],
-)
-@pytest.mark.parametrize("verb", ["check", "run"])
-def test_a_routing_that_is_not_known_is_one_problem(verb, value, told, capsys, tmp_path):
-    """Before anything is simulated."""
-    sets = [*(f"{key}={value}" for key, value in PLAIN.items()), f"cluster.routing={value}"]
-    out = ["--out", str(tmp_path / "out")] if verb == "run" else []
-    assert main([verb, "quickstart", *(p for text in sets for p in ("--set", text)), *out]) == 2
-    err = capsys.readouterr().err
-    assert told in err and err.count("\n  - ") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_check_names_the_routing_of_each_run(capsys):
     checked()
     assert "Routing: d_mod_k.\n" in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """The verdict on runs: from tables made by hand, and the same in every place of a result."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -26,15 +26,13 @@ FRACTION = "workload.exchange.exchange_fraction"
 
 
 def raw(shipped_name="quickstart", **changes):
-    values = yaml.safe_load(
-        (shipped("scenarios") / f"{shipped_name}.yaml").read_text(encoding="utf-8")
-    )
+    values = yaml.safe_load((shipped("scenarios") / f"{shipped_name}.yaml").read_text())
     return {**values, **changes}
 
 
 def write(path, values):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    path.write_text(yaml.safe_dump(values))
     return path
 
 
@@ -47,17 +45,15 @@ def test_the_shipped_files_are_the_known_ones():
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_shipped_scenario_is_the_same_by_name_and_by_path(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_shipped_scenario_is_the_same_by_name_and_by_path(name, here):
     by_path = load_scenario(shipped("scenarios") / f"{name}.yaml")
     assert (
         load_scenario(name) == by_path == load_scenario(str(shipped("scenarios") / f"{name}.yaml"))
     )
 
 
-def test_a_file_in_the_working_directory_does_not_hide_a_shipped_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "quickstart", raw(name="another"))
+def test_a_file_in_the_working_directory_does_not_hide_a_shipped_name(here):
+    write(here / "quickstart", raw(name="another"))
     assert load_scenario("quickstart").name == "quickstart"
 
 
@@ -112,7 +108,7 @@ def test_a_custom_topology_is_found_beside_the_scenario_and_the_resolved_scenari
     scenario = load_scenario(path)
     assert scenario.cluster.topology.path == str((tmp_path / "study" / "net.json").resolve())
     assert re.fullmatch(r"[0-9a-f]{64}", scenario.cluster.topology.sha256)
-    (tmp_path / "elsewhere" / "resolved.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
+    (tmp_path / "elsewhere" / "resolved.yaml").write_text(scenario.to_yaml())
     assert load_scenario("resolved.yaml") == scenario
 
 
@@ -213,25 +209,13 @@ def test_the_short_form_of_a_strategy(text, exchange):
     assert load_scenario("quickstart", {EXCHANGE: text}).workload.exchange == exchange
 
 
-def test_a_parameter_of_the_short_form_without_value_is_refused():
-    with pytest.raises(
-        ScenarioError, match=r"workload\.exchange: parameters are written name=value; got 'overlap'"
-    ):
-        load_scenario(
-            "quickstart", {EXCHANGE: "partial_local_shuffle:exchange_fraction=0.1,overlap"}
-        )
-
-
 # ------------------------------------------------------------------------------------- writing back
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_resolved_scenario_is_read_back_as_an_equal_one_and_written_alike(
-    name, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_resolved_scenario_is_read_back_as_an_equal_one_and_written_alike(name, here):
     scenario = load_scenario(name)
-    (tmp_path / "again.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
+    (here / "again.yaml").write_text(scenario.to_yaml())
     again = load_scenario("again.yaml")
     assert again == scenario
     assert again.to_yaml() == scenario.to_yaml()
@@ -573,7 +557,7 @@ OWN_MODEL = {
 }
 
 
-def test_a_scenario_may_bring_models_of_its_own() -> None:
+def test_a_scenario_may_bring_models_of_its_own():
     scenario = load_scenario(
         "quickstart", {"models": {"mine": OWN_MODEL}, "workload.model": "mine"}
     )
@@ -583,14 +567,14 @@ def test_a_scenario_may_bring_models_of_its_own() -> None:
     assert other.with_values({"workload.model": "mine"}) == scenario
 
 
-def test_a_model_of_the_scenario_hides_that_of_the_catalog() -> None:
+def test_a_model_of_the_scenario_hides_that_of_the_catalog():
     scenario = load_scenario(
         "quickstart", {"models": {"resnet50": OWN_MODEL}, "workload.model": "resnet50"}
     )
     assert scenario.workload.model.gradient_size == 20
 
 
-def test_changing_the_model_in_use_leaves_the_profile_as_it_was() -> None:
+def test_changing_the_model_in_use_leaves_the_profile_as_it_was():
     values = {
         "models": {"mine": OWN_MODEL},
         "workload.model": "mine",

@@ -64,7 +64,7 @@ def file(made, tmp_path):
 
 
 def test_what_is_sealed_names_versions_and_has_nothing_that_was_measured(made):
-    found = json.loads((made / "sealed.json").read_text(encoding="utf-8"))
+    found = json.loads((made / "sealed.json").read_text())
     content = found["content"]
     assert {*content["versions"]} == {"simshuffle", "python", "numpy", "scipy", "numba"}
     assert content["date"].startswith("20") and content["format"] == sealed.FORMAT
@@ -138,7 +138,7 @@ def test_a_result_of_what_was_sealed_is_verified_from_its_folder(file, tmp_path,
     ],
 )
 def test_a_changed_file_is_refused(file, made, capsys, change, text):
-    file.write_text(change(file.read_text(encoding="utf-8")), encoding="utf-8")
+    file.write_text(change(file.read_text()), encoding="utf-8")
     assert validate("--from", made / "rows", "--open", file) == 2
     error = capsys.readouterr().err
     assert text in error and "Give a file that --seal wrote and nobody changed." in error
@@ -155,19 +155,19 @@ def test_a_changed_file_is_refused(file, made, capsys, change, text):
     ],
 )
 def test_a_file_with_its_digest_that_holds_no_predictions_is_refused(file, made, capsys, change):
-    content = json.loads(file.read_text(encoding="utf-8"))["content"] | change
+    content = json.loads(file.read_text())["content"] | change
     whole = {"sha256": sealed.digest_of(content), "content": content}
-    file.write_text(json.dumps(whole), encoding="utf-8")
+    file.write_text(json.dumps(whole))
     assert validate("--from", made / "rows", "--open", file) == 2
     assert "content" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", ["many", 10**400, 1e200, None])
 def test_a_number_that_is_none_is_refused(file, made, capsys, number):
-    content = json.loads(file.read_text(encoding="utf-8"))["content"]
+    content = json.loads(file.read_text())["content"]
     content["predictions"][0]["traffic"] = number
     whole = {"sha256": sealed.digest_of(content), "content": content}
-    file.write_text(json.dumps(whole), encoding="utf-8")
+    file.write_text(json.dumps(whole))
     assert validate("--from", made / "rows", "--open", file) == 2
     assert "sealed.json" in capsys.readouterr().err
 
@@ -193,11 +193,11 @@ def test_it_is_replaced_if_that_is_asked(file, made, capsys):
 @pytest.mark.parametrize("force", [(), ("--force",)])
 def test_another_file_is_never_replaced(made, tmp_path, capsys, force):
     path = tmp_path / "notes.json"
-    path.write_text("mine", encoding="utf-8")
+    path.write_text("mine")
     for place in (path, tmp_path, tmp_path / "no" / "folder.json"):
         assert validate("--from", made / "rows", "--seal", place, *force) == 2
         assert "--seal: cannot be written" in capsys.readouterr().err
-    assert path.read_text(encoding="utf-8") == "mine"
+    assert path.read_text() == "mine"
     assert [of.name for of in tmp_path.iterdir()] == ["notes.json"]
 
 
@@ -223,9 +223,8 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(made, tmp_path, monkeypat
         ([ROW], ["--open", "SEALED", "--only", "nine"], "Did you mean 'mine'?"),
     ],
 )
-def test_what_cannot_be_asked_is_named(file, tmp_path, capsys, monkeypatch, rows, words, text):
-    monkeypatch.chdir(tmp_path)
-    folder = write(tmp_path / "rows", *rows)
+def test_what_cannot_be_asked_is_named(file, here, capsys, rows, words, text):
+    folder = write(here / "rows", *rows)
     given = [str(file) if word == "SEALED" else word for word in words]
     assert validate("--from", folder, *given) == 2
     assert text in capsys.readouterr().err
@@ -238,7 +237,7 @@ HEAD = "set,case,quantity,predicted,interval_low,interval_high,by"
 
 
 def entry(place, *lines, name="entry.csv", head=HEAD):
-    (place / name).write_text("\n".join([head, *lines, ""]), encoding="utf-8")
+    (place / name).write_text("\n".join([head, *lines, ""]))
     return place / name
 
 

@@ -1,8 +1,6 @@
 """Intervals of 90 % where results are shown: beside another result, in figures, on the page, in an
 oracle; and what is said where there are none."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from html import escape
@@ -278,7 +276,7 @@ def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys):
     assert "Measure next: " in said or "No measurement" in said
 
 
-def test_drawing_intervals_tells_how_far_it_is() -> None:
+def test_drawing_intervals_tells_how_far_it_is():
     """Two runs that were simulated before: what is left is intervals alone."""
     told: list[Standing] = []
     options = SweepOptions(scenario=scenario(), over={"world_size": [2, 4]}, interval=True)

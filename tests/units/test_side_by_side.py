@@ -1,7 +1,5 @@
 """Scenarios with jobs and with background traffic: how they are read, named, checked and shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ import pytest
 import yaml
 
 from simshuffle.cli import main
-from simshuffle.errors import ScenarioError
 from simshuffle.plan.jobs import alone, each_alone, settled
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario
 from simshuffle.studies.simulation import study as simulation
@@ -71,78 +68,9 @@ def test_background_is_sent_by_hosts_without_a_job():
     assert found[0].hosts == [f"h{number:04d}" for number in range(6, 16)]
 
 
-JOBS_REFUSED = {
-    "overlapping": (
-        {"a": {"placement": "h[0000-0007]"}, "b": {"placement": "h[0007-0014]"}},
-        ("jobs.b.placement", "no other job has", "'h0007'"),
-    ),
-    "too many hosts": ({"a": {}, "b": {}, "c": {}}, ("jobs", "fit side by side", "24 hosts")),
-    "unknown host": (
-        {"a": {"world_size": 1, "placement": ["h0077"]}},
-        ("jobs.a.placement", "hosts of the topology", "'h0077'"),
-    ),
-    "too few named": (
-        {"a": {"placement": ["h0000"]}},
-        ("jobs.a.placement", "8 ranks fill", "1 of them"),
-    ),
-    "none": ({}, ("jobs", "at least one job", "none")),
-    "a name with a dot": ({"a.b": {}}, ("jobs", "letters, digits", "'a.b'")),
-    "a model of no catalog": (
-        {"a": {"workload": {"model": "resnet51"}}},
-        ("jobs.a.workload.model", "no such entry", "resnet51"),
-    ),
-    "a key of no workload": (
-        {"a": {"workload": {"loader": {"wokers": 2}}}},
-        ("jobs.a.workload.loader.wokers", "", ""),
-    ),
-    "a negative start": ({"a": {"start": "-1 s"}}, ("jobs.a.start", "", "")),
-    "an unknown key": ({"a": {"begin": "1 s"}}, ("jobs.a.begin", "", "")),
-}
-
-
-@pytest.mark.parametrize("name", JOBS_REFUSED)
-def test_jobs_that_cannot_run_side_by_side_are_refused(name: str):
-    jobs, (path, rule, value) = JOBS_REFUSED[name]
-    with pytest.raises(ScenarioError) as caught:
-        settled(small(jobs=jobs))
-    (problem,) = caught.value.problems
-    assert problem.path == path
-    assert rule in problem.rule
-    assert value in problem.value
-    assert problem.remedy
-
-
-@pytest.mark.parametrize(
-    ("values", "path"),
-    [
-        ({"jobs": TWO, "time_tolerance": 0.01}, "time_tolerance"),
-        ({"background": [{"kind": "uniform", "load": 1}], "time_tolerance": 0.1}, "time_tolerance"),
-        (
-            {"background": [{"kind": "uniform", "load": 1}], "network": {"kind": "packet"}},
-            "network.kind",
-        ),
-        ({"background": [{"kind": "uniform", "load": 1.5}]}, "background.0.load"),
-        (
-            {"background": [{"kind": "uniform", "load": 1, "hosts": ["h0001"]}]},
-            "background.0.hosts",
-        ),
-        (
-            {"background": [{"kind": "uniform", "load": 1, "hosts": ["h0001", "x"]}]},
-            "background.0.hosts",
-        ),
-        ({"background": [{"kind": "uniform", "load": 1}], "world_size": 16}, "background.0.hosts"),
-    ],
-)
-def test_what_does_not_go_with_them_is_refused(values: dict[str, Any], path: str):
-    with pytest.raises(ScenarioError) as caught:
-        settled(small(**values))
-    assert [problem.path for problem in caught.value.problems] == [path]
-    assert all(problem.remedy for problem in caught.value.problems)
-
-
 def written(place: Path, **values: Any) -> str:
     path = place / "jobs.yaml"
-    path.write_text(small(**values).to_yaml(), encoding="utf-8")
+    path.write_text(small(**values).to_yaml())
     return str(path)
 
 
@@ -158,7 +86,7 @@ def test_a_job_that_begins_when_the_others_have_ended_is_refused(tmp_path, capsy
 @pytest.mark.parametrize(
     "words", [["sweep", "--over", "seed=1,2"], ["run", "--seeds", "2"], ["run", "--interval"]]
 )
-def test_what_jobs_are_not_known_to_is_refused(tmp_path, capsys, words: list[str]):
+def test_what_jobs_are_not_known_to_is_refused(tmp_path, capsys, words):
     verb, *more = words
     assert main([verb, written(tmp_path, jobs=TWO), *more, "--out", str(tmp_path / "out")]) == 2
     assert "jobs" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def test_functions_have_the_same(monkeypatch):
 def test_ten_million_ranks_are_refused_within_seconds(tmp_path, monkeypatch, capsys):
     """Of a generated fat tree, which is not built for that."""
     monkeypatch.setattr("simshuffle.study.executors.available_memory", lambda: 32e9)
-    machine = yaml.safe_load((MACHINES / "small-fat-tree.yaml").read_text(encoding="utf-8"))
+    machine = yaml.safe_load((MACHINES / "small-fat-tree.yaml").read_text())
     machine["topology"] = {
         "kind": "fat_tree",
         "hosts": 200_000,
@@ -76,7 +76,7 @@ def test_ten_million_ranks_are_refused_within_seconds(tmp_path, monkeypatch, cap
         "source": "example value",
     }
     machine["host"]["gpus"] = 64
-    (tmp_path / "huge.yaml").write_text(yaml.safe_dump(machine), encoding="utf-8")
+    (tmp_path / "huge.yaml").write_text(yaml.safe_dump(machine))
     changed = (
         "cluster=huge.yaml",
         "world_size=10000000",
@@ -98,7 +98,7 @@ def find_scenario(folder):
     plain = load_scenario("quickstart").to_dict()
     plain.pop("cluster")
     path = folder / "big.yaml"
-    path.write_text(yaml.safe_dump({**plain, "cluster": "small-fat-tree"}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({**plain, "cluster": "small-fat-tree"}))
     return path
 
 
@@ -106,11 +106,11 @@ def find_scenario(folder):
 def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch, limit, current, given_up):
     """Of 100 MB 70 are in use, 20 of these by files that the system can drop: 50 MB are free."""
     monkeypatch.setattr(size, "GROUPS", tmp_path)
-    (tmp_path / limit).write_text("100000000\n", encoding="utf-8")
-    (tmp_path / current).write_text("70000000\n", encoding="utf-8")
-    (tmp_path / "memory.stat").write_text(f"anon 1\n{given_up} 20000000\n", encoding="utf-8")
+    (tmp_path / limit).write_text("100000000\n")
+    (tmp_path / current).write_text("70000000\n")
+    (tmp_path / "memory.stat").write_text(f"anon 1\n{given_up} 20000000\n")
     assert available_memory() == 50e6
-    (tmp_path / limit).write_text("max\n", encoding="utf-8")
+    (tmp_path / limit).write_text("max\n")
     assert available_memory() > 50e6
 
 

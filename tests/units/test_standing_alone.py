@@ -1,8 +1,6 @@
 """A result folder holds what it takes to make it again, wherever it is; how it was made is said,
 and decides nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -84,8 +82,8 @@ KINDS = pytest.mark.parametrize(
 
 @KINDS
 def test_a_moved_folder_makes_the_same_result_without_the_file_it_came_from(
-    file: Make, of: Of, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    file, of, name, tmp_path, capsys
+):
     path = file(tmp_path / "here" / name)
     simshuffle.run(of(path)).save(tmp_path / "here" / "out", draw=False)
     wanted = contents(tmp_path / "here" / "out")
@@ -107,9 +105,7 @@ def test_a_moved_folder_makes_the_same_result_without_the_file_it_came_from(
 
 
 @KINDS
-def test_fingerprint_and_cells_are_of_contents_not_of_paths(
-    file: Make, of: Of, name: str, tmp_path: Path
-) -> None:
+def test_fingerprint_and_cells_are_of_contents_not_of_paths(file, of, name, tmp_path):
     def marks(scenario: Scenario) -> tuple[str, str]:
         cell = digest_of(RunCell(scenario.to_dict(), "a"))
         return fingerprint(*study.request(RunOptions(scenario=scenario))), cell
@@ -123,7 +119,7 @@ def test_fingerprint_and_cells_are_of_contents_not_of_paths(
     assert changed[1] != first[1]
 
 
-def test_every_request_of_a_scenario_is_of_contents(tmp_path: Path) -> None:
+def test_every_request_of_a_scenario_is_of_contents(tmp_path):
     marks = []
     for place in ("one", "two"):
         scenario = on_graph(graph(tmp_path / place / "net.json"))
@@ -141,7 +137,7 @@ def test_every_request_of_a_scenario_is_of_contents(tmp_path: Path) -> None:
     assert marks[0] == marks[1]
 
 
-def test_the_file_in_the_folder_is_a_copy_and_no_link(tmp_path: Path) -> None:
+def test_the_file_in_the_folder_is_a_copy_and_no_link(tmp_path):
     path = graph(tmp_path / "net.json")
     folder = simshuffle.run(on_graph(path)).save(tmp_path / "out", draw=False)
     before = contents(folder)
@@ -150,7 +146,7 @@ def test_the_file_in_the_folder_is_a_copy_and_no_link(tmp_path: Path) -> None:
     assert contents(folder) == before
 
 
-def test_clusters_and_exchanges_of_a_sweep_are_held_too(tmp_path: Path) -> None:
+def test_clusters_and_exchanges_of_a_sweep_are_held_too(tmp_path):
     first, second = (plans(tmp_path / name, seed) for seed, name in enumerate(("a.npz", "b.npz")))
     base = small(**SIZE, world_size=4).to_dict()
     listed = ["local_shuffle", f"recorded:path={first.name},exchange_fraction=0.4"]
@@ -163,12 +159,12 @@ def test_clusters_and_exchanges_of_a_sweep_are_held_too(tmp_path: Path) -> None:
         ("cluster", [cluster], 1),
     ):
         file = tmp_path / "s.yaml"
-        file.write_text(json.dumps({**base, "sweep": {key: values}}), encoding="utf-8")
+        file.write_text(json.dumps({**base, "sweep": {key: values}}))
         scenario = load_scenario(file)
         assert len(files(scenario.to_dict())) == count
         out = simshuffle.run(scenario).save(tmp_path / "out", replace=True, draw=False)
         assert len(list((out / "inputs").iterdir())) == count
-        assert str(tmp_path) not in (out / "scenario.yaml").read_text(encoding="utf-8")
+        assert str(tmp_path) not in (out / "scenario.yaml").read_text()
         moved = shutil.copytree(out, tmp_path / "moved", dirs_exist_ok=True)
         again = study.request(RunOptions(scenario=moved / "scenario.yaml"))[1]
         asked = simshuffle.read(out).meta["fingerprint"]
@@ -180,9 +176,7 @@ def swept(exchanges: list[str]) -> Request[Any]:
     return sweep.request(SweepOptions(scenario=scenario, over={"workload.exchange": exchanges}))
 
 
-def test_recorded_exchanges_of_a_sweep_are_told_apart_by_their_contents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_exchanges_of_a_sweep_are_told_apart_by_their_contents(tmp_path, monkeypatch):
     marks = []
     for place in ("one", "two"):
         for seed, name in enumerate(("a.npz", "b.npz")):
@@ -200,7 +194,7 @@ def test_recorded_exchanges_of_a_sweep_are_told_apart_by_their_contents(
     assert fingerprint(sweep.STUDY, asked) != marks[0][0]
 
 
-def test_values_without_a_file_stay_as_they_are() -> None:
+def test_values_without_a_file_stay_as_they_are():
     plain = small(**SIZE).to_dict()
     assert by_content(plain) == plain
     assert files(plain) == {}
@@ -208,7 +202,7 @@ def test_values_without_a_file_stay_as_they_are() -> None:
     assert by_content(only_a_path) == only_a_path
 
 
-def test_a_folder_whose_input_is_gone_is_made_again(tmp_path: Path) -> None:
+def test_a_folder_whose_input_is_gone_is_made_again(tmp_path):
     scenario = on_graph(graph(tmp_path / "net.json"))
     _, asked = study.request(RunOptions(scenario=scenario))
     folder = simshuffle.run(scenario).save(tmp_path / "out", draw=False)
@@ -218,7 +212,7 @@ def test_a_folder_whose_input_is_gone_is_made_again(tmp_path: Path) -> None:
     assert engine.existing(study.STUDY, folder, mark) is None
 
 
-def test_a_file_of_somebody_else_among_the_inputs_is_not_removed(tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_among_the_inputs_is_not_removed(tmp_path):
     result = simshuffle.run(on_graph(graph(tmp_path / "net.json")))
     folder = result.save(tmp_path / "out", draw=False)
     result.save(folder, replace=True, draw=False)
@@ -230,7 +224,7 @@ def test_a_file_of_somebody_else_among_the_inputs_is_not_removed(tmp_path: Path)
 # ---------------------------------------------------------------------------------- how it was made
 
 
-def test_a_result_says_how_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_says_how_it_was_made(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/somewhere/bin/simshuffle", "run", "a b", "--out", "x"])
     result = simshuffle.run(small(**SIZE))
     said = json.loads((result.save(tmp_path / "out", draw=False) / "meta.json").read_text())[MADE]
@@ -241,11 +235,8 @@ def test_a_result_says_how_it_was_made(tmp_path: Path, monkeypatch: pytest.Monke
     assert abs((pd.Timestamp(said["date"]) - pd.Timestamp.now("UTC")).total_seconds()) < 300
 
 
-def test_the_commit_is_that_of_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.chdir(tmp_path)
+def test_the_commit_is_that_of_the_working_directory(here, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
     assert "commit" not in made()
 
     def git(*words: str) -> str:
@@ -255,17 +246,17 @@ def test_the_commit_is_that_of_the_working_directory(
 
     git("init", "-q")
     assert "commit" not in made()  # there is none yet
-    (tmp_path / "file").write_text("a")
+    (here / "file").write_text("a")
     git("add", "file")
     git("commit", "-qm", "First")
     assert made()["commit"] == git("rev-parse", "HEAD")
-    (tmp_path / "file").write_text("b")
+    (here / "file").write_text("b")
     assert made()["commit"] == f"{git('rev-parse', 'HEAD')}-dirty"
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(here))
     assert "commit" not in made()  # no git
 
 
-def test_how_it_was_made_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_it_was_made_decides_nothing(tmp_path, monkeypatch):
     folders, results = [], []
     for command in ("one", "two"):
         monkeypatch.setattr("sys.argv", [command])
@@ -279,7 +270,7 @@ def test_how_it_was_made_decides_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert meta[0] != meta[1]
 
 
-def test_other_differences_of_meta_are_seen(tmp_path: Path) -> None:
+def test_other_differences_of_meta_are_seen(tmp_path):
     folder = simshuffle.run(small(**SIZE)).save(tmp_path / "out", draw=False)
     before = contents(folder)
     meta = json.loads((folder / "meta.json").read_text())
@@ -301,14 +292,12 @@ def altered(folder: Path, change: Callable[[pd.DataFrame], Any]) -> None:
     table.to_csv(folder / "epochs.csv", index=False)
 
 
-def test_what_takes_long_is_verified_by_several_processes(folder: Path) -> None:
+def test_what_takes_long_is_verified_by_several_processes(folder):
     """They share no memory with this one, so outcomes lie on disk meanwhile."""
     assert verify(folder, Processes(2)).same
 
 
-def test_the_last_bit_of_a_value_is_verified(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_bit_of_a_value_is_verified(folder, capsys):
     assert main(["results", "verify", str(folder), "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert said == (
@@ -331,7 +320,7 @@ def test_the_last_bit_of_a_value_is_verified(
 # --------------------------------------------------------------------------------- as it is printed
 
 
-def test_a_result_is_printed_as_its_tables(folder: Path) -> None:
+def test_a_result_is_printed_as_its_tables(folder):
     for place in (folder, str(folder)):
         result = simshuffle.read(place)
         assert repr(result).startswith(f"<simulation result {result.meta['fingerprint']}: ")
@@ -342,7 +331,7 @@ def test_a_result_is_printed_as_its_tables(folder: Path) -> None:
         assert "\x1b" not in str(result)
 
 
-def test_a_notebook_shows_tables_in_which_nothing_is_markup(tmp_path: Path) -> None:
+def test_a_notebook_shows_tables_in_which_nothing_is_markup(tmp_path):
     scenario = small(**SIZE)
     twice = [scenario.model_copy(update={"name": name}) for name in ("<b>one</b>", "two & three")]
     result = simshuffle.run(twice)

@@ -1,7 +1,5 @@
 """The engine of the studies: what is done once, kept, done again, or lost."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import itertools
@@ -61,7 +59,7 @@ def squares(mark: Path, *numbers: int, **changes: object) -> list[Square]:
 # ------------------------------------------------------------------------------------ done and kept
 
 
-def test_stages_follow_one_another_and_are_collected(mark: Path) -> None:
+def test_stages_follow_one_another_and_are_collected(mark):
     result = engine.run(TOY, asked(*squares(mark, 2, 3)))
     assert result.tables["squares"]["square"].tolist() == [4, 9]
     assert result.tables["sums"]["sum"].tolist() == [13]
@@ -69,13 +67,13 @@ def test_stages_follow_one_another_and_are_collected(mark: Path) -> None:
     assert result.meta["count"] == 2
 
 
-def test_what_is_kept_is_not_done_again_and_what_is_new_is(mark: Path, store: Disk) -> None:
+def test_what_is_kept_is_not_done_again_and_what_is_new_is(mark, store):
     engine.run(TOY, asked(*squares(mark, 2, 3)), Here(), store)
     engine.run(TOY, asked(*squares(mark, 2, 3, 5)), Here(), store)
     assert attempts(mark) == [2, 3, 5]
 
 
-def test_one_process_and_four_give_the_same_bytes(mark: Path, tmp_path: Path) -> None:
+def test_one_process_and_four_give_the_same_bytes(mark, tmp_path):
     request = asked(*squares(mark, 1, 2, 3, 4, 5))
     folders = []
     for count, executor in ((1, Here()), (4, Processes(4))):
@@ -86,12 +84,12 @@ def test_one_process_and_four_give_the_same_bytes(mark: Path, tmp_path: Path) ->
     assert len({int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}) > 1
 
 
-def test_costly_cells_begin_first(mark: Path, store: Disk) -> None:
+def test_costly_cells_begin_first(mark, store):
     engine.run(TOY, asked(*squares(mark, 1, 7, 3)), Processes(1), store)
     assert attempts(mark) == [7, 3, 1]
 
 
-def test_cells_wait_where_memory_would_not_do_for_two(mark: Path, store: Disk) -> None:
+def test_cells_wait_where_memory_would_not_do_for_two(mark, store):
     cells = squares(mark, 1, 2, 3, seconds=0.2, bytes_needed=6e8)
     engine.run(TOY, asked(*cells), Processes(3, memory=1e9), store)
     spans = sorted(tuple(map(float, path.name.split("-")[2:])) for path in mark.glob("ended-*"))
@@ -99,17 +97,17 @@ def test_cells_wait_where_memory_would_not_do_for_two(mark: Path, store: Disk) -
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
-def test_a_cell_larger_than_the_memory_is_done_alone(mark: Path, store: Disk) -> None:
+def test_a_cell_larger_than_the_memory_is_done_alone(mark, store):
     cells = squares(mark, 1, 2, bytes_needed=1e15)
     result = engine.run(TOY, asked(*cells), Processes(2), store, force_size=True)
     assert len(result.tables["squares"]) == 2
 
 
-def test_the_available_memory_is_what_the_system_says() -> None:
+def test_the_available_memory_is_what_the_system_says():
     assert 1e7 < available_memory() < 1e14
 
 
-def test_little_work_stays_in_this_process(mark: Path, store: Disk) -> None:
+def test_little_work_stays_in_this_process(mark, store):
     class Cheap(Square):
         @property
         def cost(self) -> float:
@@ -119,7 +117,7 @@ def test_little_work_stays_in_this_process(mark: Path, store: Disk) -> None:
     assert {path.name.split("-")[2] for path in mark.glob("[0-9]*")} == {str(os.getpid())}
 
 
-def test_processes_compute_with_one_thread(mark: Path, store: Disk) -> None:
+def test_processes_compute_with_one_thread(mark, store):
     class Threads(Square):
         def run(self, tell: object) -> Outcome:
             return Outcome({name: os.environ.get(name) for name in ONE_THREAD})
@@ -137,9 +135,7 @@ def test_processes_compute_with_one_thread(mark: Path, store: Disk) -> None:
 
 
 @pytest.mark.parametrize("executor", [Here(), Processes(2)], ids=["here", "processes"])
-def test_a_cell_that_fails_is_named_and_the_others_are_kept(
-    executor: Here | Processes, mark: Path, store: Disk
-) -> None:
+def test_a_cell_that_fails_is_named_and_the_others_are_kept(executor, mark, store):
     cells = [*squares(mark, 1, 2), *squares(mark, 3, fails=True)]
     with pytest.raises(SimulationError, match=r"3 cannot be squared"):
         engine.run(TOY, asked(*cells), executor, store)
@@ -147,7 +143,7 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept(
     assert sorted(attempts(mark)) == [1, 2, 3, 3]
 
 
-def test_a_partial_study_has_a_result_without_what_is_lost(mark: Path, store: Disk) -> None:
+def test_a_partial_study_has_a_result_without_what_is_lost(mark, store):
     study = dataclasses.replace(TOY, partial=True)
     cells = [*squares(mark, 1, 2), *squares(mark, 3, fails=True)]
     result = engine.run(study, asked(*cells), Here(), store)
@@ -155,9 +151,7 @@ def test_a_partial_study_has_a_result_without_what_is_lost(mark: Path, store: Di
     assert result.meta["lost"] == {"n3": "3 cannot be squared"}
 
 
-def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(
-    mark: Path, store: Disk
-) -> None:
+def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(mark, store):
     study = dataclasses.replace(TOY, partial=True)
     cells = [*squares(mark, 1, 2, 3, 4), *squares(mark, 9, dies=True)]
     result = engine.run(study, asked(*cells), Processes(2), store)
@@ -167,7 +161,7 @@ def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(
     assert attempts(mark).count(9) == 2
 
 
-def test_a_server_that_dies_is_followed_by_another_one(mark: Path, store: Disk) -> None:
+def test_a_server_that_dies_is_followed_by_another_one(mark, store):
     class Kills(Square):
         def run(self, tell: Tell) -> Outcome:
             super().run(tell)
@@ -183,7 +177,7 @@ def test_a_server_that_dies_is_followed_by_another_one(mark: Path, store: Disk) 
     assert attempts(mark).count(9) == 2
 
 
-def test_a_full_disk_ends_all_of_it_and_no_process_is_left(mark: Path, store: Disk) -> None:
+def test_a_full_disk_ends_all_of_it_and_no_process_is_left(mark, store):
     class Full(Square):
         def run(self, tell: Tell) -> Outcome:
             super().run(tell)
@@ -196,7 +190,7 @@ def test_a_full_disk_ends_all_of_it_and_no_process_is_left(mark: Path, store: Di
     assert not any(is_alive(worker) for worker in workers)
 
 
-def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store: Disk) -> None:
+def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store):
     class Ready(Square):
         @staticmethod
         def make_ready() -> None:
@@ -214,7 +208,7 @@ def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store: 
     assert "READY" not in os.environ
 
 
-def test_all_cells_lost_is_an_error_with_each_of_them(mark: Path) -> None:
+def test_all_cells_lost_is_an_error_with_each_of_them(mark):
     study = dataclasses.replace(TOY, partial=True)
     with pytest.raises(SimulationError, match=r"(?s)2 of 2.*n1: 1 cannot.*n2: 2 cannot"):
         engine.run(study, asked(*squares(mark, 1, 2, fails=True)))
@@ -249,9 +243,7 @@ class _Stopped(Here):
         raise KeyboardInterrupt
 
 
-def test_a_partial_study_that_is_stopped_has_what_is_there_and_goes_on(
-    mark: Path, store: Disk, tmp_path: Path
-) -> None:
+def test_a_partial_study_that_is_stopped_has_what_is_there_and_goes_on(mark, store, tmp_path):
     request, folder = asked(*squares(mark, 1, 2, 3)), tmp_path / "out"
     wanted = fingerprint(PARTS, request)
     with pytest.raises(engine.Interrupted) as caught:
@@ -272,7 +264,7 @@ def test_a_partial_study_that_is_stopped_has_what_is_there_and_goes_on(
     assert not engine.goes_on(folder, wanted)
 
 
-def test_nothing_done_is_no_result(mark: Path) -> None:
+def test_nothing_done_is_no_result(mark):
     class Never(Here):
         def do(self, cells, store, watch):
             raise KeyboardInterrupt
@@ -282,9 +274,7 @@ def test_nothing_done_is_no_result(mark: Path) -> None:
     assert caught.value.result is None
 
 
-def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(
-    mark: Path, store: Disk, tmp_path: Path
-) -> None:
+def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(mark, store, tmp_path):
     cells = [*squares(mark, 2, 3), *squares(mark, 4, fails=True)]
     request, folder = asked(*cells), tmp_path / "out"
     engine.run(PARTS, request, Here(), store).save(folder)
@@ -305,7 +295,7 @@ def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(
 # ------------------------------------------------------------------------------------------- stores
 
 
-def test_an_outcome_is_read_back_as_it_was(store: Disk) -> None:
+def test_an_outcome_is_read_back_as_it_was(store):
     cell = Square(5)
     outcome = cell.run(lambda share: None)
     store.put("ab12", outcome)
@@ -319,7 +309,7 @@ def test_an_outcome_is_read_back_as_it_was(store: Disk) -> None:
     assert list(store.digests()) == ["ab12"]
 
 
-def test_an_outcome_without_the_parts_that_are_wanted_does_not_do(store: Disk) -> None:
+def test_an_outcome_without_the_parts_that_are_wanted_does_not_do(store):
     store.put("ab12", dataclasses.replace(Square(5).run(lambda share: None), files={}))
     assert store.has("ab12", frozenset({"steps.parquet"}))
     assert not store.has("ab12", Square(5).parts)
@@ -328,7 +318,7 @@ def test_an_outcome_without_the_parts_that_are_wanted_does_not_do(store: Disk) -
 
 @pytest.mark.parametrize("name", ["ab12.json", "ab12/steps.parquet", "ab12/note.bin"])
 @pytest.mark.parametrize("damage", ["change", "cut", "remove"])
-def test_damage_of_any_byte_is_seen(name: str, damage: str, store: Disk) -> None:
+def test_damage_of_any_byte_is_seen(name, damage, store):
     cell = Square(5)
     store.put("ab12", cell.run(lambda share: None))
     path = store.root / "ab" / name
@@ -342,9 +332,7 @@ def test_damage_of_any_byte_is_seen(name: str, damage: str, store: Disk) -> None
     assert store.get("ab12", cell.parts) is None
 
 
-def test_a_damaged_outcome_is_named_and_done_again_by_the_same_command(
-    mark: Path, store: Disk
-) -> None:
+def test_a_damaged_outcome_is_named_and_done_again_by_the_same_command(mark, store):
     request = asked(*squares(mark, 2, 3))
     engine.run(TOY, request, Here(), store)
     digest = digest_of(request.values.cells["n3"])
@@ -355,7 +343,7 @@ def test_a_damaged_outcome_is_named_and_done_again_by_the_same_command(
     assert attempts(mark) == [2, 3, 3]
 
 
-def test_outcomes_in_memory_are_found_and_forgotten() -> None:
+def test_outcomes_in_memory_are_found_and_forgotten():
     store = Memory()
     store.put("ab", Square(2).run(lambda share: None))
     assert store.has("ab", frozenset()) and store.get("ab", frozenset()) is not None
@@ -363,9 +351,7 @@ def test_outcomes_in_memory_are_found_and_forgotten() -> None:
     assert not store.has("ab", frozenset())
 
 
-def test_a_thousand_cells_cost_under_5_ms_each_beside_their_work(
-    tmp_path: Path, store: Disk
-) -> None:
+def test_a_thousand_cells_cost_under_5_ms_each_beside_their_work(tmp_path, store):
     """In processor time: the machine may be busy with other things."""
     request = asked(*(_Plain(number) for number in range(1000)))
     study = dataclasses.replace(
@@ -402,7 +388,7 @@ class _Plain(Square):
 # ------------------------------------------------------------------------------- what stands for it
 
 
-def test_a_cell_is_known_by_its_key_its_kind_and_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_is_known_by_its_key_its_kind_and_its_code(monkeypatch):
     first = digest_of(Square(2))
     assert first == digest_of(Square(2, fails=True))
     assert first != digest_of(Square(3))
@@ -411,7 +397,7 @@ def test_a_cell_is_known_by_its_key_its_kind_and_its_code(monkeypatch: pytest.Mo
     assert first != digest_of(Square(2))
 
 
-def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monkeypatch) -> None:
+def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monkeypatch):
     root = tmp_path / "simshuffle"
     sources = {
         "sim/__init__.py": "",
@@ -450,7 +436,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
 # -------------------------------------------------------------------------------- how far it stands
 
 
-def test_the_standing_counts_what_was_kept_and_estimates_the_rest(monkeypatch) -> None:
+def test_the_standing_counts_what_was_kept_and_estimates_the_rest(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
@@ -471,7 +457,7 @@ def test_the_standing_counts_what_was_kept_and_estimates_the_rest(monkeypatch) -
     assert (told[-1].done, told[-1].share, told[-1].left_s) == (4, 1.0, 0.0)
 
 
-def test_the_time_that_is_left_knows_how_many_run_at_once_and_which_ends_last(monkeypatch) -> None:
+def test_the_time_that_is_left_knows_how_many_run_at_once_and_which_ends_last(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
@@ -492,8 +478,8 @@ def test_the_time_that_is_left_knows_how_many_run_at_once_and_which_ends_last(mo
 @pytest.mark.parametrize("factor", [0.05, 1.0, 30.0])
 @pytest.mark.parametrize("later", [0.0, 60.0])
 def test_the_time_that_is_left_is_within_a_factor_of_two_from_a_tenth_of_the_way_on(
-    monkeypatch, factor: float, later: float
-) -> None:
+    monkeypatch, factor, later
+):
     """Six cells of 60 s by estimate take ``factor`` times as long; 20 shares are told of each.
     Cells of a later stage have ``later`` s by estimate, and take as many times as long."""
     clock = [0.0]
@@ -519,7 +505,7 @@ def test_the_time_that_is_left_is_within_a_factor_of_two_from_a_tenth_of_the_way
         assert 0.5 * (whole - passed) <= left <= 2.0 * (whole - passed)
 
 
-def test_a_cell_that_says_nothing_takes_as_long_again(monkeypatch) -> None:
+def test_a_cell_that_says_nothing_takes_as_long_again(monkeypatch):
     """One that said long ago that it is all but done is not said to end at once."""
     clock = [0.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
@@ -534,7 +520,7 @@ def test_a_cell_that_says_nothing_takes_as_long_again(monkeypatch) -> None:
     assert told[-1].left_s == 30.0
 
 
-def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch) -> None:
+def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch):
     """Two of eight cells of 60 s by estimate are being done for 30 s, and have told nothing."""
     clock = [0.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
@@ -547,13 +533,13 @@ def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch) -> 
     assert told[-1].left_s == pytest.approx(8 * 60 / 2 - 30)
 
 
-def test_less_than_a_second_is_no_promise() -> None:
+def test_less_than_a_second_is_no_promise():
     standing = Standing(0, 1, 0.99, 0.4, {})
     assert _overall("run", standing) == "run"
     assert _overall("run", dataclasses.replace(standing, left_s=1.2)) == "run, about 1 s left"
 
 
-def test_stages_that_follow_count_before_their_cells_are_known() -> None:
+def test_stages_that_follow_count_before_their_cells_are_known():
     """The first stage costs 12 + 13 s by estimate, the second one as much: half is done then."""
     study = dataclasses.replace(TOY, later_cost=lambda numbers, stage: 25.0 if stage == 0 else 0.0)
     told: list[Standing] = []
@@ -590,9 +576,7 @@ SCRIPT = textwrap.dedent(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_is_stopped_keeps_what_is_done_and_leaves_no_process(
-    number: signal.Signals, mark: Path, tmp_path: Path
-) -> None:
+def test_what_is_stopped_keeps_what_is_done_and_leaves_no_process(number, mark, tmp_path):
     script = tmp_path / "stopped.py"
     script.write_text(SCRIPT)
     root = str(Path(__file__).parents[2])
@@ -636,7 +620,7 @@ def is_alive(process: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_is_for_one_process_at_a_time(tmp_path):
     with engine.alone(tmp_path / "new" / "out"):
         context = multiprocessing.get_context("spawn")
         with context.Pool(1) as pool:
@@ -654,7 +638,7 @@ def held(folder: Path) -> str:
         return str(error)
 
 
-def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_a_killed_holder_leaves_the_folder_free(tmp_path):
     (tmp_path / ".out.lock").touch()
     with engine.alone(tmp_path / "out"):
         pass
@@ -663,7 +647,7 @@ def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------- read back
 
 
-def test_a_result_of_another_kind_is_refused(tmp_path: Path, mark: Path) -> None:
+def test_a_result_of_another_kind_is_refused(tmp_path, mark):
     folder = engine.run(TOY, asked(*squares(mark, 2))).save(tmp_path / "out")
     meta = json.loads((folder / "meta.json").read_text())
     (folder / "meta.json").write_text(json.dumps(meta | {"kind": "other"}))
@@ -671,7 +655,7 @@ def test_a_result_of_another_kind_is_refused(tmp_path: Path, mark: Path) -> None
         engine.read(TOY, folder)
 
 
-def test_processes_refuse_a_store_that_they_do_not_share() -> None:
+def test_processes_refuse_a_store_that_they_do_not_share():
     with pytest.raises(TypeError, match="on disk"):
         engine.run(TOY, asked(Square(2), Square(3)), Processes(2), Memory())
 
@@ -681,9 +665,7 @@ class NoOptions(Options):
     """Nothing beside what all verbs are asked."""
 
 
-def test_a_first_answer_is_said_before_the_cells_and_not_where_the_result_is_there(
-    tmp_path: Path,
-) -> None:
+def test_a_first_answer_is_said_before_the_cells_and_not_where_the_result_is_there(tmp_path):
     heard: list[str] = []
     request = asked(Square(2), Square(3))
     verb = Verb(

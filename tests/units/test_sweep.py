@@ -56,11 +56,6 @@ def test_what_a_kind_requires_may_come_by_the_axis_alone(given):
     ]
 
 
-def test_what_no_axis_brings_is_still_required():
-    with pytest.raises(InputError, match="exchange_fraction: is required"):
-        asked(set={"workload.exchange": "partial_local_shuffle"}, over={"world_size": [2, 4]})
-
-
 def cells_of(request):
     return sweep.STUDY.stages[0](request.values, {})
 
@@ -74,11 +69,3 @@ def test_the_measure_of_the_figure_is_a_column_or_one_over_a_number_of_something
     assert drawn == pytest.approx((last["epoch_s"] / last["iterations"]).to_numpy())
     assert measure_name("allreduce_exposed_s/iterations") == "allreduce exposed per iteration (s)"
     assert measure_name("samples_per_s/world_size") == "samples per GPU (1/s)"
-
-
-def test_a_measure_that_is_none_is_named():
-    for measure, told in (("epoch/iterations", "'epoch'"), ("epoch_s/epoch", "'epoch'")):
-        with pytest.raises(InputError) as raised:
-            asked(over={"world_size": [2]}, measure=measure)
-        assert told in str(raised.value)
-        assert "--measure" in str(raised.value)

@@ -20,7 +20,6 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
-from simshuffle.results.table_io import json_text
 from simshuffle.studies.validation.table import read_rows
 from simshuffle.studies.validation.testbed import checked, predicted
 from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape
@@ -133,15 +132,14 @@ def nothing_is_run(monkeypatch):
     return done
 
 
-def test_without_root_and_iproute2_it_says_so_and_stops_with_2(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_without_root_and_iproute2_it_says_so_and_stops_with_2(monkeypatch, capsys, here):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(namespaces.shutil, "which", lambda name: None)
     assert main(["machine", "testbed", "--quick"]) == 2
     said = capsys.readouterr().err
     assert "must be root" in said and "sudo" in said
     assert "ip: is missing" in said and "tc: is missing" in said and "iproute2" in said
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize("lacking", list(namespaces.NEEDED))
@@ -231,45 +229,6 @@ def test_the_program_on_a_host_needs_the_standard_library_alone():
 
 
 # ------------------------------------------------------------------------------------------- limits
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--leaves", "1"], "--leaves: must be at least 2"),
-        (["--leaves", "9", "--spines", "5"], "--spines: must be from 1 to the hosts of a leaf"),
-        (["--leaves", "8"], "at most 16 hosts"),
-        (["--rate", "1 Gbit/s"], "from 1 to 200 Mbit/s; got 1000 Mbit/s"),
-        (["--rate", "40"], "has no unit"),
-        (["--nbytes", "1 B"], "from 100 kB to 100 MB"),
-        (["--repetitions", "0"], "from 1 to 50"),
-        (["--limit", "2 s"], "must be longer than the transfers"),
-        (["--limit", "7200 s"], "from 1 s to 1 h"),
-        (["--seed", "-1"], "must not be negative"),
-        (
-            [
-                "--rate",
-                "200 Mbit/s",
-                "--nbytes",
-                "100 MB",
-                "--repetitions",
-                "50",
-                "--limit",
-                "3600 s",
-            ],
-            "at most 50 GB",
-        ),
-        (["--pattern", "all_to_al"], "no such pattern; got 'all_to_al'"),
-    ],
-)
-def test_what_breaks_a_limit_is_refused_before_anything_is_built(
-    arguments, said, capsys, monkeypatch, tmp_path
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(measure, "has_torch", lambda: True)
-    assert main(["machine", "testbed", *arguments]) == 2
-    assert said in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with_the_reason(
@@ -464,13 +423,6 @@ def test_the_kept_rows_are_rows_of_the_validation(tmp_path):
     measured.result().derived["summary"].to_csv(tmp_path / "kept.csv", index=False)
     rows = read_rows(tmp_path)
     assert [row.case for row in rows] == [name for name in PATTERNS if name not in GLOO]
-
-
-def test_json_has_no_numbers_that_json_does_not_have():
-    shown = json.loads(json_text(measured.result().as_json()))
-    last = shown["patterns"][-1]
-    assert last["reason"] == "not measured: torch is missing" and last["measured_s"] is None
-    assert shown["meta"]["overhead"]["efficiency"] == pytest.approx(0.95)
 
 
 def test_the_text_says_what_was_fitted_and_what_was_held_up():

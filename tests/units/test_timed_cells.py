@@ -146,11 +146,10 @@ def test_check_says_what_its_estimate_rests_on(kept, capsys):
     assert slow["simulation_s"] - start == pytest.approx(10 * (fast["simulation_s"] - start))
 
 
-def test_a_run_calibrates_the_next_check(kept, capsys, tmp_path, monkeypatch):
+def test_a_run_calibrates_the_next_check(kept, capsys, here, monkeypatch):
     """As a user does it; whatever the run took."""
     monkeypatch.setattr(standing, "WORTH", 0.0)
     monkeypatch.setattr(standing, "FEWEST", 1)  # of cells that count
-    monkeypatch.chdir(tmp_path)
     words = ["quickstart", "--set", "sweep={}", "--set", "world_size=16"]
     assert main(["run", *words, "--quiet"]) == 0
     capsys.readouterr()

@@ -1,12 +1,9 @@
 """Token data that are not valid: each problem names its path, the value, and what to do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from simshuffle.cli import main
 from simshuffle.errors import InputError
 from tests.small import small
 
@@ -50,7 +47,7 @@ def problems(tokens: dict[str, Any], **more: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_each_problem_is_told(case: str) -> None:
+def test_each_problem_is_told(case):
     values, path, value = BAD[case]
     found = {each.path: each for each in problems({**GOOD, **values})}
     each = found[f"workload.dataset.{path}"]
@@ -59,7 +56,7 @@ def test_each_problem_is_told(case: str) -> None:
     assert each.remedy
 
 
-def test_a_size_beside_tokens_or_none_at_all() -> None:
+def test_a_size_beside_tokens_or_none_at_all():
     (both,) = problems(GOOD, sample_size={"mean": "4 kB"})
     assert (both.path, both.rule) == ("workload.dataset.sample_size", "follows from tokens")
     with pytest.raises(InputError) as raised:
@@ -68,20 +65,10 @@ def test_a_size_beside_tokens_or_none_at_all() -> None:
     assert (none.path, none.rule) == ("workload.dataset.sample_size", "is required")
 
 
-def test_requests_of_several_samples_need_sequences_packed_before() -> None:
+def test_requests_of_several_samples_need_sequences_packed_before():
     (found,) = problems(GOOD, samples_per_request=8)
     assert (found.path, found.value) == ("workload.dataset.samples_per_request", "8")
     packed = {"name": "t", "num_samples": 800, "tokens": {**GOOD, "shuffled": "sequences"}}
     at_once = small(workload__dataset={**packed, "samples_per_request": 8})
     assert at_once.workload.dataset.read_at_once == 8.0
     assert at_once.workload.dataset.samples_per_file == 800
-
-
-def test_the_command_line_refuses_other_sequences_than_the_model_takes(capsys: Any) -> None:
-    key = "workload.dataset.tokens.sequence_length"
-    assert main(["check", "gpt-tokens", "--set", f"{key}=4096"]) == 2
-    told = capsys.readouterr().err
-    assert f"{key}: must be the 2048 tokens that the layers of gpt_1.3b" in told
-    assert "4096" in told
-    assert "Use 2048" in told
-    assert "Traceback" not in told

@@ -1,8 +1,6 @@
 """Bad input and faults of trainings: said at once, with what to do; and what a training must never
 do to the caller's things."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any
@@ -86,7 +84,7 @@ def emulated(model: nn.Module | None = None, train: Any = None, **values: Any) -
 # ----------------------------------------------------------------------------------------- the door
 
 
-def test_three_lines_train_a_model_of_the_caller() -> None:
+def test_three_lines_train_a_model_of_the_caller():
     """A linearly separable problem is learnt; the model and its mode, the random state and the data
     stay as they were."""
     model = network().eval()
@@ -113,7 +111,7 @@ def test_three_lines_train_a_model_of_the_caller() -> None:
     assert float(found) == pytest.approx(record.epochs.pooled_accuracy.iloc[-1])
 
 
-def test_a_record_is_as_good_as_its_text() -> None:
+def test_a_record_is_as_good_as_its_text():
     model, pair = (
         network(),
         ImportancePair(kind="importance_pair", exchange_fraction=0.2, lagging=True),
@@ -167,7 +165,7 @@ def test_a_record_is_as_good_as_its_text() -> None:
         ),
     ],
 )
-def test_bad_arguments_are_named(values: dict[str, Any], message: str) -> None:
+def test_bad_arguments_are_named(values, message):
     with pytest.raises(InputError, match=message):
         emulated(**values)
 
@@ -180,11 +178,11 @@ def test_bad_arguments_are_named(values: dict[str, Any], message: str) -> None:
         {"local_batch_size": 1, "batch_norm": "none"},
     ],
 )
-def test_the_remedies_for_a_single_sample_work(values: dict[str, Any]) -> None:
+def test_the_remedies_for_a_single_sample_work(values):
     assert emulated(**values).status == "done"
 
 
-def test_as_many_ranks_as_samples_and_a_single_one() -> None:
+def test_as_many_ranks_as_samples_and_a_single_one():
     assert emulated(world_size=64, local_batch_size=1, batch_norm="none").status == "done"
     alone = emulated(world_size=1)
     assert alone.epochs.own_accuracy.equals(alone.epochs.rank0_accuracy)
@@ -259,12 +257,12 @@ class Stream(IterableDataset[Any]):
         ),
     ],
 )
-def test_datasets_that_cannot_be_trained_on(dataset: Any, message: str) -> None:
+def test_datasets_that_cannot_be_trained_on(dataset, message):
     with pytest.raises(InputError, match=f"(?s){message}"):
         emulated(train=dataset)
 
 
-def test_items_are_read_as_they_come_and_targets_in_many_forms() -> None:
+def test_items_are_read_as_they_come_and_targets_in_many_forms():
     items = [
         (np.full(6, i, np.float32), target)
         for i, target in enumerate(
@@ -279,7 +277,7 @@ def test_items_are_read_as_they_come_and_targets_in_many_forms() -> None:
     assert labels.tolist() == [0, 1]
 
 
-def test_targets_of_a_dataset_spare_reading_all_items() -> None:
+def test_targets_of_a_dataset_spare_reading_all_items():
     class Counted(Listed):
         read = 0
 
@@ -296,7 +294,7 @@ def test_targets_of_a_dataset_spare_reading_all_items() -> None:
     assert Counted.read == 10  # a transform of targets may change them
 
 
-def test_bytes_become_fractions_normalised_by_channel() -> None:
+def test_bytes_become_fractions_normalised_by_channel():
     raw = np.array([[[[0, 255]], [[51, 102]]]], np.uint8)  # one sample of two channels, 1 x 2
     source = ArraySource(Samples(raw, np.array([1])), (0.5, 0.2), (0.25, 0.1), dtype=torch.float64)
     expected = torch.tensor([[[[-2.0, 2.0]], [[0.0, 2.0]]]], dtype=torch.float64)
@@ -324,7 +322,7 @@ class Pair(nn.Linear):
 
 
 @pytest.mark.parametrize("mode", ["per_rank", "none"])
-def test_a_model_that_mixes_ranks_is_found_by_trying(mode: str) -> None:
+def test_a_model_that_mixes_ranks_is_found_by_trying(mode):
     with pytest.raises(
         InputError, match=r"must not depend on those of other ranks; got Centred.*sync"
     ):
@@ -347,12 +345,12 @@ def test_a_model_that_mixes_ranks_is_found_by_trying(mode: str) -> None:
         (Pair(6, 2), "must give one row of logits .*; got a tuple"),
     ],
 )
-def test_models_that_cannot_be_trained(model: nn.Module, message: str) -> None:
+def test_models_that_cannot_be_trained(model, message):
     with pytest.raises(InputError, match=message):
         emulated(model)
 
 
-def test_dropout_trains_and_draws_the_same_every_time() -> None:
+def test_dropout_trains_and_draws_the_same_every_time():
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 2))
     first = emulated(model)
     torch.manual_seed(99)  # the caller's generator is of no effect
@@ -363,7 +361,7 @@ def test_dropout_trains_and_draws_the_same_every_time() -> None:
 # --------------------------------------------------------------------------------------- divergence
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_with_epoch_rank_and_learning_rate() -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_with_epoch_rank_and_learning_rate():
     data = training_set()
     poisoned = data.train.inputs.copy()
     poisoned[17] = np.inf
@@ -380,7 +378,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_epoch_rank_and_learning_rat
     assert list(record.epochs.columns) == list(EPOCH_COLUMNS)
 
 
-def test_a_learning_rate_that_is_too_high_leaves_the_epochs_before() -> None:
+def test_a_learning_rate_that_is_too_high_leaves_the_epochs_before():
     """A step multiplies the weights by about 1 - rate; with a rate that is the epoch, float32
     overflows within 30 epochs of two steps."""
     how = {
@@ -400,7 +398,7 @@ def test_a_learning_rate_that_is_too_high_leaves_the_epochs_before() -> None:
     assert len(record.plans.plans) == len(record.epochs)
 
 
-def test_step_by_step_it_is_an_exception_and_weights_are_those_before() -> None:
+def test_step_by_step_it_is_an_exception_and_weights_are_those_before():
     data = training_set()
     data.train.inputs[:] = np.nan
     with pytest.raises(Diverged, match="epoch 1, iteration 0, first on rank 0") as caught:
@@ -420,7 +418,7 @@ def emulation(data: TrainingSet, **values: Any) -> Emulation:
 # ------------------------------------------------------------------------------------------ records
 
 
-def test_the_tables_of_a_run() -> None:
+def test_the_tables_of_a_run():
     exchange = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.25)
     record = train_run(
         run(exchange=exchange, training={"epochs": 5, "evaluate_every": 2}), data=training_set(70)
@@ -471,7 +469,7 @@ def test_the_tables_of_a_run() -> None:
 
 
 @pytest.mark.parametrize("kind", ["global_shuffle", "local_shuffle"])
-def test_nothing_exchanged_leaves_no_plans(kind: str) -> None:
+def test_nothing_exchanged_leaves_no_plans(kind):
     exchange = GlobalShuffle(kind="global_shuffle") if kind == "global_shuffle" else LOCAL
     record = train_run(run(exchange=exchange), data=training_set())
     assert record.plans is None
@@ -514,11 +512,11 @@ def test_nothing_exchanged_leaves_no_plans(kind: str) -> None:
         ),
     ],
 )
-def test_labels(values: dict[str, Any], label: str) -> None:
+def test_labels(values, label):
     assert strategy_label(run(exchange=values).exchange) == label
 
 
-def test_the_same_run_gives_the_same_weights_bit_by_bit() -> None:
+def test_the_same_run_gives_the_same_weights_bit_by_bit():
     """And evaluations, and another number of them, shift nothing."""
     first, second = train_run(run(), data=training_set()), train_run(run(), data=training_set())
     pd.testing.assert_frame_equal(first.epochs, second.epochs)
@@ -532,7 +530,7 @@ def test_the_same_run_gives_the_same_weights_bit_by_bit() -> None:
     assert other.epochs.train_loss.iloc[0] != first.epochs.train_loss.iloc[0]
 
 
-def test_the_number_of_threads_changes_rounding_at_most() -> None:
+def test_the_number_of_threads_changes_rounding_at_most():
     weights = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
@@ -544,7 +542,7 @@ def test_the_number_of_threads_changes_rounding_at_most() -> None:
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-5)
 
 
-def test_a_cell_computes_with_one_thread_and_leaves_the_others_as_they_were() -> None:
+def test_a_cell_computes_with_one_thread_and_leaves_the_others_as_they_were():
     torch.set_num_threads(2)
     seen: list[int] = []
     cell = RunCell(run(training={"epochs": 1}), 1438, "one", "cpu")
@@ -555,7 +553,7 @@ def test_a_cell_computes_with_one_thread_and_leaves_the_others_as_they_were() ->
     assert {f"{name}{TABLE}" for name in outcome.tables} | set(outcome.files) == cell.parts
 
 
-def test_a_run_can_be_checked_before_it_is_trained() -> None:
+def test_a_run_can_be_checked_before_it_is_trained():
     check_run(run(), training_set())
     with pytest.raises(
         InputError, match="world_size: must not exceed the number of training samples, 64"
@@ -567,7 +565,7 @@ def test_a_run_can_be_checked_before_it_is_trained() -> None:
         check_run(run(training={"local_batch_size": 5}), training_set())
 
 
-def test_a_run_loads_its_data_itself() -> None:
+def test_a_run_loads_its_data_itself():
     record = train_run(run(training={"epochs": 1}))
     assert record.status == "done"
     assert record.description["data"] == Digits(kind="digits").load().name
@@ -591,7 +589,7 @@ def near(**values: Any) -> Run:
     return Run.model_validate(raw | values)
 
 
-def test_partners_of_the_same_host_need_a_cluster() -> None:
+def test_partners_of_the_same_host_need_a_cluster():
     with pytest.raises(InputError, match="cluster: is needed for partners of the same host"):
         check_run(near())
     with pytest.raises(InputError, match="no such topology"):
@@ -600,7 +598,7 @@ def test_partners_of_the_same_host_need_a_cluster() -> None:
         check_run(near(cluster="small-fat-tree", world_size=1000))
 
 
-def test_samples_stay_on_the_host_whose_ranks_exchange_them() -> None:
+def test_samples_stay_on_the_host_whose_ranks_exchange_them():
     """ABCI has 4 GPUs a host: rank r is on host r // 4, and nobody else gets its samples."""
     record = train_run(near(cluster="abci"))
     assert record.plans is not None
@@ -609,7 +607,7 @@ def test_samples_stay_on_the_host_whose_ranks_exchange_them() -> None:
         assert (plan.target // 4 == np.arange(16) // 4).all()
 
 
-def test_label_divergence_of_sorted_shards_falls_as_samples_are_exchanged() -> None:
+def test_label_divergence_of_sorted_shards_falls_as_samples_are_exchanged():
     """Sorted by label, 16 ranks of 10 labels are far from the whole set (0.5 and more); with
     everything exchanged at random, near it."""
     exchange = by_kind("partial_local_shuffle:exchange_fraction=1")

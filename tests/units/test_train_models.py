@@ -1,8 +1,6 @@
 """The networks: their sizes against closed forms and published numbers, what they take, and that
 their heads can be found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -58,7 +56,7 @@ def wide_resnet_parameters(depth: int, k: int, channels: int, classes: int) -> i
     ("inputs", "width", "layers"),
     [((64,), 128, 2), ((1, 8, 8), 128, 2), ((5,), 7, 1), ((3, 16, 16), 32, 4)],
 )
-def test_mlp_size(inputs: tuple[int, ...], width: int, layers: int) -> None:
+def test_mlp_size(inputs, width, layers):
     size = 1
     for side in inputs:
         size *= side
@@ -67,7 +65,7 @@ def test_mlp_size(inputs: tuple[int, ...], width: int, layers: int) -> None:
     ) == mlp_parameters(size, width, layers, 10)
 
 
-def test_small_cnn_size() -> None:
+def test_small_cnn_size():
     """16 x 16 x 3: 3 -> 16 -> 32 channels, 4 x 4 pixels left."""
     expected = 9 * 3 * 16 + 2 * 16 + 9 * 16 * 32 + 2 * 32 + (32 * 16 + 1) * 20
     assert parameters(SmallCnn(kind="small_cnn").build((3, 16, 16), 20)) == expected
@@ -76,14 +74,14 @@ def test_small_cnn_size() -> None:
 @pytest.mark.parametrize(
     ("depth", "published"), [(20, 0.27e6), (32, 0.46e6), (44, 0.66e6), (56, 0.85e6), (110, 1.7e6)]
 )
-def test_resnet_size(depth: int, published: float) -> None:
+def test_resnet_size(depth, published):
     """He et al. 2015, table 6: millions of parameters, rounded to two digits."""
     found = parameters(ResNet(kind="resnet", depth=depth).build((3, 32, 32), 10))
     assert found == resnet_parameters(depth, 3, 10)
     assert found == pytest.approx(published, rel=0.02)
 
 
-def test_resnet_20_by_hand() -> None:
+def test_resnet_20_by_hand():
     """464 for the first layer, six convolutions and batch norms in each of three stages, 650 for
     the head."""
     stages = 6 * (2304 + 32) + 4608 + 5 * 9216 + 6 * 64 + 18432 + 5 * 36864 + 6 * 128
@@ -98,7 +96,7 @@ def test_resnet_20_by_hand() -> None:
     ("depth", "k", "classes", "published"),
     [(40, 1, 10, 0.6e6), (16, 4, 10, 2.8e6), (28, 10, 10, 36.5e6), (28, 10, 100, 36.5e6)],
 )
-def test_wide_resnet_size(depth: int, k: int, classes: int, published: float) -> None:
+def test_wide_resnet_size(depth, k, classes, published):
     """Zagoruyko and Komodakis 2016, table 4: millions of parameters, rounded; counted without
     drawing weights."""
     with torch.device("meta"):
@@ -111,7 +109,7 @@ def test_wide_resnet_size(depth: int, k: int, classes: int, published: float) ->
 
 @pytest.mark.parametrize("record", SMALL, ids=lambda r: r.kind)
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 17, 12)])
-def test_logits_come_from_the_linear_head(record: Any, shape: tuple[int, ...]) -> None:
+def test_logits_come_from_the_linear_head(record, shape):
     """The head's input is the features: one row a sample; its output the logits."""
     model = record.build(shape, 7)
     assert isinstance(model.head, nn.Linear)
@@ -128,7 +126,7 @@ def test_logits_come_from_the_linear_head(record: Any, shape: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("record", SMALL, ids=lambda r: r.kind)
-def test_the_same_seed_gives_the_same_weights(record: Any) -> None:
+def test_the_same_seed_gives_the_same_weights(record):
     states = []
     for _ in range(2):
         torch.manual_seed(4)
@@ -138,7 +136,7 @@ def test_the_same_seed_gives_the_same_weights(record: Any) -> None:
 
 @pytest.mark.parametrize("record", SMALL[1:], ids=lambda r: r.kind)
 @pytest.mark.parametrize("shape", [(64,), (3, 7, 8), (3, 8, 8, 8)])
-def test_convolutions_refuse_what_is_no_image(record: Any, shape: tuple[int, ...]) -> None:
+def test_convolutions_refuse_what_is_no_image(record, shape):
     with pytest.raises(InputError, match=rf"{record.kind} takes images .* at least 8 x 8"):
         record.build(shape, 5)
 
@@ -152,12 +150,12 @@ def test_convolutions_refuse_what_is_no_image(record: Any, shape: tuple[int, ...
         ({"kind": "transformer"}, "does not match any of the expected tags"),
     ],
 )
-def test_bad_records_are_refused(raw: dict[str, Any], rule: str) -> None:
+def test_bad_records_are_refused(raw, rule):
     with pytest.raises(ValidationError, match=rule):
         TypeAdapter(Model).validate_python(raw)
 
 
-def test_a_basic_block_is_that_of_the_paper() -> None:
+def test_a_basic_block_is_that_of_the_paper():
     """Second stage's first block: every second pixel of the input, zeros in the new channels, plus
     the residual, through ReLU."""
     block = ResNet(kind="resnet", depth=8).build((3, 8, 8), 5).blocks[1].eval()

@@ -35,7 +35,6 @@ from simshuffle.studies.training.tables import (
     RunRecord,
 )
 from simshuffle.study import engine
-from simshuffle.study.options import COMMAND_LINE, filled
 from tests.small import small
 from tests.trained import saved, time_to_accuracy
 
@@ -169,7 +168,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return two_strategies(tmp_path_factory.mktemp("study") / "made")
 
 
-def test_end_to_end(made: Path, tmp_path: Path) -> None:
+def test_end_to_end(made, tmp_path):
     """Times are those of the strategy itself; accuracy is that of the folder; the folder is read
     back to the bit and redrawn."""
     found = time_to_accuracy(made, of_scale())
@@ -219,7 +218,7 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == before
 
 
-def test_what_is_simulated_follows_from_the_strategy(made: Path) -> None:
+def test_what_is_simulated_follows_from_the_strategy(made):
     """The strategy's own schedule and plans, and its inference pass if it makes one."""
     prepared = prepare(made, of_scale(), global_source=["pfs", "ssd"], replayed_seeds=2)
     assert [setting.name for setting in prepared.settings] == [
@@ -243,7 +242,7 @@ def test_what_is_simulated_follows_from_the_strategy(made: Path) -> None:
     ]
 
 
-def test_the_order_of_a_loader_is_simulated_as_itself(tmp_path: Path) -> None:
+def test_the_order_of_a_loader_is_simulated_as_itself(tmp_path):
     """32 shards of five samples of 100 kB, of which each of eight nodes keeps four after the first
     epoch; nothing is asked for again."""
     order = {"kind": "webdataset", "buffer_size": 4}
@@ -258,7 +257,7 @@ def test_the_order_of_a_loader_is_simulated_as_itself(tmp_path: Path) -> None:
     assert found["total_requests"]["global (PFS)"] == EPOCHS * SAMPLES
 
 
-def test_scaled_up_the_replay_stands_for_more(made: Path) -> None:
+def test_scaled_up_the_replay_stands_for_more(made):
     """16 ranks and 700 samples: each rank stands for two, each sample for floor(700 / 320)."""
     prepared = prepare(
         made, of_scale(world_size=16, workload__dataset__num_samples=700), scale="ranks"
@@ -274,9 +273,7 @@ def test_scaled_up_the_replay_stands_for_more(made: Path) -> None:
 
 
 @pytest.mark.parametrize(("lagging", "measured"), [(False, True), (True, False)])
-def test_importance_is_measured_as_in_the_training(
-    tmp_path: Path, lagging: bool, measured: bool
-) -> None:
+def test_importance_is_measured_as_in_the_training(tmp_path, lagging, measured):
     strategy = ImportancePair(kind="importance_pair", exchange_fraction=0.3, lagging=lagging)
     folder = two_strategies(tmp_path / "made", strategy=strategy)
     assert (
@@ -285,7 +282,7 @@ def test_importance_is_measured_as_in_the_training(
     )
 
 
-def test_the_scenarios_own_global_shuffle_says_where_it_reads(made: Path) -> None:
+def test_the_scenarios_own_global_shuffle_says_where_it_reads(made):
     of = of_scale(workload__exchange={"kind": "global_shuffle", "source": "ssd"})
     assert prepare(made, of).settings[0].name == "global (SSD)"
     swept = of_scale().with_values(
@@ -294,7 +291,7 @@ def test_the_scenarios_own_global_shuffle_says_where_it_reads(made: Path) -> Non
     assert prepare(made, swept).settings[0].name == "global (SSD)"
 
 
-def test_replays_of_several_seeds_are_averaged(made: Path) -> None:
+def test_replays_of_several_seeds_are_averaged(made):
     one, two = (time_to_accuracy(made, of_scale(seed=seed)).tables["settings"] for seed in (1, 2))
     both = time_to_accuracy(made, of_scale(seed=1), replayed_seeds=2).tables["settings"]
     assert both["replays"].tolist() == [2, 2]
@@ -302,7 +299,7 @@ def test_replays_of_several_seeds_are_averaged(made: Path) -> None:
     assert both["replay_spread_s"][0] == pytest.approx(abs(one["total_s"][0] - two["total_s"][0]))
 
 
-def test_a_setting_that_does_not_fit_is_said_and_the_others_are_simulated(made: Path) -> None:
+def test_a_setting_that_does_not_fit_is_said_and_the_others_are_simulated(made):
     found = time_to_accuracy(made, of_scale(cluster__ssd__capacity="12 MB"), global_source=["ssd"])
     settings = found.tables["settings"].set_index("setting")
     assert "keeps 16 MB of plain" in settings["message"]["global (SSD)"]
@@ -315,7 +312,7 @@ def test_a_setting_that_does_not_fit_is_said_and_the_others_are_simulated(made: 
         prepare(made, of_scale(cluster__ssd__capacity="1 MB"), global_source=["ssd"])
 
 
-def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path: Path) -> None:
+def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path):
     runs: dict[str, RunRecord | None] = {
         "a": record("global", GLOBAL, 0),
         "b": record("global", GLOBAL, 1, "failed"),
@@ -336,7 +333,7 @@ def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path: P
     assert "1 trainings failed" in found.report
 
 
-def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> None:
+def test_without_global_shuffle_there_are_no_default_targets(tmp_path):
     local = LocalShuffle(kind="local_shuffle")
     runs: dict[str, RunRecord | None] = {"a": record("local", local, 0)}
     found = time_to_accuracy(
@@ -376,29 +373,12 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> 
         ),
     ],
 )
-def test_options_that_do_not_fit(made: Path, options: dict[str, Any], text: str) -> None:
+def test_options_that_do_not_fit(made, options, text):
     with pytest.raises(InputError, match=text.replace("(", r"\(")):
         prepare(made, of_scale(), **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"target": [90]}, "--target: must be 0 to 1; got 90"),
-        ({"replayed_seeds": 0}, "--replayed-seeds: must be at least 1; got 0"),
-        (
-            {"global_source": ["tape"]},
-            "--global-source: must be pfs or ssd or object_store; got 'tape'",
-        ),
-        ({"scale": "all"}, "--scale: must be trained or samples or ranks; got 'all'"),
-    ],
-)
-def test_values_that_no_option_takes(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputError, match=text):
-        filled(TtaOptions, {"study": "quick", "scenario": "quickstart", **options}, COMMAND_LINE)
-
-
-def test_folders_that_do_not_fit(made: Path, tmp_path: Path) -> None:
+def test_folders_that_do_not_fit(made, tmp_path):
     with pytest.raises(InputError, match="must be the result of 'simshuffle train'"):
         prepare(tmp_path, of_scale())
     runs: dict[str, RunRecord | None] = {"a": record("global", GLOBAL, 1, "failed")}
@@ -428,7 +408,7 @@ def words(made: Path, folder: Path) -> list[str]:
     return ["study", "tta", str(made), str(scenario), "--out", str(out), "--processes", "1"]
 
 
-def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(made, tmp_path, capsys):
     command = words(made, tmp_path)
     assert main([*command, "--target", "0.85"]) == 0
     said = capsys.readouterr()
@@ -449,26 +429,10 @@ def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "has no effect on a training that is done" in capsys.readouterr().err
 
 
-def test_interrupted_nothing_is_left(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("simshuffle.sim.cell.simulate", stop)
-    command = words(made, tmp_path)
-    assert main(command) == 130
-    assert "nothing was written" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.yaml"]
-
-
 # ------------------------------------------------------------------------- in less than a minute
 
 
-def test_exchanges_that_take_long_to_replay_are_drawn_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exchanges_that_take_long_to_replay_are_drawn_anew(tmp_path, monkeypatch):
     """The pairs of other ranks, as many samples at the same pace: epochs are as long within 2 %."""
     folder, scenario = two_strategies(tmp_path / "made"), of_scale()
     replayed = joined(folder, scenario)
@@ -482,7 +446,7 @@ def test_exchanges_that_take_long_to_replay_are_drawn_anew(
     assert (exact.tables["settings"]["total_s"] == times[0]).all()
 
 
-def test_of_several_world_sizes_the_largest_is_joined_and_said(tmp_path: Path) -> None:
+def test_of_several_world_sizes_the_largest_is_joined_and_said(tmp_path):
     sizes = of_scale().model_copy(update={"sweep": {"world_size": [8, 16]}})
     options = TtaOptions(study=tmp_path, scenario=sizes, scale="ranks")
     more = sizes.model_copy(update={"workload": enlarged(sizes.workload)})

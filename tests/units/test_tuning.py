@@ -6,7 +6,6 @@ import pytest
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.errors import InputError
 from simshuffle.study.registry import read_folder
 from tests.small import small
 
@@ -126,23 +125,7 @@ def test_the_order_of_the_scenario_is_the_one_that_is_counted():
     assert table["first_nbytes"].item() == exactly(800 * 100e3)
 
 
-def test_options_of_the_other_question_are_refused():
-    with pytest.raises(InputError, match=r"shards.*not looked at with.*tune"):
-        simshuffle.loader("quickstart", tune=True, shards=3)
-    with pytest.raises(InputError, match=r"tune.*needs a scenario"):
-        simshuffle.loader(tune=True)
-    with pytest.raises(InputError, match=r"threads.*must be 1 or more"):
-        simshuffle.loader("quickstart", tune=True, threads=[0])
-    with pytest.raises(InputError, match=r"prefetch_factor.*must be with.*tune"):
-        simshuffle.loader("quickstart", prefetch_factor=[2])
-    with pytest.raises(InputError, match=r"world_size: must be a multiple of 4, to fill all"):
-        simshuffle.loader("quickstart", set={"world_size": 6, "sweep": {}})
-    with pytest.raises(InputError, match=r"set.*needs a scenario"):
-        simshuffle.loader(set={"world_size": 4})
-
-
-def test_bytes_that_exceed_the_set_many_times_are_explained(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_bytes_that_exceed_the_set_many_times_are_explained(here, capsys):
     words = ["--samples", "640", "--shards", "16", "--nodes", "4", "--cache", "0"]
     assert (
         main(["study", "loader", "--order", "mosaicml_streaming:shuffle_algo=naive", *words]) == 0

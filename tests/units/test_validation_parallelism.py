@@ -105,12 +105,12 @@ def test_every_measured_number_is_a_row():
 
 
 def test_shipped_fits_are_what_the_script_gives(fitting, every):
-    text = (ROOT / "validation" / "parallelism-2021.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "validation" / "parallelism-2021.yaml").read_text()
     assert text == fitting["fits_text"](every)
 
 
 def test_shipped_rows_are_what_the_script_gives(fitting, every):
-    shown = (ROOT / "validation" / "parallelism.csv").read_text(encoding="utf-8")
+    shown = (ROOT / "validation" / "parallelism.csv").read_text()
     assert list(csv.DictReader(io.StringIO(shown))) == list(fitting["rows"](every))
 
 
@@ -260,7 +260,7 @@ def test_the_means_leave_fitted_points_out():
 
 def test_the_page_shows_what_comes_out(results):
     table = points(results)
-    page = (ROOT / "docs" / "reference" / "validation-parallelism.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "validation-parallelism.md").read_text()
     for name, expected in (
         ("against means", markdown_means(table)),
         ("against points", markdown_points(table)),
@@ -270,7 +270,7 @@ def test_the_page_shows_what_comes_out(results):
 
 
 def test_the_page_names_what_was_fitted(every):
-    page = (ROOT / "docs" / "validation-parallelism.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "validation-parallelism.md").read_text()
     for fit in every:
         for value in fit.parameters.values():
             number = value.value if value.value < 100 else value.value / 1e9

@@ -1,8 +1,6 @@
 """A result folder is done again from what it holds: the same for every kind that holds enough, and
 what differs by file, column and row where somebody changed it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -120,15 +118,13 @@ def with_meta(folder: Path, **values: Any) -> None:
     (folder / "meta.json").write_text(json.dumps({**meta, **values}))
 
 
-def test_every_kind_is_done_again_or_says_why_not() -> None:
+def test_every_kind_is_done_again_or_says_why_not():
     assert {*ALTERED, *REFUSED} == {*kinds()}
     assert all(study_of(kind).again for kind in kinds())
 
 
 @pytest.mark.parametrize("kind", ALTERED)
-def test_all_is_the_same_but_a_number_that_somebody_changed(
-    kind: str, folder_of: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_all_is_the_same_but_a_number_that_somebody_changed(kind, folder_of, tmp_path):
     folder = copied(folder_of(kind), tmp_path / "elsewhere")
     file, column = ALTERED[kind]
     rows = altered(folder / file, column, 1e-6)
@@ -143,9 +139,7 @@ def test_all_is_the_same_but_a_number_that_somebody_changed(
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_folder_that_holds_too_little_says_what_to_do(
-    kind: str, folder_of: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_holds_too_little_says_what_to_do(kind, folder_of, capsys):
     assert main(["results", "verify", str(folder_of(kind)), "-q"]) == 2
     said = capsys.readouterr().err
     assert all(words in said for words in REFUSED[kind])
@@ -166,9 +160,7 @@ def told(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tup
     return status, out.out + out.err
 
 
-def test_what_differs_is_said_with_its_row_and_size(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_differs_is_said_with_its_row_and_size(folder, capsys):
     table = read_csv(folder / "epochs.csv")
     was = float(table.loc[1, "epoch_s"])
     table.loc[1, "epoch_s"] = was * 1.25
@@ -185,7 +177,7 @@ def test_what_differs_is_said_with_its_row_and_size(
     assert found["differences"][0]["relative"] == pytest.approx(0.2)
 
 
-def test_the_same_version_means_to_the_last_bit(folder: Path) -> None:
+def test_the_same_version_means_to_the_last_bit(folder):
     altered(folder / "epochs.csv", "epoch_s", 1e-15)
     assert [each.what for each in verify(folder).differences] == ["epoch_s"]
     asked = verify(folder, tolerance=1e-12)
@@ -200,7 +192,7 @@ OTHERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("meta", OTHERS, ids=["versions", "code"])
-def test_another_version_may_differ_by_the_tolerance(folder: Path, meta: dict[str, Any]) -> None:
+def test_another_version_may_differ_by_the_tolerance(folder, meta):
     with_meta(folder, **meta)
     altered(folder / "epochs.csv", "epoch_s", TOLERANCE / 2)
     found = verify(folder)
@@ -213,7 +205,7 @@ def test_another_version_may_differ_by_the_tolerance(folder: Path, meta: dict[st
     assert verify(folder, tolerance=1e-6).same
 
 
-def test_a_fingerprint_alone_a_document_and_meta_are_compared(folder: Path) -> None:
+def test_a_fingerprint_alone_a_document_and_meta_are_compared(folder):
     with_meta(folder, fingerprint="0" * 12)
     (found,) = verify(folder).differences
     assert (found.what, found.stored) == ("fingerprint", "0" * 12)
@@ -227,7 +219,7 @@ def test_a_fingerprint_alone_a_document_and_meta_are_compared(folder: Path) -> N
     assert ("meta.json", f"runs.{run}.staging_s") in told_of
 
 
-def test_rows_that_are_gone_and_texts_that_differ(folder: Path) -> None:
+def test_rows_that_are_gone_and_texts_that_differ(folder):
     table = read_csv(folder / "sources.csv")
     table.loc[1, "strategy"] = "another"
     table.iloc[[1, 0]].to_csv(folder / "sources.csv", index=False)
@@ -240,7 +232,7 @@ def test_rows_that_are_gone_and_texts_that_differ(folder: Path) -> None:
     assert any(f"{len(long) - 1} rows stored, {len(long)} rows done" in each for each in found)
 
 
-def test_a_row_of_another_key_is_named(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_row_of_another_key_is_named(folder_of, tmp_path):
     folder = copied(folder_of("policies"), tmp_path / "out")
     table = read_csv(folder / "epochs.csv")
     last = {name: table.loc[len(table) - 1, name] for name in ("case", "policy", "epoch")}
@@ -254,9 +246,7 @@ def test_a_row_of_another_key_is_named(folder_of: Callable[[str], Path], tmp_pat
     )
 
 
-def test_a_training_of_other_code_has_other_names_of_runs(
-    folder_of: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_training_of_other_code_has_other_names_of_runs(folder_of, tmp_path):
     folder = copied(folder_of("training"), tmp_path / "out")
     with_meta(folder, code="0" * 12)
     for path in (*folder.glob("*.csv"), *folder.glob("*.parquet")):
@@ -273,9 +263,7 @@ def test_a_training_of_other_code_has_other_names_of_runs(
 # ------------------------------------------------------------------------------- what is refused
 
 
-def test_what_is_no_whole_result_is_refused_in_one_message(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_whole_result_is_refused_in_one_message(folder, tmp_path, capsys):
     def refused(place: Path, words: str, *options: str) -> None:
         status, said = told(place, capsys, *options)
         assert status == 2, said
@@ -293,9 +281,7 @@ def test_what_is_no_whole_result_is_refused_in_one_message(
     refused(older, "key_of_another_version")
 
 
-def test_a_result_that_was_stopped_is_refused(
-    folder_of: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_that_was_stopped_is_refused(folder_of, tmp_path, capsys):
     folder = copied(folder_of("sweep"), tmp_path / "out")
     with_meta(folder, state="unfinished")
     status, said = told(folder, capsys)
@@ -308,9 +294,7 @@ def test_a_result_that_was_stopped_is_refused(
     assert "summary.csv" in said
 
 
-def test_what_asked_for_a_result_is_missing_in_its_meta(
-    folder_of: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_asked_for_a_result_is_missing_in_its_meta(folder_of, tmp_path, capsys):
     folder = copied(folder_of("hiding"), tmp_path / "out")
     meta = json.loads((folder / "meta.json").read_text())
     del meta["asked"]
@@ -321,7 +305,7 @@ def test_what_asked_for_a_result_is_missing_in_its_meta(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_it_leaves_nothing(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_it_leaves_nothing(folder, tmp_path, number):
     room = tmp_path / "room"
     room.mkdir()
     before = contents(folder)
@@ -349,9 +333,7 @@ def test_stopped_it_leaves_nothing(folder: Path, tmp_path: Path, number: signal.
     assert contents(folder) == before
 
 
-def test_nothing_is_left_in_the_folder_for_temporary_files(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_in_the_folder_for_temporary_files(folder, tmp_path, monkeypatch):
     room = tmp_path / "room"
     room.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(room))

@@ -99,7 +99,7 @@ def test_the_wheel_names_its_command_its_licence_and_its_version(unpacked):
     assert "simshuffle = simshuffle.cli:entry_point" in (info / "entry_points.txt").read_text(
         encoding="utf-8"
     )
-    metadata = (info / "METADATA").read_text(encoding="utf-8")
+    metadata = (info / "METADATA").read_text()
     assert "License-Expression: MIT" in metadata
     assert list(info.rglob("LICENSE"))
     done = subprocess.run(

@@ -87,7 +87,7 @@ OPENED = ["case", "quantity", "predicted", "90 % interval", "measured", "error",
 UNMEASURED = ["case", "quantity", "predicted", "range", "90 % interval"]
 ENTRIES = [
     *("by", "set", "rows", "median error", "in 90 % interval", "score"),
-    *("ours: error", "in interval", "score"),
+    *("ours: error", "ours: in interval", "ours: score"),
 ]
 
 
