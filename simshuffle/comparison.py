@@ -38,7 +38,7 @@ RATES = "rates"
 """The table of samples, iterations and samples/s; shown where the first two differ."""
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description", "intervals", "model_error"}
-_OF_THE_RESULT |= {"hidden"}
+_OF_THE_RESULT |= {"hidden", "not_steady"}
 """Keys of ``meta.json`` that do not say what was asked."""
 HALF = "half"
 """Column of a table of `Result.compared` with half the 95 % interval of each row's value."""
