@@ -72,10 +72,12 @@ def test_blank_issues_may_be_written():
     assert config == {"blank_issues_enabled": True}
 
 
-def test_the_workflow_does_what_ci_run_does_for_every_python():
+def test_the_workflow_does_what_ci_run_does_for_every_python_and_draws_mutants_at_night():
     read = yaml.load(WORKFLOW.read_text(), yaml.BaseLoader)  # `on` stays a text
-    assert set(read["on"]) == {"push", "pull_request"}
-    (job,) = read["jobs"].values()
+    assert set(read["on"]) == {"push", "pull_request", "schedule"}
+    job, nightly = read["jobs"].values()
+    assert job["if"].endswith("!= 'schedule'") and nightly["if"].endswith("== 'schedule'")
+    assert nightly["steps"][-1]["run"].startswith("make mutants")
     assert job["strategy"]["matrix"]["python"] == PYTHONS
     *others, last = job["steps"]
     assert last == {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}}
