@@ -27,6 +27,7 @@ from simshuffle.plan.eviction import cache_of
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.results import report
+from simshuffle.scenario.cache_tier import Eviction
 from simshuffle.sim.simulate import simulate
 from tests.small import small
 
@@ -243,6 +244,34 @@ def counted(eviction: str, share: float, kind: str) -> list[int]:
     capacity = int(share * sizes.sum())
     cache = cache_of(eviction, capacity, sizes, np.random.default_rng(0))  # type: ignore[arg-type]
     return [int(cache.read(samples)[0].sum()) for samples in passes]
+
+
+@pytest.mark.parametrize(
+    ("eviction", "hits"),
+    [
+        ("none", "0001011101"),
+        ("fifo", "0001000000"),
+        ("lru", "0001010000"),
+        ("clock", "0001010001"),
+    ],
+)
+def test_which_of_samples_of_one_size_goes_by_hand(eviction: Eviction, hits: str) -> None:
+    """Room is for three. D, the fifth read, lets A go (fifo), or B as A was read again (lru,
+    clock); the ninth, D again, lets A go (lru), or B as A went round (clock)."""
+    cache = cache_of(eviction, 3, np.ones(4, np.int64), np.random.default_rng(0))
+    reads = [cache.read(np.array(["ABCD".index(name)]))[0] for name in "ABCADABCDA"]
+    assert "".join(map(str, np.concatenate(reads).astype(int))) == hits
+
+
+@pytest.mark.parametrize("eviction", ["none", *JUDGED, "random"])
+@pytest.mark.parametrize("size", [1, 9, 10, 100, 101])
+def test_what_fills_a_cache_to_the_last_byte_is_stored(eviction: Eviction, size: int) -> None:
+    """Of 100 bytes; s3fifo stores what is smaller than its small queue of 10."""
+    cache = cache_of(eviction, 100, np.array([size, 100]), np.random.default_rng(0))
+    (hit,), (stored,) = cache.read(np.zeros(1, np.int64))
+    (again,), _ = cache.read(np.zeros(1, np.int64))
+    fits = size < 10 if eviction == "s3fifo" else size <= 100
+    assert (hit, stored, again) == (False, fits, fits)
 
 
 @pytest.mark.parametrize(("eviction", "share", "kind"), CASES)
