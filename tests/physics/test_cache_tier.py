@@ -24,6 +24,7 @@ from simshuffle.plan.cache_tier import tier_share
 from simshuffle.plan.effort import thinned
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.plan.eviction import cache_of
+from simshuffle.plan.reading_bounds import ReadingBounds
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.results import report
@@ -388,7 +389,17 @@ def test_no_bound_is_above_the_simulation(tier, source):
     assert 0.75 * simulated < bound <= simulated * (1 + 1e-9)
 
 
-def test_check_says_what_a_tier_is_good_for():
+@pytest.mark.parametrize(("cached", "tiered"), [(0.25, 0.5), (0.8, 0.1), (0.0, 0.7), (0.6, 0.0)])
+def test_a_batch_is_read_from_where_each_share_of_it_is(cached: float, tiered: float) -> None:
+    """A worker reads one after the other what memory, the tier and the file system have."""
+    reading = ReadingBounds(scenario({"latency": "3 ms"})).read
+    memory, tier, pfs = reading(10, 1.0), reading(10, 0.0, 1.0), reading(10, 0.0)
+    assert 0 < memory < tier < pfs
+    expected = cached * memory + (1 - cached) * (tiered * tier + (1 - tiered) * pfs)
+    assert reading(10, cached, tiered) == pytest.approx(expected)
+
+
+def test_check_says_what_a_tier_is_good_for() -> None:
     """Half the data with lru: 15 % of the reads hit, an epoch takes 85 % of 16 s, and 8 s with a
     tier that holds everything. With a fifth of it: 2 % hit, which is warned of."""
     facts = tier_gain(scenario({"capacity": "40 MB"}))["cache_tier"]
