@@ -341,7 +341,7 @@ def test_up_down_counts_the_way_that_is_taken():
 
 
 @pytest.mark.parametrize("busy", ["m", "n"])
-def test_up_down_falls_back_on_the_switch_in_the_middle_with_the_most_links(busy: str) -> None:
+def test_up_down_falls_back_on_the_switch_in_the_middle_with_the_most_links(busy):
     """Leaves a and b stand below t0 and t1, the farthest from hosts: as roots they would have all
     between them go down and up again. Of the switches from which none is farther than 3 links, m or
     n has the most: ways go up to it and down. Leaf a has more, and b is farther from it."""
@@ -466,9 +466,7 @@ def test_min_hop_takes_the_lowest_port_among_equals():
     assert [net.path(route)[2] for route in routes] == ["spine.1", "spine.0"]
 
 
-def test_dimension_order_is_the_same_with_a_table_and_on_a_grid(
-    graphs: dict[str, Any], fabrics: dict[str, Fabric], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dimension_order_is_the_same_with_a_table_and_on_a_grid(graphs, fabrics, monkeypatch):
     grids = [name for name, fabric in fabrics.items() if Grid.of(fabric) is not None]
     assert len(grids) > 3
     for name in grids:

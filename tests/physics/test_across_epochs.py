@@ -60,7 +60,7 @@ def test_where_reading_binds_epochs_take_as_long_as_their_reads(workers, prefetc
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (2, 3), (3, 2)])
-def test_no_more_is_ahead_after_a_border_than_within_an_epoch(workers: int, prefetch: int) -> None:
+def test_no_more_is_ahead_after_a_border_than_within_an_epoch(workers, prefetch):
     # computing binds, but for 0.15 s in the second epoch, of which what is ahead hides a part
     values = {
         "workload__loader": {"workers": workers, "prefetch": prefetch, "across_epochs": True},
@@ -71,7 +71,7 @@ def test_no_more_is_ahead_after_a_border_than_within_an_epoch(workers: int, pref
     assert sum(epochs(**values)) == pytest.approx(sum(one), rel=1e-9)
 
 
-def test_samples_that_move_cannot_be_read_before_their_epoch() -> None:
+def test_samples_that_move_cannot_be_read_before_their_epoch():
     with pytest.raises(ScenarioError, match="across_epochs: cannot be used where samples move"):
         load_scenario(
             "quickstart",

@@ -28,7 +28,6 @@ from simshuffle.plan.reading_bounds import ReadingBounds
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.results import report
-from simshuffle.scenario.cache_tier import Eviction
 from simshuffle.sim.simulate import simulate
 from tests.small import small
 
@@ -256,7 +255,7 @@ def counted(eviction: str, share: float, kind: str) -> list[int]:
         ("clock", "0001010001"),
     ],
 )
-def test_which_of_samples_of_one_size_goes_by_hand(eviction: Eviction, hits: str) -> None:
+def test_which_of_samples_of_one_size_goes_by_hand(eviction, hits):
     """Room is for three. D, the fifth read, lets A go (fifo), or B as A was read again (lru,
     clock); the ninth, D again, lets A go (lru), or B as A went round (clock)."""
     cache = cache_of(eviction, 3, np.ones(4, np.int64), np.random.default_rng(0))
@@ -266,7 +265,7 @@ def test_which_of_samples_of_one_size_goes_by_hand(eviction: Eviction, hits: str
 
 @pytest.mark.parametrize("eviction", ["none", *JUDGED, "random"])
 @pytest.mark.parametrize("size", [1, 9, 10, 100, 101])
-def test_what_fills_a_cache_to_the_last_byte_is_stored(eviction: Eviction, size: int) -> None:
+def test_what_fills_a_cache_to_the_last_byte_is_stored(eviction, size):
     """Of 100 bytes; s3fifo stores what is smaller than its small queue of 10."""
     cache = cache_of(eviction, 100, np.array([size, 100]), np.random.default_rng(0))
     (hit,), (stored,) = cache.read(np.zeros(1, np.int64))
@@ -347,7 +346,7 @@ def test_120_gb_for_143_67_gb_by_hand():
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_what_the_first_epoch_reads_stays_however_much_page_caches_answer_later(warm) -> None:
+def test_what_the_first_epoch_reads_stays_however_much_page_caches_answer_later(warm):
     """Half of the reads of later epochs come to a tier with room for 72 %, which keeps what came
     first: all came in the first epoch, when page caches were empty."""
     tier = {"capacity": "57.6 MB", "eviction": "none", "warm": warm}
@@ -390,7 +389,7 @@ def test_no_bound_is_above_the_simulation(tier, source):
 
 
 @pytest.mark.parametrize(("cached", "tiered"), [(0.25, 0.5), (0.8, 0.1), (0.0, 0.7), (0.6, 0.0)])
-def test_a_batch_is_read_from_where_each_share_of_it_is(cached: float, tiered: float) -> None:
+def test_a_batch_is_read_from_where_each_share_of_it_is(cached, tiered):
     """A worker reads one after the other what memory, the tier and the file system have."""
     reading = ReadingBounds(scenario({"latency": "3 ms"})).read
     memory, tier, pfs = reading(10, 1.0), reading(10, 0.0, 1.0), reading(10, 0.0)
@@ -399,7 +398,7 @@ def test_a_batch_is_read_from_where_each_share_of_it_is(cached: float, tiered: f
     assert reading(10, cached, tiered) == pytest.approx(expected)
 
 
-def test_check_says_what_a_tier_is_good_for() -> None:
+def test_check_says_what_a_tier_is_good_for():
     """Half the data with lru: 15 % of the reads hit, an epoch takes 85 % of 16 s, and 8 s with a
     tier that holds everything. With a fifth of it: 2 % hit, which is warned of."""
     facts = tier_gain(scenario({"capacity": "40 MB"}))["cache_tier"]

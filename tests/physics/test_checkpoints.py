@@ -415,7 +415,7 @@ def test_two_hosts_that_write_302_gib_take_eleven_minutes():
     assert "killed" not in simulate(scenario).said
 
 
-def test_a_save_within_the_patience_of_the_watchdog_kills_nothing() -> None:
+def test_a_save_within_the_patience_of_the_watchdog_kills_nothing():
     """A save of 2 s; from half of the patience on the watchdog is near."""
     for patience, warned in (("4.1 s", []), ("3.9 s", ["workload.checkpoint.watchdog"])):
         paths = [each.path for each in checkpoint_warnings(saving({"watchdog": patience}))]

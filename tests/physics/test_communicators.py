@@ -441,7 +441,7 @@ def test_only_data_parallelism_does_without_a_list_of_layers(scenario):
 
 
 @pytest.mark.parametrize(("ranks", "shifts"), [(1, 0), (2, 1), (5, 4), (200, 81), (8000, 4)])
-def test_some_shifts_stand_for_an_all_to_all_of_many(ranks: int, shifts: int) -> None:
+def test_some_shifts_stand_for_an_all_to_all_of_many(ranks, shifts):
     """About 2^14 sends do, of four shifts at least: from the next rank to the one before."""
     src, dst, share = _shifted(np.arange(ranks, dtype=np.int32))
     distances = np.unique((dst - src) % ranks)

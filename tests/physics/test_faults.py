@@ -287,9 +287,7 @@ def test_a_detour_is_a_shortest_way_of_those_that_are_left():
     ("failed", "port", "used"),
     [([], 1, 1), ([1], 1, 2), ([1], 0, 0), ([2], 2, 0), ([1, 2], 1, 0), ([0, 1, 2], 0, None)],
 )
-def test_the_next_port_of_a_host_stands_in_for_one_without_a_cable(
-    failed: list[int], port: int, used: int | None
-) -> None:
+def test_the_next_port_of_a_host_stands_in_for_one_without_a_cable(failed, port, used):
     """Hosts a and b have a port each on three switches that are linked to one another."""
     graph, switches = new_graph(), ("s0", "s1", "s2")
     for switch in switches:
