@@ -170,8 +170,11 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
     row, links, sources = of("epochs").iloc[0], of("links"), of("sources")
     epoch_s, ranks = float(row["epoch_s"]), int(row["world_size"])
     together, hidden = _seconds(of("iterations"), links, sources, of("breakdown"))
-    if faults := result.meta["runs"][run].get("faults"):
-        end = float(mine.loc[mine["epoch"] <= chosen["epoch"], "epoch_s"].sum())
+    facts = result.meta["runs"][run]
+    if faults := facts.get("faults"):
+        end = facts.get("start_s", 0.0) + float(
+            mine.loc[mine["epoch"] <= chosen["epoch"], "epoch_s"].sum()
+        )
         links = as_they_were(links, faults, end - epoch_s, end)
     rows = bounding(links, epoch_s, together, hidden)
     if whole and ranks > 1:
@@ -179,7 +182,7 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
         weight = report.weights(Timeline(phases, links, sources))
         if weight is not None:
             phases = phases.assign(weight=weight)
-        count = result.meta["runs"][run]["hosts"]
+        count = facts["hosts"]
         hosts = name_hosts(links, count)
         idle_s = idle_seconds(links, epoch_s)
         decodes_late = together["decode"] > idle_s

@@ -70,6 +70,8 @@ class JobsCell(RunCell):
         for of in reporting.values():
             of.struck += struck
         outcomes = {job: of.outcome() for job, of in reporting.items()}
+        for job, record in (self.scenario.jobs or {}).items():
+            outcomes[job].values["facts"]["start_s"] = record.start
         tables = {
             _part(job, name): long(of.tables, name)
             for job, of in outcomes.items()

@@ -273,6 +273,8 @@ def test_fewer_shards_than_readers_are_refused_with_what_the_library_does(
     found = problem(order(kind), SET, Readers(*readers, 4))
     assert found.path == path
     assert then in found.rule
+    num_readers = readers[1] * (readers[2] if "workers" in path else 1)
+    assert order(kind).epoch(sharded([4] * num_readers), Readers(*readers, 4), 0, 1)
 
 
 def test_one_permutation_cannot_serve_parts_of_two_sizes():

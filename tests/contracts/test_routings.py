@@ -33,6 +33,7 @@ from simshuffle.routing import (
     Valiant,
 )
 from simshuffle.routing import fabric as fabric_module
+from simshuffle.routing.dimension_order import Grid
 from simshuffle.routing.min_hop import BalancedRouter
 from simshuffle.routing.router import HopByHop
 from simshuffle.spec.library import by_kind
@@ -339,6 +340,33 @@ def test_up_down_counts_the_way_that_is_taken():
     assert net.path(route) == ["h1", "s1", "s2", "s3", "s4", "s8", "h8"]
 
 
+@pytest.mark.parametrize("busy", ["m", "n"])
+def test_up_down_falls_back_on_the_switch_in_the_middle_with_the_most_links(busy):
+    """Leaves a and b stand below t0 and t1, the farthest from hosts: as roots they would have all
+    between them go down and up again. Of the switches from which none is farther than 3 links, m or
+    n has the most: ways go up to it and down. Leaf a has more, and b is farther from it."""
+    graph = new_graph()
+    below = list("cdefg")
+    leaves = ["a", "b", "m", "n", "x", "y", "z", *below]
+    for name in [*leaves, "t0", "t1"]:
+        add_switch(graph, name, "leaf" if name in leaves else "spine", 9e-8)
+    for name in leaves:
+        add_host(graph, f"h{name}")
+        connect(graph, f"h{name}", name, **CABLE)
+    other = "n" if busy == "m" else "m"
+    ways = [("a", "t0"), ("b", "t1"), *product("mn", ("t0", "t1")), *product("a", below)]
+    for a, b in [*ways, ("x", busy), ("y", busy), ("z", other)]:
+        connect(graph, a, b, **CABLE)
+    fabric = Fabric(graph)
+    net = Net(graph, UpDown().router(fabric, 0))
+    paths = [net.path(route) for route in net.table.routes(*net.pairs())]
+    assert ["ha", "a", "t0", busy, "t1", "b", "hb"] in paths
+    assert ["hb", "b", "t1", busy, "t0", "a", "ha"] in paths
+    rule = "up and then down; got roots t0, t1 between which ways go down and up again"
+    with pytest.raises(TopologyError, match=rule):
+        UpDown(roots=["t0", "t1"]).router(fabric, 0)
+
+
 @pytest.mark.parametrize("roots", [["s0", "h0"], ["none"]])
 def test_roots_must_be_switches(roots):
     with pytest.raises(TopologyError, match=r"names of switches as roots; got '(h0|none)'"):
@@ -436,6 +464,20 @@ def test_min_hop_takes_the_lowest_port_among_equals():
     net = Net(graph, MinHop().router(Fabric(graph), 0))
     routes = net.table.routes(np.zeros(2, np.int32), np.array([2, 3], np.int32))
     assert [net.path(route)[2] for route in routes] == ["spine.1", "spine.0"]
+
+
+def test_dimension_order_is_the_same_with_a_table_and_on_a_grid(graphs, fabrics, monkeypatch):
+    grids = [name for name, fabric in fabrics.items() if Grid.of(fabric) is not None]
+    assert len(grids) > 3
+    for name in grids:
+        pairs = Net(graphs[name], DimensionOrder().router(fabrics[name], 0)).pairs()
+        found = DimensionOrder().router(fabrics[name], 0).routes(*pairs)
+        with monkeypatch.context() as patch:
+            patch.setattr(Grid, "of", lambda _: None)
+            expected = DimensionOrder().router(fabrics[name], 0).routes(*pairs)
+        assert [row[row >= 0].tolist() for row in found] == [
+            row[row >= 0].tolist() for row in expected
+        ], name
 
 
 # ---------------------------------------------------------------------------- dragonflies, adaptive

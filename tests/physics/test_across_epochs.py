@@ -26,7 +26,7 @@ LAST = 10 * (0.9083e-3 + 1.817e-3) + 0.5679e-3  # s of compute on the last batch
 
 
 def epochs(**values: object) -> list[float]:
-    return report.epochs(simulate(small(**READING, **values)))["epoch_s"].tolist()
+    return report.epochs(simulate(small(**READING | values)))["epoch_s"].tolist()
 
 
 def test_loading_begins_anew_at_every_epoch():
@@ -57,6 +57,18 @@ def test_where_reading_binds_epochs_take_as_long_as_their_reads(workers, prefetc
     # once, and computed after that
     assert sum(lasted) >= (30 * 50e-3 + LAST) * (1 - 1e-6)
     assert sum(lasted) <= 30 * 50e-3 + min(workers, prefetch) * LAST + 1e-6
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (2, 3), (3, 2)])
+def test_no_more_is_ahead_after_a_border_than_within_an_epoch(workers, prefetch):
+    # computing binds, but for 0.15 s in the second epoch, of which what is ahead hides a part
+    values = {
+        "workload__loader": {"workers": workers, "prefetch": prefetch, "across_epochs": True},
+        "faults": [{"what": "h0000.ssd", "at": "0.35 s", "rate": 0.01, "for": "0.15 s"}],
+    }
+    one = epochs(**values | {"epochs": 1, "workload__dataset__num_samples": 300})
+    assert sum(one) > 0.05 + epochs(epochs=1, workload__dataset__num_samples=300)[0]
+    assert sum(epochs(**values)) == pytest.approx(sum(one), rel=1e-9)
 
 
 def test_samples_that_move_cannot_be_read_before_their_epoch():

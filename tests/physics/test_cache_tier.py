@@ -24,6 +24,7 @@ from simshuffle.plan.cache_tier import tier_share
 from simshuffle.plan.effort import thinned
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.plan.eviction import cache_of
+from simshuffle.plan.reading_bounds import ReadingBounds
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.results import report
@@ -245,6 +246,34 @@ def counted(eviction: str, share: float, kind: str) -> list[int]:
     return [int(cache.read(samples)[0].sum()) for samples in passes]
 
 
+@pytest.mark.parametrize(
+    ("eviction", "hits"),
+    [
+        ("none", "0001011101"),
+        ("fifo", "0001000000"),
+        ("lru", "0001010000"),
+        ("clock", "0001010001"),
+    ],
+)
+def test_which_of_samples_of_one_size_goes_by_hand(eviction, hits):
+    """Room is for three. D, the fifth read, lets A go (fifo), or B as A was read again (lru,
+    clock); the ninth, D again, lets A go (lru), or B as A went round (clock)."""
+    cache = cache_of(eviction, 3, np.ones(4, np.int64), np.random.default_rng(0))
+    reads = [cache.read(np.array(["ABCD".index(name)]))[0] for name in "ABCADABCDA"]
+    assert "".join(map(str, np.concatenate(reads).astype(int))) == hits
+
+
+@pytest.mark.parametrize("eviction", ["none", *JUDGED, "random"])
+@pytest.mark.parametrize("size", [1, 9, 10, 100, 101])
+def test_what_fills_a_cache_to_the_last_byte_is_stored(eviction, size):
+    """Of 100 bytes; s3fifo stores what is smaller than its small queue of 10."""
+    cache = cache_of(eviction, 100, np.array([size, 100]), np.random.default_rng(0))
+    (hit,), (stored,) = cache.read(np.zeros(1, np.int64))
+    (again,), _ = cache.read(np.zeros(1, np.int64))
+    fits = size < 10 if eviction == "s3fifo" else size <= 100
+    assert (hit, stored, again) == (False, fits, fits)
+
+
 @pytest.mark.parametrize(("eviction", "share", "kind"), CASES)
 def test_hits_are_those_of_libcachesim(eviction, share, kind):
     recorded = json.loads(RECORDED.read_text())["hits"]
@@ -317,7 +346,7 @@ def test_120_gb_for_143_67_gb_by_hand():
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_what_the_first_epoch_reads_stays_however_much_page_caches_answer_later(warm) -> None:
+def test_what_the_first_epoch_reads_stays_however_much_page_caches_answer_later(warm):
     """Half of the reads of later epochs come to a tier with room for 72 %, which keeps what came
     first: all came in the first epoch, when page caches were empty."""
     tier = {"capacity": "57.6 MB", "eviction": "none", "warm": warm}
@@ -357,6 +386,16 @@ def test_no_bound_is_above_the_simulation(tier, source):
     made = scenario(tier, f"global_shuffle:source={source}", cluster__object_store=store)
     bound, simulated = bounds(made).epoch, epochs(made)[-1]
     assert 0.75 * simulated < bound <= simulated * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("cached", "tiered"), [(0.25, 0.5), (0.8, 0.1), (0.0, 0.7), (0.6, 0.0)])
+def test_a_batch_is_read_from_where_each_share_of_it_is(cached, tiered):
+    """A worker reads one after the other what memory, the tier and the file system have."""
+    reading = ReadingBounds(scenario({"latency": "3 ms"})).read
+    memory, tier, pfs = reading(10, 1.0), reading(10, 0.0, 1.0), reading(10, 0.0)
+    assert 0 < memory < tier < pfs
+    expected = cached * memory + (1 - cached) * (tiered * tier + (1 - tiered) * pfs)
+    assert reading(10, cached, tiered) == pytest.approx(expected)
 
 
 def test_check_says_what_a_tier_is_good_for():

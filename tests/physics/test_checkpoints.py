@@ -416,6 +416,10 @@ def test_two_hosts_that_write_302_gib_take_eleven_minutes():
 
 
 def test_a_save_within_the_patience_of_the_watchdog_kills_nothing():
+    """A save of 2 s; from half of the patience on the watchdog is near."""
+    for patience, warned in (("4.1 s", []), ("3.9 s", ["workload.checkpoint.watchdog"])):
+        paths = [each.path for each in checkpoint_warnings(saving({"watchdog": patience}))]
+        assert [path for path in paths if "watchdog" in path] == warned
     assert "killed" not in simulate(saving({"watchdog": "2.1 s"})).said
     assert "killed" in simulate(saving({"watchdog": "1.9 s"})).said
 

@@ -8,7 +8,7 @@ import pytest
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.collectives import Allreduces
+from simshuffle.lowering.collectives import Allreduces, _shifted
 from simshuffle.lowering.division import communicators_of, job_of
 from simshuffle.lowering.step_transfers import (
     Communicators,
@@ -438,3 +438,13 @@ def test_only_data_parallelism_does_without_a_list_of_layers(scenario):
         job_of(bare.model_copy(update={"workload": workload}))
     text = str(raised.value)
     assert "workload.model.layers" in text and "'spatial'" in text and "resnet50" in text
+
+
+@pytest.mark.parametrize(("ranks", "shifts"), [(1, 0), (2, 1), (5, 4), (200, 81), (8000, 4)])
+def test_some_shifts_stand_for_an_all_to_all_of_many(ranks, shifts):
+    """About 2^14 sends do, of four shifts at least: from the next rank to the one before."""
+    src, dst, share = _shifted(np.arange(ranks, dtype=np.int32))
+    distances = np.unique((dst - src) % ranks)
+    assert len(src) == ranks * len(distances) == ranks * shifts
+    assert share.sum() == pytest.approx(ranks - 1)
+    assert not shifts or (distances[0], distances[-1]) == (1, ranks - 1)

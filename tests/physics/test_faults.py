@@ -5,6 +5,7 @@ leaf switches with 4 hosts and 2 spine switches, cables of 12.5 GB/s.
 """
 
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import networkx as nx
@@ -16,10 +17,12 @@ from simshuffle.plan.wiring import wiring
 from simshuffle.results import report
 from simshuffle.results.timeline import HIDDEN, Timeline
 from simshuffle.routing.detour import Detours
+from simshuffle.routing.fabric import Fabric
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.jobs import simulate_jobs
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.simulate import simulate, simulate_epochs
+from simshuffle.topology.graph import add_host, add_switch, connect, new_graph
 from tests.small import seconds, small
 
 FORWARD, BACKWARD = 9.083e-3, 18.17e-3  # s of a batch of 10
@@ -278,6 +281,38 @@ def test_a_detour_is_a_shortest_way_of_those_that_are_left():
                     *[begin for begin, _ in ends[1:]],
                     b,
                 ]
+
+
+@pytest.mark.parametrize(
+    ("failed", "port", "used"),
+    [([], 1, 1), ([1], 1, 2), ([1], 0, 0), ([2], 2, 0), ([1, 2], 1, 0), ([0, 1, 2], 0, None)],
+)
+def test_the_next_port_of_a_host_stands_in_for_one_without_a_cable(failed, port, used):
+    """Hosts a and b have a port each on three switches that are linked to one another."""
+    graph, switches = new_graph(), ("s0", "s1", "s2")
+    for switch in switches:
+        add_switch(graph, switch, "leaf", 0.0)
+    for ends in combinations(switches, 2):
+        connect(graph, *ends, bandwidth=1e9, latency=0.0)
+    for host in ("a", "b"):
+        add_host(graph, host)
+        for switch in switches:
+            connect(graph, host, switch, bandwidth=1e9, latency=0.0)
+    fabric = Fabric(graph)
+    a, b = fabric.endpoints("a"), fabric.endpoints("b")
+    cut = fabric.inject[[a[each] for each in failed]]
+    detours = Detours(fabric, np.concatenate([cut, cut ^ 1]).astype(np.int64))
+    to, back = detours.route(a[port], b[1]), detours.route(b[1], a[port])
+    assert detours.parted(np.array([b[1], a[port]], np.int32)) == (
+        a[port] if used is None else None
+    )
+    if used is None:
+        assert to is None and back is None
+        return
+    assert to is not None and back is not None
+    assert [to[0], to[-1]] == [fabric.inject[a[used]], fabric.eject[b[1]]]
+    assert [back[0], back[-1]] == [fabric.inject[b[1]], fabric.eject[a[used]]]
+    assert len(to) == len(back) == (2 if used == 1 else 3)
 
 
 # -------------------------------------------------------------------------------- all of it at once

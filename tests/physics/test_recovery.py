@@ -320,3 +320,16 @@ def test_saves_go_on_in_their_rhythm_after_a_loss():
     for of in (healthy, timeline):
         saves = of.phases[(of.phases["epoch"] == 2) & (of.phases["phase"] == "checkpoint")]
         assert sorted(set(saves["iteration"])) == [2, 5, 8]
+
+
+def test_the_share_of_iterations_that_is_done_is_told():
+    """Of 30; a loss in the sixth of the second epoch takes it back to the fourth, of which there is
+    a checkpoint."""
+    _, healthy = run()
+    for at, expected in (
+        (None, range(1, 31)),
+        (middle(healthy)[0], [*range(1, 16), *range(15, 31)]),
+    ):
+        told = []
+        list(simulate_epochs(run(at)[0], progress=told.append))
+        assert told == pytest.approx([done / 30 for done in expected])

@@ -75,18 +75,22 @@ def said(capsys):
     return blame
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("values", [{}, {"seeds": 2}, {"start": "0.2 s"}])
 @pytest.mark.parametrize("number", [1, 2])
-def test_faults_are_those_of_the_time_of_the_epoch(seeds, number, monkeypatch):
-    """Which begins when staging has ended; of several seeds it is that of the first."""
+def test_faults_are_those_of_the_time_of_the_epoch(values, number, monkeypatch):
+    """Which begins when staging has ended; of several seeds it is that of the first, and of a job
+    it is later by the job's start."""
+    seeds, start = values.get("seeds", 1), values.get("start")
     windows = []
     monkeypatch.setattr(runs, "as_they_were", lambda of, _, *at: windows.append(at) or of)
     fault = {"what": "h0001", "at": "0.1 s", "rate": 0.5}
-    scenario = uneven(epochs=2, faults=[fault])
+    jobs = {"early": {}, "late": {"start": start}} if start else None
+    scenario = uneven(epochs=2, faults=[fault], **({"jobs": jobs} if jobs else {}))
     result = engine.run(*simulation.request(RunOptions(scenario=scenario, seeds=seeds)))
-    blame_runs(result, "", epoch=number)
+    run = "late" if start else str(result.tables["epochs"]["run"].iloc[0])
+    blame_runs(result, "", run, epoch=number)
     rows = result.tables["timeline"]
-    rows = rows[rows["epoch"] == number]
+    rows = rows[(rows["epoch"] == number) & (rows["run"].astype(str) == run)]
     if seeds > 1:
         rows = rows[rows["seed"] == rows["seed"].iloc[0]]
     assert result.tables["epochs"]["staging_s"].iloc[0] > 0.01

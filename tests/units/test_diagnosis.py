@@ -10,7 +10,7 @@ import pytest
 
 from simshuffle.doctor.diagnosis import _remedies, diagnose
 from simshuffle.doctor.gains import Gain
-from simshuffle.doctor.loop import loop_of
+from simshuffle.doctor.loop import PARTS, loop_of
 from simshuffle.doctor.quiet import quieted
 from simshuffle.doctor.workers import computing_less
 from simshuffle.errors import InputError
@@ -215,6 +215,18 @@ def test_the_last_batch_of_an_epoch_has_what_ends_it(ranks):
     expected[[95, 191, 287]] = 0.02
     np.testing.assert_allclose(more, expected, atol=5e-3)
     np.testing.assert_allclose(loop.ending, 0.02)
+
+
+def test_fetches_without_parts_have_as_large_shares_of_what_they_took():
+    loop = loop_of(Training(timed=4, noise=0.3).record())
+    seen = np.arange(192) % 4 == 0
+    whole = loop.of("fetch") - loop.of("collate")
+    np.testing.assert_allclose(sum(map(loop.of, PARTS)), whole)
+    for name in PARTS:
+        share = loop.of(name)[seen].sum() / whole[seen].sum()
+        np.testing.assert_allclose(loop.of(name)[~seen], whole[~seen] * share)
+    nbytes = loop.of("read", "nbytes")
+    assert nbytes[~seen] == pytest.approx(nbytes[seen].mean())
 
 
 @pytest.mark.parametrize("batches", [1, 2])

@@ -5,6 +5,7 @@ import json
 import math
 import shlex
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,12 +22,14 @@ from simshuffle.studies.planning.curves import curves, setting_of
 from simshuffle.studies.planning.flips import NOT_SIMULATED, FlipSearch
 from simshuffle.studies.planning.moved import MovedInput, keys_of_inputs, moved_inputs
 from simshuffle.studies.planning.precision import COARSE, TOLERANCE, runs_in_time
+from simshuffle.studies.planning.stages import late_cells
 from simshuffle.studies.planning.study import STUDY
 from simshuffle.studies.planning.text import _rounded_down, _rounded_up
 from simshuffle.studies.planning.turns import DecisionModel, read_offer
 from simshuffle.studies.planning.verb import PlanOptions
 from simshuffle.studies.planning.written import in_unit, written_units
 from simshuffle.study import engine
+from simshuffle.study.cell import Outcome
 from tests.small import small
 
 TINY = ("world_size=8", "workload.dataset.num_samples=512", "sweep={}")
@@ -275,6 +278,31 @@ def test_a_training_with_failures_is_longer_by_its_goodput_whatever_is_moved(kno
         costs.append([model.costs(factor)["global-pfs"] for factor in (0.1, 1.0, 9.0)])
     assert costs[0][0] > 1.5 * costs[0][1] > 1.5 * costs[0][2]
     assert costs[1] == pytest.approx([cost / 0.6 for cost in costs[0]])
+
+
+def test_hosts_fail_beside_strategies_that_were_not_simulated_too():
+    """Of five strategies the last two were not: they get goodput and spares of the median one."""
+    months = [{"goodput": 0.9, "spares": 3}, {"goodput": 0.5, "spares": 9}]
+    months.append({"goodput": 0.8, "spares": None, "hosts_free": 5})
+    names = ["a", "b", "c", "d", "e"]
+    record = SimpleNamespace(tier="ssd")
+    candidates = [
+        SimpleNamespace(
+            name=name, exchange=name, kept_nbytes=0.0, epochs=9, mixing=0.0, record=record
+        )
+        for name in names
+    ]
+    epochs = Outcome({"epochs": {"epoch_s": [2.0, 1.0], "staging_s": [1.0, 0.0]}})
+    outcomes = dict.fromkeys(names[:3], epochs)
+    outcomes |= {f"months of {n}": Outcome(m) for n, m in zip(names, months, strict=False)}
+    base = decision().base
+    asked = SimpleNamespace(base=base, candidates=candidates, runs=outcomes, fails=True)
+    asked.simulated, asked.prices, asked.close, asked.budget = candidates[:3], {}, 0.01, None
+    asked.units, asked.exact = {}, False
+    cell = next(iter(late_cells(asked, outcomes).values()))
+    assert [offer["goodput"] for offer in cell.offers] == [0.9, 0.5, 0.8, 0.8, 0.8]
+    hosts = [offer["hosts"] - base.hosts for offer in cell.offers]
+    assert hosts == [3, 9, 5, 5, 5]
 
 
 def searched(seconds, seconds_left=math.inf):

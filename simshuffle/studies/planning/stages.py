@@ -126,7 +126,12 @@ def _flips(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _offers(asked: Asked, outcomes: Outcomes) -> list[dict[str, Any]]:
-    """Return the strategies that reach the target, in plain values."""
+    """Return the strategies that reach the target, in plain values. Hosts fail beside a strategy
+    that was not simulated too: its months are those of the simulated one of median goodput."""
+    known = [month_of(candidate, outcomes) for candidate in asked.simulated if asked.fails]
+    known.sort(key=lambda month: float(month["goodput"]))
+    typical: Mapping[str, Any] = known[(len(known) - 1) // 2] if known else {}
+    months = {each.name: month_of(each, outcomes) or typical for each in asked.candidates}
     return [
         {
             "name": candidate.name,
@@ -134,8 +139,8 @@ def _offers(asked: Asked, outcomes: Outcomes) -> list[dict[str, Any]]:
             "kept_nbytes": candidate.kept_nbytes,
             "epochs": candidate.epochs,
             "mixing": candidate.mixing,
-            "hosts": asked.base.hosts + spares_of(candidate, outcomes),
-            "goodput": month_of(candidate, outcomes).get("goodput", 1.0),
+            "hosts": asked.base.hosts + spares_in(months[candidate.name]),
+            "goodput": months[candidate.name].get("goodput", 1.0),
             "reads_pfs": candidate.record.tier == "pfs",
             "seconds": training_seconds_of(candidate, outcomes)
             if candidate.name in asked.runs
@@ -171,8 +176,8 @@ def month_of(candidate: Candidate, outcomes: Outcomes) -> Mapping[str, Any]:
     return {} if found is None else found.values
 
 
-def spares_of(candidate: Candidate, outcomes: Outcomes) -> int:
-    """Hosts beside those of the ranks; all that there are, if these are not enough."""
-    found = month_of(candidate, outcomes)
-    spares = found.get("spares")
-    return int(found.get("hosts_free", 0) if spares is None else spares)
+def spares_in(month: Mapping[str, Any]) -> int:
+    """Return the hosts beside those of the ranks, of `month_of`; all that there are, if these are
+    not enough."""
+    spares = month.get("spares")
+    return int(month.get("hosts_free", 0) if spares is None else spares)

@@ -28,7 +28,7 @@ from simshuffle.studies.planning.stages import (
     partial_scenario,
     run_cells,
     search_cells,
-    spares_of,
+    spares_in,
     training_seconds_of,
 )
 from simshuffle.studies.planning.tables import PROBES, STORED, STRATEGIES, TURNS
@@ -92,13 +92,13 @@ def _row(asked: Asked, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
         values = {
             "workload.exchange": of.exchange,
             "recovery.policy": "spare",
-            "recovery.spares": spares_of(of, outcomes),
+            "recovery.spares": spares_in(month),
         }
         followed = with_settings(f"simshuffle month {asked.whole_words}", values)
         row["month"] = f"{followed} --period {month['period_s']:.6g}s"
     if of.epochs is not None:
         seconds = training_seconds_of(of, outcomes)
-        needs = asked.needs(of, spares_of(of, outcomes))
+        needs = asked.needs(of, spares_in(month))
         row |= {
             "hours": seconds / HOUR,
             "time_cost": needs.time_cost(asked.prices, seconds),

@@ -250,8 +250,7 @@ def _as_json(result: Result) -> Any:
 
 
 def _compared(result: Result) -> Tables:
-    """Seconds of every epoch, of own work by label, and of waiting by what it is for; beside them
-    its length and rate. Means over seeds, if there are several."""
+    """Return seconds of each epoch by label and cause; its length and rate; the means of seeds."""
     keys = ["run", "epoch", "label"]
     shown = means_of(result)
     whole = shown.whole_epochs().assign(label=report.WHOLE)
@@ -302,6 +301,7 @@ class _Run(TypedDict):
     storage_per_host_nbytes: float
     staged_to: str | None
     staging_s: float
+    start_s: NotRequired[float]  # of a job, when its first epoch begins
     routing: NotRequired[str]
     slow_cables: NotRequired[dict[str, Any]]
     killed: NotRequired[dict[str, Any]]
