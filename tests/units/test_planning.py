@@ -32,6 +32,8 @@ from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from tests.small import small
 
+pytestmark = pytest.mark.usefixtures("cells_kept")
+
 TINY = ("world_size=8", "workload.dataset.num_samples=512", "sweep={}")
 SET = [word for value in TINY for word in ("--set", value)]
 LEARNED = [
