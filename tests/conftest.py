@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from simshuffle.study import executors, standing
 from simshuffle.study.perform import Performance
-from simshuffle.study.store import Disk
+from simshuffle.study.store import CELLS, Disk
 from tests.preloaded import Preloaded, one_core
 from tests.shared import once, shared_folder
 
@@ -146,7 +146,7 @@ def no_idle_core():
 @pytest.fixture
 def cells_kept(tmp_path_factory, monkeypatch):
     """A cell is done once for all tests that use this, whichever study asks for it."""
-    place = shared_folder(tmp_path_factory) / "cells"
+    place = shared_folder(tmp_path_factory) / CELLS
     monkeypatch.setattr(Performance, "_store", lambda *_: Disk(place))
 
 
