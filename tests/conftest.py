@@ -16,7 +16,9 @@ import pytest
 import typer.main
 from hypothesis import HealthCheck, settings
 
-from simshuffle.study import standing
+from simshuffle.study import executors, standing
+from simshuffle.study.perform import Performance
+from simshuffle.study.store import CELLS, Disk
 from tests.preloaded import Preloaded, one_core
 from tests.shared import once, shared_folder
 
@@ -130,6 +132,22 @@ def one_command_line():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_idle_core():
+    """A study that names no number of processes does its cells in this one: other tests have the
+    other cores, and a process imports for longer than most cells last."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executors, "usable_cores", lambda: 1)
+        yield
+
+
+@pytest.fixture
+def cells_kept(tmp_path_factory, monkeypatch):
+    """A cell is done once for all tests that use this, whichever study asks for it."""
+    place = shared_folder(tmp_path_factory) / CELLS
+    monkeypatch.setattr(Performance, "_store", lambda *_: Disk(place))
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ def blocks(language):
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
     """Where pages keep the cells that they have done: many ask for the same runs and trainings."""
-    place = shared_folder(tmp_path_factory) / "cells"
+    place = shared_folder(tmp_path_factory) / CELLS
     place.mkdir(exist_ok=True)
     return place
 

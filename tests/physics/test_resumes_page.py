@@ -10,6 +10,7 @@ import pytest
 
 import simshuffle
 from tests.resumes.record import RECORDED
+from tests.shared import shared_folder
 
 PAGE = Path(__file__).parents[2] / "docs" / "resuming.md"
 SHAPE = {
@@ -72,9 +73,10 @@ def told(row) -> str:
 
 
 @pytest.fixture(scope="module")
-def rows():
+def rows(tmp_path_factory):
+    shape = SHAPE | {"out": shared_folder(tmp_path_factory) / "resumes"}  # cells of the page's too
     tables = [
-        simshuffle.loader(**SHAPE, workers=8, to=("8x8", "7x8")).tables["resumes"],
+        simshuffle.loader(**shape, workers=8, to=("8x8", "7x8")).tables["resumes"],
         simshuffle.loader(**SHAPE, workers="8:6").tables["resumes"],
     ]
     of = [row for table in tables for row in table.to_dict("records")]

@@ -108,6 +108,7 @@ def test_every_function_is_compared_with_its_verb():
     assert {*ASKED} == {*FUNCTIONS}
 
 
+@pytest.mark.usefixtures("cells_kept")
 @pytest.mark.parametrize("name", ASKED)
 def test_a_function_gives_what_its_verb_writes(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
