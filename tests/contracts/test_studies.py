@@ -33,6 +33,7 @@ from tests.drawn import faults, laid_out
 from tests.studies_tiny import TINY
 
 NAMES = [*TINY]
+MOST_LINES = 40
 Made = tuple[Study[Any], Request[Any], Result, Path]
 
 
@@ -151,6 +152,12 @@ def test_a_verdict_ends_with_what_it_rests_on_and_stands_last(made):
     assert all(sentence == sentence.strip() and sentence[-1] in ".:" for sentence in said)
     assert " ".join(str(result).split()).endswith(" ".join(said))
     assert next(iter(result.as_json().items())) == ("verdict", said)
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_a_verb_prints_at_most_forty_lines(made, capsys):
+    show(made[2], made[3], json=False)
+    assert len(capsys.readouterr().out.splitlines()) <= MOST_LINES
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)

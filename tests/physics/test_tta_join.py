@@ -38,7 +38,7 @@ from simshuffle.studies.time_to_accuracy.replay import (
 )
 from simshuffle.studies.time_to_accuracy.simulated import Scaled, Setting, mean_of, scaled
 from simshuffle.studies.time_to_accuracy.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
-from simshuffle.studies.time_to_accuracy.text import parts, slower
+from simshuffle.studies.time_to_accuracy.text import details, slower
 from simshuffle.studies.training.wording import as_report
 from tests.small import small
 
@@ -241,7 +241,7 @@ def test_what_beats_a_setting_is_said():
     meta |= {"condition": {"variant": "", "batch_norm": "none", "world_size": 8}, "epochs": 1}
     found = by_hand(reached | {"c 0.1": reached["a 0.1"]}, times)
     assert found.settings["total_requests"].tolist() == [10, 20, 11]
-    said = " ".join(as_report(parts(found, meta | {"missing_runs": 0})).split())
+    said = " ".join(as_report(details(found, meta | {"missing_runs": 0})).split())
     assert "b 0.1: beaten by a 0.1 in all four (+5.0 ± 0.0 points)." in said
     assert (
         "c 0.1: beaten by a 0.1 in requests; alike in storage, time and accuracy (+0.0 ± 0.0"

@@ -25,7 +25,7 @@ from simshuffle.studies.training.tables import (
     collect,
     outcome_of,
 )
-from simshuffle.studies.training.text import parts
+from simshuffle.studies.training.text import details, parts
 from simshuffle.studies.training.wording import as_report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
@@ -382,12 +382,12 @@ def test_a_study_without_anything_to_compare_still_has_a_report():
 
 def test_the_report_names_momentum_and_mode_of_the_pass():
     tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(record(0.7))})
-    assert "momentum" not in as_report(parts(tables, {"study": "old", "runs": {"one": {}}}))
+    assert "momentum" not in as_report(details(tables, {"study": "old", "runs": {"one": {}}}))
     runs = {
         "one": {"statistics_momentum": 0.1, "importance_pass": ""},
         "two": {"statistics_momentum": 0.03, "importance_pass": "train"},
     }
-    text = " ".join(as_report(parts(tables, {"study": "new", "runs": runs})).split())
+    text = " ".join(as_report(details(tables, {"study": "new", "runs": runs})).split())
     assert "of each batch with momentum 0.03 or 0.1." in text
     assert "runs before an epoch: in train mode it refreshes them from the old shard." in text
 
@@ -400,7 +400,7 @@ def test_a_report_on_networks_with_batch_norm_and_without_says_where_n_is_absent
     for norms in (["per_rank"], ["absent"], ["per_rank", "absent"]):
         of = {norm: both[norm] for norm in norms}
         tables = collect(of, {norm: outcome_of(record(0.7)) for norm in norms})
-        text = " ".join(as_report(parts(tables, {"study": "mixed"})).split())
+        text = " ".join(as_report(details(tables, {"study": "mixed"})).split())
         assert (said in text) == (len(norms) == 2)
 
 

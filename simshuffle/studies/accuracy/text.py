@@ -142,26 +142,54 @@ def _crossed(outside: pd.Series[str]) -> list[str]:
 
 
 def parts(result: Result) -> Iterator[str | Table]:
-    """What a terminal shows below the verdict."""
-    settings, remedies, meta = result.tables["settings"], result.tables["remedies"], result.meta
+    """Yield what is lost, and the remedies worth a look: the quickest, the front, and none."""
+    settings, meta = result.tables["settings"], result.meta
     title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
     shown = ["world_size", "strategy", "samples", "iterations", "n", "n_global", "loss_points"]
     known = [name for name in shown if settings[name].notna().any()]
     listed = settings.assign(interval=[*map(_interval, settings.to_dict("records"))])
     columns = {**SETTINGS.columns, "interval": SHOWN["interval"]}
     yield Schema(columns).listing(listed, title, [*known, "interval", "epoch_s"], names=2)
-    for row in settings.to_dict("records"):
-        if len(rows := remedies_of(row, remedies)) > 1:
-            yield _remedies(row, rows)
+    yield from _remedies(result, whole=False)
     if (settings["timed"] != TIMED[0]).any():
         yield (
             "Epochs that would take long to simulate are timed by closed forms, column timed of"
             " settings.csv; --exact simulates all."
         )
-    yield from _notes(remedies, meta)
+    if meta["accuracy"]["importance"]:
+        yield (
+            "Importances are drawn anew for every epoch. Those of real losses last, so that the"
+            " same samples stay: n is less than this, and more is lost."
+        )
+    timed, model = meta["accuracy"]["timed"], meta["sensitivity"]["model"]
+    if timed != model:
+        yield f"Times are those of {timed}, which the scenario trains (workload.model)."
 
 
-def _remedies(setting: Mapping[Any, Any], rows: pd.DataFrame) -> Table:
+def details(result: Result) -> Iterator[str | Table]:
+    """Yield all remedies, and what the law leaves out."""
+    yield from _remedies(result, whole=True)
+    yield from _notes(result.tables["remedies"], result.meta)
+
+
+def exported(result: Result) -> list[str | Table]:
+    """Return what documents show: ``parts`` with all remedies instead of a few, and the notes."""
+    few = len([*_remedies(result, whole=False)])
+    lost, *others = parts(result)
+    return [lost, *details(result), *others[few:]]
+
+
+def _remedies(result: Result, *, whole: bool) -> Iterator[Table]:
+    """Yield the remedies of each run that has any; those worth a look alone unless ``whole``."""
+    remedies = result.tables["remedies"]
+    worth = remedies["chosen"] | remedies["front"] | (remedies["remedy"] == "as it is")
+    for row in result.tables["settings"].to_dict("records"):
+        rows = remedies_of(row, remedies)
+        if len(rows) > 1:
+            yield _listing(row, rows if whole else rows[worth[rows.index]])
+
+
+def _listing(setting: Mapping[Any, Any], rows: pd.DataFrame) -> Table:
     """Remedies by what they add, those that cannot be had last."""
     rows = rows.sort_values("added_s", kind="stable", na_position="last")
     marks = [
@@ -192,11 +220,3 @@ def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
         sizes = ", ".join(f"{size:,}" for size in rows["world_size"])
         where = f" (@{sizes})" if remedies["world_size"].nunique() > len(rows) else ""
         yield f"{remedy}{where}: {note}."
-    if meta["accuracy"]["importance"]:
-        yield (
-            "Importances are drawn anew for every epoch. Those of real losses last, so that the"
-            " same samples stay: n is less than this, and more is lost."
-        )
-    timed, model = meta["accuracy"]["timed"], meta["sensitivity"]["model"]
-    if timed != model:
-        yield f"Times are those of {timed}, which the scenario trains (workload.model)."

@@ -4,7 +4,7 @@ includes."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -90,26 +90,44 @@ def shown(parameter: Parameter, value: Any) -> str:
     return readable(value, parameter.dimension, 4) if parameter.dimension else f"{value:.4g}"
 
 
-def parts(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[Table | str]:
-    """Tables of what goes into a scenario and of what does not, and sentences on what was left out
-    or assumed."""
-    out: list[Table | str] = []
+def parts(parameters: Sequence[Parameter], notes: Sequence[str]) -> Iterator[Table | str]:
+    """Yield tables of what goes into a scenario, and how many notes -v adds."""
+    yield from _for_scenarios(parameters, places=False)
+    if said := _notes(parameters, notes):
+        yield f"{len(said)} notes on what was left out or assumed: -v prints them."
+
+
+def details(parameters: Sequence[Parameter], notes: Sequence[str]) -> Iterator[Table | str]:
+    """Yield the tables with where each value was measured, what no scenario has a key for, and
+    sentences on what was left out or assumed."""
+    yield from _for_scenarios(parameters, places=True)
+    if others := [p for p in parameters if not p.usable]:
+        yield _table("Measured too; a scenario has no key for it", others)
+    yield from _notes(parameters, notes)
+
+
+def _notes(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[str]:
+    """Return the notes on parameters of a scenario and on the whole, each once."""
+    of_keys = [f"{p.key}: {p.note}" for p in parameters if p.usable and p.note]
+    return [f"- {note}" for note in dict.fromkeys([*of_keys, *notes])]
+
+
+def _for_scenarios(parameters: Sequence[Parameter], *, places: bool) -> Iterator[Table]:
+    """Yield a table for each model of what goes into a scenario."""
     usable = [p for p in parameters if p.usable]
     for model in sorted({p.model for p in usable}):
         title = f"Parameters for a scenario{f' with {model}' if model else ''}"
-        out.append(_table(title, [p for p in usable if p.model == model]))
-    if others := [p for p in parameters if not p.usable]:
-        out.append(_table("Measured too; a scenario has no key for it", others))
-    of_keys = [f"{p.key}: {p.note}" for p in usable if p.note]
-    return [*out, *(f"- {note}" for note in dict.fromkeys([*of_keys, *notes]))]
+        yield _table(title, [p for p in usable if p.model == model], places=places)
 
 
-def _table(title: str, parameters: list[Parameter]) -> Table:
+def _table(title: str, parameters: list[Parameter], *, places: bool = True) -> Table:
+    """Return a row for each parameter; with where it was measured if ``places``."""
     table = new_table(title)
     table.add_column("parameter", no_wrap=all(" " not in p.key for p in parameters))
     for name in ("value", "95 % interval"):
         table.add_column(name, justify="right")
-    table.add_column("measured over")
+    if places:
+        table.add_column("measured over")
     table.add_column("error", justify="right", no_wrap=True)
     for p in parameters:
         if p.low is None:
@@ -117,9 +135,9 @@ def _table(title: str, parameters: list[Parameter]) -> Table:
         else:
             curve = isinstance(p.value, tuple)
             ends = "see the file" if curve else f"{shown(p, p.low)} to {shown(p, p.high)}"
-        over = ", ".join(_range(name, *ends_of) for name, ends_of in p.over.items())
+        over = [", ".join(_range(name, *ends_of) for name, ends_of in p.over.items())]
         error = "-" if math.isnan(p.residual) else f"{p.residual:.1%}"
-        table.add_row(p.key, shown(p, p.value), ends, over, error)
+        table.add_row(p.key, shown(p, p.value), ends, *(over if places else ()), error)
     return table
 
 

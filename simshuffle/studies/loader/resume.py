@@ -23,7 +23,12 @@ from simshuffle.studies.loader.resume_laws import defaults
 from simshuffle.studies.loader.resume_storage import Storage, of_store
 from simshuffle.studies.loader.resume_storage import of_scenario as storage_of
 from simshuffle.studies.loader.resume_tables import RESUMES, change_of
-from simshuffle.studies.loader.resume_text import resume_chart, resume_parts, resume_verdict
+from simshuffle.studies.loader.resume_text import (
+    resume_chart,
+    resume_details,
+    resume_parts,
+    resume_verdict,
+)
 from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, fields_of
 from simshuffle.study.schema import REMEDY
@@ -242,6 +247,11 @@ STUDY: Study[Sequence[ResumeCell]] = Study(
     one_figure=True,
     verdict=lambda result: resume_verdict(result.tables["resumes"], result.meta["says"]),
     parts=lambda result: resume_parts(result.tables["resumes"], result.meta["says"]),
+    details=lambda result: resume_details(result.tables["resumes"], result.meta["says"]),
+    exported=lambda result: [
+        *resume_parts(result.tables["resumes"], result.meta["says"]),
+        *resume_details(result.tables["resumes"], result.meta["says"]),
+    ],
     facts=_facts,
     says=_Says,
     faults=_faults,

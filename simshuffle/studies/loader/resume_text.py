@@ -30,7 +30,7 @@ LONGEST = 26
 
 
 def resume_parts(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str | Table]:
-    """All of it but the verdict, in order."""
+    """Yield the set, and for each change what becomes of the epoch."""
     nbytes = readable(says["nbytes"], Dimension.NBYTES, 3)
     where = "half of it" if says["step"] is None else f"{says['step']} iterations"
     yield (
@@ -38,14 +38,24 @@ def resume_parts(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str
         f" {says['workers']}, batch: {says['batch_size']}, epochs: {says['epochs']}."
         f" Epoch {says['epoch']} is broken off after {where}."
     )
-    names = resumes["loader"].map(lambda name: fill(name, LONGEST))
-    for change, of in resumes.assign(loader=names).groupby("change", sort=False):
-        known = of[of["lost"].notna()]
+    for change, of in _by_change(resumes):
         yield RESUMES.listing(of, f"{change}: what becomes of the epoch", COUNTED, names=2)
+
+
+def resume_details(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield for each change what is read again, and a sentence on each loader."""
+    for change, of in _by_change(resumes):
+        known = of[of["lost"].notna()]
         title = f"{change}: what is read again ({says['storage']}), and mixing"
         yield RESUMES.listing(known, title, COSTS)
         for row in resumes.loc[of.index].to_dict("records"):
             yield fill(f"{row['loader']}: {row['says']}", 100, subsequent_indent="  ")
+
+
+def _by_change(resumes: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Yield each change of the ranks, and its rows with names of loaders folded."""
+    names = resumes["loader"].map(lambda name: fill(name, LONGEST))
+    yield from resumes.assign(loader=names).groupby("change", sort=False)
 
 
 def resume_verdict(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from simshuffle.studies.month.cell import MonthCell
 from simshuffle.studies.month.epoch import EpochCell, epoch_document
 from simshuffle.studies.month.figures import month_chart
 from simshuffle.studies.month.tables import CAUSES, DAYS, INPUTS, PARTS, PERIODS, parts
-from simshuffle.studies.month.text import parts_shown, verdict
+from simshuffle.studies.month.text import details, parts_shown, verdict
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
@@ -157,5 +157,7 @@ STUDY: Study[Months] = Study(
     one_figure=True,
     verdict=verdict,
     parts=parts_shown,
+    details=details,
+    exported=lambda result: [*parts_shown(result), *details(result)],
     again=f"{__name__}:again",
 )

@@ -109,13 +109,17 @@ def _period(result: Result, run: str, interruptions: int) -> str:
 
 
 def parts_shown(result: Result) -> Iterator[Any]:
-    """The tables of a terminal."""
-    several = result.tables["days"]["run"].nunique() > 1
-    names = ("run",) if several else ()
+    """Yield the table of where the days go."""
+    names = _names(result)
     parts = result.derived["parts"]
     shown = parts[parts["days"] > 0]
     columns = (*names, "part", "days", "share", "low", "high")
     yield PARTS.listing(shown, "Where the days go", columns, names=len(names) + 1)
+
+
+def details(result: Result) -> Iterator[Any]:
+    """Yield the tables of periods, of inputs, and of interruptions by cause."""
+    names = _names(result)
     periods = result.tables["periods"]
     periods = periods[periods["which"] != "grid"].assign(which=lambda of: of["which"].map(WHICH))
     columns = (*names, "which", "period_s", "goodput", "low", "high", "formula")
@@ -128,3 +132,8 @@ def parts_shown(result: Result) -> Iterator[Any]:
     if len(causes):
         columns = (*names, "cause", "interruptions", "days")
         yield CAUSES.listing(causes, "Interruptions by cause", columns, names=len(names) + 1)
+
+
+def _names(result: Result) -> tuple[str, ...]:
+    """Return the columns that name a run; none where there is one run."""
+    return ("run",) if result.tables["days"]["run"].nunique() > 1 else ()

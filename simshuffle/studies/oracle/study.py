@@ -88,6 +88,11 @@ STUDY: Study[Oracle] = Study(
         result.derived["recommended"], result.meta["says"], result.meta.get("model_error")
     ),
     parts=lambda result: text.parts(result.all_tables, result.meta["says"]),
+    details=lambda result: text.details(result.all_tables, result.meta["says"]),
+    exported=lambda result: [
+        *text.parts(result.all_tables, result.meta["says"]),
+        *text.details(result.all_tables, result.meta["says"]),
+    ],
     facts=lambda of, outcomes, tables: {
         "says": facts_of(of),
         **({"model_error": off} if (off := model_error(tables)) else {}),

@@ -26,7 +26,8 @@ Row = Mapping[Any, Any]
 
 
 def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
-    """All of it, in order, from all tables and from what ``meta.json`` says."""
+    """Yield the best of each scale, from all tables and from what ``meta.json`` says; and why
+    strategies fall out where all do."""
     points, best = tables["points"], tables["recommended"]
     sizes = sorted(points["world_size"].unique())
     scales = f"{sizes[0]} to {gpus(sizes[-1])}" if len(sizes) > 1 else gpus(sizes[0])
@@ -39,6 +40,14 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     yield _scales(points, best)
     if not best.loc[(best["world_size"] != ALL) & (best["second"] != ""), "clear"].all():
         yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
+    if not points["feasible"].any():
+        yield _fallen(points[points["why_not"] != ""])
+
+
+def details(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield the chosen scale in full, what falls out, what was simulated or measured as well, and
+    the assumptions."""
+    points, best = tables["points"], tables["recommended"]
     chosen = chosen_scale(best, points)
     here = points[(points["world_size"] == chosen) & points["feasible"]]
     if len(here):
@@ -46,7 +55,8 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     if len(here) > FULL:
         slowest = f"the slowest {seconds(here['epoch_s'].max())} s an epoch"
         yield f"{len(here) - FULL} more are slower, {slowest}; all are in points.csv."
-    if len(out := points[points["why_not"] != ""]):
+    out = points[points["why_not"] != ""]
+    if len(out) and points["feasible"].any():
         yield _fallen(out)
     if len(tables["simulated"]):
         yield STORED["simulated"].listing(
@@ -75,7 +85,7 @@ def verdict(
         yield _off(error) if error else intervals.NONE_OF_TIMES
     else:
         yield _none(whole, says)
-    yield "Rests on closed forms and the assumptions that are listed; accuracy is not in it."
+    yield "Rests on closed forms and the assumptions that -v lists; accuracy is not in it."
 
 
 def _fastest(row: Row) -> str:
@@ -114,7 +124,7 @@ def _none(row: Row, says: Mapping[str, Any]) -> str:
     everywhere = row["world_size"] == ALL
     where = "Nothing" if everywhere else f"On {gpus(row['world_size'])} nothing"
     if not row["least_memory"]:
-        return f"{where} works; why is below."
+        return f"{where} works; {'why is above' if everywhere else '-v says why'}."
     over = row["least_nbytes"] - says["budget_nbytes"]
     said = (
         f"{where} fits: {row['least_memory']} takes least memory, {gib(row['least_nbytes'])} GiB a"

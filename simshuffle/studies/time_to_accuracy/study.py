@@ -13,7 +13,7 @@ from simshuffle.errors import Problem, refuse
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
-from simshuffle.studies.time_to_accuracy.text import parts, verdict
+from simshuffle.studies.time_to_accuracy.text import details, parts, verdict
 from simshuffle.studies.training.wording import reported
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Request, Result, Study
@@ -97,7 +97,10 @@ STUDY: Study[Join] = Study(
     documents=("scenario.yaml",),
     figures=lambda result: figures(Tables(**result.tables), result.meta),
     verdict=lambda result: verdict(Tables(**result.tables)),
-    **reported(lambda result: parts(Tables(**result.tables), result.meta)),
+    **reported(
+        lambda result: parts(Tables(**result.tables), result.meta),
+        lambda result: details(Tables(**result.tables), result.meta),
+    ),
     as_json=_json,
     says=Says,
     faults=_faults,

@@ -36,21 +36,26 @@ MIXING = (
 
 
 def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The whole report, in order; ``meta`` as of `Says`."""
-    yield _head(tables, meta)
+    """Yield what answers the question, in order; ``meta`` as of `Says`."""
     yield section("What is missing", list(_troubles(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
     settings = tables.settings.to_dict("records")
     yield as_table(title, ["setting"], [*TIMES, "accuracy"], map(_timed, settings))
-    if rows := [_mixed(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0]:
-        names = ["from peers", "exchange", "exposed", "busiest cable", "labels", "between"]
-        yield as_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
-        yield folded(MIXING)
     by_target = list(tables.targets.groupby("target", sort=False))
     yield from (_of_target(tables, of) for _, of in by_target)
     if rows := [_reached(row) for _, of in by_target for row in _reaching(of)]:
         names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
         yield as_table("What reached which accuracy when", ["setting"], names, rows)
+
+
+def details(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield the rest of the report: provenance, mixing, the Pareto front, claims, and method."""
+    yield _head(tables, meta)
+    settings = tables.settings.to_dict("records")
+    if rows := [_mixed(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0]:
+        names = ["from peers", "exchange", "exposed", "busiest cable", "labels", "between"]
+        yield as_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
+        yield folded(MIXING)
     yield from _front(tables)
     yield section("Claims about importance exchange", sentences(tables))
     yield _method(tables, meta)

@@ -14,7 +14,7 @@ from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.summary import SUMMARY, summary
 from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, Tables
-from simshuffle.studies.training.text import parts
+from simshuffle.studies.training.text import details, parts
 from simshuffle.studies.training.wording import reported
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
@@ -82,7 +82,10 @@ STUDY: Study[Trainings] = Study(
         "timelines": lambda trainings, outcomes: _files(outcomes, TIMELINE, ".parquet"),
     },
     figures=lambda result: figures(Tables(**result.tables)),
-    **reported(lambda result: parts(Tables(**result.tables), result.meta)),
+    **reported(
+        lambda result: parts(Tables(**result.tables), result.meta),
+        lambda result: details(Tables(**result.tables), result.meta),
+    ),
     as_json=_json,
     facts=_facts,
     says=Says,

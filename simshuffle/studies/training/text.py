@@ -42,7 +42,7 @@ EXPLAINED = {
 
 
 def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The whole report, in order; ``meta`` has 'study' and 'description' of the study."""
+    """Yield what was found, in order; ``meta`` has 'study' and 'description' of the study."""
     yield _head(tables, meta)
     yield from _troubles(tables)
     settings = summary(tables.runs)
@@ -58,6 +58,13 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
         )
         yield from _equal_fraction(main)
         yield _resting(main)
+
+
+def details(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield the rest of the report: accuracy by statistics, method, and the time that it took."""
+    settings = summary(tables.runs)
+    if len(settings):
+        names = statistics_of(tables.finished())
         yield _by_statistics(settings, names)
         yield _method(names, tables, meta)
     yield _times(tables)

@@ -60,17 +60,21 @@ def as_report(parts: Iterable[str | Table]) -> str:
     return "\n\n".join(part for part in shown if part) + "\n"
 
 
-def reported(parts: Callable[[Result], Iterable[str | Table]]) -> dict[str, Any]:
-    """Fields of a study whose ``parts`` are kept and shown as one text, ``report.txt``, and whose
-    tables stand apart in documents."""
+def reported(
+    parts: Callable[[Result], Iterable[str | Table]],
+    details: Callable[[Result], Iterable[str | Table]] = lambda result: (),
+) -> dict[str, Any]:
+    """Return the fields of a study whose ``parts`` and ``details`` are kept as one text,
+    ``report.txt``, and whose tables stand apart in documents."""
 
-    def text(result: Result) -> str:
-        return as_report(parts(result))
+    def report(result: Result) -> list[str | Table]:
+        return [*parts(result), *details(result)]
 
     return {
-        "texts": {"report.txt": text},
-        "parts": lambda result: [text(result)],
-        "exported": parts,
+        "texts": {"report.txt": lambda result: as_report(report(result))},
+        "parts": lambda result: [as_report(parts(result))],
+        "details": lambda result: [as_report(rest)] if (rest := [*details(result)]) else [],
+        "exported": report,
     }
 
 
