@@ -46,6 +46,9 @@ KEYS = {
 }
 """The key of DLIO that decides one of a scenario."""
 
+REMEDIES = {
+    "ranks": "All GPUs are taken. For others: run NAME.yaml --set 'sweep={world_size: [8, 16]}'."
+}
 SCENARIO = """\
 # {source} of DLIO as a scenario, written by `simshuffle new --from-dlio`.
 #   simshuffle check {name}.yaml    what follows from these values, before anything is simulated
@@ -309,7 +312,9 @@ def dlio_drafts(
     by_file = {q.name: q.default for q in QUESTIONS if q.group != MACHINE}
     decided = [q for q in QUESTIONS if q.name in given and q.name in by_file]
     if decided:
-        raise InputError([Problem(q.option, rule, given[q.name], remedy) for q in decided])
+        raise InputError(
+            [Problem(q.option, rule, given[q.name], REMEDIES.get(q.name, remedy)) for q in decided]
+        )
     asked = asked_of(given.get("topology", BY_NAME["topology"].default))
     own = {"accelerator": ACCELERATOR} if BY_NAME["accelerator"] in asked else {}
     answers = answered({**own, **given, **by_file})

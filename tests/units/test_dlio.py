@@ -236,6 +236,7 @@ def test_all_that_is_wrong_is_said_at_once_with_status_2_and_nothing_is_written(
     ("options", "hint"),
     [
         (["--hosts", "2", "--samples", "7"], "--samples: is decided by the file of DLIO; got 7"),
+        (["--hosts", "2", "--ranks", "4,8"], "run NAME.yaml --set 'sweep={world_size: [8, 16]}'"),
         ([], "--hosts: is required"),
     ],
 )
