@@ -127,7 +127,7 @@ def _section(part: Section, level: int, place: str) -> str:
 
 def _sections(of: Given) -> Iterator[Section]:
     """All that is said of a result; names of runs are without schedules that all share."""
-    short = {escape(name): escape(plain) for name, plain in of.result.short_names().items()}
+    short = {escape(name): escape(plain) for name, plain in of.result.short_names.items()}
     for section in _full_sections(of):
         yield replace(section, body=shortened(section.body, short))
 

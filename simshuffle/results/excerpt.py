@@ -78,7 +78,7 @@ def shorten_numbers(table: Table) -> Table:
         decimals = max(decimals, _decimals(half_width, digits=1) or 0)
         return f"{_rounded(mean, decimals)} ± {_rounded(half_width, decimals)}"
 
-    return _with_cells(table, lambda column, cell: shorten(cell) if column else cell)
+    return with_cells(table, lambda column, cell: shorten(cell) if column else cell)
 
 
 def narrow(table: Table) -> tuple[Table, list[str]]:
@@ -146,7 +146,7 @@ def _with_columns(table: Table, wanted: Sequence[str]) -> Table:
     return _rebuilt(table, kept, [list(row) for row in zip(*columns, strict=True)])
 
 
-def _with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
+def with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
     """Return the table with each cell changed; ``change`` is given its column and its text."""
     columns = [
         [change(place, str(cell)) for cell in column.cells]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from rich.table import Table
+
+from simshuffle.results.excerpt import with_cells
 
 
 def without_schedule(runs: Sequence[str]) -> list[str]:
@@ -45,11 +45,8 @@ def with_short_names(
     for part in parts:
         if isinstance(part, str):
             yield shortened(part, short)
-            continue
-        for column in part.columns:
-            cells = [shortened(of, short) if isinstance(of, str) else of for of in column.cells]
-            column._cells[:] = cells
-        yield part
+        else:
+            yield with_cells(part, lambda _, cell: shortened(cell, short)) if short else part
 
 
 def where_of(runs: Sequence[str], among: Sequence[str]) -> str:

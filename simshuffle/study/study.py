@@ -291,7 +291,7 @@ class Result:
     def verdict(self) -> list[str]:
         """The answer in a few sentences, if there is one; the last says what it rests on."""
         said = [] if self.study.verdict is None else self.study.verdict(self)
-        return [shortened(line, self.short_names()) for line in said]
+        return [shortened(line, self.short_names) for line in said]
 
     def answer(self, width: int = LINE) -> list[str]:
         """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
@@ -315,21 +315,25 @@ class Result:
         """What documents show beside the verdict: texts and tables, all tables as such."""
         return self._plainly((self.study.exported or self.study.parts)(self))
 
+    @cached_property
     def short_names(self) -> dict[str, str]:
-        """Return names of runs and strategies without schedules that all share, where tables have
-        any."""
+        """Names of runs and strategies without schedules that all share, where tables have any.
+
+        A long table stays unloaded: it is of runs that the short ones name too.
+        """
         columns = ("label" if "axes" in self.meta else "run", "strategy")
-        frames = [of for of in self.tables.values() if isinstance(of, pd.DataFrame)]
+        tables = [unloaded(self.tables, name) for name in self.tables]
         return short_names(
             str(name)
-            for of in frames
+            for table in tables
+            if isinstance(table, pd.DataFrame)
             for column in columns
-            if column in of
-            for name in set(of[column])
+            if column in table
+            for name in table[column].unique()
         )
 
     def _plainly(self, parts: Iterable[str | Table]) -> list[str | Table]:
-        return list(with_short_names(parts, self.short_names()))
+        return list(with_short_names(parts, self.short_names))
 
     def exported(self) -> list[str | Table]:
         """For LaTeX and Markdown: `listings`, then the answer as text."""

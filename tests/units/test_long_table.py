@@ -8,7 +8,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+import simshuffle
 from simshuffle.errors import InputError
+from simshuffle.results.console import terminal_text
 from simshuffle.study import long_table, schema
 from simshuffle.study.cell import Outcome
 from simshuffle.study.long_table import (
@@ -21,8 +23,10 @@ from simshuffle.study.long_table import (
     unloaded,
     write_parquet,
 )
+from simshuffle.study.registry import read_folder
 from simshuffle.study.schema import Schema, count, real, text
 from simshuffle.study.store import Disk
+from tests.small import small
 
 ROWS = 10
 SCHEMA = Schema(
@@ -189,3 +193,11 @@ def test_a_loaded_table_is_loaded_once(tmp_path):
     (tmp_path / "a.parquet").unlink()
     assert tables["a"] is first
     assert list(tables) == ["a"]
+
+
+def test_a_result_is_printed_without_its_longest_table(tmp_path):
+    folder = simshuffle.run(small(world_size=4)).save(tmp_path / "run", draw=False)
+    found = read_folder(folder)
+    assert "local @4" in terminal_text(found.parts())
+    assert found.exported() and found.verdict()
+    assert isinstance(unloaded(found.tables, "timeline"), LongTable)
