@@ -44,10 +44,14 @@ def most_samples(scenario: Scenario) -> int:
     return low
 
 
+def without_exchange(scenario: Scenario) -> Scenario:
+    """Return the scenario with nothing exchanged."""
+    return scenario.with_values({"workload.exchange": LOCAL})
+
+
 def unexchanged(scenario: Scenario) -> Bounds:
     """Return the bounds of a scenario's warm epoch without exchange."""
-    alone = scenario.with_values({"workload.exchange": LOCAL})
-    return bounds(alone.model_copy(update={"epochs": WARM}))
+    return bounds(without_exchange(scenario).model_copy(update={"epochs": WARM}))
 
 
 def unexchanged_seconds(alone: Bounds) -> float:

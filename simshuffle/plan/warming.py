@@ -42,19 +42,19 @@ def warming(scenario: Scenario) -> Warming | None:
         bound = bounds(scenario.model_copy(update={"epochs": epoch}))
         return bound.epoch / bound.iterations
 
-    late = iteration_seconds(LATE)
+    now, late = iteration_seconds(last), iteration_seconds(LATE)
 
-    def is_steady(epoch: int) -> bool:
-        return abs(iteration_seconds(epoch) - late) <= ALIKE * late
+    def is_steady(seconds: float) -> bool:
+        return abs(seconds - late) <= ALIKE * late
 
-    if is_steady(last):
+    if is_steady(now):
         return None
     low, high = last, LATE
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if is_steady(middle) else (middle, high)
+        low, high = (low, middle) if is_steady(iteration_seconds(middle)) else (middle, high)
     cache = "page cache" if scenario.used_tier is None else "caches"
-    return Warming(1.0 - late / iteration_seconds(last), high, cache)
+    return Warming(1.0 - late / now, high, cache)
 
 
 def describe_warming(runs: Mapping[str, Scenario], seconds: Mapping[str, float]) -> str:

@@ -176,6 +176,18 @@ def code(study: Study[Any]) -> str:
     return code_digest(*(study.decides or (study.collect.__module__,)))
 
 
+def detailed(
+    parts: Callable[[Result], Iterable[str | Table]],
+    details: Callable[[Result], Iterable[str | Table]],
+) -> dict[str, Any]:
+    """Return the fields of a study whose documents show its ``details`` after its ``parts``."""
+    return {
+        "parts": parts,
+        "details": details,
+        "exported": lambda result: [*parts(result), *details(result)],
+    }
+
+
 def versions(names: Iterable[str]) -> dict[str, str]:
     """Versions of simshuffle, Python and packages, by name."""
     known = {"simshuffle": __version__, "python": platform.python_version()}

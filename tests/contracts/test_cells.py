@@ -54,7 +54,7 @@ def test_a_training_on_the_machine_of_a_file_is_known_by_where_its_ranks_are(
 
 
 def outcome_of(example: Example, cell: PlainCell) -> Outcome:
-    return cell.run(lambda _: None) if example.runs else Outcome()  # type: ignore[attr-defined]
+    return cell.run(lambda _: None) if example.runs else Outcome()
 
 
 def plain(value: Any) -> str:

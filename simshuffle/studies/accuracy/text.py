@@ -143,14 +143,36 @@ def _crossed(outside: pd.Series[str]) -> list[str]:
 
 def parts(result: Result) -> Iterator[str | Table]:
     """Yield what is lost, and the remedies worth a look: the quickest, the front, and none."""
+    yield _lost(result)
+    yield from _remedies(result, whole=False)
+    yield from _cautions(result)
+
+
+def details(result: Result) -> Iterator[str | Table]:
+    """Yield all remedies, and what the law leaves out."""
+    yield from _remedies(result, whole=True)
+    yield from _notes(result.tables["remedies"], result.meta)
+
+
+def exported(result: Result) -> list[str | Table]:
+    """Return what documents show: ``parts`` with all remedies instead of a few, and the notes."""
+    return [_lost(result), *details(result), *_cautions(result)]
+
+
+def _lost(result: Result) -> Table:
+    """Return the table of what each run loses."""
     settings, meta = result.tables["settings"], result.meta
     title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
     shown = ["world_size", "strategy", "samples", "iterations", "n", "n_global", "loss_points"]
     known = [name for name in shown if settings[name].notna().any()]
     listed = settings.assign(interval=[*map(_interval, settings.to_dict("records"))])
     columns = {**SETTINGS.columns, "interval": SHOWN["interval"]}
-    yield Schema(columns).listing(listed, title, [*known, "interval", "epoch_s"], names=2)
-    yield from _remedies(result, whole=False)
+    return Schema(columns).listing(listed, title, [*known, "interval", "epoch_s"], names=2)
+
+
+def _cautions(result: Result) -> Iterator[str]:
+    """Yield sentences on how epochs were timed and importances drawn."""
+    settings, meta = result.tables["settings"], result.meta
     if (settings["timed"] != TIMED[0]).any():
         yield (
             "Epochs that would take long to simulate are timed by closed forms, column timed of"
@@ -164,19 +186,6 @@ def parts(result: Result) -> Iterator[str | Table]:
     timed, model = meta["accuracy"]["timed"], meta["sensitivity"]["model"]
     if timed != model:
         yield f"Times are those of {timed}, which the scenario trains (workload.model)."
-
-
-def details(result: Result) -> Iterator[str | Table]:
-    """Yield all remedies, and what the law leaves out."""
-    yield from _remedies(result, whole=True)
-    yield from _notes(result.tables["remedies"], result.meta)
-
-
-def exported(result: Result) -> list[str | Table]:
-    """Return what documents show: ``parts`` with all remedies instead of a few, and the notes."""
-    few = len([*_remedies(result, whole=False)])
-    lost, *others = parts(result)
-    return [lost, *details(result), *others[few:]]
 
 
 def _remedies(result: Result, *, whole: bool) -> Iterator[Table]:

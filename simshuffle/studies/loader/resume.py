@@ -32,7 +32,7 @@ from simshuffle.studies.loader.resume_text import (
 from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, fields_of
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables, detailed
 
 if TYPE_CHECKING:
     from simshuffle.studies.loader.verb import LoaderOptions
@@ -246,12 +246,10 @@ STUDY: Study[Sequence[ResumeCell]] = Study(
     figures=lambda result: {"resume": resume_chart(result.tables["resumes"], result.meta["says"])},
     one_figure=True,
     verdict=lambda result: resume_verdict(result.tables["resumes"], result.meta["says"]),
-    parts=lambda result: resume_parts(result.tables["resumes"], result.meta["says"]),
-    details=lambda result: resume_details(result.tables["resumes"], result.meta["says"]),
-    exported=lambda result: [
-        *resume_parts(result.tables["resumes"], result.meta["says"]),
-        *resume_details(result.tables["resumes"], result.meta["says"]),
-    ],
+    **detailed(
+        lambda result: resume_parts(result.tables["resumes"], result.meta["says"]),
+        lambda result: resume_details(result.tables["resumes"], result.meta["says"]),
+    ),
     facts=_facts,
     says=_Says,
     faults=_faults,

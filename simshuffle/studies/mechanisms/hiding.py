@@ -13,7 +13,7 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.sending import ShardHolding
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.effort import effort
-from simshuffle.plan.hidden import largest_hidden_fraction
+from simshuffle.plan.hidden import largest_hidden_fraction, without_exchange
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
@@ -30,7 +30,6 @@ from simshuffle.studies.mechanisms.variants import (
     WarmCell,
     exchanging,
     prepared,
-    without,
 )
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.schema import misfits
@@ -68,7 +67,7 @@ class Hiding:
         """s of one core that a search of each way may take."""
         if self.exact:
             return dict.fromkeys(self.ways, float("inf"))
-        baselines = sum(effort(without(single)).seconds for single in self.scenarios)
+        baselines = sum(effort(without_exchange(single)).seconds for single in self.scenarios)
         shares = {way: OWN_SHARES if way in self.own else 1.0 for way in self.ways}
         each = (LIMIT - baselines) / (sum(shares.values()) * len(self.scenarios))
         return {way: share * each for way, share in shares.items()}
@@ -129,7 +128,7 @@ def make_request(
 def _windowed(sized: Sequence[Scenario], exact: bool) -> list[Scenario]:
     """The scenarios, with windows where whole epochs without exchange take too long."""
     whole = [single for single in sized if single.time_tolerance == 0.0]
-    seconds = sum(effort(without(single)).seconds for single in whole)
+    seconds = sum(effort(without_exchange(single)).seconds for single in whole)
     if exact or seconds <= BASELINES * LIMIT:
         return list(sized)
     windows = {"time_tolerance": TOLERANCE}
@@ -188,7 +187,7 @@ def _others(scenario: Scenario, own: Mapping[str, Any], names: Sequence[str]) ->
 
 def _baselines(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
     return {
-        _baseline(single): WarmCell(without(single).to_dict(), _baseline(single))
+        _baseline(single): WarmCell(without_exchange(single).to_dict(), _baseline(single))
         for single in hiding.scenarios
     }
 
@@ -221,7 +220,7 @@ def _later_cost(hiding: Hiding, stage: int) -> float:
     if stage > 0:
         return 0.0
     guesses = {
-        _baseline(single): Outcome({WHOLE: bounds(without(single)).epoch, HALF_WIDTH: 0.0})
+        _baseline(single): Outcome({WHOLE: bounds(without_exchange(single)).epoch, HALF_WIDTH: 0.0})
         for single in hiding.scenarios
     }
     return sum(cell.cost for cell in _searches(hiding, guesses).values())

@@ -20,6 +20,7 @@ from simshuffle.plan.hidden import (
     hidden_samples,
     most_samples,
     unexchanged,
+    without_exchange,
 )
 from simshuffle.results.report import WHOLE
 from simshuffle.results.timeline import Timeline
@@ -37,7 +38,6 @@ from simshuffle.studies.mechanisms.variants import (
     exchanging,
     measured,
     warm_epoch,
-    without,
     work,
 )
 from simshuffle.studies.mechanisms.windows import (
@@ -291,7 +291,7 @@ class Points:
         timeline = warm_epoch(scenario, self._tell_within)
         baseline_s, half_width = cell.baseline_s, cell.baseline_half_width_s
         if removed == READS:
-            alone = measured(warm_epoch(without(cell.scenario).with_values(ALL_IN_MEMORY)))
+            alone = measured(warm_epoch(without_exchange(cell.scenario).with_values(ALL_IN_MEMORY)))
             baseline_s, half_width = alone[WHOLE], alone[HALF_WIDTH]
         found = measured(timeline)
         half_width = math.hypot(found[HALF_WIDTH], half_width)
@@ -305,7 +305,7 @@ class Points:
         window = cell.window(samples, changes)
         self.spent += window.cost
         if (window.iterations, key) not in self._alone:
-            alone = without(cell.scenario).with_values(ALL_IN_MEMORY if key else {})
+            alone = without_exchange(cell.scenario).with_values(ALL_IN_MEMORY if key else {})
             of_alone = window_of(alone, window.iterations)
             self.spent += of_alone.cost
             self._alone[window.iterations, key] = simulate_window(of_alone)

@@ -8,7 +8,7 @@ from typing import Any
 
 from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import AUTHORS
-from simshuffle.plan.hidden import fraction_of
+from simshuffle.plan.hidden import WARM, fraction_of
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.host_work import host_work
@@ -43,11 +43,6 @@ BARRIERS, HOST_WORK, WRITES = "barriers", "host work", "storage writes"
 WIRE, WAITING = "wire", "no overlap"
 READS = "storage reads"
 """Not of the exchange alone: what was received may drive other samples out of the page cache."""
-
-
-def without(scenario: Scenario) -> Scenario:
-    """``scenario`` with nothing exchanged."""
-    return scenario.with_values({"workload.exchange": "local_shuffle"})
 
 
 def exchanging(
@@ -115,7 +110,7 @@ def _weightless(scenario: Scenario) -> dict[str, Any]:
     return {f"{_KEY}.payload": "decoded", **kept, "workload.dataset.decoded_size.mean": "1 B"}
 
 
-EPOCHS = 2
+EPOCHS = WARM
 """Epochs of every run: the first, cold, is only planned; the second is like all that follow."""
 
 

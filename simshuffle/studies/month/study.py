@@ -21,7 +21,16 @@ from simshuffle.studies.month.tables import CAUSES, DAYS, INPUTS, PARTS, PERIODS
 from simshuffle.studies.month.text import details, parts_shown, verdict
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import (
+    Derived,
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+    detailed,
+)
 
 DEFAULT_DAYS = 30.0
 MOST_RUNS = 1000
@@ -156,8 +165,6 @@ STUDY: Study[Months] = Study(
     figures=lambda result: {"month": month_chart({**result.tables, **result.derived})},
     one_figure=True,
     verdict=verdict,
-    parts=parts_shown,
-    details=details,
-    exported=lambda result: [*parts_shown(result), *details(result)],
+    **detailed(parts_shown, details),
     again=f"{__name__}:again",
 )

@@ -18,7 +18,7 @@ from simshuffle.studies.oracle.figures import memory_chart, times_chart
 from simshuffle.studies.oracle.request import Oracle
 from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED, recommended
 from simshuffle.study.schema import LARGEST, REMEDY
-from simshuffle.study.study import Derived, Result, Study
+from simshuffle.study.study import Derived, Result, Study, detailed
 
 
 class _Oracle(TypedDict):
@@ -87,12 +87,10 @@ STUDY: Study[Oracle] = Study(
     verdict=lambda result: text.verdict(
         result.derived["recommended"], result.meta["says"], result.meta.get("model_error")
     ),
-    parts=lambda result: text.parts(result.all_tables, result.meta["says"]),
-    details=lambda result: text.details(result.all_tables, result.meta["says"]),
-    exported=lambda result: [
-        *text.parts(result.all_tables, result.meta["says"]),
-        *text.details(result.all_tables, result.meta["says"]),
-    ],
+    **detailed(
+        lambda result: text.parts(result.all_tables, result.meta["says"]),
+        lambda result: text.details(result.all_tables, result.meta["says"]),
+    ),
     facts=lambda of, outcomes, tables: {
         "says": facts_of(of),
         **({"model_error": off} if (off := model_error(tables)) else {}),

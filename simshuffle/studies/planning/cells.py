@@ -159,7 +159,14 @@ class FileSystemCell(NetworkCell):
         if not self.exact and scenario.time_tolerance < COARSE:
             scenario = scenario.with_values({TOLERANCE: COARSE})
         in_windows = 1.0 - self._whole_seconds / self.cost
-        search = _FileSystems(scenario, self.name, self.io_share, self.exact, in_windows, tell)
+        search = _FileSystems(
+            scenario,
+            self.name,
+            tell,
+            most=self.io_share,
+            exact=self.exact,
+            in_windows=in_windows,
+        )
         return Outcome(search.found())
 
 
@@ -170,10 +177,11 @@ class _FileSystems:
         self,
         scenario: Scenario,
         name: str,
+        tell: Tell,
+        *,
         most: float,
         exact: bool,
         in_windows: float,  # share of the time that searches of one resource take
-        tell: Tell,
     ) -> None:
         self._scenario, self._name, self._most, self._tell = scenario, name, most, tell
         self._exact, self._in_windows, self._rows_of_one = exact, in_windows, 0

@@ -8,11 +8,12 @@ from typing import Any
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import PartialLocalShuffle
+from simshuffle.plan.hidden import without_exchange
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import RunCell
 from simshuffle.studies.mechanisms.search import SearchCell
-from simshuffle.studies.mechanisms.variants import OWN, WarmCell, exchanging, prepared, without
+from simshuffle.studies.mechanisms.variants import OWN, WarmCell, exchanging, prepared
 from simshuffle.studies.month.study import check_saved
 from simshuffle.studies.planning.asked import Asked, Candidate
 from simshuffle.studies.planning.cells import FileSystemCell, HiddenExchangeCell
@@ -38,7 +39,7 @@ def run_cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
         for name, scenario in asked.runs.items()
     }
     if (partial := partial_scenario(asked)) is not None:
-        cells[STILL] = WarmCell(without(partial).to_dict(), STILL)
+        cells[STILL] = WarmCell(without_exchange(partial).to_dict(), STILL)
     return cells
 
 

@@ -29,6 +29,7 @@ def warm_table(
     rows: pd.DataFrame,
     found: Mapping[str, Any] | None,
     labels: report.Booking = "cause",
+    *,
     most_rows: float = MOST_ROWS,
     of_dlio: bool = False,
 ) -> Table:
@@ -44,7 +45,7 @@ def warm_table(
     """
     shown = _chosen(rows, most_rows)
     seconds = _seconds_by_column(of, shown, labels)
-    table = _table(shown, len(rows), seconds, of.seeds, found, of_dlio)
+    table = _table(shown, len(rows), seconds, of.seeds, found, of_dlio=of_dlio)
     if labels == "paper":
         table.title = f"{table.title}, waiting booked as in the authors' timers"
     return table
@@ -74,7 +75,7 @@ def warm_table_of_sweep(
     if measure is not None:
         heading, values = measure
         seconds[heading] = [float(values[run]) for run in shown["run"]]
-    return _table(shown, len(rows), seconds, seeds, found, of_dlio)
+    return _table(shown, len(rows), seconds, seeds, found, of_dlio=of_dlio)
 
 
 def is_of_dlio(result: Result) -> bool:
@@ -88,6 +89,7 @@ def _table(
     seconds: Mapping[str, Sequence[float]],
     seeds: int,
     found: Mapping[str, Any] | None,
+    *,
     of_dlio: bool,
 ) -> Table:
     """The runs ``shown`` of ``count``, with the columns of ``seconds`` that are not empty."""
