@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,10 @@ def everything(graph: Any) -> tuple[list[Any], list[Any]]:
 # ----------------------------------------------------------------------------------- every topology
 
 
-def test_network_has_no_problems(topology):
+def test_a_network_is_connected_and_its_attributes_are_present_and_positive(topology):
     graph = topology.graph()
     assert graph_problems(graph, "topology") == []
     assert nx.is_connected(graph)
-
-
-def test_attributes_are_present_and_positive(topology):
-    graph = topology.graph()
     assert isinstance(graph, nx.MultiGraph) and not graph.is_directed()
     for _, data in graph.nodes(data=True):
         assert set(data) - {"coordinates"} == {"kind", "tier", "latency"}
@@ -86,9 +83,7 @@ def test_attributes_are_present_and_positive(topology):
         assert isinstance(data["tier"], str) and data["tier"]
         assert isinstance(data["latency"], float)
         assert data["latency"] > 0 if data["kind"] == "switch" else data["latency"] == 0
-    places = [
-        data.get("coordinates") for _, data in graph.nodes(data=True) if data["kind"] == "switch"
-    ]
+    places = [graph.nodes[node].get("coordinates") for node in of_kind(graph, "switch")]
     assert set(places) == {None} or len(set(places)) == len(places)  # all, and each its own
     assert len({len(place or ()) for place in places}) == 1
     for a, b, data in graph.edges(data=True):
@@ -96,34 +91,20 @@ def test_attributes_are_present_and_positive(topology):
         assert all(isinstance(value, float) and 0 <= value < math.inf for value in data.values())
         inside = {graph.nodes[a]["tier"], graph.nodes[b]["tier"]} == {"line", "fabric"}
         assert data["bandwidth"] > 0 and (data["latency"] == 0) == inside
-
-
-def test_hosts_and_their_links_are_counted_without_the_graph(topology):
-    graph = topology.graph()
     hosts = of_kind(graph, "host")
     assert topology.num_hosts == len(hosts)
     assert topology.links_per_host == min(graph.degree(host) for host in hosts)
-
-
-def test_hosts_link_only_to_switches(topology):
-    graph = topology.graph()
-    for host in of_kind(graph, "host"):
+    for host in hosts:
         assert {graph.nodes[other]["kind"] for other in graph.neighbors(host)} == {"switch"}
 
 
-def test_same_graph_in_the_same_order_twice(topology):
-    assert everything(topology.graph()) == everything(topology.graph())
-
-
-def test_graph_is_a_new_object_each_time(topology):
+def test_the_same_graph_is_made_anew_each_time_and_from_the_resolved_record(topology):
     first = topology.graph()
+    before = everything(first)
     attach_storage(first, "pfs", bandwidth=1e9, latency=0.0, links=1)
-    assert "pfs" in first and "pfs" not in topology.graph()
-
-
-def test_resolved_record_reads_back_to_the_same_graph(topology):
+    assert "pfs" in first and everything(topology.graph()) == before
     again = type(topology).model_validate(topology.model_dump(mode="json", exclude_none=True))
-    assert everything(again.graph()) == everything(topology.graph())
+    assert everything(again.graph()) == before
 
 
 _PRINT_ROUTES = """
@@ -574,54 +555,6 @@ def test_star(topology):
     }
 
 
-# ------------------------------------------------------------------------------------------ storage
-
-
-@pytest.mark.parametrize(
-    ("make", "tier", "tops"),
-    [
-        pytest.param(lambda: fat_tree(2, 3), "spine", 3, id="full, 2 levels"),
-        pytest.param(lambda: fat_tree(3, 2), "spine", 4, id="full, 3 levels"),
-        pytest.param(
-            lambda: fat_tree(3, 4, hosts=17),
-            "spine",
-            16,
-            id="3 levels, some leaf switches without hosts",
-        ),
-        pytest.param(
-            lambda: fat_tree(4, 2, hosts=9),
-            "spine",
-            8,
-            id="4 levels, some leaf switches without hosts",
-        ),
-        pytest.param(abci, "spine", 2, id="abci"),
-        pytest.param(
-            lambda: abci(racks=2, hosts_per_rack=1),
-            "spine",
-            2,
-            id="abci, some leaf switches without hosts",
-        ),
-        pytest.param(lambda: star(3), "leaf", 1, id="star"),
-    ],
-)
-def test_storage_is_tied_to_every_topmost_switch(make, tier, tops, request):
-    """Not to leaf switches that happen to have no host, if such networks are accepted at all."""
-    try:
-        topology = make()
-    except ValidationError:
-        assert "without hosts" in request.node.name
-        return
-    graph = topology.graph()
-    attach_storage(graph, "pfs", bandwidth=2e9, latency=1e-8, links=3)
-    assert graph.nodes["pfs"]["kind"] == "storage"
-    assert list(graph.neighbors("pfs")) == ["pfs.switch"]
-    tied = [node for node in graph.neighbors("pfs.switch") if node != "pfs"]
-    assert {graph.nodes[node]["tier"] for node in tied} == {tier}
-    assert len(tied) == tops
-    assert {graph.number_of_edges("pfs.switch", node) for node in tied} == {3}
-    assert sum(data["bandwidth"] for *_, data in graph.edges("pfs", data=True)) == 2e9 * 3 * tops
-
-
 # ------------------------------------------------------------------------------------- custom files
 
 
@@ -659,15 +592,10 @@ def test_written_graph_comes_back_with_the_same_routes(original, suffix, multi, 
     assert all_routes(again) == all_routes(graph)
 
 
-def test_json_with_links_as_key_of_the_edges(tmp_path):
+def test_json_may_call_edges_links_and_hold_storage(tmp_path):
     graph = fat_tree(2, 2).graph()
-    assert all_routes(
-        written(graph, tmp_path / "net.json", multi=True, edges="links").graph()
-    ) == all_routes(graph)
-
-
-def test_custom_file_may_hold_storage(tmp_path):
-    graph = fat_tree(2, 2).graph()
+    links = written(graph, tmp_path / "net.json", multi=True, edges="links")
+    assert all_routes(links.graph()) == all_routes(graph)
     attach_storage(graph, "lustre", bandwidth=1e9, latency=1e-6, links=2)
     again = written(graph, tmp_path / "net.json", multi=True).graph()
     assert graph_problems(again, "") == []
@@ -719,19 +647,19 @@ def ring_file(folder: Path) -> Custom:
     return written(graph, folder / "ring.json", multi=True)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"nodes": 3}', "not json"])
-def test_unreadable_json_is_refused(text, tmp_path):
-    (tmp_path / "net.json").write_text(text)
-    with pytest.raises(TopologyError, match="node-link"):
-        Custom(kind="custom", path=str(tmp_path / "net.json")).graph()
-
-
-def test_unreadable_graphml_and_missing_file_are_refused(tmp_path):
-    (tmp_path / "net.graphml").write_text("<graphml")
-    with pytest.raises(TopologyError):
-        Custom(kind="custom", path=str(tmp_path / "net.graphml")).graph()
-    with pytest.raises(TopologyError, match="cannot be read"):
-        Custom(kind="custom", path=str(tmp_path / "none.json")).graph()
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        *(("net.json", text, "node-link") for text in ("{", "[]", '{"nodes": 3}', "not json")),
+        ("net.graphml", "<graphml", None),
+        ("none.json", None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_graph_is_refused(name, text, said, tmp_path):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(TopologyError, match=said):
+        Custom(kind="custom", path=str(tmp_path / name)).graph()
 
 
 @pytest.mark.parametrize(
@@ -767,131 +695,86 @@ def two_hosts() -> Any:
     return graph
 
 
-def no_host(graph: Any) -> None:
-    for host in ("a", "b"):
-        graph.nodes[host]["kind"] = "switch"
+def set_node(graph: Any, node: str, key: str, value: object) -> None:
+    graph.nodes[node][key] = value
 
 
-def unknown_kind(graph: Any) -> None:
-    graph.nodes["s"]["kind"] = "router"
+def set_link(graph: Any, key: str, value: object) -> None:
+    graph.edges["a", "s", 0][key] = value
 
 
-def missing_kind(graph: Any) -> None:
-    del graph.nodes["s"]["kind"]
+def add_linked(graph: Any, switch: str, *others: str) -> None:
+    """A switch, hosts that are not there yet, and a link of each to the switch."""
+    add_switch(graph, switch, "leaf", 0.0)
+    for other in others:
+        if other not in graph:
+            add_host(graph, other)
+        connect(graph, other, switch, **FREE)
 
 
-def loose_host(graph: Any) -> None:
+def add_beside(graph: Any) -> None:
+    """A host whose one link leads to a host."""
     add_host(graph, "c")
+    connect(graph, "c", "a", **FREE)
 
 
-def loose_part(graph: Any) -> None:
-    add_switch(graph, "t", "leaf", 0.0)
-    add_host(graph, "c")
-    connect(graph, "c", "t", bandwidth=1e9, latency=0.0)
+FREE = {"bandwidth": 1e9, "latency": 0.0}
+BAD_LINKS = {
+    "bandwidth": (None, 0.0, -1.0, math.nan, math.inf, "1 GB/s"),
+    "latency": (-1e-9, None),
+}
+DEFECTS: dict[str, tuple[Callable[[Any], object], str, str]] = {
+    "no host": (lambda g: [set_node(g, of, "kind", "switch") for of in "ab"], "net", "host"),
+    "unknown kind": (lambda g: set_node(g, "s", "kind", "router"), "net.nodes.s.kind", "router"),
+    "no kind": (lambda g: g.nodes["s"].pop("kind"), "net.nodes.s.kind", "None"),
+    "loose host": (lambda g: add_host(g, "c"), "net", "c"),
+    "loose part": (lambda g: add_linked(g, "t", "c"), "net", "separate"),
+    "host without switch": (add_beside, "net.nodes.c", "switch"),
+    # two planes: a port of the one cannot reach one of the other, as no route leads through hosts
+    "switches joined by hosts only": (lambda g: add_linked(g, "t", "a", "b"), "net", ""),
+    # its two directions would have the same name
+    "link to itself": (lambda g: connect(g, "s", "s", **FREE), "net.links.s-s", ""),
+    **{
+        f"{key} {value}": (
+            partial(set_link, key=key, value=value),
+            f"net.links.s-a.{key}",
+            str(value),
+        )
+        for key, values in BAD_LINKS.items()
+        for value in values
+    },
+    **{
+        f"switch {value}": (
+            partial(set_node, node="s", key="latency", value=value),
+            "net.nodes.s.latency",
+            f"{value}",
+        )
+        for value in (-1e-9, math.nan)
+    },
+}
 
 
-def host_without_switch(graph: Any) -> None:
-    add_host(graph, "c")
-    connect(graph, "c", "a", bandwidth=1e9, latency=0.0)
-
-
-def switches_joined_by_hosts_only(graph: Any) -> None:
-    """Two planes: routes do not lead through hosts, so that a port of one plane cannot reach one of
-    the other."""
-    add_switch(graph, "t", "leaf", 0.0)
-    for host in ("a", "b"):
-        connect(graph, host, "t", bandwidth=1e9, latency=0.0)
-
-
-def link_to_itself(graph: Any) -> None:
-    """Its two directions would have the same name."""
-    connect(graph, "s", "s", bandwidth=1e9, latency=0.0)
-
-
-def link_value(key: str, value: object) -> Callable[[Any], None]:
-    def change(graph: Any) -> None:
-        graph.edges["a", "s", 0][key] = value
-
-    return change
-
-
-def switch_latency(value: object) -> Callable[[Any], None]:
-    def change(graph: Any) -> None:
-        graph.nodes["s"]["latency"] = value
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("defect", "where", "text"),
-    [
-        pytest.param(no_host, "net", "host", id="no host"),
-        pytest.param(unknown_kind, "net.nodes.s.kind", "router", id="unknown kind"),
-        pytest.param(missing_kind, "net.nodes.s.kind", "None", id="no kind"),
-        pytest.param(loose_host, "net", "c", id="loose host"),
-        pytest.param(loose_part, "net", "separate", id="loose part"),
-        pytest.param(host_without_switch, "net.nodes.c", "switch", id="host without switch"),
-        pytest.param(switches_joined_by_hosts_only, "net", "", id="switches joined by hosts only"),
-        pytest.param(link_to_itself, "net.links.s-s", "", id="link to itself"),
-        pytest.param(
-            link_value("bandwidth", None), "net.links.s-a.bandwidth", "None", id="no bandwidth"
-        ),
-        pytest.param(
-            link_value("bandwidth", 0.0), "net.links.s-a.bandwidth", "0.0", id="bandwidth 0"
-        ),
-        pytest.param(
-            link_value("bandwidth", -1.0),
-            "net.links.s-a.bandwidth",
-            "-1.0",
-            id="negative bandwidth",
-        ),
-        pytest.param(
-            link_value("bandwidth", math.nan), "net.links.s-a.bandwidth", "nan", id="bandwidth nan"
-        ),
-        pytest.param(
-            link_value("bandwidth", math.inf), "net.links.s-a.bandwidth", "inf", id="bandwidth inf"
-        ),
-        pytest.param(
-            link_value("bandwidth", "1 GB/s"),
-            "net.links.s-a.bandwidth",
-            "1 GB/s",
-            id="bandwidth as text",
-        ),
-        pytest.param(
-            link_value("latency", -1e-9), "net.links.s-a.latency", "-1e-09", id="negative latency"
-        ),
-        pytest.param(link_value("latency", None), "net.links.s-a.latency", "None", id="no latency"),
-        pytest.param(
-            switch_latency(-1e-9), "net.nodes.s.latency", "-1e-09", id="negative switch latency"
-        ),
-        pytest.param(
-            switch_latency(math.nan), "net.nodes.s.latency", "nan", id="switch latency nan"
-        ),
-    ],
-)
-def test_defect_is_found(defect, where, text):
+@pytest.mark.parametrize("name", DEFECTS)
+def test_defect_is_found(name):
+    defect, where, text = DEFECTS[name]
     graph = two_hosts()
     assert graph_problems(graph, "net") == []
     defect(graph)
     problems = graph_problems(graph, "net")
-    assert problems
-    assert any(problem.path.startswith(where) and text in str(problem) for problem in problems), [
-        str(p) for p in problems
-    ]
+    told = [str(problem) for problem in problems]
+    assert any(problem.path.startswith(where) and text in str(problem) for problem in problems), (
+        told
+    )
     assert all(problem.rule and problem.remedy for problem in problems)
 
 
-def test_link_latency_may_be_zero():
+def test_link_latency_may_be_zero_and_all_defects_are_found_at_once():
     graph = two_hosts()
-    link_value("latency", 0.0)(graph)
+    set_link(graph, "latency", 0.0)
     assert graph_problems(graph, "net") == []
-
-
-def test_all_defects_are_found_at_once():
-    graph = two_hosts()
-    link_value("bandwidth", 0.0)(graph)
-    link_value("latency", None)(graph)
-    unknown_kind(graph)
+    set_link(graph, "bandwidth", 0.0)
+    set_link(graph, "latency", None)
+    set_node(graph, "s", "kind", "router")
     assert len(graph_problems(graph, "net")) == 3
 
 

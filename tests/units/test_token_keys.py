@@ -9,34 +9,18 @@ from tests.small import small
 
 GOOD: dict[str, Any] = {"sequence_length": 1000, "document_length": {"mean": 300, "std": 300}}
 SOURCE = {"name": "a", "weight": 1, "tokens": 5000}
-BAD = {
-    "a sequence of one token": ({"sequence_length": 1}, "tokens.sequence_length", "1"),
-    "three bytes": ({"bytes_per_token": 3}, "tokens.bytes_per_token", "3"),
-    "documents of nothing": (
-        {"document_length": {"mean": 0, "std": 0}},
-        "tokens.document_length.mean",
-        "0",
-    ),
-    "documents without spread": (
-        {"document_length": {"mean": 300}},
-        "tokens.document_length.std",
-        "",
-    ),
-    "another packing": ({"packing": "bins"}, "tokens.packing", "'bins'"),
-    "no weight": ({"sources": [{**SOURCE, "weight": 0}]}, "tokens.sources", "none"),
-    "a negative weight": ({"sources": [{**SOURCE, "weight": -1}]}, "tokens.sources.0.weight", "-1"),
-    "less than a sequence": (
-        {"sources": [{**SOURCE, "tokens": 999}]},
-        "tokens.sources",
-        "999 of 'a'",
-    ),
-    "one name twice": ({"sources": [SOURCE, SOURCE]}, "tokens.sources", "several 'a'"),
-    "attention of which nothing is known": (
-        {"attention": "documents"},
-        "tokens.attention_share",
-        "",
-    ),
-}
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"sequence_length": 1}, "sequence_length", "1"),
+    ({"bytes_per_token": 3}, "bytes_per_token", "3"),
+    ({"document_length": {"mean": 0, "std": 0}}, "document_length.mean", "0"),
+    ({"document_length": {"mean": 300}}, "document_length.std", ""),
+    ({"packing": "bins"}, "packing", "'bins'"),
+    ({"sources": [{**SOURCE, "weight": 0}]}, "sources", "none"),
+    ({"sources": [{**SOURCE, "weight": -1}]}, "sources.0.weight", "-1"),
+    ({"sources": [{**SOURCE, "tokens": 999}]}, "sources", "999 of 'a'"),
+    ({"sources": [SOURCE, SOURCE]}, "sources", "several 'a'"),
+    ({"attention": "documents"}, "attention_share", ""),
+]
 
 
 def problems(tokens: dict[str, Any], **more: Any) -> list[Any]:
@@ -46,14 +30,12 @@ def problems(tokens: dict[str, Any], **more: Any) -> list[Any]:
     return list(raised.value.problems)
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_each_problem_is_told(case):
-    values, path, value = BAD[case]
+@pytest.mark.parametrize(("values", "path", "value"), BAD)
+def test_each_problem_is_told(values, path, value):
     found = {each.path: each for each in problems({**GOOD, **values})}
-    each = found[f"workload.dataset.{path}"]
+    each = found[f"workload.dataset.tokens.{path}"]
     assert each.value == value
-    assert each.rule
-    assert each.remedy
+    assert each.rule and each.remedy
 
 
 def test_a_size_beside_tokens_or_none_at_all():

@@ -23,9 +23,8 @@ from simshuffle.studies.filtering.cells import ExtractionCell, RetrainingCell
 from simshuffle.studies.training.study import STUDY as KIND
 from simshuffle.studies.training.tables import STATISTICS
 from simshuffle.study import engine
-from simshuffle.study.executors import Processes
 from simshuffle.study.schema import Schema
-from simshuffle.study.store import Disk, Lost
+from simshuffle.study.store import Disk
 from simshuffle.train.cell import OwnCell, RunCell
 
 STUDY = {
@@ -177,18 +176,9 @@ def test_a_folder_that_is_extended_keeps_its_runs(here, capsys):
 
 def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
     write({"seeds": 3, "training": {"epochs": 6, "learning_rate": 0.2}})
+    command = "simshuffle train study.yaml --out mine --processes 2"
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "simshuffle",
-            "train",
-            "study.yaml",
-            "--out",
-            "mine",
-            "--processes",
-            "2",
-        ],
+        [sys.executable, "-m", *command.split()],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -246,13 +236,8 @@ def test_a_damaged_run_is_never_taken_for_a_whole_one(suffix, here, capsys):
 
 
 def test_a_run_that_diverges_is_reported_and_the_others_go_on(here, capsys):
-    block = {
-        "exchange": "local_shuffle",
-        "world_size": 32,
-        "training.learning_rate": [0.2, 1e30],
-        "training.decay": "none",
-    }
-    write({"runs": [block], "seeds": 1})
+    rates = {"training.learning_rate": [0.2, 1e30], "training.decay": "none"}
+    write({"runs": [{"exchange": "local_shuffle", "world_size": 32} | rates], "seeds": 1})
     assert train("--out", "mine") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "2 runs: 1 done, 1 failed" in out
@@ -260,9 +245,7 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(here, capsys):
     runs = runs_of("mine").set_index("status")
     message = runs.loc["failed", "message"]
     assert message in out
-    assert "epoch 1" in message
-    assert "rank" in message
-    assert "1e+30" in message
+    assert all(word in message for word in ("epoch 1", "rank", "1e+30"))
     assert pd.isna(runs.loc["failed", "own_accuracy"])
     assert 0.1 < runs.loc["done", "own_accuracy"] <= 1
     # it fails in the same way every time, so it is not tried again
@@ -270,15 +253,20 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(here, capsys):
 
 
 def test_lost_runs_are_named_and_tried_again(here, monkeypatch, capsys):
-    original, why = RunCell.run, "its process was killed twice"
+    """Where all are, it is a failure that leaves nothing."""
+    original, why, lost_seeds = RunCell.run, "its process was killed twice", {0, 1}
 
     def lost(cell, tell):
-        if cell.training_run.seed == 1:
+        if cell.training_run.seed in lost_seeds:
             raise SimulationError(why)
         return original(cell, tell)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunCell, "run", lost)
+        assert train("--out", "mine", "--processes", "1") == 1
+        assert capsys.readouterr().err.count(why) == 4
+        assert not Path("mine").exists()
+        lost_seeds.remove(0)
         assert train("--out", "mine", "--processes", "1") == 1
     shown = capsys.readouterr()
     assert "4 runs: 2 done, 2 lost" in shown.out
@@ -293,19 +281,6 @@ def test_lost_runs_are_named_and_tried_again(here, monkeypatch, capsys):
     assert "2 of 4 runs are there already" in shown.err
 
 
-def test_all_runs_lost_is_a_failure(here, monkeypatch, capsys):
-    def all_lost(executor, cells, store, watch):
-        executor.lost |= dict.fromkeys(cells, Lost("its process was killed twice"))
-        yield from cells
-
-    monkeypatch.setattr(Processes, "do", all_lost)
-    write({"training": {"epochs": 200}})
-    assert train("--out", "mine", "--processes", "2") == 1
-    told = capsys.readouterr().err
-    assert told.count("its process was killed twice") == 4
-    assert not Path("mine").exists()
-
-
 def test_a_full_disk_is_said_and_runs_stay(here, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "epochs.parquet")
@@ -318,22 +293,6 @@ def test_a_full_disk_is_said_and_runs_stay(here, monkeypatch, capsys):
     assert not Path("mine").exists()
     assert train("--out", "mine") == 0
     assert "4 of 4 runs are there already" in capsys.readouterr().err
-
-
-def test_more_ranks_than_samples_are_caught_before_anything_runs(here, capsys):
-    write({"runs": [{"exchange": "local_shuffle", "world_size": [4, 5000]}]})
-    assert train() == 2
-    told = capsys.readouterr().err
-    assert "world_size: must not exceed the number of training samples" in told
-    assert "5000" in told
-    assert not Path("results").exists()
-
-
-def test_a_network_that_cannot_take_the_samples_is_caught_before_anything_runs(here, capsys):
-    write({"model": "small_cnn"})
-    assert train() == 2
-    assert "Traceback" not in capsys.readouterr().err
-    assert not Path("results").exists()
 
 
 def test_without_torch_the_verb_says_what_to_install(here, monkeypatch, capsys):

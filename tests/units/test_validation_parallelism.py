@@ -188,13 +188,8 @@ def test_spatial_parallelism_in_proportion_to_its_factor_and_bandwidth():
 
 def test_data_parallelism_is_what_a_run_of_it_takes():
     """Against the run of abci-chainer-2020 in docs/reference/validation.md: 298 s."""
-    values = {
-        "world_size": "64",
-        "workload.model": "vgg16",
-        "workload.local_batch_size": "32",
-        "workload.parallelism": "data",
-    }
-    assert parts_of(SCENARIO, values).quantity("epoch") == pytest.approx(297.9, rel=2e-3)
+    of = "world_size=64;workload.model=vgg16;workload.local_batch_size=32;workload.parallelism=data"
+    assert parts_of(SCENARIO, assignments(of)).quantity("epoch") == pytest.approx(297.9, rel=2e-3)
 
 
 @pytest.mark.parametrize("gpus", [512, 1024])
