@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.allreduce import Hierarchical, Ring, Sharp, Torus, Tree
+from simshuffle.allreduce import AllreduceFlows, Hierarchical, Ring, Sharp, Torus, Tree
 from simshuffle.allreduce.dependent import Grid, halving_doubling_steps
 from simshuffle.allreduce.nccl import double_tree
 from simshuffle.allreduce.steps import Steps
@@ -13,6 +13,13 @@ from simshuffle.allreduce.steps import Steps
 def hosts(world_size: int, gpus: int) -> Any:
     """(M,) the host of each rank, ``gpus`` on each."""
     return (np.arange(world_size) // gpus).astype(np.int32)
+
+
+def flows_of(algorithm: Any, on: Any, nbytes: float = 1e6) -> AllreduceFlows:
+    """The flows of an algorithm that has some, among ranks on hosts ``on``."""
+    flows = algorithm.flows(on, nbytes)
+    assert flows is not None
+    return flows
 
 
 def carried_out(steps: Steps, contributors: int) -> np.ndarray:

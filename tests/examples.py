@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import networkx as nx
+import numpy as np
 from pydantic import ValidationError
 
 from simshuffle.allreduce import (
@@ -25,6 +26,7 @@ from simshuffle.allreduce import (
 )
 from simshuffle.errors import InputError
 from simshuffle.exchange import (
+    EpochContext,
     ExchangeSchedule,
     GlobalShuffle,
     ImportanceExchange,
@@ -33,9 +35,11 @@ from simshuffle.exchange import (
     LocalShuffle,
     PairSchedule,
     PartialLocalShuffle,
+    Shards,
     Strategy,
     TrainedExchange,
 )
+from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.routing import (
     Adaptive,
     DimensionOrder,
@@ -259,6 +263,38 @@ def partial(fraction: float, **schedule: Any) -> PartialLocalShuffle:
     )
 
 
+def rng(*seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def planned_epoch(
+    strategy: Any,
+    shards: Shards,
+    random: np.random.Generator,
+    *,
+    batch: int = 5,
+    iterations: int = 4,
+    epoch: int = 1,
+    **more: Any,
+) -> Any:
+    """The plan of a strategy for an epoch."""
+    return strategy.plan(EpochContext(shards, batch, iterations, epoch, random, **more))
+
+
+def recorded_plans(
+    strategy: Any, owner: Any, ranks: int, random: Any, *, importance: bool = True, **how: Any
+) -> RecordedPlans:
+    """What a training of that strategy would leave, with a generator for each epoch."""
+    first, plans = owner, []
+    for epoch, stream in enumerate(random, 1):
+        shards = strategy.shards(owner, ranks, stream)
+        drawn = stream.random(len(owner)) if importance else None
+        plan = planned_epoch(strategy, shards, stream, epoch=epoch, importance=drawn, **how)
+        plans.append(plan)
+        owner = plan.apply(owner)
+    return RecordedPlans(first, plans)
+
+
 def importance_exchange(
     fraction: float, schedule: dict[str, Any] | None = None, **more: Any
 ) -> ImportanceExchange:
@@ -395,28 +431,16 @@ def sparse(rails: int = 1, **changes: Any) -> Sparse:
 
 
 def tree(channels: int = 1, **changes: Any) -> Tree:
-    values: dict[str, Any] = {
-        "kind": "tree",
-        "channels": channels,
-        "intra_host_latency": "28 us",
-        "inter_host_latency": "50 us",
-        "intra_host_bus_bandwidth": "21 GB/s",
-        "inter_host_bus_bandwidth": "6 GB/s",
-    }
+    slower = {"intra_host_latency": "28 us", "inter_host_latency": "50 us"}
+    values = {"kind": "tree", "channels": channels, **PACE, **slower}
     return Tree.model_validate({**values, **changes})
 
 
 def nccl(channels: int = 1, **changes: Any) -> Nccl:
-    values: dict[str, Any] = {
-        "kind": "nccl",
-        "channels": channels,
-        "ring_intra_host_latency": "3.4 us",
-        "ring_inter_host_latency": "9.6 us",
-        "tree_intra_host_latency": "28 us",
-        "tree_inter_host_latency": "50 us",
-        "intra_host_bus_bandwidth": "21 GB/s",
-        "inter_host_bus_bandwidth": "6 GB/s",
-    }
+    rings = {f"ring_{key}": PACE[key] for key in PACE if "latency" in key}
+    trees = {"tree_intra_host_latency": "28 us", "tree_inter_host_latency": "50 us"}
+    bandwidths = {key: PACE[key] for key in PACE if "bandwidth" in key}
+    values = {"kind": "nccl", "channels": channels, **rings, **trees, **bandwidths}
     return Nccl.model_validate({**values, **changes})
 
 

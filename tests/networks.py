@@ -69,23 +69,12 @@ def vgg16(last=7):
 
 
 def alexnet(first=64, second=192, third=384, fourth=256, padding=2):
-    return nn.Sequential(
-        nn.Conv2d(3, first, 11, 4, padding),
-        relu(),
-        nn.MaxPool2d(3, 2),
-        nn.Conv2d(first, second, 5, padding=2),
-        relu(),
-        nn.MaxPool2d(3, 2),
-        nn.Conv2d(second, third, 3, padding=1),
-        relu(),
-        nn.Conv2d(third, fourth, 3, padding=1),
-        relu(),
-        nn.Conv2d(fourth, 256, 3, padding=1),
-        relu(),
-        nn.MaxPool2d(3, 2),
-        nn.Flatten(),
-        *dense(256 * 36, 4096, 4096, 1000),
-    )
+    parts, widths = [], (3, first, second, third, fourth, 256)
+    shapes = [(11, 4, padding), (5, 1, 2), *[(3, 1, 1)] * 3]
+    for number, (inputs, outputs) in enumerate(pairwise(widths)):
+        parts += [nn.Conv2d(inputs, outputs, *shapes[number]), relu()]
+        parts += [nn.MaxPool2d(3, 2)] * (number in (0, 1, 4))
+    return nn.Sequential(*parts, nn.Flatten(), *dense(256 * 36, 4096, 4096, 1000))
 
 
 class DenseLayer(nn.Module):

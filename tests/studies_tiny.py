@@ -44,6 +44,8 @@ from tests.toy import TOY, Square, asked
 
 Tiny = Callable[[Path], tuple[Study[Any], Request[Any]]]
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
+PARTIAL = "partial_local_shuffle:exchange_fraction=0.3"
+EXCHANGES = {"workload.exchange": ["local_shuffle", PARTIAL]}
 
 
 def _toy(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -51,15 +53,13 @@ def _toy(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 
 def _simulation(place: Path) -> tuple[Study[Any], Request[Any]]:
-    exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
-    scenario = small(**SIZE, sweep={"workload.exchange": exchanges})
+    scenario = small(**SIZE, sweep=EXCHANGES)
     return simulation.request(RunOptions(scenario=scenario))
 
 
-def _over_seeds(place: Path) -> tuple[Study[Any], Request[Any]]:
-    exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
+def _simulation_over_seeds(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, workload__jitter__read=0.2, seed=5)
-    swept = scenario.model_copy(update={"sweep": {"workload.exchange": exchanges}})
+    swept = scenario.model_copy(update={"sweep": EXCHANGES})
     return simulation.request(RunOptions(scenario=swept, seeds=3))
 
 
@@ -71,7 +71,7 @@ def _sweep(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _ablation(place: Path) -> tuple[Study[Any], Request[Any]]:
     start = "partial_local_shuffle:schedule=authors"
     end = f"{start}:barriers=none"
-    scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
+    scenario = small(**SIZE, workload__exchange=PARTIAL)
     alone = (("partner_scope", "host"),)
     options = AblationOptions(scenario=scenario, start=start, end=end, alone=alone, seeds=1)
     return ablation.STUDY, ablation.request(options)
@@ -100,7 +100,7 @@ def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
-    scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
+    scenario = small(**SIZE, workload__exchange=PARTIAL)
     patterns = ("all_to_all", "pairing_random")
     options = CongestionOptions(
         scenario=scenario, pattern=patterns, seeds=2, packet_seeds=1, packets=200
@@ -158,13 +158,12 @@ def _resume(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 
 def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
-    exchange = "partial_local_shuffle:exchange_fraction=0.3"
-    return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=exchange))
+    return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=PARTIAL))
 
 
 def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, workload__exchange="local_shuffle")
-    named = ("global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3")
+    named = ("global_shuffle:source=pfs", PARTIAL)
     options = PlanOptions(scenario=scenario, strategy=named, prices={"host-hour": 2.0})
     return planning.STUDY, planned.request(options)
 
@@ -191,7 +190,7 @@ def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     return validation.STUDY, validation.request(folder=place)
 
 
-def _opened(place: Path) -> tuple[Study[Any], Request[Any]]:
+def _validation_opened(place: Path) -> tuple[Study[Any], Request[Any]]:
     """The same rows, sealed, and an entry beside them."""
     study, asked = _validation(place)
     seal(file := place / "sealed.json", run(study, asked).tables["validation"], "", replace=False)
@@ -251,36 +250,19 @@ def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:
     return testbed.STUDY, testbed.request(measured.tiny())
 
 
-def _of_jobs(place: Path) -> tuple[Study[Any], Request[Any]]:
+def _simulation_of_jobs(place: Path) -> tuple[Study[Any], Request[Any]]:
     jobs = {"a": {}, "b": {"world_size": 2, "start": "0.1 s"}}
     scenario = small(**SIZE, workload__exchange="global_shuffle:source=pfs", jobs=jobs)
     return simulation.request(RunOptions(scenario=scenario))
 
 
 TINY: dict[str, Tiny] = {
-    "simulation": _simulation,
-    "simulation_of_jobs": _of_jobs,
-    "simulation_over_seeds": _over_seeds,
-    "sweep": _sweep,
-    "toy": _toy,
-    "ablation": _ablation,
-    "hiding": _hiding,
-    "accuracy": _accuracy,
-    "oracle": _oracle,
-    "calibration": _calibration,
-    "policies": _policies,
-    "loader": _loader,
-    "tuning": _tuning,
-    "resume": _resume,
-    "congestion": _congestion,
-    "month": _month,
-    "sizes": _sizes,
-    "planning": _planning,
-    "validation": _validation,
-    "validation_opened": _opened,
-    "training": _training,
-    "data_optimised": _data_optimised,
-    "time_to_accuracy": _time_to_accuracy,
-    "testbed": _testbed,
+    make.__name__[1:]: make
+    for make in (
+        *(_simulation, _simulation_of_jobs, _simulation_over_seeds, _sweep, _toy, _ablation),
+        *(_hiding, _accuracy, _oracle, _calibration, _policies, _loader, _tuning, _resume),
+        *(_congestion, _month, _sizes, _planning, _validation, _validation_opened, _training),
+        *(_data_optimised, _time_to_accuracy, _testbed),
+    )
 }
 """By the kind that ``meta.json`` names."""

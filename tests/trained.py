@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import SimulationError
-from simshuffle.exchange import EpochContext, ExchangeSchedule, PartialLocalShuffle, initial_owner
+from simshuffle.exchange import initial_owner
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.time_to_accuracy import join
@@ -30,6 +30,7 @@ from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.study.study import Request
+from tests.examples import partial, recorded_plans
 
 
 def recorded(
@@ -38,21 +39,8 @@ def recorded(
     """The plans of a training with partial local shuffle."""
     rng = np.random.default_rng(seed)
     owner = initial_owner(samples, world_size, rng)
-    strategy = PartialLocalShuffle(
-        kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule()
-    )
-    now, plans = owner, []
-    for epoch in range(1, epochs + 1):
-        shards = strategy.shards(now, world_size, rng)
-        plans.append(
-            strategy.plan(
-                EpochContext(
-                    shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng
-                )
-            )
-        )
-        now = plans[-1].apply(now)
-    return RecordedPlans(owner, plans)
+    how = {"importance": False, "batch": 2}
+    return recorded_plans(partial(fraction), owner, world_size, [rng] * epochs, **how)
 
 
 def record(

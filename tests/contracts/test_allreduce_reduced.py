@@ -1,20 +1,16 @@
 """Allreduces that send fewer bytes than ranks alone must: switches sum (sharp), or few gradients
 are sent (sparse). Carried out step by step, and worked out by hand."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
-from simshuffle.allreduce import AllreduceFlows
 from simshuffle.allreduce.dependent import contributions
 from simshuffle.allreduce.steps import Steps
 from simshuffle.collective import bench_of
 from simshuffle.errors import ScenarioError
 from simshuffle.lowering.collectives import Allreduces
 from simshuffle.plan.resources import Resources
-from tests.allreduces import carried_out, hosts, steps_of
+from tests.allreduces import carried_out, flows_of, hosts, steps_of
 from tests.examples import (
     ALPHA_INTER,
     ALPHA_INTRA,
@@ -31,12 +27,6 @@ A, X = ALPHA_INTRA, ALPHA_INTER
 B_INTRA, B_INTER = 21e9, 6e9
 N = 84e6
 SIZES = [2, 3, 5, 8, 12, 64]
-
-
-def flows_of(algorithm: Any, on: Any, nbytes: float = N) -> AllreduceFlows:
-    flows = algorithm.flows(on, nbytes)
-    assert flows is not None
-    return flows
 
 
 # ------------------------------------------------------------------------------------------- sharp
@@ -58,7 +48,7 @@ def test_switches_sum_every_contribution_once(world_size, gpus, rails):
 def test_a_host_sends_and_receives_each_byte_once(world_size, gpus, rails):
     """As its steps with the switches do; ranks inside pass on what those steps do."""
     on = hosts(world_size, gpus)
-    flows, steps = flows_of(sharp(rails), on), steps_of(sharp(rails), on)
+    flows, steps = flows_of(sharp(rails), on, N), steps_of(sharp(rails), on)
     count = int(on[-1]) + 1
     far = on[flows.src] != on[flows.dst]
     for ends in (flows.src, flows.dst):
@@ -118,7 +108,7 @@ def test_every_link_is_loaded_as_by_a_reduction_over_the_tree_of_switches(
     ],
 )
 def test_latency_and_bandwidth_of_switches_by_hand(algorithm, world_size, gpus, seconds):
-    flows = flows_of(algorithm, hosts(world_size, gpus))
+    flows = flows_of(algorithm, hosts(world_size, gpus), N)
     assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
 
 
@@ -132,12 +122,6 @@ def test_switches_halve_the_bytes_of_a_ring_on_the_links():
     given = {"kind": "sharp", "rails": 1, **PACE, **wide}
     scenario = small(world_size=16, workload__allreduce=given)
     assert bench_of(scenario).seconds(1e9) == pytest.approx(2 * X + 1e9 / 10e9, rel=1e-9)
-
-
-@pytest.mark.parametrize("change", [{"radix": 1}, {"rails": 0}, {"density": 0.1}])
-def test_impossible_switches_are_refused(change):
-    with pytest.raises(ValidationError):
-        sharp(**change)
 
 
 # ------------------------------------------------------------------------------------------ sparse
@@ -188,7 +172,7 @@ def test_what_would_be_larger_is_sent_dense():
 
 def test_selection_and_doubling_take_their_time():
     """8 hosts: n / 20 GB/s, then three steps of 0.5, 0.875 and 1 n."""
-    flows = flows_of(sparse(density=0.25), hosts(8, 1))
+    flows = flows_of(sparse(density=0.25), hosts(8, 1), N)
     seconds = N / 20e9 + 3 * X + (0.5 + 0.875 + 1.0) * N / B_INTER
     assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
     assert flows.latency == pytest.approx(N / 20e9)
@@ -196,7 +180,7 @@ def test_selection_and_doubling_take_their_time():
 
 def test_a_thousandth_is_the_default():
     """64 ranks on 16 hosts: 2 steps inside and 4 between; 2 (1 - 0.999^(2^s)) of n each."""
-    flows = flows_of(sparse(), hosts(64, 4))
+    flows = flows_of(sparse(), hosts(64, 4), N)
     share = [2 * (1 - 0.999 ** (1 << step)) for step in range(6)]
     seconds = N / 20e9 + 2 * A + sum(share[:2]) * N / B_INTRA + 4 * X + sum(share[2:]) * N / B_INTER
     assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
@@ -212,8 +196,8 @@ def test_who_folds_adds_to_what_is_sent():
 
 
 def test_a_density_of_1_is_recursive_doubling_after_selection():
-    dense, all_sent = flows_of(recursive_doubling(), hosts(12, 4)), sparse(density=1)
-    flows = flows_of(all_sent, hosts(12, 4))
+    dense, all_sent = flows_of(recursive_doubling(), hosts(12, 4), N), sparse(density=1)
+    flows = flows_of(all_sent, hosts(12, 4), N)
     assert flows.nbytes.tolist() == dense.nbytes.tolist()
     assert flows.seconds_uncontended == pytest.approx(dense.seconds_uncontended + N / 20e9)
 

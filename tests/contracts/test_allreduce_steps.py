@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simshuffle.allreduce.base import AllreduceFlows
-from tests.allreduces import carried_out, hosts, steps_of
+from tests.allreduces import carried_out, flows_of, hosts, steps_of
 from tests.examples import (
     ALGORITHMS,
     ALPHA_INTER,
@@ -38,12 +38,6 @@ def by_hosts(src: Any, dst: Any, nbytes: Any, on: Any) -> np.ndarray:
     out = np.zeros((on.max() + 1, on.max() + 1))
     np.add.at(out, (on[src], on[dst]), nbytes)
     return out
-
-
-def flows_of(algorithm: Any, on: Any, nbytes: float = 1e6) -> AllreduceFlows:
-    flows = algorithm.flows(on, nbytes)
-    assert flows is not None
-    return flows
 
 
 @pytest.mark.parametrize("gpus", [1, 3, 4])

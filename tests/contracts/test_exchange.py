@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from simshuffle.errors import ScenarioError
 from simshuffle.exchange import (
-    EpochContext,
     ExchangePlan,
     ExchangeSchedule,
     Shards,
@@ -24,7 +23,14 @@ from simshuffle.exchange import (
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import Pairing, epoch_quota, spread_over_iterations
 from simshuffle.scenario.scenario import load_scenario
-from tests.examples import STRATEGIES, importance_exchange, importance_pair, partial
+from tests.examples import (
+    STRATEGIES,
+    importance_exchange,
+    importance_pair,
+    partial,
+    planned_epoch,
+    rng,
+)
 from tests.small import small
 from tests.strategies import (
     batch_sizes,
@@ -39,10 +45,6 @@ from tests.strategies import (
 @pytest.fixture(params=list(STRATEGIES))
 def strategy(request: pytest.FixtureRequest) -> Any:
     return STRATEGIES[request.param]
-
-
-def rng(*seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def planned(
@@ -60,16 +62,15 @@ def planned(
     shards = strategy.epoch_shards(
         ShardsContext(owner, world_size, epoch, rng(seed, epoch, 1), seed, batch)
     )
-    plan = strategy.plan(
-        EpochContext(
-            shards,
-            batch_size=batch,
-            iterations=max(math.ceil(len(owner) / (world_size * batch)), 1),
-            epoch=epoch,
-            importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
-            rng=rng(seed, epoch, 2),
-            held=strategy.first_held(len(owner)),
-        )
+    plan = planned_epoch(
+        strategy,
+        shards,
+        rng(seed, epoch, 2),
+        batch=batch,
+        iterations=max(math.ceil(len(owner) / (world_size * batch)), 1),
+        epoch=epoch,
+        importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
+        held=strategy.first_held(len(owner)),
     )
     return shards, plan
 
@@ -197,17 +198,9 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy):
         rng = run.rng("shuffle", number)
         shards = strategy.epoch_shards(ShardsContext(owner, 8, number, rng, run.seed, 5))
         importance = run.rng("importance", number).exponential(size=400)
-        return shards, strategy.plan(
-            EpochContext(
-                shards,
-                batch_size=5,
-                iterations=10,
-                epoch=number,
-                importance=importance,
-                rng=run.rng("exchange", number),
-                held=strategy.first_held(400),
-            )
-        )
+        known = {"importance": importance, "held": strategy.first_held(400)}
+        random = run.rng("exchange", number)
+        return shards, planned_epoch(strategy, shards, random, iterations=10, epoch=number, **known)
 
     assert same(epoch(2), epoch(2))
     for other in (epoch(3), epoch(2, load_scenario("quickstart", {"seed": 4}))):
@@ -220,16 +213,7 @@ def test_partners_do_not_depend_on_the_order_of_the_samples():
     """Shuffling and partners are streams of their own."""
     owner = initial_owner(400, 8, rng(0))
     plans = [
-        partial(0.5).plan(
-            EpochContext(
-                shuffled_shards(owner, 8, rng(seed)),
-                batch_size=5,
-                iterations=10,
-                epoch=1,
-                importance=None,
-                rng=rng(9),
-            )
-        )
+        planned_epoch(partial(0.5), shuffled_shards(owner, 8, rng(seed)), rng(9), iterations=10)
         for seed in range(2)
     ]
     assert np.array_equal(plans[0].target, plans[1].target)

@@ -12,8 +12,6 @@ from pydantic import ValidationError
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import (
-    EpochContext,
-    Exchange,
     ExchangePlan,
     ExchangeSchedule,
     ImportanceExchange,
@@ -30,15 +28,11 @@ from simshuffle.exchange.partners import couples, sorted_pairs
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
-from tests.examples import importance_exchange, importance_pair
+from tests.examples import importance_exchange, importance_pair, planned_epoch, rng
 from tests.strategies import exchanges, importance_strategies
 
 SELECTIONS: tuple[Selection, ...] = ("importance", "sqrt_importance", "highest", "lowest", "random")
 RULES = ("random", "random_pairs", "importance_sorted")
-
-
-def rng(*seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def plan_of(
@@ -50,17 +44,8 @@ def plan_of(
     epoch: int = 1,
     iterations: int = 4,
 ) -> ExchangePlan:
-    plan: ExchangePlan = strategy.plan(
-        EpochContext(
-            shards,
-            batch_size=3,
-            iterations=iterations,
-            epoch=epoch,
-            importance=importance,
-            rng=rng(seed, epoch, 2),
-        )
-    )
-    return plan
+    how: dict[str, Any] = {"batch": 3, "iterations": iterations, "importance": importance}
+    return planned_epoch(strategy, shards, rng(seed, epoch, 2), epoch=epoch, **how)
 
 
 def in_order(*parts: list[int]) -> Shards:
@@ -73,6 +58,12 @@ def in_order(*parts: list[int]) -> Shards:
 def alike(ranks: int, each: int) -> Shards:
     """``ranks`` shards of ``each`` samples, numbered in order."""
     return Shards(np.arange(ranks * each), np.arange(ranks + 1) * each)
+
+
+def six_shards() -> tuple[Shards, Any]:
+    """Of 90 samples, and an importance of each."""
+    shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
+    return shards, rng(3).exponential(size=90)
 
 
 def same(a: ExchangePlan, b: ExchangePlan) -> bool:
@@ -262,8 +253,7 @@ def test_selecting_at_random_is_partial_local_shuffle(rule):
     schedule = ExchangeSchedule(
         partner_rule=rule, partner_lifetime="iteration", samples_per_message=2
     )
-    shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
-    importance = rng(3).exponential(size=90)
+    shards, importance = six_shards()
     partial = PartialLocalShuffle(
         kind="partial_local_shuffle", exchange_fraction=0.4, schedule=schedule
     )
@@ -277,8 +267,7 @@ def test_selecting_at_random_is_partial_local_shuffle(rule):
 @pytest.mark.parametrize("rule", ["random", "random_pairs"])
 @pytest.mark.parametrize("lifetime", ["sample", "iteration", "epoch"])
 def test_partners_do_not_depend_on_the_selection(rule, lifetime):
-    shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
-    importance = rng(3).exponential(size=90)
+    shards, importance = six_shards()
     schedule = {"partner_rule": rule, "partner_lifetime": lifetime}
     plans = [
         plan_of(importance_exchange(0.4, schedule, selection=selection), shards, importance)
@@ -289,14 +278,9 @@ def test_partners_do_not_depend_on_the_selection(rule, lifetime):
 
 
 def test_pair_differs_from_exchange_by_its_schedule_alone():
-    shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
-    importance = rng(3).exponential(size=90)
-    keys = {
-        "partner_rule": "importance_sorted",
-        "partner_lifetime": "epoch",
-        "samples_per_message": "iteration",
-        "barriers": "iteration",
-    }
+    shards, importance = six_shards()
+    keys = {"partner_rule": "importance_sorted", "partner_lifetime": "epoch"}
+    keys |= {"samples_per_message": "iteration", "barriers": "iteration"}
     assert importance_exchange(0.4, keys).schedule == ExchangeSchedule(**keys)
     assert same(
         plan_of(importance_exchange(0.4, keys), shards, importance),
@@ -369,13 +353,8 @@ def test_whoever_is_sent_to_sends_back(strategy, world_size, seed):
 
 
 def test_the_rank_in_the_middle_keeps_its_samples():
-    assert sorted_pairs(np.array([5.0, 1.0, 3.0, 2.0, 4.0]), np.arange(5)).tolist() == [
-        1,
-        0,
-        2,
-        4,
-        3,
-    ]
+    pairs = sorted_pairs(np.array([5.0, 1.0, 3.0, 2.0, 4.0]), np.arange(5))
+    assert pairs.tolist() == [1, 0, 2, 4, 3]
 
 
 @pytest.mark.parametrize("rule", ["random_pairs", "importance_sorted"])
@@ -400,9 +379,7 @@ def test_pairs_are_sorted_anew_by_what_is_left():
     again = importance_pair(
         1, {"partner_lifetime": "iteration", "samples_per_message": 1}, selection="highest"
     )
-    plan = again.plan(
-        EpochContext(shards, batch_size=1, iterations=2, epoch=1, importance=importance, rng=rng(0))
-    )
+    plan = planned_epoch(again, shards, rng(0), batch=1, iterations=2, importance=importance)
     assert plan.sample.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
     # by 8, 7, 6, 5, and then by 1, 2, 4, 3
     assert plan.target.tolist() == [[3, 2, 1, 0], [2, 3, 0, 1]]
@@ -512,33 +489,15 @@ class Trained(Spec):
     exchange: TrainedExchange
 
 
-class Timed(Spec):
-    """A record with an exchange to simulate."""
-
-    exchange: Exchange
-
-
 def test_pair_keeps_its_defaults_where_one_key_is_given():
-    read, problems = validated(
-        {
-            "exchange": {
-                "kind": "importance_pair",
-                "exchange_fraction": 0.1,
-                "schedule": {"rank_importance": "sum"},
-            }
-        },
-        Trained,
-    )
+    exchange = {"kind": "importance_pair", "exchange_fraction": 0.1}
+    exchange |= {"schedule": {"rank_importance": "sum"}}
+    read, problems = validated({"exchange": exchange}, Trained)
     assert read is not None and not problems
     schedule = read.exchange.exchange_schedule
     assert schedule == PairSchedule(rank_importance="sum")
-    answers = (
-        schedule.partner_rule,
-        schedule.partner_lifetime,
-        schedule.samples_per_message,
-        schedule.barriers,
-    )
-    assert answers == ("importance_sorted", "epoch", "iteration", "none")
+    pairing = (schedule.partner_rule, schedule.partner_lifetime, schedule.samples_per_message)
+    assert (*pairing, schedule.barriers) == ("importance_sorted", "epoch", "iteration", "none")
     assert set(PairSchedule.model_fields) == set(ExchangeSchedule.model_fields)
     changed = {
         k
@@ -550,15 +509,9 @@ def test_pair_keeps_its_defaults_where_one_key_is_given():
 
 @pytest.mark.parametrize("kind", ["importance_exchange", "importance_pair"])
 def test_problems_name_the_key_without_the_kind(kind):
-    raw = {
-        "exchange": {
-            "kind": kind,
-            "exchange_fraction": 2.0,
-            "selectoin": "highest",
-            "schedule": {"partner_rule": "pairs"},
-        }
-    }
-    problems = {problem.path: problem for problem in validated(raw, Trained)[1]}
+    exchange = {"kind": kind, "exchange_fraction": 2.0, "selectoin": "highest"}
+    exchange |= {"schedule": {"partner_rule": "pairs"}}
+    problems = {each.path: each for each in validated({"exchange": exchange}, Trained)[1]}
     assert set(problems) == {
         "exchange.exchange_fraction",
         "exchange.selectoin",

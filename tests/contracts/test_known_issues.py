@@ -8,6 +8,7 @@ early) and 7156 (interleaving forgets a shuffle) are of epochs that are not brok
 import json
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,20 +57,14 @@ HALF = (GOES_ON, 120, 120, 60, 60, 60, 0, "other")  # of two permutations, by ch
 AGAIN = ("begins again", 120, 240, 0, 120, 120, 0, "other")
 
 
-def _skips(**of):
-    return "skip_first_batches", {"kind": "skip_first_batches", **of}
+def _law(loader, kind=None, **of):
+    return loader, {"kind": kind or loader, **of}
 
 
-def _trainer(**of):
-    return "transformers_trainer", {"kind": "transformers_trainer", **of}
-
-
-def _lightning(**of):
-    return "lightning_trainer", {"kind": "lightning", **of}
-
-
-def _energon(**of):
-    return "energon", {"kind": "energon", **of}
+_skips = partial(_law, "skip_first_batches")
+_trainer = partial(_law, "transformers_trainer")
+_lightning = partial(_law, "lightning_trainer", "lightning")
+_energon = partial(_law, "energon")
 
 
 def _datasets(through="stateful_dataloader", **of):

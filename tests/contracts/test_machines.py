@@ -288,7 +288,8 @@ def test_routes_of_fugaku_reach_everything_at_full_size():
     wires = wiring.wiring(cluster)
     router = wires.router(cluster.routing, np.random.default_rng(0))
     assert router.diameter == 3 + MACHINES["fugaku"].steps
-    here, there = (router.endpoints(f"h{n:04d}")[0] for n in (0, _host_at([12, 22, 12, 1, 1, 1])))
+    corner = np.ravel_multi_index((12, 22, 12, 1, 1, 1), (24, 23, 24, 2, 3, 2))
+    here, there = (router.endpoints(f"h{n:04d}")[0] for n in (0, corner))
     pfs = router.endpoints("pfs")[0]
     routes = router.routes(np.array([here, pfs, there], np.int32), np.array([there] * 3, np.int32))
     lengths = (routes >= 0).sum(axis=1)
@@ -299,14 +300,6 @@ def test_routes_of_fugaku_reach_everything_at_full_size():
     assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
     assert ends[0][0] == "h0000" and ends[-1][0] == "s12.22.12.1.1.1"
     wiring._wiring.cache_clear()  # more than a GB
-
-
-def _host_at(place: list[int]) -> int:
-    """The number of the host on a router of Fugaku."""
-    number = 0
-    for digit, size in zip(place, [24, 23, 24, 2, 3, 2], strict=True):
-        number = number * size + digit
-    return number
 
 
 GRIDS: dict[str, Any] = {
@@ -444,12 +437,8 @@ def test_hosts_of_marenostrum_are_called_by_island_rack_and_blade():
     """1120 = 7 x 5 x 32; a switch of an island has links of hosts of that island alone."""
     found = _named("marenostrum5")
     names = [found.names[node] for node in found.of_kind("host").tolist()]
-    assert (names[0], names[41], names[160], names[-1]) == (
-        "as01r1b01",
-        "as01r2b10",
-        "as02r1b01",
-        "as07r5b32",
-    )
+    first, second, third, last = (names[n] for n in (0, 41, 160, -1))
+    assert (first, second, third, last) == ("as01r1b01", "as01r2b10", "as02r1b01", "as07r5b32")
     for name in ("as01r2b10", "as07r5b32"):
         racks = {leaf.split(".")[0] for leaf in leaves_of(found, name)}
         assert racks == {f"r{int(name[2:4]) - 1:02d}"}

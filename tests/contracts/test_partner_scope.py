@@ -9,18 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import EpochContext, ImportancePair, PartialLocalShuffle, Places, partners
+from simshuffle.exchange import Places, partners
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import load_scenario
+from tests.examples import cluster, importance_pair, partial, planned_epoch, rng
 from tests.small import small
+from tests.strategies import fat_tree
 
 RULES = list(partners.RULES)
-
-
-def rng(seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def targets(
@@ -89,34 +87,22 @@ def test_pairs_that_are_too_alike_keep_their_samples():
     importance = [1.0, 6.0, 5.0, 5.2, 3.0, 8.0]
     target = targets("importance_sorted", np.zeros(6, int), importance, least_difference=0.5)
     assert target[0].tolist() == [5, 4, 2, 3, 1, 0]
-    assert targets("importance_sorted", np.zeros(6, int), importance, least_difference=0.51)[
-        0
-    ].tolist() == [5, 1, 2, 3, 4, 0]
-    assert (
-        targets("importance_sorted", np.zeros(6, int), np.ones(6), least_difference=0.1)
-        == np.arange(6)
-    ).all()
+    target = targets("importance_sorted", np.zeros(6, int), importance, least_difference=0.51)
+    assert target[0].tolist() == [5, 1, 2, 3, 4, 0]
+    target = targets("importance_sorted", np.zeros(6, int), np.ones(6), least_difference=0.1)
+    assert (target == np.arange(6)).all()
 
 
 def test_several_partners_serve_for_equal_shares_of_the_iterations():
     schedule = ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=3)
-    assert schedule.pairing_of(np.array([0, 0, 1, 2, 3, 3, 4, 5])).tolist() == [
-        0,
-        0,
-        0,
-        1,
-        1,
-        1,
-        2,
-        2,
-    ]
-    assert ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=9).pairing_of(
-        np.array([0, 0, 1, 2])
-    ).tolist() == [0, 0, 1, 2]
-    assert ExchangeSchedule(partner_lifetime="epoch").pairing_of(
-        np.array([0, 0, 1, 2])
-    ).tolist() == [0, 0, 0, 0]
-    assert ExchangeSchedule(partner_lifetime="epoch").pairing_of(np.zeros(0, int)).tolist() == []
+    found = schedule.pairing_of(np.array([0, 0, 1, 2, 3, 3, 4, 5]))
+    assert found.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+    iterations = np.array([0, 0, 1, 2])
+    many = ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=9)
+    one = ExchangeSchedule(partner_lifetime="epoch")
+    assert many.pairing_of(iterations).tolist() == [0, 0, 1, 2]
+    assert one.pairing_of(iterations).tolist() == [0, 0, 0, 0]
+    assert one.pairing_of(iterations[:0]).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -133,24 +119,15 @@ def test_what_would_have_no_effect_is_refused(change):
 
 
 def test_partners_of_a_scope_need_the_places():
-    strategy = PartialLocalShuffle(
-        kind="partial_local_shuffle",
-        exchange_fraction=0.5,
-        schedule=ExchangeSchedule(partner_scope="host"),
-    )
     shards = shuffled_shards(np.repeat(np.arange(4), 5), 4, rng(0))
     with pytest.raises(InputError, match="partners of the same host"):
-        strategy.plan(
-            EpochContext(shards, batch_size=5, iterations=1, epoch=1, importance=None, rng=rng(0))
-        )
+        planned_epoch(partial(0.5, partner_scope="host"), shards, rng(0), iterations=1)
 
 
 def test_samples_never_leave_a_scope_of_pairs_in_even_groups():
     """With four ranks a host and partners of the same host, a sample stays on its host for ever:
     nothing is mixed beyond it."""
-    strategy = ImportancePair(
-        kind="importance_pair", exchange_fraction=0.5, schedule={"partner_scope": "host"}
-    )  # type: ignore[arg-type]
+    strategy = importance_pair(0.5, {"partner_scope": "host"})
     host = np.repeat(np.arange(3), 4)
     owner = rng(0).permutation(np.repeat(np.arange(12), 10))
     first = host[owner]
@@ -158,17 +135,8 @@ def test_samples_never_leave_a_scope_of_pairs_in_even_groups():
         shards = shuffled_shards(owner, 12, rng(epoch))
         places = Places(host, host, host)
         importance = rng(epoch).random(120)
-        plan = strategy.plan(
-            EpochContext(
-                shards,
-                batch_size=5,
-                iterations=2,
-                epoch=epoch,
-                importance=importance,
-                rng=rng(9),
-                places=places,
-            )
-        )
+        known = {"importance": importance, "places": places}
+        plan = planned_epoch(strategy, shards, rng(9), iterations=2, epoch=epoch, **known)
         owner = plan.apply(owner)
     assert np.array_equal(host[owner], first)
 
@@ -201,22 +169,7 @@ def test_places_on_one_switch():
 
 def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join():
     """Arity 2, three levels: 8 hosts, 4 leaves, 2 pods."""
-    tree = {
-        "kind": "fat_tree",
-        "arity": 2,
-        "levels": 3,
-        "link_bandwidth": "10 GB/s",
-        "cable_latency": "0 s",
-        "switch_latency": "0 s",
-    }
-    places = places_of(
-        small(
-            cluster__topology=tree,
-            cluster__host__gpus=1,
-            cluster__host__hcas=1,
-            cluster__host__pcie_slots=1,
-        )
-    )
+    places = Resources(cluster(fat_tree(3, 2)), 8, rng(0)).places
     assert places.leaf.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert places.rack.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 

@@ -286,35 +286,28 @@ def test_global_shuffle_hits_what_was_seen():
 # ------------------------------------------------------------------------------------------ staging
 
 
-def test_staging_is_bound_by_the_ssd_of_the_fullest_host():
-    """4 of 6 ranks are on the first host: 668.7 MB at 1.325 GB/s; the file system sends all of it
-    at 77 GB/s, which is faster."""
-    for strategy in ("local_shuffle", STRATEGIES[4], STRATEGIES[5]):
-        assert staging_seconds(scenario(strategy)) == pytest.approx(1003e6 * 4 / 6 / 1.325e9)
+SLOW = {"cluster__parallel_file_system__read_bandwidth": "1 GB/s"}
 
 
-def test_staging_of_full_hosts():
-    """8 ranks on two hosts: half of the set each."""
-    assert staging_seconds(scenario("local_shuffle", world_size=8)) == pytest.approx(
-        1003e6 / 2 / 1.325e9
-    )
-
-
-def test_staging_of_copies():
-    """Every host reads the whole set: its SSD takes 1003 MB at 1.325 GB/s, the file system sends it
-    twice."""
-    assert staging_seconds(scenario("global_shuffle:source=ssd")) == pytest.approx(1003e6 / 1.325e9)
-    slow = scenario(
-        "global_shuffle:source=ssd", cluster__parallel_file_system__read_bandwidth="1 GB/s"
-    )
-    assert staging_seconds(slow) == pytest.approx(2 * 1003e6 / 1e9)
-
-
-def test_staging_is_bound_by_a_slow_file_system():
-    slow = scenario("local_shuffle", cluster__parallel_file_system__read_bandwidth="1 GB/s")
-    assert staging_seconds(slow) == pytest.approx(1003e6 / 1e9)
-
-
-@pytest.mark.parametrize("strategy", ["global_shuffle:source=pfs", "local_shuffle:source=pfs"])
-def test_nothing_is_staged_for_the_file_system(strategy):
-    assert staging_seconds(scenario(strategy)) == 0.0
+@pytest.mark.parametrize(
+    ("exchange", "values", "seconds"),
+    [
+        # 4 of 6 ranks are on the first host: 668.7 MB at the 1.325 GB/s of its SSD; the file system
+        # sends all of it at 77 GB/s, which is faster
+        *((exchange, {}, 1003e6 * 4 / 6 / 1.325e9) for exchange in STRATEGIES[2:6:3]),
+        (STRATEGIES[4], {}, 1003e6 * 4 / 6 / 1.325e9),
+        # 8 ranks on two hosts: half of the set each
+        ("local_shuffle", {"world_size": 8}, 1003e6 / 2 / 1.325e9),
+        # every host reads the whole set, which the file system sends twice
+        ("global_shuffle:source=ssd", {}, 1003e6 / 1.325e9),
+        ("global_shuffle:source=ssd", SLOW, 2 * 1003e6 / 1e9),
+        ("local_shuffle", SLOW, 1003e6 / 1e9),
+        # nothing is staged for the file system
+        ("global_shuffle:source=pfs", {}, 0.0),
+        ("local_shuffle:source=pfs", {}, 0.0),
+    ],
+)
+def test_staging_is_bound_by_the_ssd_of_the_fullest_host_or_the_file_system(
+    exchange, values, seconds
+):
+    assert staging_seconds(scenario(exchange, **values)) == pytest.approx(seconds)

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError, ScenarioError
-from simshuffle.exchange import EpochContext, ImportancePair, PartialLocalShuffle, Recorded
+from simshuffle.exchange import ImportancePair, PartialLocalShuffle, Recorded
 from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans, write_plans
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.sim.simulate import simulate
+from tests.examples import partial, planned_epoch, recorded_plans
 from tests.small import small
 
 PAIR = {
@@ -24,30 +25,11 @@ PAIR = {
 EPOCHS, RANKS, SAMPLES, BATCH, ITERATIONS = 3, 8, 160, 5, 4
 
 
-def record(
-    strategy: Any, epochs: int = EPOCHS, ranks: int = RANKS, samples: int = SAMPLES
-) -> RecordedPlans:
+def record(strategy: Any, epochs: int = EPOCHS, samples: int = SAMPLES) -> RecordedPlans:
     """What a training of that strategy would leave: 20 samples a rank in four iterations of 5."""
-    owner = initial_owner(samples, ranks, np.random.default_rng(5))
-    first, plans = owner, []
-    for epoch in range(1, epochs + 1):
-        rng = np.random.default_rng(epoch)
-        shards = strategy.shards(owner, ranks, rng)
-        importance = rng.random(samples)
-        iterations = -(-samples // ranks // BATCH)
-        plan = strategy.plan(
-            EpochContext(
-                shards,
-                batch_size=BATCH,
-                iterations=iterations,
-                epoch=epoch,
-                importance=importance,
-                rng=rng,
-            )
-        )
-        plans.append(plan)
-        owner = plan.apply(owner)
-    return RecordedPlans(first, plans)
+    owner = initial_owner(samples, RANKS, np.random.default_rng(5))
+    random = [np.random.default_rng(epoch) for epoch in range(1, epochs + 1)]
+    return recorded_plans(strategy, owner, RANKS, random, iterations=-(-samples // RANKS // BATCH))
 
 
 def pair() -> ImportancePair:
@@ -57,15 +39,8 @@ def pair() -> ImportancePair:
 def stored(folder: Path, found: RecordedPlans, **values: Any) -> Recorded:
     path = folder / "plans.npz"
     write_plans(path, found)
-    return Recorded.model_validate(
-        {
-            "kind": "recorded",
-            "path": str(path),
-            "exchange_fraction": 0.3,
-            "schedule": PAIR,
-            **values,
-        }
-    )
+    plain = {"kind": "recorded", "path": str(path), "exchange_fraction": 0.3, "schedule": PAIR}
+    return Recorded.model_validate(plain | values)
 
 
 def scenario(replay: Recorded, **values: Any) -> Any:
@@ -117,12 +92,7 @@ def test_scaled_up_every_recorded_sample_stands_for_others(
 ):
     """Undone by the rule, each epoch's plan is the recorded one, as often as it was copied; what is
     beyond the multiple stays."""
-    strategy = (
-        pair()
-        if paired
-        else PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.3)
-    )
-    found = record(strategy)
+    found = record(pair() if paired else partial(0.3))
     schedule = PAIR if paired else {}
     replay = stored(
         tmp_path_factory.mktemp("plans"),
@@ -138,15 +108,8 @@ def test_scaled_up_every_recorded_sample_stands_for_others(
     for epoch, recorded in enumerate(found.plans, 1):
         rng = np.random.default_rng(epoch)
         shards = replay.shards(owner, ranks, rng)
-        plan = replay.plan(
-            EpochContext(
-                shards,
-                batch_size=BATCH * each,
-                iterations=ITERATIONS,
-                epoch=epoch,
-                importance=None,
-                rng=rng,
-            )
+        plan = planned_epoch(
+            replay, shards, rng, batch=BATCH * each, iterations=ITERATIONS, epoch=epoch
         )
         assert (np.sort(plan.target, axis=1) == np.arange(ranks)).all()
         assert np.array_equal(
@@ -199,11 +162,7 @@ def test_a_message_ends_where_the_partners_change(tmp_path):
 
 
 def test_an_epoch_without_exchange(tmp_path):
-    replay = stored(
-        tmp_path,
-        record(PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.0)),
-        exchange_fraction=0,
-    )
+    replay = stored(tmp_path, record(partial(0.0)), exchange_fraction=0)
     of = scenario(replay)
     assert [plan.exchange.samples_moved for plan in plan_epochs(of, sample_nbytes(of))] == [0, 0, 0]
     simulate(of)
@@ -224,7 +183,7 @@ def test_the_inference_pass_is_timed_if_it_was_made(tmp_path):
         ({"world_size": 16}, "world_size: must be 1 times the 8 ranks that were recorded; got 16"),
         (
             {"workload__dataset__num_samples": 159},
-            "workload.dataset.num_samples: must be at least 1 times the 160 samples",
+            "num_samples: must be at least 1 times the 160",
         ),
         ({"epochs": 4}, "epochs: must be at most the 3 that were recorded; got 4"),
     ],

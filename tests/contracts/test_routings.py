@@ -40,9 +40,9 @@ from simshuffle.spec.library import by_kind
 from simshuffle.topology.cabling import Cabling, SwitchGraph
 from simshuffle.topology.graph import add_host, add_switch, connect, graph_problems, new_graph
 from tests.attached import attach_storage
-from tests.contracts.test_routing import IRREGULAR, Net, Torus, ring_of_switches
+from tests.contracts.test_routing import IRREGULAR, Net, ring_of_switches
 from tests.examples import ROUTINGS, cluster, small_topologies, written
-from tests.strategies import fat_tree, switch_tree
+from tests.strategies import fat_tree, switch_tree, torus_of
 
 Ints = NDArray[np.int32]
 CABLE: dict[str, Any] = {"bandwidth": 1e9, "latency": 1e-9}
@@ -72,7 +72,7 @@ def dragonfly(groups: int, switches: int, hosts: int) -> Any:
 
 NETWORKS: dict[str, Callable[[], Any]] = {
     **IRREGULAR,
-    "torus": Torus(width=4).graph,
+    "torus": torus_of([4, 4]).graph,
     "dragonfly": lambda: dragonfly(5, 2, 2),
     "dragonfly of one link a switch": lambda: dragonfly(4, 3, 1),
 }
@@ -559,9 +559,8 @@ def test_adaptive_shares_the_links_up_of_a_leaf_switch_evenly(arity):
         load = net.load(hosts, rng.permutation(hosts))
         assert load[up].max() <= 1 and load[down].max() <= arity
     transposed = hosts.reshape(arity, arity).T.ravel()
-    assert Net(graph, Adaptive().router(fabric, 0)).load(hosts, transposed)[down].max() == (
-        arity - 1
-    )
+    net = Net(graph, Adaptive().router(fabric, 0))
+    assert net.load(hosts, transposed)[down].max() == arity - 1
     net = Net(graph, Adaptive().router(fabric, 0))
     src, dst = net.pairs()
     order = rng.permutation(len(src))
@@ -648,4 +647,4 @@ def test_adaptive_routing_looks_at_the_switches_on_its_ways_alone(monkeypatch):
 
 def test_tori_are_no_groups_and_that_takes_no_table(monkeypatch):
     monkeypatch.setattr(fabric_module, "direct_steps", None)
-    assert not Fabric(Torus(width=4).graph()).grouped
+    assert not Fabric(torus_of([4, 4]).graph()).grouped

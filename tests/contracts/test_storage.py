@@ -65,18 +65,16 @@ def test_repeated_reads_hit_as_in_a_simulated_cache(share):
     assert memory(share * 1e9).repeat_hits(1e9) == pytest.approx(simulated, abs=0.02)
 
 
-def test_repeated_reads_by_hand():
-    """Half of the set in the cache: 0.5 + 0.5 ln 0.5 = 15 % hits."""
-    assert memory(5e8).repeat_hits(1e9) == pytest.approx(0.5 + 0.5 * math.log(0.5))
-
-
-@pytest.mark.parametrize("nbytes", [1.0, 5e8, 1e9])
-def test_set_that_fits_always_hits(nbytes):
-    assert memory(1e9).repeat_hits(nbytes) == 1.0
-
-
-def test_nothing_hits_without_a_cache():
-    assert memory(0.0).repeat_hits(1e9) == 0.0
+@pytest.mark.parametrize(
+    ("cache", "nbytes", "hits"),
+    [
+        (5e8, 1e9, 0.5 + 0.5 * math.log(0.5)),  # half of the set in the cache: 15 %
+        *((1e9, nbytes, 1.0) for nbytes in (1.0, 5e8, 1e9)),  # a set that fits
+        (0.0, 1e9, 0.0),
+    ],
+)
+def test_repeated_reads_by_hand(cache, nbytes, hits):
+    assert memory(cache).repeat_hits(nbytes) == pytest.approx(hits)
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(1, 1e10))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from simshuffle.exchange import (
-    EpochContext,
     ExchangeSchedule,
     ImportanceExchange,
     ImportancePair,
@@ -16,12 +15,9 @@ from simshuffle.exchange import (
     PartialLocalShuffle,
     initial_owner,
 )
+from tests.examples import planned_epoch, rng
 
 RANKS, EACH, BATCH = 50, 40, 10
-
-
-def rng(*seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def together(first: Any, owner: Any) -> float:
@@ -38,15 +34,9 @@ def course(strategy: Any, seed: int, epochs: int) -> list[float]:
     for epoch in range(1, epochs + 1):
         shards = strategy.shards(owner, RANKS, rng(seed, epoch, 1))
         importance = rng(seed, epoch, 3).lognormal(sigma=2, size=len(owner))
-        plan = strategy.plan(
-            EpochContext(
-                shards,
-                batch_size=BATCH,
-                iterations=EACH // BATCH,
-                epoch=epoch,
-                importance=importance,
-                rng=rng(seed, epoch, 2),
-            )
+        random = rng(seed, epoch, 2)
+        plan = planned_epoch(
+            strategy, shards, random, batch=BATCH, epoch=epoch, importance=importance
         )
         owner = plan.apply(owner)
         shares.append(together(first, owner))
@@ -139,11 +129,7 @@ def test_pairing_by_sum_narrows_the_gap_between_ranks():
             kind="partial_local_shuffle", exchange_fraction=fraction, schedule=schedule
         )
         shards = strategy.shards(owner, RANKS, rng(1))
-        plan = strategy.plan(
-            EpochContext(
-                shards, batch_size=BATCH, iterations=4, epoch=1, importance=importance, rng=rng(2)
-            )
-        )
+        plan = planned_epoch(strategy, shards, rng(2), batch=BATCH, importance=importance)
         return float(np.bincount(plan.apply(owner), importance).std())
 
     before = float(np.bincount(owner, importance).std())

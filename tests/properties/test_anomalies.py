@@ -36,13 +36,9 @@ def milliseconds(scenario: Scenario) -> float:
 def machine(read: float, compute: float, decode: float = 0.0, **more: Any) -> Scenario:
     """A sample of mean size takes ``read`` ms of an SSD, ``decode`` ms of a core, and ``compute``
     ms; all else takes no time."""
-    ssd = {
-        "source": "",
-        "capacity": "1 TB",
-        "read_bandwidth": f"{1e8 / read} B/s" if read else "1e30 B/s",
-        "write_bandwidth": "1e30 B/s",
-        "latency": "0 s",
-    }
+    reads = f"{1e8 / read} B/s" if read else "1e30 B/s"
+    ssd = {"source": "", "capacity": "1 TB", "latency": "0 s"}
+    ssd |= {"read_bandwidth": reads, "write_bandwidth": "1e30 B/s"}
     step = {"forward": f"{compute / 2} ms", "backward": f"{compute / 2} ms", "update": "0 s"}
     values = {
         "cluster__ssd": ssd,
@@ -62,12 +58,9 @@ def lone(workers: int, prefetch: int) -> float:
 
 
 def test_twice_the_workers_share_the_device_and_the_first_batch_comes_late():
+    """Twice the prefetch does the same."""
     # read 0-1 and 1-2, compute 1-2 and 2-3; or both read 0-2, then computed 2-3 and 3-4
     assert lone(workers=1, prefetch=2) == pytest.approx(3)
-    assert lone(workers=2, prefetch=2) == pytest.approx(4)
-
-
-def test_twice_the_prefetch_does_the_same():
     assert lone(workers=2, prefetch=1) == pytest.approx(3)
     assert lone(workers=2, prefetch=2) == pytest.approx(4)
 
@@ -75,18 +68,11 @@ def test_twice_the_prefetch_does_the_same():
 def test_more_cores_start_a_read_that_is_in_the_way_of_a_more_urgent_one():
     found = {}
     for cores in (1, 2):
-        scenario = machine(
-            1,
-            4,
-            1,
-            seed=307,
-            world_size=2,
-            cluster__host__gpus=2,
-            cluster__host__cores=cores,
-            workload__dataset__num_samples=6,
-            workload__dataset__sample_size__std="100 kB",
-            workload__loader={"workers": 2, "prefetch": 3},
-        )
+        host = {"cluster__host__gpus": 2, "cluster__host__cores": cores, "world_size": 2}
+        data = {"num_samples": 6, "sample_size__std": "100 kB"}
+        data = {f"workload__dataset__{key}": value for key, value in data.items()}
+        loader = {"workers": 2, "prefetch": 3}
+        scenario = machine(1, 4, 1, seed=307, **host, **data, workload__loader=loader)
         timeline = simulate(scenario)
         first = timeline.phases[timeline.phases["iteration"] == 1].set_index(["rank", "phase"])
         found[cores] = milliseconds(scenario), first["end_s"] * 1e3
@@ -101,32 +87,17 @@ def test_more_cores_start_a_read_that_is_in_the_way_of_a_more_urgent_one():
 
 def exchange(fraction: float, compute: float, decode: float, **more: Any) -> Scenario:
     """Two ranks with two samples each, one a batch. To store what is received takes 5 ms."""
-    schedule = {
-        "barriers": "none",
-        "overlap": False,
-        "payload": "encoded",
-        "write": "5 ms",
-        "partner_rule": "random_pairs",
-        "partner_lifetime": "iteration",
-        "samples_per_message": "iteration",
-        **NOTHING,
-        **more.pop("schedule", {}),
+    schedule = {"barriers": "none", "overlap": False, "payload": "encoded", "write": "5 ms"}
+    schedule |= {"partner_rule": "random_pairs", "partner_lifetime": "iteration", **NOTHING}
+    schedule |= {"samples_per_message": "iteration", **more.pop("schedule", {})}
+    strategy = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
+    values = {
+        "world_size": 2,
+        "workload__dataset__num_samples": 4,
+        "workload__exchange": {**strategy, "schedule": schedule},
+        "workload__loader": {"workers": 1, "prefetch": 1},
     }
-    strategy = {
-        "kind": "partial_local_shuffle",
-        "exchange_fraction": fraction,
-        "schedule": schedule,
-    }
-    return machine(
-        0,
-        compute,
-        decode,
-        world_size=2,
-        workload__dataset__num_samples=4,
-        workload__exchange=strategy,
-        workload__loader={"workers": 1, "prefetch": 1},
-        **more,
-    )
+    return machine(0, compute, decode, **values, **more)
 
 
 def test_what_the_floor_leaves_for_the_last_iteration_is_hidden_by_nothing():
@@ -149,15 +120,8 @@ def test_a_rank_that_draws_itself_sends_nothing():
 def test_who_holds_the_large_samples_decides_and_the_exchange_redraws_it():
     found = {}
     for fraction in (0.0, 0.5):
-        scenario = exchange(
-            fraction,
-            1e-6,
-            10,
-            seed=7,
-            epochs=2,
-            schedule={"write": "0 s"},
-            workload__dataset__sample_size__std="100 kB",
-        )
+        varied = {"workload__dataset__sample_size__std": "100 kB", "seed": 7, "epochs": 2}
+        scenario = exchange(fraction, 1e-6, 10, schedule={"write": "0 s"}, **varied)
         nbytes = sample_nbytes(scenario)
         plan = list(plan_epochs(scenario, nbytes))[-1]
         # the rank with more bytes to decode, 10 ms for 100 kB

@@ -190,25 +190,16 @@ INSTANT = "1e30 B/s"
 def with_instant_storage(values: Values) -> Values:
     """Everything that bytes are read through, and the network, without any time of its own."""
     out = copy.deepcopy(values)
-    out["cluster.topology"] |= {
-        "link_bandwidth": INSTANT,
-        "cable_latency": "0 s",
-        "switch_latency": "0 s",
-    }
+    out["cluster.topology"] |= {"cable_latency": "0 s", "switch_latency": "0 s"}
+    out["cluster.topology"] |= {"link_bandwidth": INSTANT}
     for key in ("host.pcie_bandwidth", "host.nvlink_bandwidth"):
         out[f"cluster.{key}"] = INSTANT
     out["cluster.memory"]["bandwidth"] = INSTANT
     ssd = {"read_bandwidth": INSTANT, "write_bandwidth": INSTANT, "latency": "0 s"}
     out["cluster.ssd"] = {"source": "drawn", "capacity": "1e18 B", **ssd}
-    out["cluster.parallel_file_system"] = {
-        "source": "drawn",
-        "read_bandwidth": INSTANT,
-        "open_rate": "1e30 1/s",
-        "latency": "0 s",
-        "link_bandwidth": INSTANT,
-        "link_latency": "0 s",
-        "links_per_switch": 1,
-    }
+    pfs = {"read_bandwidth": INSTANT, "link_bandwidth": INSTANT, "open_rate": "1e30 1/s"}
+    pfs |= {"source": "drawn", "latency": "0 s", "link_latency": "0 s"}
+    out["cluster.parallel_file_system"] = {**pfs, "links_per_switch": 1}
     return out
 
 
@@ -296,6 +287,7 @@ def test_more_exchange_takes_no_less_time(number, extreme):
     assert found[1] <= found[2] * (1 + ROUNDING)
 
 
+PFS = "cluster.parallel_file_system"
 MACHINE = "workload.model.accelerators.v100-sxm2-16gb"
 ALLREDUCE_LATENCIES = [
     f"workload.allreduce/{of}{where}_host_latency"
@@ -306,43 +298,26 @@ ALLREDUCE_LATENCIES = [
 CHANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(
         [
-            "cluster.topology/link_bandwidth",
-            "cluster.host.pcie_bandwidth",
-            "cluster.host.nvlink_bandwidth",
-            "cluster.ssd/read_bandwidth",
-            "cluster.ssd/write_bandwidth",
-            "cluster.ssd/iops",
-            "cluster.memory/bandwidth",
-            "cluster.memory/page_cache",
-            "cluster.parallel_file_system/read_bandwidth",
-            "cluster.parallel_file_system/open_rate",
-            "cluster.parallel_file_system/link_bandwidth",
-            "cluster.parallel_file_system/client_bandwidth",
-            "cluster.message_passing/stream_bandwidth",
-            "workload.allreduce/intra_host_bus_bandwidth",
-            "workload.allreduce/inter_host_bus_bandwidth",
+            *("cluster.topology/link_bandwidth", "cluster.message_passing/stream_bandwidth"),
+            *(f"cluster.host.{link}_bandwidth" for link in ("pcie", "nvlink")),
+            *(f"cluster.ssd/{key}" for key in ("read_bandwidth", "write_bandwidth", "iops")),
+            *(f"cluster.memory/{key}" for key in ("bandwidth", "page_cache")),
+            *(f"{PFS}/{key}_bandwidth" for key in ("read", "link", "client")),
+            f"{PFS}/open_rate",
+            *(f"workload.allreduce/{where}_host_bus_bandwidth" for where in ("intra", "inter")),
         ],
         (2.0, ROUNDING),
     ),
     **dict.fromkeys(
         [
-            "cluster.ssd/latency",
-            "cluster.parallel_file_system/latency",
-            "cluster.parallel_file_system/link_latency",
-            "cluster.parallel_file_system/background_load",
-            "cluster.topology/cable_latency",
-            "cluster.topology/switch_latency",
-            "cluster.message_passing/latency",
+            *("cluster.ssd/latency", "cluster.message_passing/latency"),
+            *(f"{PFS}/{key}" for key in ("latency", "link_latency", "background_load")),
+            *(f"cluster.topology/{of}_latency" for of in ("cable", "switch")),
             *ALLREDUCE_LATENCIES,
-            "workload.dataset/decode",
-            "workload.dataset/encode",
-            "workload.dataset/sample_size",
-            "workload.dataset/decoded_size",
-            f"{MACHINE}/forward",
-            f"{MACHINE}/backward",
-            f"{MACHINE}/update",
-            "workload.model.gradient_size",
-            "workload.model.input_size",
+            *(f"workload.dataset/{cost}" for cost in ("decode", "encode")),
+            *(f"workload.dataset/{of}_size" for of in ("sample", "decoded")),
+            *(f"{MACHINE}/{part}" for part in ("forward", "backward", "update")),
+            *(f"workload.model.{of}_size" for of in ("gradient", "input")),
             *(
                 f"workload.exchange/schedule/{cost}"
                 for cost in ("read", "zero_buffer", "remove", "draw", "decode", "pickle", "write")

@@ -13,7 +13,6 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exchange import (
-    EpochContext,
     GlobalShuffle,
     ImportancePair,
     LoaderShuffle,
@@ -35,6 +34,7 @@ from simshuffle.studies.training.tables import (
     RunRecord,
 )
 from simshuffle.study import engine
+from tests.examples import recorded_plans, rng
 from tests.small import small
 from tests.trained import saved, time_to_accuracy
 
@@ -47,25 +47,7 @@ REACHED = {"global": (0.5, 0.8, 0.9), "ILag-Pair": (0.4, 0.85, 0.88), "local": (
 def recorded(strategy: Any, seed: int) -> RecordedPlans:
     """What a training of that strategy would leave."""
     owner = initial_owner(SAMPLES, RANKS, np.random.default_rng(seed))
-    first, plans = owner, []
-    for epoch in range(1, EPOCHS + 1):
-        rng = np.random.default_rng((seed, epoch))
-        shards = strategy.shards(owner, RANKS, rng)
-        importance = rng.random(SAMPLES)
-        plans.append(
-            strategy.plan(
-                EpochContext(
-                    shards,
-                    batch_size=BATCH,
-                    iterations=4,
-                    epoch=epoch,
-                    importance=importance,
-                    rng=rng,
-                )
-            )
-        )
-        owner = plans[-1].apply(owner)
-    return RecordedPlans(first, plans)
+    return recorded_plans(strategy, owner, RANKS, [rng(seed, e + 1) for e in range(EPOCHS)])
 
 
 def row(columns: dict[str, str], **values: Any) -> dict[str, Any]:

@@ -71,12 +71,13 @@ OFFERED = "global_shuffle:source=ssd (2 GB on the SSD of a host, which has"
 )
 def test_a_copy_on_every_ssd_is_offered_or_said_to_be_too_large(ssd, line, capsys):
     """100,000 samples of 20 kB are 2 GB. The shards of the other strategies are there already."""
-    size = ("--set", "workload.dataset.num_samples=100000", "--set")
-    size += ("workload.dataset.sample_size={mean: 20 kB}", "--set", f"cluster.ssd.capacity={ssd}")
-    assert line in checked(capsys, "quickstart", *size)
-    own = ("--set", "workload.exchange=global_shuffle:source=ssd", "--set")
-    own += ("cluster.ssd.capacity=1.6 TB",)
-    alone = checked(capsys, "quickstart", *size[:-2], *own)
+    size = ("workload.dataset.num_samples=100000", "workload.dataset.sample_size={mean: 20 kB}")
+
+    def offered(*values):
+        return checked(capsys, "quickstart", *(w for v in (*size, *values) for w in ("--set", v)))
+
+    assert line in offered(f"cluster.ssd.capacity={ssd}")
+    alone = offered("workload.exchange=global_shuffle:source=ssd", "cluster.ssd.capacity=1.6 TB")
     assert "global_shuffle:source=ssd" not in alone
     assert "Would also fit on the hosts: local_shuffle (" in alone
 
@@ -139,62 +140,32 @@ def test_json_has_a_row_for_each_run(capsys):
 
 # ---------------------------------------------------------------------------------------- warnings
 
-ODD = {
-    "a step of minutes": (
-        {"workload__model__accelerators__v100-sxm2-16gb__forward": "110 s"},
-        "workload.model.accelerators.v100-sxm2-16gb.forward",
-        ("118.4 us to 1.437 s", "got 110 s", "Write 110 ms", "one sample, not of a batch"),
-    ),
-    "the step of a batch": (
-        {
-            "workload__model__accelerators__v100-sxm2-16gb__forward": "500 ms",
-            "workload__local_batch_size": 64,
-        },
-        "workload.model.accelerators.v100-sxm2-16gb.forward",
-        ("steps of 32.12 s", "got 500 ms", "divide that of a batch by its 64 samples"),
-    ),
-    "samples of a gigabyte": (
-        {"workload__dataset__sample_size__mean": "1 GB"},
-        "workload.dataset.sample_size.mean",
-        ("3.074 kB to 60.1 MB", "got 1 GB", "Write 1 MB"),
-    ),
-    "bits for bytes": (
-        {"cluster__topology__link_bandwidth": "25 Gbit/s"},
+STEP = "workload.model.accelerators.v100-sxm2-16gb.forward"
+PFS_OPENS = "cluster.parallel_file_system.open_rate"
+ODD = [
+    # the key, its value and other values, and what is said of it
+    (STEP, "110 s", {}, "118.4 us to 1.437 s|got 110 s|Write 110 ms|one sample, not of a batch"),
+    (STEP, "500 ms", {"local_batch_size": 64}, "steps of 32.12 s|divide that of a batch by its 64"),
+    ("workload.dataset.sample_size.mean", "1 GB", {}, "3.074 kB to 60.1 MB|got 1 GB|Write 1 MB"),
+    (
         "cluster.topology.link_bandwidth",
-        ("9.7 GB/s to 50 GB/s", "got 3.125 GB/s", "Write 25 GB/s"),
+        "25 Gbit/s",
+        {},
+        "9.7 GB/s to 50 GB/s|got 3.125 GB/s|Write 25 GB/s",
     ),
-    "ten million opens": (
-        {
-            "cluster__parallel_file_system__open_rate": "11 M/s",
-            "workload__exchange": "global_shuffle",
-        },
-        "cluster.parallel_file_system.open_rate",
-        ("20 k/s to 43 k/s", "got 11 M/s"),
-    ),
-    "a second to decode": (
-        {"workload__dataset__decode": "1 s"},
-        "workload.dataset.decode",
-        ("400 ns to 4.7 ms", "got 1 s", "Write 1 ms"),
-    ),
-    "a batch larger than the shard": (
-        {"workload__local_batch_size": 101},
-        "workload.local_batch_size",
-        ("shard of a rank, 100 samples", "got 101", "smaller batch"),
-    ),
-    "sizes that vary too much": (
-        {"workload__dataset__sample_size__std": "100 MB"},
-        "workload.dataset.sample_size.std",
-        ("10 times the mean, 100 kB", "got 100 MB"),
-    ),
-}
+    (PFS_OPENS, "11 M/s", {"exchange": "global_shuffle"}, "20 k/s to 43 k/s|got 11 M/s"),
+    ("workload.dataset.decode", "1 s", {}, "400 ns to 4.7 ms|got 1 s|Write 1 ms"),
+    ("workload.local_batch_size", 101, {}, "shard of a rank, 100 samples|got 101|smaller batch"),
+    ("workload.dataset.sample_size.std", "100 MB", {}, "10 times the mean, 100 kB|got 100 MB"),
+]
 
 
-@pytest.mark.parametrize("case", ODD)
-def test_an_odd_value_is_told_with_what_is_usual(case):
-    values, key, texts = ODD[case]
-    found = warnings(small(**values))
+@pytest.mark.parametrize(("key", "value", "others", "texts"), ODD)
+def test_an_odd_value_is_told_with_what_is_usual(key, value, others, texts):
+    values = {f"workload__{name}": of for name, of in others.items()}
+    found = warnings(small(**values, **{key.replace(".", "__"): value}))
     assert [problem.path for problem in found] == [key]
-    assert all(text in str(found[0]) for text in texts), str(found[0])
+    assert all(text in str(found[0]) for text in texts.split("|")), str(found[0])
 
 
 def test_a_value_that_is_not_used_is_not_told():
@@ -287,53 +258,26 @@ def parsed(value, usual: Usual):
 
 # -------------------------------------------------------------------------------- the simulation
 
-MEASURED = {
+PARTIAL = "partial_local_shuffle:exchange_fraction"
+IMPORTANCE = "importance_exchange:exchange_fraction"
+LARGE = "large/imagenet21k-16384"
+MEASURED = [
     # CPU s without start, MB: on one core of an AMD EPYC with benchmarks/effort.py
-    "local @64": ("quickstart", "local_shuffle", {}, 0.22, 259),
-    "global @1024": ("paper/strategies", "global_shuffle", {"world_size": 1024}, 2.4, 312),
-    "partial-0.1 streamlined @2048": (
-        "abci-imagenet1k",
-        "partial_local_shuffle:exchange_fraction=0.1",
-        {},
-        4.74,
-        480,
-    ),
-    "partial-0.7 streamlined @2048": (
-        "abci-imagenet1k",
-        "partial_local_shuffle:exchange_fraction=0.7",
-        {},
-        12.9,
-        595,
-    ),
-    "IS @512": (
-        "paper/importance",
-        "importance_exchange:exchange_fraction=0.1",
-        {"world_size": 512},
-        4.30,
-        436,
-    ),
+    ("quickstart", "local_shuffle", {}, 0.22, 259),
+    ("paper/strategies", "global_shuffle", {"world_size": 1024}, 2.4, 312),
+    ("abci-imagenet1k", f"{PARTIAL}=0.1", {}, 4.74, 480),
+    ("abci-imagenet1k", f"{PARTIAL}=0.7", {}, 12.9, 595),
+    ("paper/importance", f"{IMPORTANCE}=0.1", {"world_size": 512}, 4.30, 436),
     # the whole command, less START
-    "partial-0.1 streamlined @16384": (
-        "large/imagenet21k-16384",
-        "partial_local_shuffle:exchange_fraction=0.1",
-        {"time_tolerance": 0.0},
-        54.5,
-        2140,
-    ),
-    "local @6144": ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 0.56, 360),
-    "deepcam @512": ("validation/deepcam-selene", "local_shuffle", {}, 1.69, 367),
-}
+    (LARGE, f"{PARTIAL}=0.1", {"time_tolerance": 0.0}, 54.5, 2140),
+    ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 0.56, 360),
+    ("validation/deepcam-selene", "local_shuffle", {}, 1.69, 367),
+]
 
 
-HALVING = {
-    "source": "assumed",
-    "kind": "halving_doubling",
-    "rails": 2,
-    "intra_host_latency": "3.4 us",
-    "inter_host_latency": "9.6 us",
-    "intra_host_bus_bandwidth": "21 GB/s",
-    "inter_host_bus_bandwidth": "6.3 GB/s",
-}
+HALVING = {"source": "assumed", "kind": "halving_doubling", "rails": 2}
+HALVING |= {"intra_host_latency": "3.4 us", "inter_host_latency": "9.6 us"}
+HALVING |= {"intra_host_bus_bandwidth": "21 GB/s", "inter_host_bus_bandwidth": "6.3 GB/s"}
 OVERLAPS = {"none": (1.64, 395), "ddp": (4.36, 438), "horovod": (8.55, 647)}
 """The same for an epoch of local shuffling at 2048 ranks of ABCI with this allreduce."""
 
@@ -364,9 +308,8 @@ def test_one_rank_and_more_than_are_looked_at_cost_no_allreduce():
         assert (found.count > 0) == (values["world_size"] > 1)
 
 
-@pytest.mark.parametrize("case", MEASURED)
-def test_the_estimate_is_right_within_a_factor_of_2(case):
-    name, exchange, values, seconds, megabytes = MEASURED[case]
+@pytest.mark.parametrize(("name", "exchange", "values", "seconds", "megabytes"), MEASURED)
+def test_the_estimate_is_right_within_a_factor_of_2(name, exchange, values, seconds, megabytes):
     found = effort(load_scenario(name, {"sweep": {}, "workload.exchange": exchange, **values}))
     assert 0.5 < (START + found.seconds) / (START + seconds) < 2
     assert 0.5 < found.nbytes / (megabytes * 1e6) < 2
