@@ -12,6 +12,7 @@ from simshuffle.network.flows import Links
 from simshuffle.network.models import Fluid, shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
+from tests.allreduces import flows_of
 from tests.examples import (
     ALGORITHMS,
     ALPHA_INTER,
@@ -175,8 +176,7 @@ def test_on_abci_the_order_of_128_hosts_counts():
     rack, crossing, transfer = on.places.rack, {}, {}
     for order in ("sorted", "shuffled"):
         algorithm = fast.model_copy(update={"order": order})
-        flows = Allreduces(algorithm, on, np.random.default_rng(1)).flows(100e6)
-        assert flows is not None
+        flows = flows_of(Allreduces(algorithm, on, np.random.default_rng(1)), 100e6)
         crossing[order] = np.count_nonzero(rack[flows.src] != rack[flows.dst])
         took = seconds(algorithm, on, 100e6, np.random.default_rng(1))
         transfer[order] = took - flows.latency

@@ -308,6 +308,10 @@ NETWORKS = {
 ALONE = {"big": (0.26, 32), "small": (0.18, 64), "hungry": (0.1, 512)}
 
 
+def iteration(number, ranks, seconds, **how):
+    return Row("log", number, "epochs", "iteration", ranks, seconds=seconds, **how)
+
+
 def log_rows(scales=(1, 4, 8, 16, 32), epochs=9, slow=(1.0, 1.01, 1.3), io=None):
     """Iterations of three networks; every epoch is slowed down by one of ``slow``; ``hungry`` reads
     at ``io`` samples/s at most."""
@@ -318,33 +322,12 @@ def log_rows(scales=(1, 4, 8, 16, 32), epochs=9, slow=(1.0, 1.01, 1.3), io=None)
             seconds = alone + 2 * (p - 1) / p * NETWORKS[model].gradient_nbytes / bandwidth
             if io and model == "hungry" and p > 1:
                 seconds = max(seconds, p * batch / io)
+            how = {"count": 99, "model": model, "batch": batch}
             rows += [
-                Row(
-                    "log",
-                    len(rows),
-                    "epochs",
-                    "iteration",
-                    p,
-                    seconds=seconds * slow[e % len(slow)],
-                    count=99,
-                    model=model,
-                    epoch=e,
-                    batch=batch,
-                )
+                iteration(len(rows), p, seconds * slow[e % len(slow)], epoch=e, **how)
                 for e in range(1, epochs + 1)
             ]
-            rows[-epochs] = Row(
-                "log",
-                0,
-                "epochs",
-                "iteration",
-                p,
-                seconds=9.0,
-                count=99,
-                model=model,
-                epoch=1,
-                batch=batch,
-            )
+            rows[-epochs] = iteration(0, p, 9.0, epoch=1, **how)
     return as_table(rows)
 
 
@@ -403,20 +386,9 @@ def test_jitter_needs_a_log_of_iterations():
     rng = np.random.default_rng(2)
     cv = 0.05
     spread = math.sqrt(math.log1p(cv**2))
+    how = {"count": 1, "model": "big", "epoch": 2, "batch": 32}
     rows = as_table(
-        Row(
-            "log",
-            i,
-            "epochs",
-            "iteration",
-            1,
-            seconds=0.26 * math.exp(rng.normal(0, spread)),
-            count=1,
-            model="big",
-            epoch=2,
-            batch=32,
-        )
-        for i in range(400)
+        iteration(i, 1, 0.26 * math.exp(rng.normal(0, spread)), **how) for i in range(400)
     )
     jitter = found(training(rows, used(rows), NETWORKS, 4, "steady"))["workload.jitter.compute"]
     assert jitter.low < cv < jitter.high
@@ -461,13 +433,8 @@ def test_intervals_of_a_curve_hold_its_points():
     law = ring(inter_host_bus_bandwidth={"points": points}, inter_host_latency="0.1 us")
     hits = total = 0
     for seed in range(40):
-        rows = ring_rows(
-            law,
-            [(8, 8)],
-            [8.0, 64.0, 1e6, 1e7, 1e8, 1e9],
-            noise=0.02,
-            rng=np.random.default_rng(seed),
-        )
+        sizes, drawn = [8.0, 64.0, 1e6, 1e7, 1e8, 1e9], np.random.default_rng(seed)
+        rows = ring_rows(law, [(8, 8)], sizes, noise=0.02, rng=drawn)
         curve = found(allreduce(rows, used(rows)))[f"{PREFIX}.inter_host_bus_bandwidth"]
         for (n, low), (_, high) in zip(curve.low, curve.high, strict=True):
             if n >= 1e6:

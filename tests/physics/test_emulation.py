@@ -69,6 +69,10 @@ def training(**values: Any) -> Training:
     return Training(**{"local_batch_size": 4, "dtype": "float64", "epochs": 3, **values})
 
 
+def emulation(data: ArraySource, strategy: Strategy, ranks: int, **how: Any) -> Emulation:
+    return Emulation(mlp(), data, strategy=strategy, world_size=ranks, training=training(**how))
+
+
 def same(found: dict[str, torch.Tensor], expected: nn.Module, atol: float = 1e-12) -> None:
     for name, weight in expected.named_parameters():
         torch.testing.assert_close(found[name], weight.detach(), rtol=0, atol=atol)
@@ -87,13 +91,8 @@ class SideBySide:
         how: Training,
         seed: int,
     ) -> None:
-        self.data, self.strategy, self.how, self.seed, self.world_size = (
-            data,
-            strategy,
-            how,
-            seed,
-            world_size,
-        )
+        self.data, self.strategy, self.how = data, strategy, how
+        self.seed, self.world_size = seed, world_size
         self.networks = [copy.deepcopy(model).train() for _ in range(world_size)]
         self.optimizers = [
             torch.optim.SGD(
@@ -118,25 +117,12 @@ class SideBySide:
         )
         iterations = -(-most // b)
         rng = stream(self.seed, "exchange", epoch)
-        plan = self.strategy.plan(
-            EpochContext(
-                shards,
-                batch_size=b,
-                iterations=iterations,
-                epoch=epoch,
-                importance=importance,
-                rng=rng,
-                held=self.held.copy(),
-            )
-        )
+        known = {"importance": importance, "held": self.held.copy()}
+        plan = self.strategy.plan(EpochContext(shards, b, iterations, epoch, rng, **known))
         self.held += 1
         for iteration in range(iterations):
-            self.step(
-                [part[iteration * b : (iteration + 1) * b] for part in padded],
-                epoch,
-                iteration,
-                iterations,
-            )
+            batches = [part[iteration * b : (iteration + 1) * b] for part in padded]
+            self.step(batches, epoch, iteration, iterations)
         for sent, targets in zip(plan.sample, plan.target, strict=True):
             for rank, target in enumerate(targets):
                 local[rank].remove(sent[rank])
@@ -283,13 +269,7 @@ def test_without_statistics_of_ranks_m_ranks_are_one_with_m_times_the_batch(mode
     data, batches = source(96), np.random.default_rng(0).permutation(96).reshape(3, 32)
     after = []
     for ranks in (1, 4, 32):
-        run = Emulation(
-            mlp(),
-            data,
-            strategy=LOCAL,
-            world_size=ranks,
-            training=training(local_batch_size=32 // ranks, batch_norm=mode),
-        )
+        run = emulation(data, LOCAL, ranks, local_batch_size=32 // ranks, batch_norm=mode)
         for batch in batches:
             run.step(batch.reshape(-1, ranks), 0.1)
         after.append(run)
@@ -306,13 +286,7 @@ def test_global_shuffle_without_batch_norm_does_not_depend_on_the_number_of_rank
     data = source(16)
     runs = []
     for ranks in (1, 2, 8):
-        run = Emulation(
-            mlp(),
-            data,
-            strategy=GLOBAL,
-            world_size=ranks,
-            training=training(local_batch_size=16 // ranks, batch_norm="none"),
-        )
+        run = emulation(data, GLOBAL, ranks, local_batch_size=16 // ranks, batch_norm="none")
         for _ in range(3):
             run.epoch()
         runs.append(run.weights())
@@ -325,7 +299,11 @@ def test_parts_of_a_batch_change_nothing(monkeypatch):
     found = []
     for activations in (1, 500, 1 << 20):
         monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", activations)
-        run = Emulation(mlp(), source(57), strategy=PARTIAL, world_size=6, training=training())
+        run = emulation(
+            source(57),
+            PARTIAL,
+            6,
+        )
         run.epoch()
         found.append(run.network.model.state_dict())
     for other in found[1:]:
@@ -352,13 +330,7 @@ def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(st
     """Every sample is used once in every epoch, whoever holds it: no batch norm, 40 samples on 5
     ranks."""
     data = source(40)
-    run = Emulation(
-        mlp(),
-        data,
-        strategy=strategy,
-        world_size=5,
-        training=training(batch_norm="none", momentum=0.0),
-    )
+    run = emulation(data, strategy, 5, batch_norm="none", momentum=0.0)
     whole = mean_gradient(run, [np.arange(40).reshape(8, 5)])
     owner, held = run.owner, run.held
     for epoch in (1, 2, 3):
@@ -389,13 +361,7 @@ def test_over_all_partitions_local_shuffle_has_the_expectation_of_the_global_gra
     both shards have 3 samples.
     """
     data = source(6)
-    run = Emulation(
-        mlp(),
-        data,
-        strategy=LOCAL,
-        world_size=2,
-        training=training(batch_norm="none", local_batch_size=1),
-    )
+    run = emulation(data, LOCAL, 2, batch_norm="none", local_batch_size=1)
     whole = mean_gradient(run, [np.arange(6).reshape(3, 2)])
     cases = []
     for first in itertools.combinations(range(6), 3):
@@ -409,13 +375,7 @@ def test_over_all_exchanges_partial_local_shuffle_has_the_expectation_of_the_glo
     """4 samples, 2 ranks of 2, Q = 1/2: whatever is sent, to oneself or to the other, each case as
     likely; the next epoch's first batch."""
     data = source(4)
-    run = Emulation(
-        mlp(),
-        data,
-        strategy=PARTIAL,
-        world_size=2,
-        training=training(batch_norm="none", local_batch_size=1),
-    )
+    run = emulation(data, PARTIAL, 2, batch_norm="none", local_batch_size=1)
     whole = mean_gradient(run, [np.arange(4).reshape(2, 2)])
     cases = []
     for sent, swapped in itertools.product(itertools.product((0, 1), (2, 3)), (False, True)):
@@ -434,9 +394,7 @@ def test_with_batch_norm_by_rank_the_expectation_is_another_one():
     """The counterexample: a rank of two samples normalises them to -1 and +1, whichever they are,
     so who is with whom matters."""
     data = source(8)
-    run = Emulation(
-        mlp(), data, strategy=LOCAL, world_size=4, training=training(local_batch_size=2)
-    )
+    run = emulation(data, LOCAL, 4, local_batch_size=2)
     run.gradient(np.arange(8).reshape(2, 4))
     paired = run.network.model.head.weight.grad.clone()
     run.gradient(np.array([[0, 2, 4, 6], [1, 3, 5, 7]]))
@@ -481,9 +439,7 @@ def test_the_learning_rate_of_an_iteration_is_that_of_its_middle():
 
 
 def trained(ranks: int = 4, **values: Any) -> Emulation:
-    run = Emulation(
-        mlp(), source(48), strategy=LOCAL, world_size=ranks, training=training(**values)
-    )
+    run = emulation(source(48), LOCAL, ranks, **values)
     run.epoch()
     return run
 
@@ -626,7 +582,11 @@ def test_the_momentum_of_running_statistics_is_the_layers_own_or_what_is_said():
 
 def test_lagging_importance_is_the_loss_of_the_epoch_before_and_even_at_first():
     lagging = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.5, lagging=True)
-    run = Emulation(mlp(), source(40), strategy=lagging, world_size=4, training=training())
+    run = emulation(
+        source(40),
+        lagging,
+        4,
+    )
     first = run.epoch()
     assert first.importance is not None
     assert (first.importance == 1.0).all()

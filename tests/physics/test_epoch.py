@@ -131,33 +131,23 @@ def test_gpus_share_a_pcie_slot():
     assert first[0]["end_s"] - first[1]["end_s"] == pytest.approx(2 * COPY, rel=1e-9)
 
 
-def test_file_opens_saturate_the_pfs():
-    """800 files at 500 opens/s take 1.6 s whatever the ranks do.
-
-    To that come the moments in which both workers of every rank decode at the same time (5 rounds
-    of 10 ms), and the training on the last two batches, which come together.
-    """
-    values = {
-        "workload__exchange": "global_shuffle",
-        "cluster__parallel_file_system__open_rate": "500 1/s",
-    }
-    slack = 5 * 15e-3 + 2 * (COMPUTE + ring(8, 10e9) + UPDATE)
-    assert 1.6 < report.epochs(simulate(small(**values)))["epoch_s"].item() < 1.6 + slack
-    values["cluster__parallel_file_system__open_rate"] = "250 1/s"
-    assert 3.2 < report.epochs(simulate(small(**values)))["epoch_s"].item() < 3.2 + slack
-
-
-def test_the_bandwidth_of_the_pfs_saturates():
-    """80 MB at 40 MB/s take 2 s, and at 20 MB/s 4 s; the slack is that of the test above, with 5
-    rounds of opening 10 files in 10 ms."""
-    values = {
-        "workload__exchange": "global_shuffle",
-        "cluster__parallel_file_system__read_bandwidth": "40 MB/s",
-    }
-    slack = 5 * 25e-3 + 2 * (COMPUTE + ring(8, 10e9) + UPDATE)
-    assert 2.0 < report.epochs(simulate(small(**values)))["epoch_s"].item() < 2.0 + slack
-    values["cluster__parallel_file_system__read_bandwidth"] = "20 MB/s"
-    assert 4.0 < report.epochs(simulate(small(**values)))["epoch_s"].item() < 4.0 + slack
+@pytest.mark.parametrize(
+    ("key", "values", "took", "round_s"),
+    [
+        # 800 files at 500 opens/s take 1.6 s, and at 250 3.2 s, whatever the ranks do
+        ("open_rate", ("500 1/s", "250 1/s"), 1.6, 15e-3),
+        # 80 MB at 40 MB/s take 2 s, and at 20 MB/s 4 s; rounds of opening 10 files in 10 ms
+        ("read_bandwidth", ("40 MB/s", "20 MB/s"), 2.0, 25e-3),
+    ],
+)
+def test_file_opens_and_bytes_saturate_the_pfs(key, values, took, round_s):
+    """To that come the moments in which both workers of every rank decode at the same time (5
+    rounds of 10 ms), and the training on the last two batches, which come together."""
+    slack = 5 * round_s + 2 * (COMPUTE + ring(8, 10e9) + UPDATE)
+    for times, value in enumerate(values, 1):
+        changed = {f"cluster__parallel_file_system__{key}": value}
+        timeline = simulate(small(workload__exchange="global_shuffle", **changed))
+        assert times * took < report.epochs(timeline)["epoch_s"].item() < times * took + slack
 
 
 def test_a_lone_reader_is_held_by_latency():

@@ -154,20 +154,9 @@ def test_a_message_is_a_read_then_work_then_the_wire():
     graph = lowered("message")
     batch = graph.batch
     assert graph.rank.tolist() == [NONE, NONE, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
-    assert links(batch) == [
-        [],
-        [],
-        ["h0000.ssd"],
-        ["h0001.memory"],
-        ["h0000.memory"],
-        ["h0001.memory"],
-        [],
-        [],
-        [],
-        [],
-        ["h0000>switch", "switch>h0001"],
-        ["h0001>switch", "switch>h0000"],
-    ]
+    reads = [["h0000.ssd"], ["h0001.memory"], ["h0000.memory"], ["h0001.memory"]]
+    wires = [["h0000>switch", "switch>h0001"], ["h0001>switch", "switch>h0000"]]
+    assert links(batch) == [[], [], *reads, [], [], [], [], *wires]
     of = batch.tasks
     assert of["work"] == pytest.approx([0, 0, 100e3 / 3e9, 200e3, 0, 0, 0, 0, 0, 0, 500e3, 1e6])
     assert of["nbytes"].tolist() == [0, 0, 100e3, 200e3, 0, 0, 0, 0, 0, 0, 500e3, 1e6]

@@ -15,7 +15,7 @@ from simshuffle.allreduce import Nccl, Ring, Torus, Tree
 from simshuffle.allreduce.base import SlowHosts
 from simshuffle.allreduce.nccl import Choice
 from simshuffle.lowering.collectives import Half
-from tests.allreduces import hosts
+from tests.allreduces import flows_of, hosts
 
 BUS = 10e9
 NO_LATENCY = {"intra_host_latency": "0 s", "inter_host_latency": "0 s"}
@@ -28,8 +28,7 @@ def slow(count: int, spread: float = 0.75) -> dict[str, Any]:
 
 
 def seconds(algorithm: Any, count: int, gpus: int = 2) -> float:
-    flows = algorithm.flows(hosts(count * gpus, gpus), 1e9)
-    assert flows is not None
+    flows = flows_of(algorithm, hosts(count * gpus, gpus), 1e9)
     return float(flows.seconds_uncontended)
 
 
@@ -100,8 +99,7 @@ def test_nccl_slows_once_whatever_it_chooses():
 
 def test_reduce_scatter_is_slowed_as_the_allreduce_is():
     whole = Choice(made(Ring, "ring", slow(4)))
-    flows = Half(whole).flows(hosts(8, 2), 1e9)
-    assert flows is not None
+    flows = flows_of(Half(whole), hosts(8, 2), 1e9)
     assert flows.seconds_uncontended == pytest.approx(7 / 8 * 1e9 / (0.8 * BUS), rel=1e-9)
 
 

@@ -47,16 +47,15 @@ def pfs_times(clients: int, nbytes: float, **values: Any) -> Any:
         world_size=clients,
         **{f"cluster__parallel_file_system__{key}": value for key, value in values.items()},
     )
-    resources = Resources(scenario.cluster, clients, scenario.rng("placement"))
+    return read_times(scenario, clients, nbytes)
+
+
+def read_times(scenario: Any, ranks: int, nbytes: float) -> Any:
+    """When reads of ``nbytes`` end that all ranks begin at once."""
+    resources = Resources(scenario.cluster, ranks, scenario.rng("placement"))
     routes = [[link for link in route if link >= 0] for route in resources.pfs_read()[0].tolist()]
-    count = len(resources.links.names)
-    return finish_times(
-        resources.links.capacity,
-        np.zeros(count),
-        routes,
-        np.full(clients, nbytes),
-        np.zeros(clients),
-    )
+    capacity, reads = resources.links.capacity, np.full(ranks, nbytes)
+    return finish_times(capacity, 0.0 * capacity, routes, reads, np.zeros(ranks))
 
 
 # ----------------------------------------------------------------------------- parallel file system
@@ -79,17 +78,7 @@ def test_a_client_gets_its_bandwidth_however_many_ranks_it_has():
         "cluster__host__gpus": 4,
         "cluster__parallel_file_system__client_bandwidth": "1 GB/s",
     }
-    scenario = small(**values)
-    resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
-    routes = [[link for link in route if link >= 0] for route in resources.pfs_read()[0].tolist()]
-    ends = finish_times(
-        resources.links.capacity,
-        np.zeros(len(resources.links.names)),
-        routes,
-        np.full(8, 1e9),
-        np.zeros(8),
-    )
-    assert ends == pytest.approx(np.full(8, 4.0), rel=1e-12)
+    assert read_times(small(**values), 8, 1e9) == pytest.approx(np.full(8, 4.0), rel=1e-12)
 
 
 def test_a_background_load_of_a_half_doubles_what_is_bound():

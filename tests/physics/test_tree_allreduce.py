@@ -16,44 +16,38 @@ from simshuffle.allreduce.nccl import TREE_BANDWIDTH, double_tree
 from simshuffle.collective import bench_of
 from simshuffle.plan.effort import expected_packets
 from simshuffle.sim.simulate import simulate
-from tests.allreduces import hosts
+from tests import examples
+from tests.allreduces import flows_of, hosts
 from tests.small import seconds, small
 
 INTRA, INTER = 28e-6, 50e-6  # s a hop, NVLink and network, Simple protocol
 GRADIENTS = 102228128
-LATENCIES = {"intra_host_latency": "28 us", "inter_host_latency": "50 us"}
 WIDE = {"intra_host_bus_bandwidth": "1 TB/s", "inter_host_bus_bandwidth": "1 TB/s"}
 
 
-def tree(channels: int = 1, **changes: Any) -> Tree:
-    return Tree.model_validate(
-        {"kind": "tree", "channels": channels, **LATENCIES, **WIDE, **changes}
-    )
-
-
 def tree_of(channels: int = 1, **changes: Any) -> dict[str, Any]:
-    return {
-        "workload__allreduce": {
-            "kind": "tree",
-            "channels": channels,
-            **LATENCIES,
-            **WIDE,
-            **changes,
-        }
-    }
+    made = examples.tree(channels, **WIDE | changes)
+    return {"workload__allreduce": made.model_dump(mode="json", exclude={"source"})}
+
+
+def tree(channels: int = 1) -> Tree:
+    return examples.tree(channels, **WIDE)
+
+
+def nccl(**changes: Any) -> Nccl:
+    even = dict.fromkeys(WIDE, "10 GB/s")
+    return examples.nccl(**even | changes)
 
 
 def between_hosts(world_size: int, gpus: int, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Bytes that leave and enter every host in an allreduce of 1 byte."""
     on = hosts(world_size, gpus)
-    flows = tree(channels).flows(on, 1.0)
-    assert flows is not None
+    flows = flows_of(tree(channels), on, 1.0)
     src, dst = on[flows.src], on[flows.dst]
     far = src != dst
     count = int(on[-1]) + 1
-    return np.bincount(src[far], flows.nbytes[far], count), np.bincount(
-        dst[far], flows.nbytes[far], count
-    )
+    out, into = (np.bincount(ends[far], flows.nbytes[far], count) for ends in (src, dst))
+    return out, into
 
 
 def test_the_trees_of_fourteen_hosts():
@@ -119,8 +113,7 @@ def test_no_host_sends_or_receives_more_than_twice_the_bytes(world_size, gpus):
 def test_latency_counts_the_chain_and_the_levels_up_and_down(world_size, gpus, chain, levels):
     """2 ((M/H - 1) intra + log2(H) inter): 0.97 ms for 256 hosts with 4 GPUs; 540 hosts count as
     512, as in the tuning model."""
-    flows = tree().flows(hosts(world_size, gpus), 1e6)
-    assert flows is not None
+    flows = flows_of(tree(), hosts(world_size, gpus), 1e6)
     assert flows.latency == pytest.approx(2 * (chain * INTRA + levels * INTER), rel=1e-12)
 
 
@@ -142,12 +135,8 @@ def test_two_hosts_send_half_of_what_a_ring_sends():
 
 
 def test_channels_use_an_hca_each():
-    two = {
-        "cluster__host__hcas": 2,
-        "cluster__host__gpus": 2,
-        "cluster__host__pcie_slots": 2,
-        "cluster__topology__hcas_per_host": 2,
-    }
+    two = dict.fromkeys((f"cluster__host__{of}" for of in ("hcas", "gpus", "pcie_slots")), 2)
+    two["cluster__topology__hcas_per_host"] = 2
     scenario = small(world_size=16, **two, **tree_of(2))
     # 8 hosts with 2 GPUs: one hop inside, three levels; each HCA carries half of 2 n
     assert bench_of(scenario).seconds(1e9) == pytest.approx(
@@ -181,20 +170,6 @@ def test_packets_of_trees_are_counted():
     assert packets == 10 * 28 * np.ceil(GRADIENTS / 2 / 4096)
 
 
-def nccl(**changes: Any) -> Nccl:
-    values: dict[str, Any] = {
-        "kind": "nccl",
-        "channels": 1,
-        "ring_intra_host_latency": "3.4 us",
-        "ring_inter_host_latency": "9.6 us",
-        "tree_intra_host_latency": "28 us",
-        "tree_inter_host_latency": "50 us",
-        "intra_host_bus_bandwidth": "10 GB/s",
-        "inter_host_bus_bandwidth": "10 GB/s",
-    }
-    return Nccl.model_validate({**values, **changes})
-
-
 def test_nccl_takes_rings_inside_a_host_and_trees_at_scale():
     """Latencies by hand, in us: 4 GPUs 20 against 168; 128 hosts 2438 against 700; 1024 hosts of 4:
     40532 against 1168."""
@@ -203,8 +178,7 @@ def test_nccl_takes_rings_inside_a_host_and_trees_at_scale():
         (1, 128, 14 * 50e-6),
         (4, 4096, (6 * 28 + 20 * 50) * 1e-6),
     ):
-        flows = nccl().flows(hosts(world_size, gpus), 1e6)
-        assert flows is not None
+        flows = flows_of(nccl(), hosts(world_size, gpus), 1e6)
         assert flows.latency == pytest.approx(expected, rel=1e-12)
 
 
@@ -221,14 +195,8 @@ def test_nccl_takes_rings_for_bytes_enough():
 
 
 def test_nccl_runs_what_it_chose():
-    scenario = small(
-        world_size=16,
-        workload__allreduce={
-            **nccl().model_dump(exclude={"source"}),
-            **WIDE,
-            "ring_inter_host_latency": "1 ms",
-        },
-    )
+    given = {**nccl().model_dump(exclude={"source"}), **WIDE, "ring_inter_host_latency": "1 ms"}
+    scenario = small(world_size=16, workload__allreduce=given)
     assert bench_of(scenario).seconds(1e9) == pytest.approx(8 * INTER + 2 * 1e9 / 10e9, rel=1e-9)
 
 
@@ -244,8 +212,7 @@ def test_nccl_runs_what_it_chose():
 def test_rings_over_several_hosts_have_a_plateau(world_size, gpus, nbytes, expected):
     """16 ranks on two hosts: 2 x 9.6 + 28 x 3.4 = 114.4 us, and 1.9 times that from 16/16 x 65536 B
     on; never inside a host."""
-    flows = nccl().flows(hosts(world_size, gpus), nbytes)
-    assert flows is not None
+    flows = flows_of(nccl(), hosts(world_size, gpus), nbytes)
     assert flows.latency == pytest.approx(expected, rel=1e-12)
 
 
@@ -264,15 +231,13 @@ def test_nccl_takes_the_protocol_that_is_fastest(nbytes, expected):
     """16 ranks on two hosts at 100 GB/s. At 8 B rings with LL need 3.6 + 28 x 0.47 x 1.8 + 2 x 2.7
     = 32.7 us; at 1 MB rings with LL128 10 + 28 x 1.9 + 2 x 4 us + 20 us, trees with LL 107 us."""
     wide = {"inter_host_bus_bandwidth": "100 GB/s"}
-    flows = nccl(protocols="nccl_2.7", **wide).flows(hosts(16, 8), nbytes)
-    assert flows is not None
+    flows = flows_of(nccl(protocols="nccl_2.7", **wide), hosts(16, 8), nbytes)
     assert flows.seconds_uncontended == pytest.approx(expected, rel=1e-9)
 
 
 def test_inside_a_host_ll_has_its_own_latency():
     """4 GPUs of one host: rings with LL 3.6 + 6 x 0.47 us; trees 4.4 + 6 x 0.52 us."""
-    flows = nccl(protocols="nccl_2.7").flows(hosts(4, 4), 8.0)
-    assert flows is not None
+    flows = flows_of(nccl(protocols="nccl_2.7"), hosts(4, 4), 8.0)
     assert flows.latency == pytest.approx(3.6e-6 + 6 * 0.47e-6, rel=1e-12)
 
 
@@ -283,11 +248,9 @@ def test_protocols_of_ones_own():
         "0 s",
     )
     own = {"mine": {**none, "ring_bandwidth": 0.5, "tree_bandwidth": 0.5}}
-    flows = nccl(protocols=own).flows(hosts(2, 1), 1e3)
-    assert flows is not None
+    flows = flows_of(nccl(protocols=own), hosts(2, 1), 1e3)
     assert flows.seconds_uncontended == pytest.approx(1e3 / 5e9, rel=1e-12)
-    flows = nccl(ring_base_latency="8.4 us").flows(hosts(2, 1), 8.0)
-    assert flows is not None
+    flows = flows_of(nccl(ring_base_latency="8.4 us"), hosts(2, 1), 8.0)
     assert flows.latency == pytest.approx(8.4e-6 + 2 * 9.6e-6, rel=1e-12)
 
 
@@ -295,16 +258,13 @@ def test_rings_alone_are_those_of_nccl_before_trees():
     """1024 ranks on 256 hosts of 4, 102.2 MB: 1.9 (510 x 9.6 + 1536 x 3.4) us are 19.23 ms, and
     2 x 1023/1024 x 102.2 MB / 10 GB/s are 20.42 ms. Trees have 2 (3 x 28 + 8 x 50) us = 0.97 ms."""
     place, nbytes = hosts(1024, 4), 102.2e6
-    rings = nccl(algorithms=["ring"]).flows(place, nbytes)
-    assert rings is not None
+    rings = flows_of(nccl(algorithms=["ring"]), place, nbytes)
     assert rings.latency == pytest.approx(19.225e-3, rel=1e-4)
     assert rings.seconds_uncontended == pytest.approx(19.225e-3 + 20.420e-3, rel=1e-4)
     for trees in (nccl(algorithms=["tree"]), nccl()):
-        flows = trees.flows(place, nbytes)
-        assert flows is not None
+        flows = flows_of(trees, place, nbytes)
         assert flows.latency == pytest.approx(0.968e-3, rel=1e-9)
-    small_one = nccl(algorithms=["tree"]).flows(hosts(4, 4), 1e6)
-    assert small_one is not None
+    small_one = flows_of(nccl(algorithms=["tree"]), hosts(4, 4), 1e6)
     assert small_one.latency == pytest.approx(6 * 28e-6)
 
 
