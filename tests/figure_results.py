@@ -17,26 +17,17 @@ EXCHANGES = [
     "partial_local_shuffle:exchange_fraction=0.3",
 ]
 JITTER = {**SIZE, "workload__jitter__read": 0.2, "seed": 5}
-PAIRS = (
-    ("breakdown", "runs"),
-    ("breakdown", "sweep"),
-    ("scaling", "sweep"),
-    ("exchange", "sweep"),
-    ("hidden", "runs"),
-    ("hidden", "hiding"),
-    ("fraction", "sweep"),
-    ("congestion", "congestion"),
-    ("links", "runs"),
-    ("completion", "runs"),
-    ("completion", "congestion"),
-    ("accuracy", "time_to_accuracy"),
-    ("waterfall", "ablation"),
-    ("storage-accuracy", "time_to_accuracy"),
-    ("frontier", "time_to_accuracy"),
-    ("parallel-strategies", "oracle"),
-    ("memory", "oracle"),
-    ("storage", ""),
-)
+OF = {
+    "runs": ("breakdown", "hidden", "links", "completion"),
+    "sweep": ("breakdown", "scaling", "exchange", "fraction"),
+    "hiding": ("hidden",),
+    "congestion": ("congestion", "completion"),
+    "time_to_accuracy": ("accuracy", "storage-accuracy", "frontier"),
+    "ablation": ("waterfall",),
+    "oracle": ("parallel-strategies", "memory"),
+    "": ("storage",),
+}
+PAIRS = [(figure, result) for result, figures in OF.items() for figure in figures]
 """Every kind of figure, and the names of results in `made` that it takes."""
 
 

@@ -3,7 +3,6 @@ by hand, beside what is published of them."""
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -24,190 +23,119 @@ from tests.attached import attach_storage
 HOST, LEAF, SPINE, MIDDLE = "host", "leaf", "spine", "level2"
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What is expected of a machine.
-
-    Attributes:
-        hosts: how many.
-        switches: by tier.
-        cables: by the two tiers that they join.
-        steps: links between the two switches with hosts that are farthest apart, on shortest ways.
-        injection: TB/s of all hosts together, into the fabric.
-        bisection: TB/s between two halves of the groups, or of the hosts, in one direction.
-        ports: in use on the switch with the most.
-    """
-
-    hosts: int
-    switches: dict[str, int]
-    cables: dict[tuple[str, str], int]
-    steps: int
-    injection: float
-    bisection: float
-    ports: int
-
-
-MACHINES = {
+# hosts, links between the two switches with hosts that are farthest apart, TB/s of all hosts into
+# the fabric, TB/s between two halves of the groups, or of the hosts, one way, and the most ports
+# in use on a switch
+FIGURES: dict[str, tuple[int, int, float, float, int]] = {
+    "summit": (4608, 4, 106.0, 53.0, 36),
+    "fugaku": (158_976, 49, 6486.2, 6912 * 6.8e-3, 11),
+    "frontier": (9408, 3, 940.8, 136.9, 57),
+    "juwels-booster": (936, 3, 93.6, 25.0, 40),
+    "perlmutter": (1536, 3, 38.4, 7.2, 26),
+    "piz-daint": (5704, 4, 55.3, 7 * 8 * 48 * 4.7e-3, 41),
+    "selene": (560, 4, 112.0, 56.0, 40),
+    "jupiter": (5884, 3, 588.4, 156.0, 96),
+    "leonardo": (3456, 3, 172.8, 45.0, 58),
+    "marenostrum5": (1120, 4, 112.0, 28.0, 128),
+    "alps": (2688, 3, 268.8, 28.8, 53),
+    "aurora": (10_624, 3, 2124.8, 344.5, 50),
+    "abci-3": (766, 2, 153.2, 76.6, 128),
+    "dgx-h100-pod": (127, 2, 50.8, 25.4, 64),
+}
+# switches by tier, and cables by the two tiers that they join
+BUILT: dict[str, tuple[dict[str, int], dict[tuple[str, str], int]]] = {
     # 256 racks x 2 leaf switches, 18 links up and 18 down each. 15 x 18 chips of a rail above them
     # (29 x 18 = 522 would do for both rails, not 540), 18 directors x 18 chips at the top. Up,
     # up, down, down. User guide: non-blocking, 23 GB/s a node: 4608 x 23 GB/s = 106 TB/s.
-    "summit": Machine(
-        4608,
+    "summit": (
         {LEAF: 256 * 2, MIDDLE: 15 * 18 * 2, SPINE: 18 * 18},
         {(HOST, LEAF): 4608 * 2, (LEAF, MIDDLE): 512 * 18, (MIDDLE, SPINE): 540 * 18},
-        4,
-        106.0,
-        53.0,
-        36,
     ),
     # RIKEN: 158,976 nodes. A node has 2 + 2 + 2 links in X, Y, Z, 1 in A, 2 in B, 1 in C: of X, Z
     # and B one cable for each node, half of one of A and C, and 22/23 of one of Y, a line here.
     # Half of 24 + 22 + half of 24 + 1 + 1 + 1. Y cut once: 158,976 / 23 links of 6.8 GB/s. With
     # the host's 10 + 1 ports.
-    "fugaku": Machine(
-        158_976,
+    "fugaku": (
         {LEAF: 158_976},
         {(HOST, LEAF): 158_976, (LEAF, LEAF): 4 * 158_976 + 158_976 * 22 // 23},
-        49,
-        6486.2,
-        6912 * 6.8e-3,
-        11,
     ),
     # 74 groups x 32 switches; 9408 of 74 x 128 = 9472 nodes; 31 x 32 / 2 cables in a group, 4 of
     # every two groups. ORNL at ATPESC 2024: 270 TB/s of global links, 57 % of injection: all
     # global links of a half, 37 x 37 x 4 x 25 GB/s = 137 TB/s, both ways 274. 16 + 31 ports, and
     # 292 / 32 to other groups.
-    "frontier": Machine(
-        9408,
+    "frontier": (
         {LEAF: 74 * 32},
         {(HOST, LEAF): 9408 * 4, (LEAF, LEAF): 74 * 31 * 16 + 74 * 73 // 2 * 4},
-        3,
-        940.8,
-        136.9,
-        57,
     ),
     # 20 cells of 10 + 10 switches, 2 cables a pair, 10 of every two cells. Kesselheim et al., ISC
     # 2021 workshops (remembered): 400 Tbit/s both ways = 2 x 10 x 10 x 10 x 25 GB/s. 5 hosts x 4,
     # and 20 ports up.
-    "juwels-booster": Machine(
-        936,
+    "juwels-booster": (
         {LEAF: 200, SPINE: 200},
         {(HOST, LEAF): 936 * 4, (LEAF, SPINE): 20 * 10 * 10 * 2, (SPINE, SPINE): 190 * 10},
-        3,
-        93.6,
-        25.0,
-        40,
     ),
     # NERSC: 12 cabinets x 128 nodes. 24 groups of 16 switches, 2 cables of every two groups. 8 + 15
     # ports, and 46 / 16 to other groups.
-    "perlmutter": Machine(
-        1536,
+    "perlmutter": (
         {LEAF: 24 * 16},
         {(HOST, LEAF): 1536 * 2, (LEAF, LEAF): 24 * 15 * 8 + 24 * 23 // 2 * 2},
-        3,
-        38.4,
-        7.2,
-        26,
     ),
     # 15 groups of 6 chassis x 16 routers: 16 x 15 / 2 cables in each of 6 chassis, 3 x 6 x 5 / 2
     # in each of 16 slots; 48 of every two groups, so half of the routers, one next to each other
     # one, have a link to a given group: at most 1 + 1 + 2 hops. 4 + 15 + 5 x 3 + 7 ports.
-    "piz-daint": Machine(
-        5704,
+    "piz-daint": (
         {LEAF: 15 * 96},
         {(HOST, LEAF): 5704, (LEAF, LEAF): 15 * (6 * 120 + 16 * 45) + 15 * 14 // 2 * 48},
-        4,
-        55.3,
-        7 * 8 * 48 * 4.7e-3,
-        41,
     ),
     # NVIDIA, DGX A100 SuperPOD: 4 x 56 leaf and 4 x 80 spine switches; 850 switches in all
     # (Narayanan et al., SC21). 560 hosts / 20 = 28 leaf switches of a rail. 40 ports.
-    "selene": Machine(
-        560,
+    "selene": (
         {LEAF: 224, MIDDLE: 320, SPINE: 140},
         {(HOST, LEAF): 4480, (LEAF, MIDDLE): 224 * 20, (MIDDLE, SPINE): 320 * 14},
-        4,
-        112.0,
-        56.0,
-        40,
     ),
     # JSC: 15 and 16 switches a group, 25 groups; 32 x 2 NDR200 down from a leaf switch, 2 NDR up
     # to each spine. 20 cables of every two groups: 12 x 13 x 20 x 50 GB/s. 64 ports, of which 32
     # are split in two.
-    "jupiter": Machine(
-        5884,
+    "jupiter": (
         {LEAF: 375, SPINE: 400},
-        {
-            (HOST, LEAF): 5884 * 4,
-            (LEAF, SPINE): 25 * 15 * 16 * 2,
-            (SPINE, SPINE): 25 * 24 // 2 * 20,
-        },
-        3,
-        588.4,
-        156.0,
-        96,
+        {(HOST, LEAF): 5884 * 4, (LEAF, SPINE): 25 * 15 * 32, (SPINE, SPINE): 25 * 24 // 2 * 20},
     ),
     # 19 cells of 180 nodes and one of 36, 18 + 18 switches each; 10 x 4 HDR100 down from a leaf
     # switch and 18 HDR up, one from each spine to each other cell: 190 x 18. CINECA: 400 Gbit/s a
     # node. 10 x 10 x 18 x 25 GB/s. 40 + 18 ports, the 40 being 20 that are split in two.
-    "leonardo": Machine(
-        3456,
+    "leonardo": (
         {LEAF: 360, SPINE: 360},
         {(HOST, LEAF): 3456 * 4, (LEAF, SPINE): 20 * 18 * 18, (SPINE, SPINE): 190 * 18},
-        3,
-        172.8,
-        45.0,
-        58,
     ),
     # BSC: 7 islands, 1120 nodes of 800 Gbit/s. 10 leaf switches an island with 64 NDR200 down and
     # 64 up, to 8 above, which have 20 x 2 up each: 7 x 8 x 40 x 25 GB/s both ways. Up, up, down,
     # down. 128 NDR200 of a leaf switch are 64 ports of NDR.
-    "marenostrum5": Machine(
-        1120,
+    "marenostrum5": (
         {LEAF: 70, "fbb": 56, SPINE: 20},
         {(HOST, LEAF): 4480, ("fbb", LEAF): 7 * 10 * 64, ("fbb", SPINE): 7 * 8 * 40},
-        4,
-        112.0,
-        28.0,
-        128,
     ),
     # CSCS: 24 cabinets x 112 nodes. 32 switches each, 8 cables of every two groups. 16 + 31 ports,
     # and 184 / 32 to other groups.
-    "alps": Machine(
-        2688,
+    "alps": (
         {LEAF: 24 * 32},
         {(HOST, LEAF): 2688 * 4, (LEAF, LEAF): 24 * 31 * 16 + 24 * 23 // 2 * 8},
-        3,
-        268.8,
-        28.8,
-        53,
     ),
     # ALCF: 166 racks x 64 nodes, 2 cables of every two groups; 4 links for the 8 of a host.
     # 10,624 x 200 GB/s; 83 x 83 x 2 x 25 GB/s. 8 + 31 ports, and 330 / 32 to other groups.
-    "aurora": Machine(
-        10_624,
+    "aurora": (
         {LEAF: 166 * 32},
         {(HOST, LEAF): 10_624 * 4, (LEAF, LEAF): 166 * 31 * 16 + 166 * 165 // 2 * 2},
-        3,
-        2124.8,
-        344.5,
-        50,
     ),
     # 12 pods x 8 leaf switches, a cable of each to each of 64 spines. 766 x 200 GB/s.
-    "abci-3": Machine(
-        766,
+    "abci-3": (
         {LEAF: 96, SPINE: 64},
         {(HOST, LEAF): 766 * 8, (LEAF, SPINE): 96 * 64},
-        2,
-        153.2,
-        76.6,
-        128,
     ),
     # NVIDIA, RA-11333-001 V11, Table 4, four units: 127 nodes, 32 leaf and 16 spine switches, 1024
     # cables between them; 1020 to nodes and the fabric manager, of which 127 x 8 are to nodes.
-    "dgx-h100-pod": Machine(
-        127, {LEAF: 32, SPINE: 16}, {(HOST, LEAF): 127 * 8, (LEAF, SPINE): 1024}, 2, 50.8, 25.4, 64
+    "dgx-h100-pod": (
+        {LEAF: 32, SPINE: 16},
+        {(HOST, LEAF): 127 * 8, (LEAF, SPINE): 1024},
     ),
 }
 STARS = {
@@ -239,26 +167,26 @@ def of_hosts(found: Cabling) -> Any:
     return np.isin(found.ends, found.of_kind("host")).any(axis=1)
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", FIGURES)
 def test_switches_and_cables(name):
-    found, expected = cabling(name), MACHINES[name]
+    found = cabling(name)
+    hosts, _, injection, _, ports = FIGURES[name]
     tiers = Counter(found.tiers)
-    assert tiers.pop(HOST) == expected.hosts == machine(name).topology.num_hosts
-    assert tiers == expected.switches
+    assert tiers.pop(HOST) == hosts == machine(name).topology.num_hosts
+    assert tiers == BUILT[name][0]
     names = sorted(set(found.tiers))
     ends = np.sort(np.array([names.index(tier) for tier in found.tiers])[found.ends], axis=1)
     pairs, counts = np.unique(ends, axis=0, return_counts=True)
     cables = {
         (names[a], names[b]): n for (a, b), n in zip(pairs.tolist(), counts.tolist(), strict=True)
     }
-    assert cables == expected.cables
-    injection = found.bandwidth[of_hosts(found)].sum() / 1e12
-    assert injection == pytest.approx(expected.injection, rel=1e-3)
+    assert cables == BUILT[name][1]
+    assert found.bandwidth[of_hosts(found)].sum() / 1e12 == pytest.approx(injection, rel=1e-3)
     used = np.diff(found.neighbours[0])[found.of_kind("switch")]
-    assert used.max() == expected.ports
+    assert used.max() == ports
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", FIGURES)
 def test_bisection(name):
     """What `check --full` says is that of both ways together; where it says none, all cables of the
     topmost switches are."""
@@ -269,16 +197,16 @@ def test_bisection(name):
         found = cabling(name)
         top = [node for node, tier in enumerate(found.tiers) if tier == SPINE]
         both = found.bandwidth[np.isin(found.ends, top).any(axis=1)].sum() / 1e12
-    assert both / 2 == pytest.approx(MACHINES[name].bisection, rel=0.05)
+    assert both / 2 == pytest.approx(FIGURES[name][3], rel=0.05)
 
 
-@pytest.mark.parametrize("name", sorted(set(MACHINES) - {"fugaku"}))
+@pytest.mark.parametrize("name", sorted(set(FIGURES) - {"fugaku"}))
 def test_steps_between_the_farthest_switches(name):
     """From some switches with hosts, drawn evenly, to all."""
     fabric = Fabric(cabling(name))
     goals = fabric.goals[:: max(1, len(fabric.goals) // 40)]
     steps = fabric.switches.steps(goals)[fabric.goals]
-    assert steps.max() == MACHINES[name].steps < FAR
+    assert steps.max() == FIGURES[name][1] < FAR
 
 
 def test_routes_of_fugaku_reach_everything_at_full_size():
@@ -287,13 +215,14 @@ def test_routes_of_fugaku_reach_everything_at_full_size():
     cluster = machine("fugaku")
     wires = wiring.wiring(cluster)
     router = wires.router(cluster.routing, np.random.default_rng(0))
-    assert router.diameter == 3 + MACHINES["fugaku"].steps
+    steps = FIGURES["fugaku"][1]
+    assert router.diameter == 3 + steps
     corner = np.ravel_multi_index((12, 22, 12, 1, 1, 1), (24, 23, 24, 2, 3, 2))
     here, there = (router.endpoints(f"h{n:04d}")[0] for n in (0, corner))
     pfs = router.endpoints("pfs")[0]
     routes = router.routes(np.array([here, pfs, there], np.int32), np.array([there] * 3, np.int32))
     lengths = (routes >= 0).sum(axis=1)
-    assert lengths[0] == 2 + MACHINES["fugaku"].steps
+    assert lengths[0] == 2 + steps
     assert lengths[1] == 3
     names = [wires.fabric.links.names[link] for link in routes[0, : lengths[0]]]
     ends = [name.split("#")[0].split(">") for name in names]

@@ -224,37 +224,35 @@ def problem(made, data, readers):
     with pytest.raises(InputError) as refused:
         made.epoch(data, readers, 0, 0)
     (found,) = refused.value.problems
-    assert found.rule
-    assert found.value
-    assert found.remedy
+    assert found.rule and found.value and found.remedy
     return found
 
 
+BUFFERED = ("webdataset", "hugging_face", "tf_data", "ray_local")
+LARGE = "78 samples of the set"
+
+
 @pytest.mark.parametrize(
-    ("kind", "keys", "path"),
+    ("kind", "keys", "data", "ranks", "path", "said"),
     [
-        ("webdataset", {"buffer_size": 79}, "buffer_size"),
-        ("hugging_face", {"buffer_size": 79}, "buffer_size"),
-        ("tf_data", {"buffer_size": 79}, "buffer_size"),
-        ("ray_local", {"buffer_size": 79}, "buffer_size"),
-        ("levanter", {"shuffle": "era", "era_length": 79}, "era_length"),
-        ("levanter", {"window_blocks": 14}, "window_blocks"),
-        ("corgipile", {"buffer_blocks": 20}, "buffer_blocks"),
-        ("corgi2", {"buffer_blocks": 20}, "buffer_blocks"),
+        *((kind, {"buffer_size": 79}, SET, 1, "buffer_size", LARGE) for kind in BUFFERED),
+        ("levanter", {"shuffle": "era", "era_length": 79}, SET, 1, "era_length", LARGE),
+        ("levanter", {"window_blocks": 14}, SET, 1, "window_blocks", LARGE),
+        ("corgipile", {"buffer_blocks": 20}, SET, 1, "buffer_blocks", LARGE),
+        ("corgi2", {"buffer_blocks": 20}, SET, 1, "buffer_blocks", LARGE),
+        # shuffles of shards need shards
+        *(
+            (kind, {}, sharded([]), 1, "data.samples", "got no shards")
+            for kind in (*BUFFERED, "corgipile")
+        ),
+        # one permutation cannot serve parts of two sizes
+        ("synchronised", {}, SET, 4, "data.samples", "Leave out 2."),
     ],
 )
-def test_buffers_larger_than_the_set_are_refused(kind, keys, path):
-    found = problem(order(kind, **keys), SET, Readers(1, 1, 1, 4))
+def test_what_does_not_fit_the_set_is_refused(kind, keys, data, ranks, path, said):
+    found = problem(order(kind, **keys), data, Readers(1, ranks, 1, 4))
     assert found.path == path
-    assert "78 samples of the set" in found.rule
-
-
-@pytest.mark.parametrize(
-    "kind", ["webdataset", "hugging_face", "tf_data", "ray_local", "corgipile"]
-)
-def test_shuffles_of_shards_need_shards(kind):
-    found = problem(order(kind), sharded([]), Readers(1, 1, 1, 4))
-    assert (found.path, found.value) == ("data.samples", "no shards")
+    assert said in str(found)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +273,3 @@ def test_fewer_shards_than_readers_are_refused_with_what_the_library_does(
     assert then in found.rule
     num_readers = readers[1] * (readers[2] if "workers" in path else 1)
     assert order(kind).epoch(sharded([4] * num_readers), Readers(*readers, 4), 0, 1)
-
-
-def test_one_permutation_cannot_serve_parts_of_two_sizes():
-    found = problem(order("synchronised"), SET, Readers(1, 4, 1, 4))
-    assert (found.path, found.remedy) == ("data.samples", "Leave out 2.")

@@ -193,13 +193,9 @@ def test_py1e_gives_each_canonical_node_the_same_shards_in_all_epochs():
     parts = []
     for epoch in range(4):
         made = order.epoch(data, Readers(2, 1, 1, 2), 3, epoch)
-        parts.append(
-            [
-                frozenset(data.shard_of(made.sample[made.rank == node][turn::2]).tolist())
-                for node in (0, 1)
-                for turn in (0, 1)
-            ]
-        )
+        of_nodes = [made.sample[made.rank == node] for node in (0, 1)]
+        turns = [samples[turn::2] for samples in of_nodes for turn in (0, 1)]
+        parts.append([frozenset(data.shard_of(samples).tolist()) for samples in turns])
     assert [len(shards) for shards in parts[0]] == [6] * 4
     assert len(frozenset().union(*parts[0])) == 24
     assert parts[1:] == parts[:1] * 3
@@ -228,6 +224,8 @@ def test_defaults_are_those_of_the_library():
 # ---------------------------------------------------------------------------------------- bad input
 
 SMALL = Readers(2, 2, 1, 2)
+MOSAICML = {"kind": "mosaicml_streaming"}
+CUT = MOSAICML | {"shuffle_block_size": 1, "shuffle_algo": "py1br"}
 BAD = [
     ({}, [], SMALL, 0, "data.samples"),
     ({}, [0, 0], SMALL, 0, "data.samples"),
@@ -236,42 +234,12 @@ BAD = [
     ({}, [40], Readers(2, 2, 0, 2), 0, "readers.workers"),
     ({}, [40], SMALL, -1, "seed"),
     ({"drop_last": True}, [3], SMALL, 0, "drop_last"),
-    (
-        {"kind": "mosaicml_streaming", "shuffle_block_size": 41},
-        [40],
-        SMALL,
-        0,
-        "shuffle_block_size",
-    ),
-    (
-        {"kind": "mosaicml_streaming", "shuffle_block_size": 1, "shuffle_algo": "py1br"},
-        [40],
-        SMALL,
-        0,
-        "shuffle_block_size",
-    ),
-    (
-        {"kind": "mosaicml_streaming", "num_canonical_nodes": 3},
-        [40],
-        SMALL,
-        0,
-        "num_canonical_nodes",
-    ),
-    (
-        {"kind": "mosaicml_streaming", "num_canonical_nodes": 8},
-        [5],
-        SMALL,
-        0,
-        "num_canonical_nodes",
-    ),
-    (
-        {"kind": "mosaicml_streaming", "num_canonical_nodes": 1},
-        [2],
-        Readers(4, 1, 1, 1),
-        0,
-        "data.samples",
-    ),
-    ({"kind": "mosaicml_streaming", "initial_nodes": 3}, [40], SMALL, 0, "initial_nodes"),
+    (MOSAICML | {"shuffle_block_size": 41}, [40], SMALL, 0, "shuffle_block_size"),
+    (CUT, [40], SMALL, 0, "shuffle_block_size"),
+    (MOSAICML | {"num_canonical_nodes": 3}, [40], SMALL, 0, "num_canonical_nodes"),
+    (MOSAICML | {"num_canonical_nodes": 8}, [5], SMALL, 0, "num_canonical_nodes"),
+    (MOSAICML | {"num_canonical_nodes": 1}, [2], Readers(4, 1, 1, 1), 0, "data.samples"),
+    (MOSAICML | {"initial_nodes": 3}, [40], SMALL, 0, "initial_nodes"),
     ({"kind": "litdata_full"}, [7], SMALL, 0, "readers"),
     ({"kind": "litdata_window"}, [20] * 3, SMALL, 0, "readers"),
     ({"kind": "litdata_window"}, [40], SMALL, 2**32, "seed"),
@@ -285,9 +253,7 @@ def test_what_cannot_be_read_is_refused_with_a_remedy(order, samples, readers, s
         order.epoch(sharded(samples), readers, seed, 0)
     (problem,) = refused.value.problems
     assert problem.path == path
-    assert problem.rule
-    assert problem.value
-    assert problem.remedy
+    assert problem.rule and problem.value and problem.remedy
 
 
 def test_ranks_may_be_more_than_shards_where_shards_are_cut():

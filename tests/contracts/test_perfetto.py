@@ -235,28 +235,20 @@ def test_every_arrow_is_a_message_of_the_plan(trace):
     found = {}
     for start in trace[1]["s"]:
         args = start["message"]
-        key = (
-            args["epoch"],
-            args["iteration"],
-            args["number"] - 1,
-            args["sender"],
-            args["receiver"],
-        )
-        found[key] = args["bytes"]
+        place = (args["epoch"], args["iteration"], args["number"] - 1)
+        found[(*place, args["sender"], args["receiver"])] = args["bytes"]
         assert start["pid"] == 10_000 + args["sender"]
         assert threads[start["tid"]].startswith("messages sent")
     for end in trace[1]["f"]:
         assert threads[end["tid"]].startswith("messages coming in")
         assert processes[end["pid"]].startswith("rank ")
-    numbers = {key[:2]: [] for key in expected}
-    for key in sorted(expected):
-        numbers[key[:2]].append(key[2])
+    numbers = defaultdict(set)
+    for key in expected:
+        numbers[key[:2]].add(key[2])
     # messages of an iteration are numbered from 1, whatever the plan calls them
-    rank_of = {
-        key: {n: place for place, n in enumerate(sorted(set(of)))} for key, of in numbers.items()
-    }
     plain = {
-        (*key[:2], rank_of[key[:2]][key[2]], *key[3:]): round(of) for key, of in expected.items()
+        (*key[:2], sorted(numbers[key[:2]]).index(key[2]), *key[3:]): round(nbytes)
+        for key, nbytes in expected.items()
     }
     assert found == plain
 
@@ -304,10 +296,8 @@ def test_other_ranks_have_a_lane_for_each_rank_shown(folder, tmp_path):
     for start, end in zip(of["s"], of["f"], strict=True):
         args = start["message"]
         assert {args["sender"], args["receiver"]} & {0, 5}
-        for event, rank, partner in (
-            (start, args["sender"], args["receiver"]),
-            (end, args["receiver"], args["sender"]),
-        ):
+        ends = args["sender"], args["receiver"]
+        for event, rank, partner in ((start, *ends), (end, *reversed(ends))):
             if rank in {0, 5}:
                 assert processes[event["pid"]].startswith(f"rank {rank} ")
             else:

@@ -13,38 +13,25 @@ FIRST = 5
 """Cells of code within which there is a picture."""
 
 
-def test_there_are_notebooks():
-    assert [path.name for path in NOTEBOOKS] == [
-        "01-quickstart.ipynb",
-        "02-accuracy-and-time.ipynb",
-        "03-your-own-cluster.ipynb",
-        "04-reading-a-timeline.ipynb",
-        "05-all-to-all-against-pairwise.ipynb",
-        "06-your-own-data-set.ipynb",
-    ]
-
-
-def test_the_readme_has_them_all():
+def test_there_are_notebooks_and_the_readme_has_them_all():
+    topics = ("quickstart", "accuracy-and-time", "your-own-cluster", "reading-a-timeline")
+    topics += ("all-to-all-against-pairwise", "your-own-data-set")
+    names = [f"{number:02}-{topic}.ipynb" for number, topic in enumerate(topics, 1)]
+    assert [path.name for path in NOTEBOOKS] == names
     readme = (ROOT / "README.md").read_text()
-    assert all(f"](notebooks/{path.name})" in readme for path in NOTEBOOKS)
+    assert all(f"](notebooks/{name})" in readme for name in names)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_pages_that_a_notebook_names_exist(path):
+def test_pages_that_a_notebook_names_exist_and_it_is_stored_without_output(path):
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "markdown":
             pages = re.findall(r"`(docs/[\w/-]+\.md)`", cell.source)
             links = re.findall(r"\]\((?!https?:)([^)#]+)", cell.source)
             assert all((ROOT / page).is_file() for page in pages)
             assert all((path.parent / link).is_file() for link in links)
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_without_output(path):
-    for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "code":
-            assert cell.outputs == []
-            assert cell.execution_count is None
+            assert cell.outputs == [] and cell.execution_count is None
 
 
 # what Jupyter's kernel does with the cells, without the seconds that it takes to begin

@@ -46,7 +46,9 @@ from simshuffle.study.registry import read_folder
 from simshuffle.topology import Custom
 from simshuffle.topology.graph import graph_problems
 from simshuffle.verdict import derived, tables, verdict
+from tests import small
 from tests.calibrated import calibrate
+from tests.examples import PACE
 from tests.fuzz import damage
 from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd
 from tests.fuzz.results import KINDS, made
@@ -65,44 +67,21 @@ from tests.units.test_measurement_dialects import (
 )
 
 PLAIN = {
-    "name": "plain",
-    "cluster": "small-fat-tree",
-    "world_size": 4,
-    "epochs": 1,
-    "seed": 1,
+    **{"name": "plain", "cluster": "small-fat-tree", "world_size": 4, "epochs": 1, "seed": 1},
     "workload": {
         "model": "resnet50",
-        "dataset": {
-            "name": "plain",
-            "num_samples": 160,
-            "sample_size": {"mean": "100 kB", "std": "1 kB"},
-            "decoded_size": {"mean": "500 kB"},
-            "decode": "1 ms",
-            "encode": "0.5 ms",
-        },
+        "dataset": small.PLAIN["workload.dataset"]
+        | {"num_samples": 160, "sample_size": {"mean": "100 kB", "std": "1 kB"}},
         "local_batch_size": 8,
         "exchange": {"kind": "partial_local_shuffle", "exchange_fraction": 0.5},
-        "allreduce": {
-            "kind": "ring",
-            "rings": 1,
-            "intra_host_latency": "3.4 us",
-            "inter_host_latency": "9.6 us",
-            "intra_host_bus_bandwidth": "21 GB/s",
-            "inter_host_bus_bandwidth": "6.3 GB/s",
-        },
+        "allreduce": {"kind": "ring", "rings": 1, **PACE},
         "loader": {"workers": 2, "prefetch": 4},
         "jitter": {"compute": 0.1, "read": 0},
     },
     "network": {"kind": "fluid"},
     "sweep": {"world_size": [2, 4], "workload.exchange": ["local_shuffle", "global_shuffle"]},
 }
-STAR = {
-    "kind": "star",
-    "hosts": 4,
-    "link_bandwidth": "10 GB/s",
-    "cable_latency": "1 us",
-    "switch_latency": "90 ns",
-}
+STAR = small.PLAIN["cluster.topology"] | {"hosts": 4, "cable_latency": "1 us"}
 SETTINGS = (
     *("world_size=2", "epochs=2", "seed=3", "cluster=abci", "cluster.host.cores=4"),
     *("workload.exchange=local_shuffle", "workload.exchange.exchange_fraction=0.1"),

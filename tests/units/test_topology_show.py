@@ -49,6 +49,8 @@ def test_a_full_tree_of_two_levels():
 
 
 def test_a_taper_narrows_the_bisection():
+    one = survey(star(5))
+    assert (one.diameter, one.mean_distance, one.shortest_ways) == (2, 2.0, (1, 1.0, 1))
     tapered = fat_tree(2, 4, taper=2)
     assert survey(tapered).bisection == pytest.approx(4 * tapered.link_bandwidth, rel=1e-3)
 
@@ -101,14 +103,8 @@ def test_the_largest_machine_is_shown_within_two_gigabytes(tmp_path):
         "assert main(['machine', 'show', 'fugaku', '--json']) == 0;"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=900,
-    )
+    how = {"capture_output": True, "text": True, "timeout": 900}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, **how)
     assert int(done.stderr.split()[-1]) < 2_000_000  # kB
     facts_of = json.loads(done.stdout)["facts"]
     assert "of 158,976 leaf switches" in facts_of["longest way"]
@@ -123,11 +119,6 @@ def test_a_pattern_that_takes_too_long_is_refused_with_its_estimate(monkeypatch,
     check_effort(survey(fat_tree(2, 4)), "random_permutation")
     assert main(["machine", "show", "abci", "--pattern", "all_to_all"]) == 2
     assert "Take random_permutation" in capsys.readouterr().err
-
-
-def test_one_switch():
-    found = survey(star(5))
-    assert (found.diameter, found.mean_distance, found.shortest_ways) == (2, 2.0, (1, 1.0, 1))
 
 
 @pytest.mark.parametrize("name", list(ROUTINGS))
@@ -156,13 +147,9 @@ def test_every_port_sends_and_receives_alike(pattern):
     assert set(out.tolist()) <= {0, each} and set(into.tolist()) <= {0, each}
     if pattern not in {"random_permutation", "random_pairs"}:
         assert set(out.tolist()) == {each}
-
-
-def test_pairs_are_pairs():
     fabric = Fabric(star(6).sketch())
-    ports = host_ports(fabric)[:, 0]
     found = pattern_loads(MinHop().router(fabric, 0), "random_pairs", np.random.default_rng(0))
-    assert found[fabric.inject[ports]].tolist() == [1] * 6
+    assert found[fabric.inject[host_ports(fabric)[:, 0]]].tolist() == [1] * 6
 
 
 def test_show_prints_one_story_in_both_forms(capsys):

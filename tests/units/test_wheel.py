@@ -12,25 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+def run(cwd, *words, **more):
+    """Run a command, and keep what it says."""
+    how = {"capture_output": True, "text": True, "timeout": 900}
+    return subprocess.run([sys.executable, *words], cwd=cwd, check=False, **how, **more)
+
+
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
     """The folder into which the wheel is unpacked, and nothing else."""
     built = tmp_path_factory.mktemp("wheel")
-    arguments = [
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--disable-pip-version-check",
-        "--no-cache-dir",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *arguments, str(ROOT), "-w", str(built)],
-        cwd=built,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=900,
-    )
+    pip = "pip wheel --no-deps --no-build-isolation --no-index --disable-pip-version-check"
+    done = run(built, "-m", *pip.split(), "--no-cache-dir", str(ROOT), "-w", str(built))
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = built.glob("*.whl")
     folder = tmp_path_factory.mktemp("site")
@@ -42,15 +35,8 @@ def unpacked(tmp_path_factory):
 def python(unpacked, cwd, *arguments):
     """Python that finds simshuffle in the unpacked wheel: not in the working directory, and there
     before any checkout."""
-    return subprocess.run(
-        [sys.executable, "-P", *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(unpacked)},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=500,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(unpacked)}
+    return run(cwd, "-P", *arguments, env=environment)
 
 
 def names(folder, *patterns):
@@ -81,16 +67,9 @@ def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
 
 def test_the_wheel_holds_nothing_else(unpacked):
     assert {path.name.partition("-")[0] for path in unpacked.iterdir()} == {"simshuffle"}
-    assert {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()} <= {
-        ".py",
-        ".pyi",
-        ".yaml",
-        ".csv",
-        ".json",
-        ".typed",
-        ".c",
-        ".css",
-        ".js",
+    suffixes = {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()}
+    assert suffixes <= {f".{of}" for of in ("py", "pyi", "yaml", "csv", "json", "typed", "c")} | {
+        *(".css", ".js")
     }
 
 
@@ -102,15 +81,7 @@ def test_the_wheel_names_its_command_its_licence_and_its_version(unpacked):
     metadata = (info / "METADATA").read_text()
     assert "License-Expression: MIT" in metadata
     assert list(info.rglob("LICENSE"))
-    done = subprocess.run(
-        [sys.executable, "-m", "simshuffle", "--version"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=900,
-    )
-    version = done.stdout.split()[-1]
+    version = run(ROOT, "-m", "simshuffle", "--version").stdout.split()[-1]
     assert f"\nVersion: {version}\n" in metadata
     assert info.name == f"simshuffle-{version}.dist-info"
 
