@@ -35,20 +35,15 @@ SIZES = [2, 3, 5, 8, 12, 64]
 @pytest.mark.parametrize("rails", [1, 2])
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
-def test_switches_sum_every_contribution_once(world_size, gpus, rails):
-    steps = steps_of(sharp(rails), hosts(world_size, gpus))
-    has = carried_out(steps, world_size)
-    assert (has == 1).all()  # the switches too
-    assert len(has) == world_size + (world_size > gpus)
-
-
-@pytest.mark.parametrize("rails", [1, 2])
-@pytest.mark.parametrize("gpus", [1, 3, 4])
-@pytest.mark.parametrize("world_size", SIZES)
-def test_a_host_sends_and_receives_each_byte_once(world_size, gpus, rails):
+def test_switches_sum_every_contribution_and_a_host_sends_and_receives_each_byte_once(
+    world_size, gpus, rails
+):
     """As its steps with the switches do; ranks inside pass on what those steps do."""
     on = hosts(world_size, gpus)
     flows, steps = flows_of(sharp(rails), on, N), steps_of(sharp(rails), on)
+    has = carried_out(steps, world_size)
+    assert (has == 1).all()  # the switches too
+    assert len(has) == world_size + (world_size > gpus)
     count = int(on[-1]) + 1
     far = on[flows.src] != on[flows.dst]
     for ends in (flows.src, flows.dst):

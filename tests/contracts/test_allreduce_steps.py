@@ -43,22 +43,26 @@ def by_hosts(src: Any, dst: Any, nbytes: Any, on: Any) -> np.ndarray:
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
 def test_every_rank_ends_with_every_contribution_once(algorithm, world_size, gpus):
+    """Flows move the bytes of the steps between any two hosts, and wait for flows of earlier steps
+    that touch their ranks."""
     on = hosts(world_size, gpus)
     steps = steps_of(algorithm, on)
     assert (np.diff(steps.step) >= 0).all()
     assert (steps.src != steps.dst).all()
     assert ((steps.first >= 0) & (steps.first < steps.end) & (steps.end <= steps.parts)).all()
     assert (carried_out(steps, world_size) == 1).all()
-
-
-@pytest.mark.parametrize("gpus", [1, 3, 4])
-@pytest.mark.parametrize("world_size", SIZES)
-def test_flows_move_the_bytes_of_the_steps_between_any_two_hosts(algorithm, world_size, gpus):
-    on = hosts(world_size, gpus)
-    steps, flows = steps_of(algorithm, on), flows_of(algorithm, on)
+    flows = flows_of(algorithm, on)
     assert by_hosts(flows.src, flows.dst, flows.nbytes, on) == pytest.approx(
         by_hosts(steps.src, steps.dst, steps.share * 1e6, on), rel=1e-9
     )
+    step = np.broadcast_to(flows.step, len(flows))
+    assert (np.diff(step) >= 0).all()
+    assert (step[flows.edge_from] < step[flows.edge_to]).all()
+    row = on // getattr(algorithm, "hosts_per_row", 1)
+    for before, after in zip(flows.edge_from, flows.edge_to, strict=True):
+        # merged flows and pipelines wait for ranks of their host, or of their row of hosts
+        here = {row[flows.src[after]], row[flows.dst[after]]}
+        assert here & {row[flows.src[before]], row[flows.dst[before]]}
 
 
 def test_hosts_may_have_any_numbers_and_any_ranks(algorithm):
@@ -70,21 +74,6 @@ def test_hosts_may_have_any_numbers_and_any_ranks(algorithm):
 def test_one_rank_sends_nothing(algorithm):
     steps = steps_of(algorithm, hosts(1, 1))
     assert (len(steps), steps.count) == (0, 0)
-
-
-@pytest.mark.parametrize("gpus", [1, 3, 4])
-@pytest.mark.parametrize("world_size", SIZES)
-def test_flows_wait_for_flows_of_earlier_steps_that_touch_their_ranks(algorithm, world_size, gpus):
-    on = hosts(world_size, gpus)
-    flows = flows_of(algorithm, on)
-    step = np.broadcast_to(flows.step, len(flows))
-    assert (np.diff(step) >= 0).all()
-    assert (step[flows.edge_from] < step[flows.edge_to]).all()
-    row = on // getattr(algorithm, "hosts_per_row", 1)
-    for before, after in zip(flows.edge_from, flows.edge_to, strict=True):
-        # merged flows and pipelines wait for ranks of their host, or of their row of hosts
-        here = {row[flows.src[after]], row[flows.dst[after]]}
-        assert here & {row[flows.src[before]], row[flows.dst[before]]}
 
 
 @pytest.mark.parametrize(

@@ -59,18 +59,27 @@ def test_there_are_verbs_to_look_at():
     assert all(len(having(flag)) > 5 for flag in ("--out", "--set", "--json", "--to", "--force"))
 
 
+SAYING = {"results verify"}
+"""Verbs that print sentences."""
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_first_argument_is_of_a_known_sort(verb):
+def test_arguments_and_options_mean_the_same_everywhere(verb):
     arguments = [of for of in VERBS[verb].params if of.param_type_name == "argument"]
     assert all(of.metavar in FIRST for of in arguments[:1])
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_result_folder_has_one_name(verb):
-    """Verbs on results take them as RESULT, wherever it stands."""
-    for of in VERBS[verb].params:
-        if of.param_type_name == "argument" and (of.help or "").startswith("A result folder."):
-            assert of.metavar == "RESULT"
+    # verbs on results take them as RESULT, wherever it stands
+    folders = [of for of in arguments if (of.help or "").startswith("A result folder.")]
+    assert {of.metavar for of in folders} <= {"RESULT"}
+    if found := option(verb, "--set"):
+        said = (found.metavar, found.multiple, found.required, found.help)
+        text = "Set a value of the scenario. May be given several times."
+        assert said == ("KEY.PATH=VALUE", True, False, text)
+    if found := option(verb, "--json"):
+        assert found.is_flag and "JSON" in found.help
+        # what can be printed as JSON can be printed for a paper
+        assert option(verb, "--to") is not None or verb in SAYING
+    if option(verb, "--force"):
+        assert option(verb, "--out") is not None or verb == "new"
 
 
 @pytest.mark.parametrize("verb", having("--out"))
@@ -84,32 +93,6 @@ def test_out_is_a_folder_or_takes_one(verb):
 
 DRAWING = {"figure", "machine show"}
 """Verbs that print tables and draw one file."""
-
-
-@pytest.mark.parametrize("verb", having("--set"))
-def test_set_is_the_same_everywhere(verb):
-    found = option(verb, "--set")
-    said = (found.metavar, found.multiple, found.required, found.help)
-    text = "Set a value of the scenario. May be given several times."
-    assert said == ("KEY.PATH=VALUE", True, False, text)
-
-
-SAYING = {"results verify"}
-"""Verbs that print sentences."""
-
-
-@pytest.mark.parametrize("verb", having("--json"))
-def test_json_is_a_switch_that_tables_have(verb):
-    found = option(verb, "--json")
-    assert found.is_flag
-    assert "JSON" in found.help
-    # what can be printed as JSON can be printed for a paper
-    assert option(verb, "--to") is not None or verb in SAYING
-
-
-@pytest.mark.parametrize("verb", having("--force"))
-def test_what_is_written_by_force_is_written_somewhere(verb):
-    assert option(verb, "--out") is not None or verb == "new"
 
 
 # ------------------------------------------------------------------------- what --out does

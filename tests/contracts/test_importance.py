@@ -15,7 +15,6 @@ from simshuffle.exchange import (
     ExchangePlan,
     ExchangeSchedule,
     ImportanceExchange,
-    ImportancePair,
     PairSchedule,
     PartialLocalShuffle,
     Shards,
@@ -460,24 +459,20 @@ def test_numbers_of_any_kind_are_an_importance(convert):
     assert same(*plans)
 
 
-@pytest.mark.parametrize("strategy", [ImportancePair, ImportanceExchange])
+@pytest.mark.parametrize("strategy", [importance_pair, importance_exchange])
 @pytest.mark.parametrize(
     "change",
-    [{"selection": "top"}, {"lagging": 1}, {"exchange_fraction": 1.5}, {"rank_importance": "max"}],
+    [{"selection": "top"}, {"lagging": 1}, {"fraction": 1.5}, {"rank_importance": "max"}],
 )
-def test_unknown_keys_and_values_are_refused(strategy, change):
-    kind = {ImportancePair: "importance_pair", ImportanceExchange: "importance_exchange"}[strategy]
+def test_unknown_keys_and_values_and_keys_without_effect_are_refused(strategy, change):
     with pytest.raises(ValidationError):
-        strategy(**{"kind": kind, "exchange_fraction": 0.1, **change})
-
-
-@pytest.mark.parametrize("of", ["mean", "sum"])
-def test_a_key_without_effect_is_refused(of):
-    with pytest.raises(ValidationError, match="rank_importance"):
-        ExchangeSchedule(rank_importance=of)
-    with pytest.raises(ValidationError, match="rank_importance"):
-        PairSchedule(partner_rule="random_pairs", rank_importance=of)
-    assert PairSchedule(rank_importance=of).rank_importance == of
+        strategy(**{"fraction": 0.1, **change})
+    for of in ("mean", "sum"):
+        with pytest.raises(ValidationError, match="rank_importance"):
+            ExchangeSchedule(rank_importance=of)
+        with pytest.raises(ValidationError, match="rank_importance"):
+            PairSchedule(partner_rule="random_pairs", rank_importance=of)
+        assert PairSchedule(rank_importance=of).rank_importance == of
 
 
 # ------------------------------------------------------------------------------- as a file has them

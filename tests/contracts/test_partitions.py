@@ -56,24 +56,13 @@ def test_all_samples_are_dealt_out_and_shards_are_balanced(partition, world_size
 
 @pytest.mark.parametrize("partition", EXAMPLES, ids=str)
 def test_the_same_seed_gives_the_same_owners_and_another_one_others(partition):
-    assert np.array_equal(owners(partition, 16), owners(partition, 16))
-    assert not np.array_equal(owners(partition, 16), owners(partition, 16, seed=1))
-
-
-@pytest.mark.parametrize("partition", EXAMPLES, ids=str)
-def test_targets_are_only_read_and_labels_may_be_any_numbers(partition):
-    before = TARGETS.copy()
-    owner = owners(partition, 16)
+    """Targets are only read, labels may be any numbers, and ranks no more than samples."""
+    before, owner = TARGETS.copy(), owners(partition, 16)
+    assert np.array_equal(owner, owners(partition, 16))
+    assert not np.array_equal(owner, owners(partition, 16, seed=1))
     assert np.array_equal(TARGETS, before)
     assert np.array_equal(owners(partition, 16, targets=1000 + 7 * TARGETS), owner)
-
-
-@pytest.mark.parametrize("partition", EXAMPLES, ids=str)
-def test_more_ranks_than_samples_are_refused(partition):
-    with pytest.raises(
-        InputError,
-        match=r"world_size: must not exceed the number of training samples, 1003; got 1004",
-    ):
+    with pytest.raises(InputError, match=r"world_size: must not .* samples, 1003; got 1004"):
         owners(partition, 1004)
 
 

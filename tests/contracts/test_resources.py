@@ -132,6 +132,8 @@ def test_hosts_need_an_hca_for_each_rail(hcas, rails):
     (problem,) = cluster_problems(machine, world_size=4)
     assert problem.path == "cluster.host.hcas" and "one HCA for each rail" in problem.rule
     assert f"hcas: {rails}" in problem.remedy and f"rails: {hcas}" in problem.remedy
+    with pytest.raises(TopologyError, match="hcas"):
+        wiring(cluster(star(3), gpus=2, hcas=2))
 
 
 def test_hca_k_is_on_rail_k():
@@ -149,13 +151,9 @@ def test_hca_k_is_on_rail_k():
         assert rail[names[-1].split(">")[0]] == dst % 4 // 2
     for k in (0, 1):
         (route,) = machine.res.gradient(*(np.array([x], np.int32) for x in (3, 4, k)))
-        names = [machine.names[link] for link in route if link >= 0]
-        assert names == [
-            f"h0000.pcie_out{k}",
-            f"h0000>leaf.{3 * k}",
-            f"leaf.{3 * k}>h0001",
-            f"h0001.pcie_in{k}",
-        ]
+        first, *cables, last = [machine.names[link] for link in route if link >= 0]
+        assert (first, last) == (f"h0000.pcie_out{k}", f"h0001.pcie_in{k}")
+        assert cables == [f"h0000>leaf.{3 * k}", f"leaf.{3 * k}>h0001"]
 
 
 def test_capacities_are_those_of_the_cluster():
@@ -193,12 +191,15 @@ def test_ranks_fill_hosts_one_after_the_other(machine):
     ]
 
 
-def test_gpus_of_abci_share_hcas_in_pairs():
-    assert Machine(ABCI, 8).res.rail_of.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
-
-
-def test_compact_placement_takes_the_first_hosts():
+def test_compact_placement_takes_the_first_hosts_whose_gpus_share_hcas_in_pairs():
     assert Machine(ABCI, 10).res.hosts == ["h0000", "h0001", "h0002"]
+    assert Machine(ABCI, 8).res.rail_of.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+    none = np.zeros(0, np.int64)
+    routes, latency = Machine(ABCI, 8).res.message(none, none)
+    assert routes.shape[0] == latency.shape[0] == 0
+    # reads come from a spine down: 4 cables of 26 ns, one spine, an FBB and a leaf switch
+    _, latencies = Machine(ABCI, 144).res.pfs_read()
+    assert latencies == pytest.approx(np.full(144, (4 * 26 + 400 + 90 + 90) * NS), rel=1e-12)
 
 
 def test_scattered_placement_draws_hosts():
@@ -214,16 +215,13 @@ def test_scattered_placement_draws_hosts():
 # ----------------------------------------------------------------------------------------- messages
 
 
-def test_message_inside_a_host_uses_its_memory_only(machine):
+def test_messages_use_memory_inside_a_host_and_the_hcas_of_both_ranks_between_hosts(machine):
     src, dst = machine.pairs()
     inside = src // machine.host.gpus == dst // machine.host.gpus
     routes, latency = machine.res.message(src[inside], dst[inside])
     assert (latency == 0).all()
     for rank, row in zip(src[inside].tolist(), routes, strict=True):
         assert machine.route(row) == [f"{machine.host_of(rank)}.memory"]
-
-
-def test_message_between_hosts_uses_the_hcas_of_both_ranks(machine):
     src, dst = machine.apart()
     routes, _ = machine.res.message(src, dst)
     assert routes.shape[1] == machine.res.width
@@ -277,27 +275,17 @@ def test_latencies_on_a_fat_tree():
     )
 
 
-def test_no_messages():
-    none = np.zeros(0, np.int64)
-    routes, latency = Machine(ABCI, 8).res.message(none, none)
-    assert routes.shape[0] == latency.shape[0] == 0
-
-
 # ---------------------------------------------------------------------------------------- gradients
 
 
-def test_gradient_inside_a_host_uses_nvlink_only(machine):
+def test_gradients_use_nvlink_inside_a_host_and_start_and_end_with_pcie_between(machine):
     src, dst = (a.astype(np.int32) for a in machine.pairs())
     inside = (src // machine.host.gpus == dst // machine.host.gpus) & (src != dst)
     routes = machine.res.gradient(src[inside], dst[inside], np.zeros(inside.sum(), np.int32))
     for rank, row in zip(src[inside].tolist(), routes, strict=True):
-        gpu = rank % machine.host.gpus
-        assert machine.route(row) == [
-            several(f"{machine.host_of(rank)}.nvlink", machine.host.gpus, gpu)
-        ]
-
-
-def test_gradient_between_hosts_starts_and_ends_with_pcie(machine):
+        device = f"{machine.host_of(rank)}.nvlink"
+        gpus = machine.host.gpus
+        assert machine.route(row) == [several(device, gpus, rank % gpus)]
     src, dst = machine.apart()
     for rail in range(machine.host.hcas):
         slot = rail // (machine.host.hcas / machine.host.pcie_slots)
@@ -330,12 +318,6 @@ def test_reads_come_from_the_file_system_to_the_hca_of_the_rank(machine):
         assert (nodes[0], nodes[1], nodes[-1]) == ("pfs", "pfs.switch", host)
 
 
-def test_latency_of_reads_on_abci():
-    """From a spine down: 4 cables of 26 ns, one spine, an FBB and a leaf switch."""
-    _, latencies = Machine(ABCI, 144).res.pfs_read()
-    assert latencies == pytest.approx(np.full(144, (4 * 26 + 400 + 90 + 90) * NS), rel=1e-12)
-
-
 def test_reads_reach_a_single_switch():
     machine = Machine(cluster(star(3)), 3)
     routes, latencies = machine.res.pfs_read()
@@ -352,11 +334,6 @@ def test_storage_of_a_custom_network_is_kept():
     cabling = wiring(ABCI).fabric.cabling
     assert [cabling.names[node] for node in cabling.of_kind("storage")] == ["pfs"]
     assert "pfs" not in ABCI.topology.graph()
-
-
-def test_host_with_too_few_links_is_refused():
-    with pytest.raises(TopologyError, match="hcas"):
-        wiring(cluster(star(3), gpus=2, hcas=2))
 
 
 def test_same_routes_every_time(machine):

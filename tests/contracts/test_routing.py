@@ -251,7 +251,14 @@ def test_routes_to_and_from_storage_are_shortest_paths(name, tmp_path):
     check_routes(net, net.ports, far)
 
 
-def test_ports_of_a_host_are_its_links(net):
+def test_ports_of_a_host_are_its_links_and_numbered_leaf_switch_by_leaf_switch(net):
+    order = {node: i for i, node in enumerate(net.graph)}
+    entered = [
+        net.ends[int(net.table.routes(np.array([p], np.int32), net.ports[:1])[0, 0])][1]
+        for p in net.ports
+    ]
+    assert list(net.ports) == list(range(len(net.ports)))
+    assert [order[leaf] for leaf in entered] == sorted(order[leaf] for leaf in entered)
     for host in (n for n, k in net.graph.nodes(data="kind") if k == "host"):
         ports = net.table.endpoints(host)
         assert len(ports) == net.graph.degree(host)
@@ -260,16 +267,6 @@ def test_ports_of_a_host_are_its_links(net):
         assert len(out) == len({int(route[route >= 0][-1]) for route in into}) == len(ports)
         assert {net.ends[link][0] for link in out} == {host}
         assert {net.ends[int(route[route >= 0][-1])][1] for route in into} == {host}
-
-
-def test_ports_are_numbered_leaf_switch_by_leaf_switch(net):
-    order = {node: i for i, node in enumerate(net.graph)}
-    entered = [
-        net.ends[int(net.table.routes(np.array([p], np.int32), net.ports[:1])[0, 0])][1]
-        for p in net.ports
-    ]
-    assert list(net.ports) == list(range(len(net.ports)))
-    assert [order[leaf] for leaf in entered] == sorted(order[leaf] for leaf in entered)
 
 
 def test_routes_are_no_longer_than_the_diameter_and_latency_is_their_sum(net):
