@@ -74,7 +74,8 @@ def test_every_link_is_loaded_as_by_a_reduction_over_the_tree_of_switches(
     elsewhere: one sum and one result. In an order that scatters hosts it is more."""
     resources = Resources(machine, world_size, np.random.default_rng(0))
     allreduce = sharp(machine.host.hcas, order=order)
-    flows = flows_of(Allreduces(allreduce, resources, np.random.default_rng(3)), N)
+    flows = Allreduces(allreduce, resources, np.random.default_rng(3)).flows(N)
+    assert flows is not None
     leaf = resources.places.leaf
     rack = resources.places.rack
     loads = []

@@ -12,7 +12,6 @@ from simshuffle.network.flows import Links
 from simshuffle.network.models import Fluid, shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
-from tests.allreduces import flows_of
 from tests.examples import (
     ALGORITHMS,
     ALPHA_INTER,
@@ -176,7 +175,8 @@ def test_on_abci_the_order_of_128_hosts_counts():
     rack, crossing, transfer = on.places.rack, {}, {}
     for order in ("sorted", "shuffled"):
         algorithm = fast.model_copy(update={"order": order})
-        flows = flows_of(Allreduces(algorithm, on, np.random.default_rng(1)), 100e6)
+        flows = Allreduces(algorithm, on, np.random.default_rng(1)).flows(100e6)
+        assert flows is not None
         crossing[order] = np.count_nonzero(rack[flows.src] != rack[flows.dst])
         took = seconds(algorithm, on, 100e6, np.random.default_rng(1))
         transfer[order] = took - flows.latency

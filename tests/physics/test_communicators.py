@@ -22,7 +22,6 @@ from simshuffle.parallelism.step import Node, Step
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import load_scenario
-from tests.allreduces import flows_of
 from tests.examples import ALGORITHMS, cluster, halving_doubling, nccl, ring, torus, tree
 from tests.strategies import abci, rail_optimised, star
 
@@ -128,7 +127,8 @@ def test_every_size_takes_the_protocol_and_the_shape_that_nccl_takes():
     alone = Allreduces(algorithm, among.resources, np.random.default_rng(2))
     taken = set()
     for nbytes in 8.0 * 4.0 ** np.arange(14):
-        flows = flows_of(alone, nbytes)
+        flows = alone.flows(nbytes)
+        assert flows is not None
         taken.add((len(flows), flows.latency))
         expected = alone.seconds(nbytes, Analytic())
         node = sends("allreduce", nbytes, "all")

@@ -19,7 +19,6 @@ from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
 from simshuffle.studies.congestion.traffic import Fabric
-from tests.allreduces import flows_of
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, cluster, ring, tree
 from tests.small import small
 from tests.strategies import rail_optimised
@@ -189,7 +188,8 @@ def test_hosts_of_a_domain_stay_together_in_any_order():
     for order, expected in (("as_given", [0, 2, 1, 3]), ("sorted", [0, 2, 1, 3])):
         ranks = ranks_in_order(order, on, np.random.default_rng(0))  # type: ignore[arg-type]
         assert on.host_of[ranks][::4].tolist() == expected
-    flows = flows_of(Allreduces(ring(order="shuffled"), on, np.random.default_rng(0)), 1.0)
+    flows = Allreduces(ring(order="shuffled"), on, np.random.default_rng(0)).flows(1.0)
+    assert flows is not None
     assert (on.domain_of[flows.src] != on.domain_of[flows.dst]).sum() == 2
 
 
