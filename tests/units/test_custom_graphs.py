@@ -168,6 +168,7 @@ def test_a_node_of_an_odd_kind_is_refused(value, tmp_path):
         '{"nodes": [], "edges": 1}',
         "1" * 10_000,
         "[" * 100_000,
+        b"\xff\xfe\x00",
         '"nodes"',
     ],
 )
