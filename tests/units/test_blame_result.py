@@ -182,14 +182,8 @@ def test_seeds_and_names_below_results(ran, said, here):
     assert said("two").startswith("To blame: link leaf.0>spine.0, ")
 
 
-def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
-    trace = "tests/data/blame/slow-rank.csv"
-    assert main(["study", "blame", trace, "--run", "x"]) == 2
-    assert "--run: is for results alone" in capsys.readouterr().err
-    out = tmp_path / "sizes"
-    quick = ["sweep", "quickstart", "--over", "world_size=8", "--set", "epochs=1"]
-    assert main([*quick, "--out", str(out), "-q"]) == 0
-    assert main(["study", "blame", str(out)]) == 2
+def test_other_results_are_refused(result_of, capsys):
+    assert main(["study", "blame", str(result_of("sweep"))]) == 2
     assert "must be a result of simshuffle run" in capsys.readouterr().err
 
 

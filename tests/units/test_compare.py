@@ -12,7 +12,7 @@ import pytest
 import simshuffle
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.comparison import _beside, compare, side
+from simshuffle.comparison import Side, _beside, compare, side
 from simshuffle.errors import InputError
 from simshuffle.results.report import by_cause, part_name
 from simshuffle.results.side_by_side import values
@@ -53,6 +53,7 @@ def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders):
     assert row["key"] == "cluster.topology.link_bandwidth"
     assert row["b"] == "1 GB/s" != row["a"]
     assert list(found.notes) == [NONE]
+    assert set(found.tables) == {"seconds"}  # no rates of epochs of one length
 
 
 def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path):
@@ -133,21 +134,21 @@ def test_names_that_are_not_equally_many_are_not_guessed():
     assert notes == ["Only A has these runs: a, c.", "Only B has these runs: d."]
 
 
-def test_results_of_different_kinds_are_refused(folders, tmp_path, capsys):
-    asked = sweep.request(
-        SweepOptions(scenario=small(**SIZE), over={"world_size": [2, 4]}, seeds=2)
-    )
-    engine.run(sweep.STUDY, asked).save(tmp_path / "swept", draw=False)
-    assert main(["compare", folders["base"], str(tmp_path / "swept")]) == 2
+def test_results_of_different_kinds_are_refused(results_made, capsys):
+    assert main(["compare", *(str(results_made(kind)) for kind in ("simulation", "sweep"))]) == 2
     assert "same verb; got simulation and sweep" in capsys.readouterr().err
 
 
+def swept(folder: Path, sizes: list[int], **values: Any) -> Side:
+    asked = SweepOptions(scenario=small(**SIZE, **values), over={"world_size": sizes}, seeds=2)
+    return side(str(engine.run(sweep.STUDY, sweep.request(asked)).save(folder, draw=False)))
+
+
 def test_sweeps_are_compared_by_label_and_mean(tmp_path):
-    sides = []
-    for name, bandwidth in (("a", "4 GB/s"), ("b", "1 GB/s")):
-        base = small(**SIZE, cluster__topology__link_bandwidth=bandwidth)
-        asked = sweep.request(SweepOptions(scenario=base, over={"world_size": [2, 4]}, seeds=2))
-        sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
+    sides = [
+        swept(tmp_path / name, [2, 4], cluster__topology__link_bandwidth=bandwidth)
+        for name, bandwidth in (("a", "4 GB/s"), ("b", "1 GB/s"))
+    ]
     found = compare(*sides)
     assert list(found.asked["key"]) == ["cluster.topology.link_bandwidth"]
     seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
@@ -192,15 +193,6 @@ def test_scenarios_are_compared_by_what_they_ask(capsys):
     out = capsys.readouterr().out
     assert "What was asked is the same." in out
     assert "A scenario has no results" in out
-
-
-@pytest.mark.parametrize("there", ["folder", "nothing"])
-def test_what_is_no_result_is_refused(there, folders, tmp_path, capsys):
-    other = tmp_path / "other"
-    if there == "folder":
-        other.mkdir()
-    assert main(["compare", folders["base"], str(other)]) == 2
-    assert "other" in capsys.readouterr().err
 
 
 def test_other_versions_are_named(folders, tmp_path):
@@ -310,17 +302,9 @@ def test_sources_of_numbers_stand_last_and_decide_no_match():
     assert list(found["key"]) == ["cluster.z", "x.source.y"]
 
 
-def test_epochs_of_one_length_show_no_rates(folders):
-    assert set(compare(side(folders["base"]), side(folders["slow"])).tables) == {"seconds"}
-
-
 def test_labels_of_sweeps_are_matched_by_strategy(tmp_path):
-    sides = []
-    for name, sizes in (("a", [2]), ("b", [4])):
-        base = small(**{**SIZE, "workload__exchange": BOTH[1]})
-        asked = sweep.request(SweepOptions(scenario=base, over={"world_size": sizes}, seeds=2))
-        sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
-    found = compare(*sides)
+    exchange = {"workload__exchange": BOTH[1]}
+    found = compare(*(swept(tmp_path / name, [int(name)], **exchange) for name in "24"))
     assert list(found.asked["key"]) == ["sweep.world_size"]
     (pair,) = [note for note in found.notes if note.startswith("Compared as")]
     assert "'partial-0.3 streamlined @2' with 'partial-0.3 streamlined @4'" in pair
