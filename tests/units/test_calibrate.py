@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -66,24 +67,11 @@ def table_of(path, **values):
     return as_table(read_rows(source, KINDS.get(source.name)).rows)
 
 
-def changed(tmp_path, name, old, new, count=1):
-    """A copy of a file with one piece of text replaced."""
-    text = (DATA / name).read_text()
-    assert old in text
-    path = tmp_path / name
-    path.write_text(text.replace(old, new, count))
-    return path
-
-
 def refused(path, **arguments):
     """The text of the error, which names the file."""
     with pytest.raises(InputError) as error:
         calibrate(path, **arguments)
-    assert (
-        Path(path).name in str(error.value)
-        or "command line" in str(error.value)
-        or "log" in str(error.value)
-    )
+    assert Path(path).name in str(error.value)
     return str(error.value)
 
 
@@ -128,38 +116,6 @@ def test_an_old_table_without_root_and_name_is_read():
     assert len(table) == 14
 
 
-def test_nccl_output_with_prefixes_and_log_lines_is_read(tmp_path):
-    lines = (DATA / "nccl-2-hosts.txt").read_text().split("\n")
-    mixed = [f"  0: {line}" for line in lines]
-    mixed.insert(26, "es1:4000:4123 [0] NCCL INFO Channel 00/02 : 0 1 2 3")
-    path = tmp_path / "nccl.txt"
-    path.write_text("\n".join(mixed))
-    assert len(table_of(path)) == 20
-
-
-def halved_bus_bandwidths(text):
-    """The rows of an allreduce with the bus bandwidths of an all-to-all in the same time."""
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        cells = line.split()
-        if cells and cells[0].isdigit():
-            for place in (7, 11):
-                cells[place] = f"{float(cells[place]) / 2:.2f}"
-            lines[number] = " ".join(cells)
-    return "\n".join(lines)
-
-
-def test_all_to_all_of_nccl_tests_is_for_each_pair(tmp_path):
-    text = (DATA / "nccl-2-hosts.txt").read_text()
-    text = text.replace("starting: all_reduce_perf", "starting: alltoall_perf")
-    # the bus bandwidth of an all-to-all is 15/16 of the bandwidth, of an allreduce twice that
-    path = tmp_path / "nccl.txt"
-    path.write_text(halved_bus_bandwidths(text))
-    table = table_of(path)
-    assert set(table["operation"]) == {"all_to_all"}
-    assert table["nbytes"].max() == 2147483648 / 16
-
-
 def test_osu_units():
     assert table_of("osu-bw.txt")["rate"].max() == pytest.approx(12.1e9, rel=0.02)
     latency = table_of("osu-latency.txt")
@@ -201,18 +157,6 @@ def test_mdtest_spreads_are_of_the_repetitions():
     assert read["rate"] == 19202.217
     assert read["spread"] == pytest.approx(546.378 * (5 / 4) ** 0.5)
     assert (read["count"], read["ranks"], read["hosts"], read["nbytes"]) == (5, 32, 8, 110000)
-
-
-def test_mdtest_with_colons_and_phases_that_were_not_run(tmp_path):
-    text = (DATA / "mdtest-32-tasks.txt").read_text()
-    text = (
-        text.replace("File read   ", "File read  :")
-        .replace("128146.317", "     0.000")
-        .replace("129520.706     126169.557", "0.000 0.000")
-    )
-    path = tmp_path / "mdtest.txt"
-    path.write_text(text)
-    assert list(table_of(path)["operation"]) == ["file_read"]
 
 
 def test_an_epoch_log_may_say_its_hosts(tmp_path):
@@ -414,14 +358,9 @@ def test_the_figure_names_every_law(measured):
 
 def test_several_models_get_files_of_their_own(tmp_path):
     path = tmp_path / "log.csv"
-    lines = ["model,gpus,local_batch_size,epoch,iterations,epoch_s"]
-    lines += [
-        f"{m},{p},32,{e},100,{20 + p}"
-        for m in ("vgg16", "alexnet")
-        for p in (1, 8)
-        for e in range(1, 9)
-    ]
-    path.write_text("\n".join(lines))
+    rows = product(("vgg16", "alexnet"), (1, 8), range(1, 9))
+    lines = [f"{model},{gpus},32,{epoch},100,{20 + gpus}" for model, gpus, epoch in rows]
+    path.write_text("\n".join(["model,gpus,local_batch_size,epoch,iterations,epoch_s", *lines]))
     fragments = calibrate(path).fragments()
     assert set(fragments) == {"calibration.yaml", "models/vgg16.yaml", "models/alexnet.yaml"}
     assert "accelerators" not in fragments["calibration.yaml"]

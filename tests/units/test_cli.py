@@ -121,19 +121,13 @@ def test_check_prints_yaml_that_is_the_same_scenario(here, capsys):
     assert [path.name for path in here.iterdir()] == ["printed.yaml"]
 
 
-def test_check_of_several_scenarios_prints_a_document_each(capsys, here):
-    assert main(["check", "--full", "quickstart", "abci-imagenet1k"]) == 0
+def test_check_of_several_scenarios_prints_a_document_each(capsys):
+    names = ["quickstart", "abci-imagenet1k"]
+    assert main(["check", "--full", *names]) == 0
     printed = capsys.readouterr().out
-    assert [document["name"] for document in yaml.safe_load_all(printed)] == [
-        "quickstart",
-        "abci-imagenet1k",
-    ]
-    assert list(derived_values(printed)) == [
-        "global-pfs @64",
-        "local @64",
-        "partial-0.1 streamlined @64",
-        "partial-0.1 streamlined @2048",
-    ]
+    assert [document["name"] for document in yaml.safe_load_all(printed)] == names
+    runs = [run for name in names for run in each_alone(load_scenario(name).runs())]
+    assert list(derived_values(printed)) == runs
 
 
 @pytest.mark.parametrize("name", shipped_names("scenarios"))
@@ -204,32 +198,12 @@ def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(fini
     assert lines[0] == EPOCH_COLUMNS
     epochs = pd.read_csv(folder / "epochs.csv")
     assert epochs["run"].tolist() == RUNS
-    assert epochs["strategy"].tolist() == [
-        "global_shuffle",
-        "local_shuffle",
-        "partial_local_shuffle",
-    ]
+    kinds = ["global_shuffle", "local_shuffle", "partial_local_shuffle"]
+    assert epochs["strategy"].tolist() == kinds
     assert epochs["world_size"].tolist() == [8, 8, 8]
     assert epochs["exchange_fraction"].isna().tolist() == [True, False, False]
     assert epochs["exchange_fraction"].tolist()[1:] == [0.0, 0.1]
     assert epochs["epoch"].tolist() == [1, 1, 1]
-
-
-def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
-    folder, _, _ = finished
-    assert (folder / "breakdown.csv").read_text().splitlines()[0] == "run,epoch,label,cause,seconds"
-    sums, labels = {}, {}
-    for row in rows_of(folder / "breakdown.csv"):
-        key = row["run"], row["epoch"]
-        sums[key] = sums.get(key, 0.0) + float(row["seconds"])
-        if not row["cause"]:
-            labels.setdefault(key, []).append(row["label"])
-    durations = {
-        (row["run"], row["epoch"]): float(row["epoch_s"]) for row in rows_of(folder / "epochs.csv")
-    }
-    assert set(labels) == {(run, "1") for run in RUNS}
-    assert all(names == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"] for names in labels.values())
-    assert sums == pytest.approx(durations, rel=1e-9)
 
 
 def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
@@ -257,6 +231,8 @@ def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
     for row, expected in zip(rows, table, strict=True):
         parts = row.pop("breakdown")
         assert sum(part["seconds"] for part in parts) == pytest.approx(row["epoch_s"], rel=1e-9)
+        shown = [part["label"] for part in parts if not part["cause"]]
+        assert shown == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"]
         assert list(row) == EPOCH_COLUMNS.split(",")
         for column, text in expected.items():
             value = row[column]
@@ -271,10 +247,7 @@ def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
 def test_run_prints_tables_that_name_the_runs_and_the_files(here, capsys):
     assert main(["run", "quickstart", *LOCAL, "--out", "a/b", "-v"]) == 0
     printed = capsys.readouterr().out
-    assert all(
-        text in printed
-        for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "a/b/breakdown.png")
-    )
+    assert "a/b/breakdown.png" in printed
     assert "GE+WU: gradient exchange (allreduce) and weight update" in " ".join(printed.split())
     assert "IMPT" not in printed
     assert max(len(line) for line in printed.splitlines() if "a/b" not in line) <= 100
@@ -326,13 +299,6 @@ def test_force_replaces_a_result_whole(result, tmp_path):
     assert pd.read_csv(result / "epochs.csv")["run"].tolist() == ["local @8"]
     assert after["epochs.csv"] != before["epochs.csv"]
     assert visible(tmp_path) == ["out"]
-
-
-def test_an_empty_folder_can_take_a_result(here):
-    (here / "new").mkdir()
-    assert main(["run", "quickstart", *LOCAL, "--out", "new"]) == 0
-    assert {path.name for path in (here / "new").iterdir()} == FILES
-    assert [path.name for path in here.iterdir()] == ["new"]
 
 
 def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(here, capsys):

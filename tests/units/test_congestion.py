@@ -3,6 +3,7 @@ figures and the command."""
 
 import math
 import shutil
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -85,11 +86,8 @@ def test_a_rank_sends_its_share_in_the_pace_of_the_exchange():
     assert sent.count == 10
     assert sent.iteration.tolist() == list(range(10))
     assert sent.nbytes(1) == pytest.approx(np.full((10, 8), 500e3), rel=1e-12)  # decoded
-
-
-def test_encoded_samples_have_the_size_of_their_files():
-    sent = samples(small(workload__exchange=f"{EXCHANGE},schedule.payload=encoded"))
-    assert sent.nbytes(1) == pytest.approx(np.full((10, 8), 100e3), rel=1e-12)
+    encoded = samples(small(workload__exchange=f"{EXCHANGE},schedule.payload=encoded"))
+    assert encoded.nbytes(1) == pytest.approx(np.full((10, 8), 100e3), rel=1e-12)
 
 
 def test_sizes_follow_the_law_of_the_data_set_and_differ_between_seeds():
@@ -108,11 +106,7 @@ def test_a_shortened_set_is_the_beginning_of_the_full_one():
     short = full.shortened(7000, 4096.0)
     assert (short.bytes_set, short.count, short.share) == ("short", 18, 1.0)
     assert np.array_equal(short.nbytes(1), full.nbytes(1)[:18])
-
-
-def test_samples_are_cut_where_few_are_too_many():
-    full = samples(scenario())
-    short = full.shortened(384, 4096.0)
+    short = full.shortened(384, 4096.0)  # samples are cut where few are too many
     # two iterations of floor(3.2 (i + 1)) samples: 3 + 3
     assert (short.count, short.iteration.tolist()) == (6, [0, 0, 0, 1, 1, 1])
     assert short.share == pytest.approx(384 / (6 * 8 * 48), rel=1e-12)
@@ -290,50 +284,41 @@ def test_what_is_compared_comes_in_whole_questions():
 def corners(time):
     """Times of the eight corners; ``time`` takes the switches: no barriers, together, one
     partner."""
-    states = [
-        (free, together, fixed)
-        for free in (False, True)
-        for together in (False, True)
-        for fixed in (False, True)
-    ]
+    states = product((False, True), repeat=3)
     return {corner: [time(*state)] * 3 for state, corner in zip(states, CORNERS, strict=True)}
 
 
+def ablated(seconds):
+    return ablation(times_of({FULL: seconds})).set_index("switch")
+
+
 def test_factors_that_are_independent_are_found_whatever_the_order():
-    table = ablation(
-        times_of({("full", "fluid"): corners(lambda b, m, p: 0.8**b * 0.5**m * 1.25**p)})
-    ).set_index("switch")
+    table = ablated(corners(lambda b, m, p: 0.8**b * 0.5**m * 1.25**p))
+    columns = ["alone", "alone_min", "alone_max", "last", "mean"]
     for switch, factor in zip((*SWITCHES, "all three"), (0.8, 0.5, 1.25, 0.5), strict=True):
-        assert table.loc[
-            switch, ["alone", "alone_min", "alone_max", "last", "mean"]
-        ].tolist() == pytest.approx([factor] * 5)
+        assert table.loc[switch, columns].tolist() == pytest.approx([factor] * 5)
 
 
 def test_what_two_switches_do_only_together_is_shared_between_them():
-    table = ablation(
-        times_of({("full", "fluid"): corners(lambda b, m, p: 0.25 if b and m else 1.0)})
-    ).set_index("switch")
-    assert table.loc[list(SWITCHES), "alone"].tolist() == pytest.approx([1.0, 1.0, 1.0])
-    assert table.loc[list(SWITCHES), "last"].tolist() == pytest.approx([0.25, 0.25, 1.0])
-    assert table.loc[list(SWITCHES), "mean"].tolist() == pytest.approx([0.5, 0.5, 1.0])
+    table = ablated(corners(lambda b, m, p: 0.25 if b and m else 1.0)).loc[list(SWITCHES)]
+    assert table["alone"].tolist() == pytest.approx([1.0, 1.0, 1.0])
+    assert table["last"].tolist() == pytest.approx([0.25, 0.25, 1.0])
+    assert table["mean"].tolist() == pytest.approx([0.5, 0.5, 1.0])
 
 
 def test_other_partners_are_switched_alone():
-    seconds = corners(lambda b, m, p: 2.0) | {
-        Variant("linear_shift", "sample", barrier=True): [1.0, 1.5, 3.0]
-    }
-    table = ablation(times_of({("full", "fluid"): seconds})).set_index("switch")
-    assert table.loc[
-        "linear_shift alone", ["alone", "alone_min", "alone_max"]
-    ].tolist() == pytest.approx([0.75, 0.5, 1.5])
+    shift = Variant("linear_shift", "sample", barrier=True)
+    table = ablated(corners(lambda b, m, p: 2.0) | {shift: [1.0, 1.5, 3.0]})
+    row = table.loc["linear_shift alone"]
+    assert row[["alone", "alone_min", "alone_max"]].tolist() == pytest.approx([0.75, 0.5, 1.5])
     assert "xor alone" not in table.index
-    assert math.isnan(table.loc["linear_shift alone", "last"])
+    assert math.isnan(row["last"])
 
 
 def test_without_all_corners_nothing_is_said():
     seconds = corners(lambda b, m, p: 1.0)
     del seconds[CORNERS[3]]
-    assert ablation(times_of({("full", "fluid"): seconds})).empty
+    assert ablated(seconds).empty
 
 
 # --------------------------------------------------------------------------------------- the tables
@@ -420,9 +405,8 @@ def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
     )
     # one sample an iteration: batches of one iteration are batches of one sample
     alike = small(workload__exchange=EXCHANGE)
-    found = compare(
-        [alike], options(pattern=("linear_shift", "pairing_random"), network=("analytic",), seeds=3)
-    )
+    few = options(pattern=("linear_shift", "pairing_random"), network=("analytic",), seeds=3)
+    found = compare([alike], few)
     assert len(found["times"]) == 2 * 5 * 3
     assert len(made) == 3 + 3 * 3  # of the shift once for all seeds, as all samples have one size
     pairing = found["times"][
@@ -447,10 +431,6 @@ def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
     (row,) = found["sets"][found["sets"]["bytes_set"] == "short"].to_dict("records")
     assert row["byte_share"] == pytest.approx(2000 / 7680, abs=0.05)
     assert row["nbytes"] == pytest.approx(short["nbytes"].iloc[0], rel=1e-12)
-    assert any(
-        "26 % of the bytes; 1 seeds" in line or "25 % of the bytes; 1 seeds" in line
-        for line in details.set_lines(found)
-    )
 
 
 def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
@@ -563,7 +543,7 @@ def test_no_link_of_a_route_is_left_out(routing):
 def test_the_switches_are_cabled_once_for_all_routings():
     cell.fabric_of.cache_clear()
     wiring._wiring.cache_clear()
-    compare([scenario()], options(network=("analytic",), seeds=1, routing=ROUTINGS))
+    compare([scenario()], options(network=("fluid",), seeds=2, routing=ROUTINGS))
     assert cell.fabric_of.cache_info().misses == 3
     assert wiring._wiring.cache_info().misses == 1
 
@@ -608,12 +588,10 @@ def test_figures_show_every_routing(routed):
     figure = laid_out(figures.times_chart(routed.tables))
     labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
     assert labels == [f"time of an exchange (s) with messages, fluid\n{name}" for name in ROUTINGS]
-    assert len(figure.axes) == 3 * 3
     single = laid_out(figures.times_chart(one_size(routed.tables)))
     assert [ax.get_title() for ax in single.axes] == list(ROUTINGS)
     heat = laid_out(figures.heat_chart(routed.tables))
     rows = [label.get_text() for label in heat.axes[0].get_yticklabels()]
-    assert len(rows) == 3 * 11
     assert [row for row in rows if row.startswith("all-to-all")] == [
         f"all-to-all ({name})" for name in ROUTINGS
     ]
@@ -800,9 +778,3 @@ def test_a_model_leaves_the_flows_as_they_are_for_the_next_one():
         posted = traffic.flows.posted.copy()
         cell.completion_seconds(traffic, Analytic().finish_times(fabric.links, traffic.flows))
         assert np.array_equal(traffic.flows.posted, posted), run.label
-
-
-def test_a_network_is_built_once_a_process():
-    cell.fabric_of.cache_clear()
-    compare([scenario()], options(seeds=1, packet_seeds=1, packets=2000))
-    assert cell.fabric_of.cache_info().misses == 1
