@@ -51,14 +51,15 @@ LOCAL = [*SMALL, "--set", "workload.exchange=local_shuffle"]
 RUNS = ["global-pfs @8", "local @8", "partial-0.1 streamlined @8"]
 
 
-def command(*arguments, cwd, **environment):
-    """The command line in a process of its own; its stderr is not a terminal."""
+def python(*words, cwd, **environment):
+    """What a process of its own printed and its status; its stderr is not a terminal."""
     return subprocess.run(
-        [sys.executable, "-m", "simshuffle", *arguments],
+        [sys.executable, *words],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
         check=False,
+        text=True,
         timeout=900,
     )
 
@@ -358,10 +359,12 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
     scenario = load_scenario("quickstart", small)
     (tmp_path / "s.yaml").write_text(scenario.to_yaml())
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
-    done = command("run", "s.yaml", "--out", "out", cwd=tmp_path, **ascii_only)
-    assert done.returncode == 0, done.stderr.decode()
+    words = ["-m", "simshuffle", "run", "s.yaml", "--out", "out"]
+    done = python(*words, cwd=tmp_path, **ascii_only)
+    assert done.returncode == 0, done.stderr
     assert load_scenario(tmp_path / "out" / "scenario.yaml") == scenario
-    assert command("results", "plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
+    plotted = python("-m", "simshuffle", "results", "plot", "out", cwd=tmp_path, **ascii_only)
+    assert plotted.returncode == 0
 
 
 def test_the_public_names_are_the_same_whatever_was_imported_first(tmp_path):
@@ -376,14 +379,7 @@ for first in sys.argv[1:]:
     from simshuffle import Scenario, load_scenario, run
     print(first, type(run).__name__, type(load_scenario).__name__)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, *first],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=900,
-    )
+    done = python("-c", code, *first, cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert lines == [f"{name} function function" for name in first], done.stderr
 
@@ -422,14 +418,7 @@ def imported_by(arguments, folder):
         "import sys; from simshuffle.cli import main; status = main(sys.argv[1:]);"
         f" print(status, *(name for name in {[*HEAVY, 'numpy']} if name in sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=900,
-    )
+    done = python("-c", code, *arguments, cwd=folder)
     status, *names = done.stdout.splitlines()[-1].split()
     return int(status), names
 
@@ -457,11 +446,8 @@ def test_a_run_on_a_shipped_machine_does_not_import_networkx(tmp_path):
 
 def test_the_command_and_the_module_are_the_same(tmp_path):
     script = Path(sys.executable).with_name("simshuffle")
-    done = subprocess.run(
-        [script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=900
-    )
-    assert done.stdout == command("--version", cwd=tmp_path).stdout
-    assert done.returncode == 0
+    done = subprocess.run([script, "--version"], capture_output=True, check=True, text=True)
+    assert done.stdout == python("-m", "simshuffle", "--version", cwd=tmp_path).stdout
 
 
 def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path):
@@ -473,13 +459,7 @@ def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path
         " simshuffle.cli import main; sys.exit(main(['replay', sys.argv[1], '--network',"
         " 'packet']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(case)],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    done = python("-c", code, str(case), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
     assert done.stdout.splitlines()[1].startswith("0,")

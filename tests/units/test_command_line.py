@@ -4,11 +4,8 @@ import dataclasses
 import gc
 import importlib
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +21,7 @@ from simshuffle.study.options import fields_of
 from simshuffle.study.registry import verbs as study_verbs
 from simshuffle.study.standing import FIRST_LINE, Standing
 from tests.toy import TOY, Square, asked
+from tests.units.test_cli import python
 
 GROUPS = {
     "Describe": ["new", "check"],
@@ -252,10 +250,8 @@ def test_out_is_checked_before_anything_is_done(verb, kind, here, capsys, nothin
 def made(tmp_path_factory):
     """A folder with a result, made with -v: (folder, stdout, stderr)."""
     folder = tmp_path_factory.mktemp("made")
-    words = [sys.executable, "-m", "simshuffle", *LOCAL, "--out", "out", "--verbose"]
-    done = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, check=True, timeout=900
-    )
+    words = ["-m", "simshuffle", *LOCAL, "--out", "out", "--verbose"]
+    done = python(*words, cwd=folder)
     return folder, done.stdout, done.stderr
 
 
@@ -371,15 +367,8 @@ def test_the_shell_completes_verbs_options_shipped_names_and_results(line, compl
         (tmp_path / folder / "meta.json").touch()
     (tmp_path / "fifth").mkdir()
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    done = subprocess.run(
-        [sys.executable, "-c", "from simshuffle.cli import entry_point; entry_point()"],
-        env={**os.environ, **asked, "_SIMSHUFFLE_COMPLETE": "complete_bash"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    code = "from simshuffle.cli import entry_point; entry_point()"
+    done = python("-c", code, cwd=tmp_path, **asked, _SIMSHUFFLE_COMPLETE="complete_bash")
     assert done.stdout.split() == completed, done.stderr
 
 
@@ -410,13 +399,7 @@ def test_a_command_looks_for_garbage_less_often_and_a_program_that_calls_main_as
         ([*LOCAL, "--out", "again"], "0 10000 True"),
         (["list"], "0 1000000 False"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python("-c", code, *words, cwd=tmp_path)
         assert done.stdout.splitlines()[-1] == said, done.stderr
 
 
