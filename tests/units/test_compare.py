@@ -21,12 +21,18 @@ from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.matching import asked_apart, flat, matched, paired
 from simshuffle.study.registry import kinds
+from simshuffle.study.study import Result
 from tests.small import small
 
 KEYS = ["run", "epoch", "label"]
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
 NONE = "A and B: no interval: run with --interval."
 BOTH = ("local_shuffle", "partial_local_shuffle:exchange_fraction=0.3")
+
+
+def result_of_side(one: Side) -> Result:
+    assert one.result is not None
+    return one.result
 
 
 def saved(folder: Path, *exchanges: str, **values: Any) -> str:
@@ -76,10 +82,10 @@ def test_seconds_stand_beside_each_other_with_their_difference(folders):
     sides = side(folders["base"]), side(folders["slow"])
     found = compare(*sides).tables["seconds"].set_index(["run", "epoch", "label"])
     for letter, of in zip("ab", sides, strict=True):
-        assert of.result is not None
-        for row in of.result.tables["epochs"].to_dict("records"):
+        tables = result_of_side(of).tables
+        for row in tables["epochs"].to_dict("records"):
             assert found.loc[(row["run"], row["epoch"], "epoch"), letter] == row["epoch_s"]
-        for row in by_cause(of.result.tables["breakdown"]).to_dict("records"):
+        for row in by_cause(tables["breakdown"]).to_dict("records"):
             label = part_name(row["label"], row["waiting"])
             assert found.loc[(row["run"], row["epoch"], label), letter] == row["seconds"]
     row = found.loc[("partial-0.3 streamlined @4", 2, "epoch")]
@@ -110,11 +116,8 @@ def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders):
         " 'partial-0.3 streamlined @2'. They differ in world_size.",
         NONE,
     ]
-    b = side(folders["half"]).result
-    assert b is not None
-    wanted = b.tables["epochs"].set_index(["run", "epoch"])["epoch_s"][
-        ("partial-0.3 streamlined @2", 2)
-    ]
+    epochs = result_of_side(side(folders["half"])).tables["epochs"].set_index(["run", "epoch"])
+    wanted = epochs.loc[("partial-0.3 streamlined @2", 2), "epoch_s"]
     seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
     assert seconds.loc[("partial-0.3 streamlined @4", 2, "epoch"), "b"] == wanted
 
@@ -153,8 +156,7 @@ def test_sweeps_are_compared_by_label_and_mean(tmp_path):
     assert list(found.asked["key"]) == ["cluster.topology.link_bandwidth"]
     seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
     for letter, of in zip("ab", sides, strict=True):
-        assert of.result is not None
-        table = of.result.tables["sweep"]
+        table = result_of_side(of).tables["sweep"]
         for (run_, epoch), rows in table.groupby(["label", "epoch"]):
             wanted = rows["epoch_s"].mean()
             assert seconds.loc[(run_, epoch, "epoch"), letter] == pytest.approx(wanted)
@@ -176,12 +178,10 @@ def test_every_kind_of_result_can_be_compared_with_itself(kind, results_made, ca
 
 def test_a_difference_to_zero_is_empty_and_no_infinity(folders):
     a, b = side(folders["base"]), side(folders["base"])
-    assert a.result is not None
-    assert b.result is not None
-    table = b.result.tables["breakdown"].copy()
+    result = result_of_side(b)
+    table = result.tables["breakdown"].copy()
     table.loc[table["label"] == "EXCHANGE", "seconds"] = 1.0
-    tables = {**b.result.tables, "breakdown": table}
-    b = replace(b, result=replace(b.result, tables=tables))
+    b = replace(b, result=replace(result, tables={**result.tables, "breakdown": table}))
     seconds = compare(a, b).tables["seconds"].set_index(["run", "epoch", "label"])
     assert pd.isna(seconds.loc[("local @4", 1, "EXCHANGE"), "difference"])
     said = json.dumps(compare(a, b).as_json(), allow_nan=False, default=lambda value: value.item())
@@ -197,9 +197,9 @@ def test_scenarios_are_compared_by_what_they_ask(capsys):
 
 def test_other_versions_are_named(folders, tmp_path):
     b = side(folders["base"])
-    assert b.result is not None
-    meta = {**b.result.meta, "versions": {**b.result.meta["versions"], "numpy": "0.1"}}
-    other = replace(b, result=replace(b.result, meta=meta))
+    result = result_of_side(b)
+    meta = {**result.meta, "versions": {**result.meta["versions"], "numpy": "0.1"}}
+    other = replace(b, result=replace(result, meta=meta))
     (row,) = compare(side(folders["base"]), other).versions.to_dict("records")
     assert (row["key"], row["b"]) == ("versions.numpy", "0.1")
 
@@ -212,9 +212,7 @@ def test_values_are_flattened_to_dotted_keys():
 
 def test_a_folder_of_an_older_version_is_compared_by_its_documents(folders, tmp_path):
     """Its scenarios are not valid any more."""
-    b = side(folders["base"])
-    assert b.result is not None
-    folder = b.result.save(tmp_path / "old", draw=False)
+    folder = result_of_side(side(folders["base"])).save(tmp_path / "old", draw=False)
     text = (folder / "scenario.yaml").read_text()
     (folder / "scenario.yaml").write_text(f"{text}gone: 1\n")
     with pytest.raises(InputError):
@@ -314,9 +312,7 @@ def test_labels_of_sweeps_are_matched_by_strategy(tmp_path):
 def test_differences_below_rounding_are_none(folders):
     """One part in 10^14 of an epoch, of its longest label, and waiting of 1e-14 s are rounding; one
     in 10^9 is not."""
-    a, b = side(folders["base"]), side(folders["base"])
-    assert a.result is not None and b.result is not None
-    left = a.result.compared()["seconds"]
+    left = result_of_side(side(folders["base"])).compared()["seconds"]
     near = left * (1.0 + 1e-14)
     near.iloc[-1] += 1e-14
     notes: list[str] = []
