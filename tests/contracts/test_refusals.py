@@ -4,6 +4,7 @@ that names the key or option, what is wrong with its value, and what to do; noth
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,7 @@ def read_refusals(path: Path) -> list[Refusal]:
 )
 def test_it_is_refused_in_words(refusal, refused):
     command = re.sub(r"\{(.)\*(\d+)\}", lambda found: found[1] * int(found[2]), refusal.command)
+    command = command.replace("{python}", sys.executable)
     words = shlex.split(command.replace("{data}", str(DATA)))
     message = " ".join(refused(words, refusal.files).split())
     assert [said for said in refusal.said if said not in message] == [], message

@@ -1,6 +1,7 @@
 """Inputs that change nothing, and inputs that decide and that nobody gave: named in a line."""
 
 import json
+import shlex
 
 import pytest
 
@@ -154,8 +155,6 @@ NEW = (
 
 
 def test_new_says_which_answers_change_nothing_and_what_decides(tmp_path, monkeypatch, capsys):
-    import shlex
-
     monkeypatch.chdir(tmp_path)
     assert main(["new", "mine", *shlex.split(NEW)]) == 0
     idle, decisive = [

@@ -105,24 +105,18 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-SMALL = ("--samples", "24", "--batch-size", "2")
+PYTHON = [sys.executable, "loader.py"]
 
 
-def audit(capfd, *words, status=0, options=("--at", "3"), kind="right"):
+def command(*options, kind="right", points=("--at", "3")):
+    """The words of an audit of 24 samples."""
+    words = ["study", "audit", "--samples", "24", "--batch-size", "2", *points, *options]
+    return [*words, "--", *PYTHON, *kind.split()]
+
+
+def audit(capfd, *options, status=0, **given):
     """What --json prints."""
-    given = [
-        "study",
-        "audit",
-        *SMALL,
-        *options,
-        "--json",
-        *words,
-        "--",
-        sys.executable,
-        "loader.py",
-        kind,
-    ]
-    assert main(given) == status
+    assert main(command(*options, "--json", **given)) == status
     return json.loads(capfd.readouterr().out)
 
 
@@ -175,8 +169,7 @@ def test_a_loader_that_refuses_says_why_and_one_that_ends_too(capfd):
     assert [row["outcome"] for row in found["resumes"]] == ["begins again", "refuses"]
     assert "ValueError: saved by other ranks" in found["resumes"][1]["says"]
     assert found["resumes"][1]["lost"] is None
-    words = ["study", "audit", *SMALL, "--at", "3", "--to", "2x2", "--", *PYTHON, "refuses"]
-    assert main(words) == 1
+    assert main(command("--to", "2x2", kind="refuses")) == 1
     assert "-v shows it in full" in capfd.readouterr().out
     found = audit(capfd, "--to", "1x1", kind="dies", status=1)
     assert found["points"][0]["says"] == "exit status 3"
@@ -209,24 +202,20 @@ def test_a_loader_that_is_never_the_same_is_counted_within_one_run(capfd):
     assert (row["trained"], row["rest"], row["continues"]) == (12, 20, "")
     assert row["lost"] == 0
     assert row["repeated"] >= 8
-    words = ["study", "audit", *SMALL, "--at", "3", "--", sys.executable, "loader.py", "random"]
-    assert main(words) == 1
+    assert main(command(kind="random")) == 1
     assert "not repeatable: with the same seed two uninterrupted runs" in capfd.readouterr().out
 
 
 def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
-    found = audit(capfd, options=("--try", "4", "--to", "1x1"), kind="share", status=1)
-    lost = {(of["epoch"], of["step"]): of["lost"] for of in found["points"]}
+    given = {"points": ("--try", "4", "--to", "1x1"), "kind": "share", "status": 1}
+    found = audit(capfd, **given)
+    lost = {(point["epoch"], point["step"]): point["lost"] for point in found["points"]}
     assert len(lost) == 4
-    assert all(gone == 12 - 2 * step for (_, step), gone in lost.items())
+    assert all(missing == 12 - 2 * step for (_, step), missing in lost.items())
     assert found["resumes"][0]["lost"] == max(lost.values())
-    assert re.search(
-        r"\(Step \d of epoch \d, the worst of 4 points\.\)", found["resumes"][0]["says"]
-    )
-    assert (
-        found["points"]
-        == audit(capfd, options=("--try", "4", "--to", "1x1"), kind="share", status=1)["points"]
-    )
+    said = found["resumes"][0]["says"]
+    assert re.search(r"\(Step \d of epoch \d, the worst of 4 points\.\)", said)
+    assert found["points"] == audit(capfd, **given)["points"]
 
 
 @pytest.mark.parametrize(
@@ -239,10 +228,8 @@ def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
     ],
 )
 def test_epochs_after_the_broken_one_are_counted(word, lost, twice, continues, said, capfd):
-    words = ["--to", "1x2", "--epochs", "3"]
-    given = ["study", "audit", *SMALL, "--at", "3", "--json", *words, "--", *PYTHON, "right", word]
-    assert main(given) == int(word != "later")
-    found = json.loads(capfd.readouterr().out)
+    options = ("--to", "1x2", "--epochs", "3")
+    found = audit(capfd, *options, kind=f"right {word}", status=int(word != "later"))
     (row,) = found["resumes"]
     assert (row["lost"], row["twice"]) == (0, 0)
     assert (row["lost_later"], row["twice_later"], row["continues"]) == (lost, twice, continues)
@@ -254,14 +241,12 @@ def test_epochs_after_the_broken_one_are_counted(word, lost, twice, continues, s
 def test_a_run_that_went_on_is_killed_once_more(capfd):
     """Of 6 steps of 4 samples 1 is done, then 2 of the 5 that are left; the state counts from where
     the run went on, so 4 samples come again. In the next epoch it counts from the beginning."""
-    words = ["study", "audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
-    assert main(words) == 0
-    right = json.loads(capfd.readouterr().out)
+    given = {"points": ("--at", "1", "--to", "1x2")}
+    right = audit(capfd, **given)
     assert right["points"][0]["second"] == "0:2, 1:3"
     assert right["points"][0]["second_outcome"] == "goes on"
     assert (right["points"][0]["second_lost"], right["points"][0]["second_twice"]) == (0, 0)
-    assert main([*words, "once"]) == 1
-    found = json.loads(capfd.readouterr().out)
+    found = audit(capfd, **given, kind="right once", status=1)
     (point,) = found["points"]
     assert (point["lost"], point["twice"], point["continues"]) == (0, 0, "same")
     # killed after 1 step, then 2 steps later: the state says 2 of the 3 that are done
@@ -269,18 +254,12 @@ def test_a_run_that_went_on_is_killed_once_more(capfd):
     assert found["wrong"] == 1
     said = "Killed again in epoch 0, 2 steps after it went on or that epoch began, 4 come more than"
     assert said in found["resumes"][0]["says"]
-
-
-def test_a_loader_whose_state_cannot_be_had_after_a_restart_is_wrong(capfd):
-    words = ["study", "audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
-    assert main([*words, "never-twice"]) == 1
-    (row,) = json.loads(capfd.readouterr().out)["resumes"]
+    (row,) = audit(capfd, **given, kind="right never-twice", status=1)["resumes"]
     assert "StateError: state(loader) raises ValueError: saved once" in row["says"]
 
 
 def test_what_was_not_tried_is_said(capfd):
-    words = ["study", "audit", *SMALL, "--at", "5", "--to", "1x2", "--epochs", "1"]
-    assert main([*words, "--", *PYTHON, "right"]) == 0
+    assert main(command("--to", "1x2", "--epochs", "1", points=("--at", "5"))) == 0
     shown = " ".join(capfd.readouterr().out.split())
     assert "refuses nothing; a second crash of a run was not tried (1 point" in shown
     assert "No epoch after a broken one was run: --epochs 2 does." in shown
@@ -313,35 +292,22 @@ def test_a_result_folder_has_the_tables_that_are_printed(folder, capfd):
         table = schema.read(folder / "out" / name)
         assert isinstance(table, pd.DataFrame)
         assert table["change"].tolist() == [row["change"] for row in found[name]]
-    given = ["--", sys.executable, "loader.py", "right"]
-    assert main(["study", "audit", *SMALL, "--at", "3", "--out", "out", *given]) == 2
+    assert main(command("--out", "out")) == 2
     assert "--out: holds another result" in capfd.readouterr().err
-    assert main(["study", "audit", *SMALL, "--at", "3", "--out", "out", "--force", *given]) == 0
+    assert main(command("--out", "out", "--force")) == 0
     shown = capfd.readouterr().out
     assert "loader right loses, repeats and refuses nothing (1 point, 24 samples, seed 0)." in shown
     assert "Tables: out" in shown
     assert main(["results", "show", "out"]) == 2
     assert "its tables are CSV files" in capfd.readouterr().err
-    assert main(["study", "audit", *SMALL, "--at", "3", "--to", "markdown", *given]) == 0
+    assert main(command("--to", "markdown")) == 0
     assert "| 1x2 to 1x1 |" in capfd.readouterr().out
 
 
 def test_what_the_script_prints_is_shown_if_asked_alone(folder, capfd):
     (folder / "loader.py").write_text(f"print('mine')\n{LOADER}")
     audit(capfd)
-    words = [
-        "study",
-        "audit",
-        *SMALL,
-        "--at",
-        "3",
-        "-v",
-        "--",
-        sys.executable,
-        "loader.py",
-        "right",
-    ]
-    assert main(words) == 0
+    assert main(command("-v")) == 0
     shown = capfd.readouterr()
     assert "mine" in shown.err
     assert "mine" not in shown.out
@@ -349,9 +315,9 @@ def test_what_the_script_prints_is_shown_if_asked_alone(folder, capfd):
 
 # ------------------------------------------------------------------------------- being ended
 
-PIDS = """
-import os, pathlib
-pathlib.Path("pids", str(os.getpid())).touch()
+PIDS = """def resume(run, states):
+    import pathlib
+    pathlib.Path("pids", str(os.getpid())).touch()
 """
 
 
@@ -359,11 +325,9 @@ def ended(folder, send):
     """Exit status and standard error of an audit whose ranks hang, when it is sent a signal; and
     the processes that it leaves."""
     (folder / "pids").mkdir()
-    text = LOADER.replace("def resume(run, states):", f"def resume(run, states):\n{_indented()}")
-    (folder / "loader.py").write_text(text)
-    words = [sys.executable, "-m", "simshuffle", "audit", *SMALL, "--at", "3", "--out", "out"]
+    (folder / "loader.py").write_text(LOADER.replace("def resume(run, states):\n", PIDS))
     process = subprocess.Popen(
-        [*words, "--", sys.executable, "loader.py", "hangs"],
+        [sys.executable, "-m", "simshuffle", *command("--out", "out", kind="hangs")],
         env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": f"{ROOT}"},
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -380,10 +344,6 @@ def ended(folder, send):
     while any(alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.02)
     return process.returncode, told, [pid for pid in pids if alive(pid)]
-
-
-def _indented():
-    return "".join(f"    {line}\n" for line in PIDS.strip().splitlines())
 
 
 def alive(pid):
@@ -409,87 +369,9 @@ def test_ranks_end_with_an_audit_that_is_killed(folder):
     assert left == []
 
 
-# ------------------------------------------------------------------------------- bad input
-
-PYTHON = [sys.executable, "loader.py"]
-BAD = {
-    "raises.py": "raise KeyError('mine')",
-    "leaves.py": "import sys\nsys.exit(4)",
-    "lacks.py": "def make(run): ...\nresume = 3",
-    "texts.py": f"{LOADER}\nmake = lambda run: [['a', 'b']] * 6",
-    "many.py": f"{LOADER}\nmake = lambda run: [[1, 24]] * 6",
-    "fails.py": f"{LOADER}\ndef make(run): return run.shard",
-    "endless.py": f"{LOADER}\nimport itertools\nmake = lambda run: itertools.repeat([1])",
-    "alone.py": f"{LOADER}\nmake = lambda run: 1 / (run.world_size == 2) and Loader(run)",
-    "empty.py": f"{LOADER}\nmake = lambda run: []",
-    "waits.py": "import time\ntime.sleep(600)",
-}
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["python", "loader.py"], "COMMAND: must stand behind --; got 'python'. Write simshuffle"),
-        (
-            ["--"],
-            "COMMAND: must stand behind --. Write simshuffle study audit [OPTIONS] -- python",
-        ),
-        (["--tyr", "3", "--", *PYTHON], "--tyr: is no option of audit"),
-        (["a", "--", *PYTHON], "a: cannot stand before --"),
-        (["--", "loader.py"], "must begin with an interpreter; got loader.py. Write `python load"),
-        (["--", "no-such-python", "loader.py"], "must begin with a program that is there; got 'no"),
-        (["--", sys.executable, "-m", "loader"], "must be python [OPTIONS] SCRIPT.py [ARGUMENTS]"),
-        (["--", sys.executable, "none.py"], "must be a file that is there; got 'none.py'"),
-        (["--", "false", "loader.py"], "must be an interpreter that runs Python; got false"),
-        (["--", sys.executable, "-Z", "loader.py"], "which says"),
-        (["--", sys.executable, "raises.py"], "raises.py: must load without an error; got KeyErr"),
-        (["--", sys.executable, "leaves.py"], "must load without an error; got SystemExit: 4"),
-        (["--", sys.executable, "lacks.py"], "got without state, resume. Define state, resume."),
-        (["--", sys.executable, "texts.py"], "numbers of samples; got ['a', 'b']. Let make(run)"),
-        (["--", sys.executable, "many.py"], "numbers of samples, from 0 to 23; got 24. Say with"),
-        (
-            ["--", sys.executable, "fails.py"],
-            "crash; got AttributeError: run has no 'shard', but nodes,",
-        ),
-        (["--seconds", "0.5", "--", sys.executable, "endless.py"], "got hangs. It has 0.5 s; give"),
-        (["--", sys.executable, "alone.py"], "--to 1x1 without a crash; got ZeroDivisionError"),
-        (["--", sys.executable, "empty.py"], "--try: an epoch must have 2 steps or more, of ever"),
-        (
-            ["--from", "0x4", "--", *PYTHON],
-            "--from: must be NODESxRANKS, both from 1 on; got '0x4'",
-        ),
-        (["--to", "4", "--", *PYTHON], "--to: must be NODESxRANKS, both from 1 on; got '4'"),
-        (
-            ["--workers", "8:", "--", *PYTHON],
-            "--workers: must be a number from 0 on, or one before",
-        ),
-        (["--batch-size", "2:0", "--", *PYTHON], "--batch-size: must be a number from 1 on, or o"),
-        (["--at", "0", "--", *PYTHON], "--at: must be a step from 1 on, or EPOCH:STEP; got '0'"),
-        (["--at", "2:1", "--", *PYTHON], "--at: must be a step of the epochs 0 to 1; got 2:1."),
-        (["--at", "7", "--", *PYTHON], "--at: must be a step of the epoch, which has 6; got 7 of"),
-        (["--try", "0", "--", *PYTHON], "--try: must be 1 or more where no --at is given; got 0."),
-        (["--shards", "25", "--", *PYTHON], "--shards: must be at most --samples 24; got 25."),
-        (["--shards", "2", "--samples-per-shard", "2", "--", *PYTHON], "--shards: cannot be comb"),
-        (["--json", "--to", "latex", "--", *PYTHON], "--to: cannot be combined with --json"),
-        (["--out", "loader.py", "--", *PYTHON], "--out: is not a folder"),
-    ],
-)
-def test_what_is_wrong_is_said(words, said, capfd, folder):
-    for name, text in BAD.items():
-        (folder / name).write_text(text)
-    before = sorted(path.name for path in folder.rglob("*"))
-    assert main(["study", "audit", *SMALL, *words]) == 2
-    shown, told = capfd.readouterr()
-    assert said in " ".join(told.split())
-    assert "Traceback" not in told
-    assert shown == ""
-    after = sorted(path.name for path in folder.rglob("*") if "__pycache__" not in str(path))
-    assert after == before
-
-
 def test_a_script_that_does_not_load_in_time_is_ended(folder, capfd, monkeypatch):
     monkeypatch.setattr(Script.__init__, "__defaults__", (0.5,))
-    (folder / "waits.py").write_text(BAD["waits.py"])
+    (folder / "waits.py").write_text("import time\ntime.sleep(600)")
     begin = time.monotonic()
     assert main(["study", "audit", "--", sys.executable, "waits.py"]) == 2
     assert "waits.py: must be loaded within 0.5 s" in capfd.readouterr().err

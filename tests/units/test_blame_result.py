@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import pytest
-import yaml
 
 from simshuffle.blame import runs
 from simshuffle.blame.runs import Blamed, Found, blame_runs
@@ -16,33 +15,12 @@ from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine
 from tests.small import uneven
 
-SCENARIO = {
-    "name": "fabric",
-    "cluster": "small-fat-tree",
-    "world_size": 16,
-    "epochs": 1,
-    "seed": 3,
-    "workload": {
-        "model": "resnet50",
-        "dataset": {
-            "name": "small",
-            "num_samples": 5120,
-            "sample_size": {"mean": "110 kB"},
-            "source": "example value",
-        },
-        "local_batch_size": 32,
-        "exchange": "local_shuffle",
-        "allreduce": {
-            "kind": "ring",
-            "intra_host_latency": "3.4 us",
-            "inter_host_latency": "9.6 us",
-            "intra_host_bus_bandwidth": "21 GB/s",
-            "inter_host_bus_bandwidth": "12 GB/s",
-            "source": "example value",
-        },
-    },
-    "network": {"kind": "fluid"},
-}
+FABRIC = (
+    *("cluster=small-fat-tree", "world_size=16", "epochs=1", "seed=3", "sweep={}"),
+    "workload.dataset={name: small, num_samples: 5120, sample_size: {mean: 110 kB}}",
+    "workload.exchange=local_shuffle",
+    "workload.allreduce.inter_host_bus_bandwidth=12 GB/s",
+)
 SLOW = "cluster.faults={leaf.0>spine.0: 0.25}"
 MESSAGES = (
     "workload.exchange=partial_local_shuffle:exchange_fraction=1",
@@ -56,11 +34,9 @@ def ran(tmp_path, capsys):
     """Simulates the scenario with other values; returns the folder and the seconds of epochs."""
 
     def run(*values, options=(), name="r"):
-        (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(SCENARIO))
-        words = [word for value in values for word in ("--set", value)]
+        words = [word for value in (*FABRIC, *values) for word in ("--set", value)]
         out = tmp_path / name
-        given = ["run", str(tmp_path / "fabric.yaml"), *words, *options, "--out", str(out)]
-        assert main([*given, "--json"]) == 0
+        assert main(["run", "quickstart", *words, *options, "--out", str(out), "--json"]) == 0
         return out, [row["epoch_s"] for row in json.loads(capsys.readouterr().out)["epochs"]]
 
     return run
@@ -130,22 +106,15 @@ def test_messages_of_an_exchange_cross_a_slow_cable_too(ran, said):
 
 
 def test_a_host_that_decodes_slowly_is_named(ran, said):
-    folder, _ = ran(
-        "workload.jitter.host_decode=1.5",
-        "workload.dataset.decode=8 ms",
-        "workload.loader.workers=2",
-    )
-    row = first(said, folder)
+    slow = ("workload.jitter.host_decode=1.5", "workload.dataset.decode=8 ms")
+    row = first(said, ran(*slow, "workload.loader.workers=2")[0])
     assert (row["kind"], row["cause"]) == ("host", "decode")
     assert row["share"] > 0.5
 
 
 def test_opening_files_is_named_where_all_wait_for_it(ran, said):
-    folder, _ = ran(
-        "workload.exchange=global_shuffle:source=pfs",
-        "cluster.parallel_file_system.open_rate=1500 1/s",
-    )
-    row = first(said, folder)
+    opens = "cluster.parallel_file_system.open_rate=1500 1/s"
+    row = first(said, ran("workload.exchange=global_shuffle:source=pfs", opens)[0])
     assert (row["what"], row["kind"], row["cause"]) == ("pfs.open", "server", "io")
 
 
@@ -182,14 +151,8 @@ def test_seeds_and_names_below_results(ran, said, here):
     assert said("two").startswith("To blame: link leaf.0>spine.0, ")
 
 
-def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
-    trace = "tests/data/blame/slow-rank.csv"
-    assert main(["study", "blame", trace, "--run", "x"]) == 2
-    assert "--run: is for results alone" in capsys.readouterr().err
-    out = tmp_path / "sizes"
-    quick = ["sweep", "quickstart", "--over", "world_size=8", "--set", "epochs=1"]
-    assert main([*quick, "--out", str(out), "-q"]) == 0
-    assert main(["study", "blame", str(out)]) == 2
+def test_other_results_are_refused(result_of, capsys):
+    assert main(["study", "blame", str(result_of("sweep"))]) == 2
     assert "must be a result of simshuffle run" in capsys.readouterr().err
 
 

@@ -1,8 +1,8 @@
 """Calibration: the formats of the tools, bad files, fragments in scenarios, the command line."""
 
-import errno
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,9 @@ from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_questions import asked_of
 from simshuffle.errors import InputError
 from simshuffle.plan.findings import extrapolated
-from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.library import shipped
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.findings import parameters_of, parameters_table
@@ -28,7 +28,6 @@ from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, as_tab
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
 from tests.calibrated import calibrate
-from tests.contents import contents
 from tests.drawn import laid_out
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"
@@ -68,24 +67,11 @@ def table_of(path, **values):
     return as_table(read_rows(source, KINDS.get(source.name)).rows)
 
 
-def changed(tmp_path, name, old, new, count=1):
-    """A copy of a file with one piece of text replaced."""
-    text = (DATA / name).read_text()
-    assert old in text
-    path = tmp_path / name
-    path.write_text(text.replace(old, new, count))
-    return path
-
-
 def refused(path, **arguments):
     """The text of the error, which names the file."""
     with pytest.raises(InputError) as error:
         calibrate(path, **arguments)
-    assert (
-        Path(path).name in str(error.value)
-        or "command line" in str(error.value)
-        or "log" in str(error.value)
-    )
+    assert Path(path).name in str(error.value)
     return str(error.value)
 
 
@@ -93,12 +79,8 @@ def refused(path, **arguments):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_file_is_recognised(name):
+def test_a_file_is_recognised_and_gives_rows_with_all_columns(name):
     assert recognise((DATA / name).read_text()) == KINDS[name]
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_file_gives_rows_with_all_columns(name):
     table = table_of(name, ranks=8, hosts=8)
     assert list(table.columns) == list(MEASUREMENTS.columns)
     assert (table["source"] == name).all()
@@ -132,38 +114,6 @@ def test_an_old_table_without_root_and_name_is_read():
     assert set(table["operation"]) == {"all_reduce"}
     assert (set(table["ranks"]), set(table["hosts"])) == ({4}, {1})
     assert len(table) == 14
-
-
-def test_nccl_output_with_prefixes_and_log_lines_is_read(tmp_path):
-    lines = (DATA / "nccl-2-hosts.txt").read_text().split("\n")
-    mixed = [f"  0: {line}" for line in lines]
-    mixed.insert(26, "es1:4000:4123 [0] NCCL INFO Channel 00/02 : 0 1 2 3")
-    path = tmp_path / "nccl.txt"
-    path.write_text("\n".join(mixed))
-    assert len(table_of(path)) == 20
-
-
-def halved_bus_bandwidths(text):
-    """The rows of an allreduce with the bus bandwidths of an all-to-all in the same time."""
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        cells = line.split()
-        if cells and cells[0].isdigit():
-            for place in (7, 11):
-                cells[place] = f"{float(cells[place]) / 2:.2f}"
-            lines[number] = " ".join(cells)
-    return "\n".join(lines)
-
-
-def test_all_to_all_of_nccl_tests_is_for_each_pair(tmp_path):
-    text = (DATA / "nccl-2-hosts.txt").read_text()
-    text = text.replace("starting: all_reduce_perf", "starting: alltoall_perf")
-    # the bus bandwidth of an all-to-all is 15/16 of the bandwidth, of an allreduce twice that
-    path = tmp_path / "nccl.txt"
-    path.write_text(halved_bus_bandwidths(text))
-    table = table_of(path)
-    assert set(table["operation"]) == {"all_to_all"}
-    assert table["nbytes"].max() == 2147483648 / 16
 
 
 def test_osu_units():
@@ -207,18 +157,6 @@ def test_mdtest_spreads_are_of_the_repetitions():
     assert read["rate"] == 19202.217
     assert read["spread"] == pytest.approx(546.378 * (5 / 4) ** 0.5)
     assert (read["count"], read["ranks"], read["hosts"], read["nbytes"]) == (5, 32, 8, 110000)
-
-
-def test_mdtest_with_colons_and_phases_that_were_not_run(tmp_path):
-    text = (DATA / "mdtest-32-tasks.txt").read_text()
-    text = (
-        text.replace("File read   ", "File read  :")
-        .replace("128146.317", "     0.000")
-        .replace("129520.706     126169.557", "0.000 0.000")
-    )
-    path = tmp_path / "mdtest.txt"
-    path.write_text(text)
-    assert list(table_of(path)["operation"]) == ["file_read"]
 
 
 def test_an_epoch_log_may_say_its_hosts(tmp_path):
@@ -266,23 +204,6 @@ def test_samples_of_crab_are_of_the_slowest_rank():
     assert table["seconds"][0] == float(first[4]) == max(map(float, first[2:]))
 
 
-@pytest.mark.parametrize("name", ["64_linear_ompi_int32.csv", "data_app_0.csv"])
-def test_a_file_that_names_no_collective_is_read_where_its_kind_is_given(name):
-    text = refused(DATA / name, ranks=8)
-    assert "line 1: does not say which collective ran" in text
-    assert f"Add --as {KINDS[name]} if it was an all-to-all." in text
-
-
-def test_a_summary_without_an_all_to_all_and_a_csv_of_another_suite_are_refused(tmp_path):
-    path = changed(tmp_path, "pico-summary.csv", "ALLTOALL", "ALLGATHER", 99)
-    assert "must have a line of an all-to-all" in refused(path)
-    other = tmp_path / "imb.csv"
-    other.write_text("benchmark,bytes,t_max[usec]\nAlltoall,8,11.2\n")
-    text = refused(other)
-    assert "imb.csv" in text and "must be output of nccl-tests" in text
-    assert "got 'benchmark,bytes,t_max[usec]'" in text and "--as KIND" in text
-
-
 def test_what_a_message_costs_becomes_a_fragment_that_a_scenario_takes(tmp_path):
     result = calibrate([DATA / "pico-summary.csv", DATA / "osu-latency.txt"])
     values = {p.key: p for p in result.parameters if p.usable}
@@ -297,38 +218,10 @@ def test_what_a_message_costs_becomes_a_fragment_that_a_scenario_takes(tmp_path)
     assert passing.copy_bandwidth == pytest.approx(4e9, rel=0.04)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", "nothing"),
-        (b"hello\n", "--as KIND"),
-        (b"\xff\xfe\x00", "UTF-8"),
-        (b"# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n", "rows"),
-        (b"\xef\xbb\xbfgpus,epoch_s\n", "model"),
-    ],
-)
-def test_what_is_no_measurement_is_refused(content, expected, tmp_path):
+def test_bytes_that_are_no_text_are_refused(tmp_path):
     path = tmp_path / "file.txt"
-    path.write_bytes(content)
-    assert expected in refused(path)
-
-
-def test_arguments_that_do_not_fit_are_refused(tmp_path):
-    assert "no such file" in refused(tmp_path / "none.txt")
-    assert "is a folder" in refused(tmp_path)
-    assert "--as: is not known" in refused(DATA / "osu-bw.txt", kind="nccl")
-    assert "--ranks" in refused(DATA / "osu-alltoall.txt")
-    assert "--hosts" in refused(DATA / "osu-allreduce.txt", ranks=8)
-    assert "must not exceed" in refused(DATA / "osu-allreduce.txt", ranks=8, hosts=9)
-    assert "catalog" in refused(changed(tmp_path, "epochs-vgg16.csv", "vgg16,", "mine,", 99))
-    assert "log" in refused(DATA / "epochs-vgg16.csv", model=["resnet50=resnet50"])
-    assert "several accelerators" in refused(DATA / "epochs-vgg16.csv", model=["vgg16=resnet50"])
-    with pytest.raises(InputError, match="different names"):
-        calibrate([DATA / "osu-bw.txt", changed(tmp_path, "osu-bw.txt", "v5.9", "v5.8")])
-    with pytest.raises(InputError, match="two tools"):
-        calibrate([DATA / "osu-allreduce.txt", DATA / "nccl-1-host.txt"], ranks=8, hosts=8)
-    with pytest.raises(InputError, match="nothing could be fitted"):
-        calibrate(DATA / "nccl-2-hosts.txt", fit_up_to=4)
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "UTF-8" in refused(path)
 
 
 # --------------------------------------------------------------------------------------- the result
@@ -337,17 +230,8 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
 @pytest.fixture(scope="module")
 def measured():
     """A calibration of one host, of messages, and of files."""
-    return calibrate(
-        [
-            DATA / n
-            for n in (
-                "nccl-1-host.txt",
-                "osu-latency.txt",
-                "mdtest-1-tasks.txt",
-                "mdtest-128-tasks.txt",
-            )
-        ]
-    )
+    names = ("nccl-1-host", "osu-latency", "mdtest-1-tasks", "mdtest-128-tasks")
+    return calibrate([DATA / f"{name}.txt" for name in names])
 
 
 def test_values_and_intervals(measured):
@@ -388,9 +272,9 @@ def test_a_published_epoch_log():
     )
     assert values[INTER].value == pytest.approx(6.3e9, rel=0.04)
     assert values[INTRA].value == pytest.approx(19.2e9, rel=0.02)
-    held_out = calibrate(
-        DATA / "epochs-vgg16.csv", model=["vgg16=vgg16_chainer"], fit_up_to=8
-    ).residuals
+    by_name = calibrate(DATA / "epochs-vgg16.csv", model=["vgg16_chainer"], fit_up_to=8)
+    assert {p.model for p in by_name.parameters if p.usable and p.model} == {"vgg16_chainer"}
+    held_out = by_name.residuals
     assert held_out.loc[~held_out["used"], "relative"].abs().max() < 0.03
 
 
@@ -408,24 +292,6 @@ def test_the_fragment_is_read_back(measured, tmp_path):
         assert record.confidence == 0.95
         assert {name: record.range(name) for name in record.over} == parameter.over
         assert "(" in record.source
-
-
-def test_the_same_files_give_the_same_folder(measured, tmp_path):
-    measured.save(tmp_path / "a")
-    again = calibrate(
-        [
-            DATA / n
-            for n in (
-                "nccl-1-host.txt",
-                "osu-latency.txt",
-                "mdtest-1-tasks.txt",
-                "mdtest-128-tasks.txt",
-            )
-        ]
-    )
-    again.save(tmp_path / "b")
-    assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 FITTED = {
@@ -483,9 +349,8 @@ def test_a_file_whose_name_is_no_text_is_calibrated(tmp_path):
     assert set(pd.read_csv(folder / "measurements.csv")["source"]) == {"\ufffd.txt"}
 
 
-def test_the_figure_fits_a_column_and_names_every_law(measured):
+def test_the_figure_names_every_law(measured):
     figure = laid_out(residuals_chart(measured.residuals))
-    assert figure.get_size_inches()[0] == COLUMN_INCHES
     shown = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     assert set(measured.residuals["law"]) <= shown
     assert len(figure.axes) == 4
@@ -493,27 +358,13 @@ def test_the_figure_fits_a_column_and_names_every_law(measured):
 
 def test_several_models_get_files_of_their_own(tmp_path):
     path = tmp_path / "log.csv"
-    lines = ["model,gpus,local_batch_size,epoch,iterations,epoch_s"]
-    lines += [
-        f"{m},{p},32,{e},100,{20 + p}"
-        for m in ("vgg16", "alexnet")
-        for p in (1, 8)
-        for e in range(1, 9)
-    ]
-    path.write_text("\n".join(lines))
+    rows = product(("vgg16", "alexnet"), (1, 8), range(1, 9))
+    lines = [f"{model},{gpus},32,{epoch},100,{20 + gpus}" for model, gpus, epoch in rows]
+    path.write_text("\n".join(["model,gpus,local_batch_size,epoch,iterations,epoch_s", *lines]))
     fragments = calibrate(path).fragments()
     assert set(fragments) == {"calibration.yaml", "models/vgg16.yaml", "models/alexnet.yaml"}
     assert "accelerators" not in fragments["calibration.yaml"]
     assert "accelerators" in fragments["models/vgg16.yaml"]
-
-
-def test_an_entry_finds_its_model_in_the_log():
-    values = [
-        p.model
-        for p in calibrate(DATA / "epochs-vgg16.csv", model=["vgg16_chainer"]).parameters
-        if p.usable and p.model
-    ]
-    assert set(values) == {"vgg16_chainer"}
 
 
 # ------------------------------------------------------------------------------------ in a scenario
@@ -522,14 +373,9 @@ def test_an_entry_finds_its_model_in_the_log():
 @pytest.fixture
 def scenario(measured, tmp_path):
     """A scenario file that includes a fragment beside it."""
-    raw = yaml.safe_load(
-        (Path(__file__).parent.parent.parent / "scenarios" / "quickstart.yaml").read_text(
-            encoding="utf-8"
-        )
-    )
-    (tmp_path / "mine.yaml").write_text(
-        yaml.safe_dump(raw | {"include": "parts/calibration.yaml", "sweep": {}})
-    )
+    raw = yaml.safe_load((shipped("scenarios") / "quickstart.yaml").read_text())
+    whole = raw | {"include": "parts/calibration.yaml", "sweep": {}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(whole))
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "calibration.yaml").write_text(measured.to_yaml())
     return tmp_path / "mine.yaml"
@@ -552,9 +398,6 @@ def test_a_resolved_scenario_stands_alone(scenario, tmp_path):
     assert "include" not in yaml.safe_load(loaded.to_yaml())
     assert load_scenario(alone) == loaded
     assert loaded.with_values({"seed": 7}).calibrated == loaded.calibrated
-
-
-def test_a_scenario_without_fragments_has_no_trace_of_them():
     assert "calibrated" not in load_scenario("quickstart").to_dict()
 
 
@@ -647,16 +490,6 @@ def test_the_latency_of_a_ring_is_refused_by_the_name_in_the_fragment(drafted):
         load_scenario("mine.yaml", {"include": "bad.yaml"})
 
 
-def test_a_fragment_can_be_named_on_the_command_line(scenario, monkeypatch):
-    monkeypatch.chdir(scenario.parent)
-    loaded = load_scenario(
-        "quickstart",
-        {"include": ["parts/calibration.yaml"], "cluster.message_passing.latency": "2 us"},
-    )
-    assert loaded.cluster.message_passing.latency == 2e-6
-    assert loaded.workload.allreduce.intra_host_latency == pytest.approx(5e-6, rel=0.01)
-
-
 def test_a_later_fragment_wins(scenario):
     (scenario.parent / "b.yaml").write_text("values: {cluster.message_passing.latency: 3 us}")
     raw = yaml.safe_load(scenario.read_text())
@@ -677,12 +510,6 @@ def test_what_is_swept_stays_swept(scenario):
         load_scenario(scenario)
 
 
-@pytest.mark.parametrize("given", [3, {}, [3], "none.yaml", ["none.yaml"]])
-def test_an_include_that_is_no_path_is_refused(given):
-    with pytest.raises(InputError, match="include"):
-        load_scenario("quickstart", {"include": given})
-
-
 def test_values_outside_their_range_are_extrapolated(scenario):
     sentences = extrapolated(load_scenario(scenario))
     latency = next(s for s in sentences if s.startswith("workload.allreduce.intra_host_latency"))
@@ -699,11 +526,6 @@ def test_values_outside_their_range_are_extrapolated(scenario):
 
 def test_check_and_run_say_what_is_extrapolated(scenario, capsys):
     small = {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle"}
-    assert main(["check", "--full", str(scenario)]) == 0
-    assert (
-        "extrapolated: workload.allreduce.intra_host_latency was measured for"
-        in capsys.readouterr().out
-    )
     assert main(["check", str(scenario)]) == 0
     printed = capsys.readouterr().out
     assert "Warning: workload.allreduce.intra_host_latency was measured for" in printed
@@ -721,45 +543,10 @@ def test_check_and_run_say_what_is_extrapolated(scenario, capsys):
 
 
 def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):
-    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
+    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt")]) == 0
     printed = capsys.readouterr().out
     assert "workload.allreduce.intra_host_latency" in printed
     assert "95 % interval" in printed
-    assert {path.name for path in (here / "out").iterdir()} == FILES
-    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
-    assert "already holds" in capsys.readouterr().err
-    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert (
-        main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
-        == 0
-    )
-    assert "message_passing" in (here / "out" / "calibration.yaml").read_text()
-
-
-def test_the_default_folder_is_below_results(here):
-    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt")]) == 0
     (folder,) = (here / "results").iterdir()
-    assert folder.name.startswith("calibrate-osu-latency-")
-
-
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")]
-)
-def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):
-    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
-    before = {path.name: path.read_bytes() for path in (here / "out").iterdir()}
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr("simshuffle.studies.calibrate.study.residuals_chart", fail)
-    status = main(
-        ["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"]
-    )
-    assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
-    assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
-    assert [path.name for path in here.iterdir()] == ["out"]
-    shutil.rmtree(here / "out")
-    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) != 0
-    assert list(here.iterdir()) == []
+    assert folder.name.startswith("calibrate-nccl-1-host-")
+    assert {path.name for path in folder.iterdir()} == FILES

@@ -51,14 +51,15 @@ LOCAL = [*SMALL, "--set", "workload.exchange=local_shuffle"]
 RUNS = ["global-pfs @8", "local @8", "partial-0.1 streamlined @8"]
 
 
-def command(*arguments, cwd, **environment):
-    """The command line in a process of its own; its stderr is not a terminal."""
+def python(*words, cwd, **environment):
+    """What a process of its own printed and its status; its stderr is not a terminal."""
     return subprocess.run(
-        [sys.executable, "-m", "simshuffle", *arguments],
+        [sys.executable, *words],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
         check=False,
+        text=True,
         timeout=900,
     )
 
@@ -121,19 +122,13 @@ def test_check_prints_yaml_that_is_the_same_scenario(here, capsys):
     assert [path.name for path in here.iterdir()] == ["printed.yaml"]
 
 
-def test_check_of_several_scenarios_prints_a_document_each(capsys, here):
-    assert main(["check", "--full", "quickstart", "abci-imagenet1k"]) == 0
+def test_check_of_several_scenarios_prints_a_document_each(capsys):
+    names = ["quickstart", "abci-imagenet1k"]
+    assert main(["check", "--full", *names]) == 0
     printed = capsys.readouterr().out
-    assert [document["name"] for document in yaml.safe_load_all(printed)] == [
-        "quickstart",
-        "abci-imagenet1k",
-    ]
-    assert list(derived_values(printed)) == [
-        "global-pfs @64",
-        "local @64",
-        "partial-0.1 streamlined @64",
-        "partial-0.1 streamlined @2048",
-    ]
+    assert [document["name"] for document in yaml.safe_load_all(printed)] == names
+    runs = [run for name in names for run in each_alone(load_scenario(name).runs())]
+    assert list(derived_values(printed)) == runs
 
 
 @pytest.mark.parametrize("name", shipped_names("scenarios"))
@@ -161,13 +156,8 @@ PUBLISHED = {
 @pytest.mark.parametrize("payload", ["decoded", "encoded"])
 @pytest.mark.parametrize("world_size", PUBLISHED)
 def test_check_derives_the_published_values(world_size, payload, capsys):
-    settings = [
-        "--set",
-        f"world_size={world_size}",
-        "--set",
-        f"workload.exchange.schedule.payload={payload}",
-    ]
-    assert main(["check", "--full", "abci-imagenet1k", *settings]) == 0
+    words = ["check", "--full", "abci-imagenet1k", "--set", f"world_size={world_size}"]
+    assert main([*words, "--set", f"workload.exchange.schedule.payload={payload}"]) == 0
     (values,) = derived_values(capsys.readouterr().out).values()
     iterations, samples, exchanged, decoded, encoded = PUBLISHED[world_size]
     assert values["iterations per epoch"] == iterations
@@ -196,10 +186,7 @@ def test_run_writes_the_documented_files_and_no_others(finished):
     assert {path.name for path in folder.iterdir()} == FILES
     assert all(path.stat().st_size > 0 for path in folder.iterdir())
     assert visible(folder.parent) == ["out"]
-
-
-def test_a_result_can_be_read_by_others(finished):
-    folder, _, _ = finished
+    # and others can read them
     umask = os.umask(0)
     os.umask(umask)
     assert folder.stat().st_mode & 0o777 == 0o777 & ~umask
@@ -212,32 +199,12 @@ def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(fini
     assert lines[0] == EPOCH_COLUMNS
     epochs = pd.read_csv(folder / "epochs.csv")
     assert epochs["run"].tolist() == RUNS
-    assert epochs["strategy"].tolist() == [
-        "global_shuffle",
-        "local_shuffle",
-        "partial_local_shuffle",
-    ]
+    kinds = ["global_shuffle", "local_shuffle", "partial_local_shuffle"]
+    assert epochs["strategy"].tolist() == kinds
     assert epochs["world_size"].tolist() == [8, 8, 8]
     assert epochs["exchange_fraction"].isna().tolist() == [True, False, False]
     assert epochs["exchange_fraction"].tolist()[1:] == [0.0, 0.1]
     assert epochs["epoch"].tolist() == [1, 1, 1]
-
-
-def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
-    folder, _, _ = finished
-    assert (folder / "breakdown.csv").read_text().splitlines()[0] == "run,epoch,label,cause,seconds"
-    sums, labels = {}, {}
-    for row in rows_of(folder / "breakdown.csv"):
-        key = row["run"], row["epoch"]
-        sums[key] = sums.get(key, 0.0) + float(row["seconds"])
-        if not row["cause"]:
-            labels.setdefault(key, []).append(row["label"])
-    durations = {
-        (row["run"], row["epoch"]): float(row["epoch_s"]) for row in rows_of(folder / "epochs.csv")
-    }
-    assert set(labels) == {(run, "1") for run in RUNS}
-    assert all(names == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"] for names in labels.values())
-    assert sums == pytest.approx(durations, rel=1e-9)
 
 
 def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
@@ -254,21 +221,19 @@ def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
     assert moved["local @8"] == moved["global-pfs @8"] == 0
 
 
-def test_json_is_all_of_standard_output_and_standard_error_is_empty(finished):
-    _, stdout, stderr = finished
-    assert stderr == ""
-    rows = json.loads(stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
-    assert [row["run"] for row in rows["epochs"]] == RUNS
-
-
 def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
-    folder, stdout, _ = finished
-    rows = json.loads(stdout)["epochs"]
+    folder, stdout, stderr = finished
+    assert stderr == ""
+    text = json.loads(stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    rows = text["epochs"]
+    assert [row["run"] for row in rows] == RUNS
     table = rows_of(folder / "epochs.csv")
     assert len(rows) == len(table)
     for row, expected in zip(rows, table, strict=True):
         parts = row.pop("breakdown")
         assert sum(part["seconds"] for part in parts) == pytest.approx(row["epoch_s"], rel=1e-9)
+        shown = [part["label"] for part in parts if not part["cause"]]
+        assert shown == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"]
         assert list(row) == EPOCH_COLUMNS.split(",")
         for column, text in expected.items():
             value = row[column]
@@ -283,10 +248,7 @@ def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
 def test_run_prints_tables_that_name_the_runs_and_the_files(here, capsys):
     assert main(["run", "quickstart", *LOCAL, "--out", "a/b", "-v"]) == 0
     printed = capsys.readouterr().out
-    assert all(
-        text in printed
-        for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "a/b/breakdown.png")
-    )
+    assert "a/b/breakdown.png" in printed
     assert "GE+WU: gradient exchange (allreduce) and weight update" in " ".join(printed.split())
     assert "IMPT" not in printed
     assert max(len(line) for line in printed.splitlines() if "a/b" not in line) <= 100
@@ -318,21 +280,6 @@ def test_a_result_of_other_code_is_not_reused(result, capsys, monkeypatch, simul
     assert "holds another result" in capsys.readouterr().err
 
 
-def test_an_incomplete_result_is_not_reused(result, capsys, simulating_is_a_failure):
-    (result / "links.parquet").unlink()
-    assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
-    assert "holds another result" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("meta", ["", "[]", "3", '{"fingerprint": 5}'])
-def test_a_result_with_a_spoiled_meta_file_is_not_reused(
-    meta, result, capsys, simulating_is_a_failure
-):
-    (result / "meta.json").write_text(meta)
-    assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
-    assert "holds something else than a result" in capsys.readouterr().err
-
-
 def test_other_settings_do_not_replace_a_result(result, capsys, simulating_is_a_failure):
     before = content(result)
     assert main(["run", "quickstart", *SMALL, "--set", "seed=2", "--out", "out"]) == 2
@@ -353,19 +300,6 @@ def test_force_replaces_a_result_whole(result, tmp_path):
     assert pd.read_csv(result / "epochs.csv")["run"].tolist() == ["local @8"]
     assert after["epochs.csv"] != before["epochs.csv"]
     assert visible(tmp_path) == ["out"]
-
-
-def test_an_empty_folder_can_take_a_result(here):
-    (here / "new").mkdir()
-    assert main(["run", "quickstart", *LOCAL, "--out", "new"]) == 0
-    assert {path.name for path in (here / "new").iterdir()} == FILES
-    assert [path.name for path in here.iterdir()] == ["new"]
-
-
-def test_the_empty_working_directory_takes_a_result_or_stays_empty(here):
-    status = main(["run", "quickstart", *LOCAL, "--out", "."])
-    found = {path.name for path in here.iterdir()}
-    assert found == (FILES if status == 0 else set())
 
 
 def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(here, capsys):
@@ -425,10 +359,12 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
     scenario = load_scenario("quickstart", small)
     (tmp_path / "s.yaml").write_text(scenario.to_yaml())
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
-    done = command("run", "s.yaml", "--out", "out", cwd=tmp_path, **ascii_only)
-    assert done.returncode == 0, done.stderr.decode()
+    words = ["-m", "simshuffle", "run", "s.yaml", "--out", "out"]
+    done = python(*words, cwd=tmp_path, **ascii_only)
+    assert done.returncode == 0, done.stderr
     assert load_scenario(tmp_path / "out" / "scenario.yaml") == scenario
-    assert command("results", "plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
+    plotted = python("-m", "simshuffle", "results", "plot", "out", cwd=tmp_path, **ascii_only)
+    assert plotted.returncode == 0
 
 
 def test_the_public_names_are_the_same_whatever_was_imported_first(tmp_path):
@@ -443,14 +379,7 @@ for first in sys.argv[1:]:
     from simshuffle import Scenario, load_scenario, run
     print(first, type(run).__name__, type(load_scenario).__name__)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, *first],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=900,
-    )
+    done = python("-c", code, *first, cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert lines == [f"{name} function function" for name in first], done.stderr
 
@@ -458,28 +387,9 @@ for first in sys.argv[1:]:
 # --------------------------------------------------------------------------------------------- plot
 
 
-def test_plot_draws_to_another_place(result, tmp_path):
-    before = content(result)
-    assert main(["results", "plot", "out", "--out", "figures/mine"]) == 0
-    assert (tmp_path / "figures" / "mine.png").read_bytes() == before["breakdown.png"]
-    assert (tmp_path / "figures" / "mine.pdf").read_bytes() == before["breakdown.pdf"]
-    assert content(result) == before
-
-
 def test_plot_keeps_all_of_the_name_it_is_given(result, tmp_path):
     assert main(["results", "plot", "out", "--out", "Q0.1"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"out", "Q0.1.png", "Q0.1.pdf"}
-
-
-@pytest.mark.parametrize("folder", ["missing", "empty", "file"])
-def test_plot_of_what_is_no_result_is_refused(folder, here, capsys):
-    (here / "empty").mkdir()
-    (here / "file").write_text("x")
-    assert main(["results", "plot", folder]) == 2
-    message = capsys.readouterr().err
-    assert "must be a result folder" in message
-    assert folder in message
-    assert {path.name for path in here.rglob("*")} == {"empty", "file"}
 
 
 # ------------------------------------------------------------------------------------------- others
@@ -508,14 +418,7 @@ def imported_by(arguments, folder):
         "import sys; from simshuffle.cli import main; status = main(sys.argv[1:]);"
         f" print(status, *(name for name in {[*HEAVY, 'numpy']} if name in sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=900,
-    )
+    done = python("-c", code, *arguments, cwd=folder)
     status, *names = done.stdout.splitlines()[-1].split()
     return int(status), names
 
@@ -541,19 +444,10 @@ def test_a_run_on_a_shipped_machine_does_not_import_networkx(tmp_path):
     assert "networkx" not in names
 
 
-def test_help_names_the_options_of_run(capsys):
-    assert main(["run", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert all(option in shown for option in ("--set", "--out", "--json", "--force"))
-
-
 def test_the_command_and_the_module_are_the_same(tmp_path):
     script = Path(sys.executable).with_name("simshuffle")
-    done = subprocess.run(
-        [script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=900
-    )
-    assert done.stdout == command("--version", cwd=tmp_path).stdout
-    assert done.returncode == 0
+    done = subprocess.run([script, "--version"], capture_output=True, check=True, text=True)
+    assert done.stdout == python("-m", "simshuffle", "--version", cwd=tmp_path).stdout
 
 
 def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path):
@@ -565,13 +459,7 @@ def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path
         " simshuffle.cli import main; sys.exit(main(['replay', sys.argv[1], '--network',"
         " 'packet']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(case)],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    done = python("-c", code, str(case), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
     assert done.stdout.splitlines()[1].startswith("0,")

@@ -12,7 +12,7 @@ from simshuffle.collective import SIZES, bench, bench_of, measure, sizes
 from simshuffle.errors import InputError
 from tests.calibrated import calibrate
 from tests.examples import ring
-from tests.small import small
+from tests.small import PLAIN, small
 
 MIB = 2.0**20
 RING = (
@@ -69,18 +69,8 @@ def test_delays_edges_and_caps_count():
 
 def test_the_order_of_hosts_is_that_of_the_scenario():
     """On a tapered fat tree a ring in order crosses few of the links above the leaves."""
-    scenario = small(
-        cluster__topology={
-            "kind": "fat_tree",
-            "levels": 2,
-            "arity": 4,
-            "taper": 4,
-            "link_bandwidth": "10 GB/s",
-            "cable_latency": "0 s",
-            "switch_latency": "0 s",
-        },
-        world_size=16,
-    )
+    tree = {"kind": "fat_tree", "levels": 2, "arity": 4, "taper": 4}
+    scenario = small(cluster__topology=PLAIN["cluster.topology"] | tree, world_size=16)
     wide = {"inter_host_bus_bandwidth": "1 TB/s"}
     in_order = replace(bench_of(scenario), allreduce=ring(**wide))
     shuffled = replace(in_order, allreduce=ring(order="shuffled", **wide))
@@ -128,7 +118,6 @@ def test_a_scenario_brings_its_ranks_and_its_allreduce(capsys):
     fewer = ("--hosts", "3", "--gpus-per-host", "2", "--allreduce", "inter_host_latency=1 ms")
     found = json.loads(printed(capsys, "quickstart", "--sizes", "8 B", "--json", *fewer))
     assert (found["ranks"], found["hosts"]) == (6, 3)
-    # 4 steps between hosts, 6 inside
     # 4 steps between hosts, 6 inside
     assert found["rows"][0]["seconds"] == pytest.approx(4e-3 + 6 * 3.4e-6, rel=1e-5)
     on_all = printed(capsys, "quickstart", "--sizes", "8 B", "--json", "--gpus-per-host", "2")

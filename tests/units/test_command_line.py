@@ -4,11 +4,8 @@ import dataclasses
 import gc
 import importlib
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +21,7 @@ from simshuffle.study.options import fields_of
 from simshuffle.study.registry import verbs as study_verbs
 from simshuffle.study.standing import FIRST_LINE, Standing
 from tests.toy import TOY, Square, asked
+from tests.units.test_cli import python
 
 GROUPS = {
     "Describe": ["new", "check"],
@@ -49,6 +47,30 @@ DATA = Path(__file__).parents[1] / "data"
 COMMAND = typer.main.get_command(app)
 SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
 LOCAL = ["run", "quickstart", *SMALL, "--set", "workload.exchange=local_shuffle"]
+OUT = {
+    "run": LOCAL,
+    "sweep": ["sweep", "quickstart", *SMALL, "--over", "seed=1,2"],
+    "study ablate": ["study", "ablate", "quickstart", *SMALL, "--seeds", "1"],
+    "study hiding": ["study", "hiding", "quickstart", "--world-size", "8"],
+    "congestion": ["congestion", "quickstart", "--world-size", "8"],
+    "study policies": ["study", "policies", "quickstart"],
+    "study sizes": ["study", "sizes", "quickstart"],
+    "plan": ["plan", "quickstart", *SMALL],
+    "accuracy": ["accuracy", "quickstart", *SMALL],
+    "study loader": ["study", "loader", "--order", "own:shuffle=global"],
+    "month": [
+        *("month", "quickstart", *SMALL, "--days", "2", "--seeds", "2"),
+        *("--set", "sweep={}", "--set", "workload.checkpoint.period=10 min"),
+    ],
+    "study oracle": ["study", "oracle", "paper/oracle", "--world-sizes", "4"],
+    "train": ["train", "quick"],
+    "study tta": ["study", "tta", "quick", "quickstart", "--scale", "trained"],
+    "study validate": ["study", "validate", "--only", "testbed"],
+    "machine calibrate": ["machine", "calibrate", "nccl.txt"],
+    "machine testbed": ["machine", "testbed", "--quick"],
+    "study replay": ["study", "replay", "case.json"],
+}
+"""Of every verb with a result, words that ask for one."""
 
 
 def command_of(verb):
@@ -102,6 +124,7 @@ def test_the_help_lists_every_verb_once_in_its_group(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
+    assert main([]) == 2 and capsys.readouterr().out == shown
     assert len(shown.splitlines()) <= LINES
     listed, group = {}, ""
     for line in shown.splitlines():
@@ -169,22 +192,9 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
     "words",
     [
         pytest.param([*verb.split(), *words], id=f"{verb}-{number}")
-        for verb in (
-            "run",
-            "sweep",
-            "plan",
-            "accuracy",
-            "study ablate",
-            "study hiding",
-            "congestion",
-            "study policies",
-            "study loader",
-            "study oracle",
-            "study tta",
-            "train",
-        )
+        for verb in OUT
         for number, words in enumerate(examples(verb))
-        if not any(word.endswith(".yaml") or word.startswith("results/") for word in words)
+        if not any(re.match(r"results/|.*\.(yaml|csv|json|txt)$", word) for word in words)
     ],
 )
 def test_examples_ask_for_what_there_is(words, here, nothing_is_done):
@@ -198,31 +208,6 @@ def test_the_example_of_check_is_valid(capsys):
 
 
 # -------------------------------------------------------------------------------------------- --out
-
-
-OUT = {
-    "run": LOCAL,
-    "sweep": ["sweep", "quickstart", *SMALL, "--over", "seed=1,2"],
-    "study ablate": ["study", "ablate", "quickstart", *SMALL, "--seeds", "1"],
-    "study hiding": ["study", "hiding", "quickstart", "--world-size", "8"],
-    "congestion": ["congestion", "quickstart", "--world-size", "8"],
-    "study policies": ["study", "policies", "quickstart"],
-    "study sizes": ["study", "sizes", "quickstart"],
-    "plan": ["plan", "quickstart", *SMALL],
-    "accuracy": ["accuracy", "quickstart", *SMALL],
-    "study loader": ["study", "loader", "--order", "own:shuffle=global"],
-    "month": [
-        *("month", "quickstart", *SMALL, "--days", "2", "--seeds", "2"),
-        *("--set", "sweep={}", "--set", "workload.checkpoint.period=10 min"),
-    ],
-    "study oracle": ["study", "oracle", "paper/oracle", "--world-sizes", "4"],
-    "train": ["train", "quick"],
-    "study tta": ["study", "tta", "quick", "quickstart", "--scale", "trained"],
-    "study validate": ["study", "validate", "--only", "testbed"],
-    "machine calibrate": ["machine", "calibrate", "nccl.txt"],
-    "machine testbed": ["machine", "testbed", "--quick"],
-    "study replay": ["study", "replay", "case.json"],
-}
 
 
 def test_every_verb_that_computes_is_asked_for_its_out():
@@ -265,10 +250,8 @@ def test_out_is_checked_before_anything_is_done(verb, kind, here, capsys, nothin
 def made(tmp_path_factory):
     """A folder with a result, made with -v: (folder, stdout, stderr)."""
     folder = tmp_path_factory.mktemp("made")
-    words = [sys.executable, "-m", "simshuffle", *LOCAL, "--out", "out", "--verbose"]
-    done = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, check=True, timeout=900
-    )
+    words = ["-m", "simshuffle", *LOCAL, "--out", "out", "--verbose"]
+    done = python(*words, cwd=folder)
     return folder, done.stdout, done.stderr
 
 
@@ -305,16 +288,12 @@ def test_quiet_prints_the_result_alone(words, made, monkeypatch, capsys):
     assert main([*words, "--out", "out"]) == 0
     quiet = capsys.readouterr()
     assert (quiet.out, quiet.err) == (usual.out, "")
+    # for one command alone
+    assert main([*LOCAL, "--out", "out"]) == 0
+    assert capsys.readouterr() == usual
     # -v prints details first, then the same
     assert made[1].endswith(usual.out)
     assert made[1] != usual.out
-
-
-def test_quiet_is_for_one_command_alone(made, monkeypatch, capsys):
-    monkeypatch.chdir(made[0])
-    assert main([*LOCAL, "--out", "out", "-q"]) == 0
-    assert main([*LOCAL, "--out", "out"]) == 0
-    assert "nothing was simulated" in capsys.readouterr().err
 
 
 def test_quiet_shows_no_progress(usual):
@@ -388,15 +367,8 @@ def test_the_shell_completes_verbs_options_shipped_names_and_results(line, compl
         (tmp_path / folder / "meta.json").touch()
     (tmp_path / "fifth").mkdir()
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    done = subprocess.run(
-        [sys.executable, "-c", "from simshuffle.cli import entry_point; entry_point()"],
-        env={**os.environ, **asked, "_SIMSHUFFLE_COMPLETE": "complete_bash"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    code = "from simshuffle.cli import entry_point; entry_point()"
+    done = python("-c", code, cwd=tmp_path, **asked, _SIMSHUFFLE_COMPLETE="complete_bash")
     assert done.stdout.split() == completed, done.stderr
 
 
@@ -427,13 +399,7 @@ def test_a_command_looks_for_garbage_less_often_and_a_program_that_calls_main_as
         ([*LOCAL, "--out", "again"], "0 10000 True"),
         (["list"], "0 1000000 False"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python("-c", code, *words, cwd=tmp_path)
         assert done.stdout.splitlines()[-1] == said, done.stderr
 
 
@@ -448,15 +414,3 @@ def test_commas_part_several_numbers_of_every_option():
     (hiding,) = (each for each in records if each.__name__ == "HidingOptions")
     (variant,) = (of for of in fields_of(hiding) if of.name == "variant")
     assert variant.read(["wire, pair"]) == ["wire", "pair"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(["collective", "quickstart", "--sizes", "0", "--sizes", "8 B,0 B"],),
-        *(["audit", "--at", "0", "--at", "3,0", "--", "python", "x.py"],),
-    ],
-)
-def test_options_of_the_other_verbs_take_commas_and_several_words(words, capsys):
-    assert main(["study", *words]) == 2
-    assert "got '0'" in capsys.readouterr().err

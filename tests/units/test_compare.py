@@ -12,7 +12,7 @@ import pytest
 import simshuffle
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.comparison import _beside, compare, side
+from simshuffle.comparison import Side, _beside, compare, side
 from simshuffle.errors import InputError
 from simshuffle.results.report import by_cause, part_name
 from simshuffle.results.side_by_side import values
@@ -21,12 +21,18 @@ from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.matching import asked_apart, flat, matched, paired
 from simshuffle.study.registry import kinds
+from simshuffle.study.study import Result
 from tests.small import small
 
 KEYS = ["run", "epoch", "label"]
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
 NONE = "A and B: no interval: run with --interval."
 BOTH = ("local_shuffle", "partial_local_shuffle:exchange_fraction=0.3")
+
+
+def result_of_side(one: Side) -> Result:
+    assert one.result is not None
+    return one.result
 
 
 def saved(folder: Path, *exchanges: str, **values: Any) -> str:
@@ -53,6 +59,7 @@ def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders):
     assert row["key"] == "cluster.topology.link_bandwidth"
     assert row["b"] == "1 GB/s" != row["a"]
     assert list(found.notes) == [NONE]
+    assert set(found.tables) == {"seconds"}  # no rates of epochs of one length
 
 
 def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path):
@@ -75,10 +82,10 @@ def test_seconds_stand_beside_each_other_with_their_difference(folders):
     sides = side(folders["base"]), side(folders["slow"])
     found = compare(*sides).tables["seconds"].set_index(["run", "epoch", "label"])
     for letter, of in zip("ab", sides, strict=True):
-        assert of.result is not None
-        for row in of.result.tables["epochs"].to_dict("records"):
+        tables = result_of_side(of).tables
+        for row in tables["epochs"].to_dict("records"):
             assert found.loc[(row["run"], row["epoch"], "epoch"), letter] == row["epoch_s"]
-        for row in by_cause(of.result.tables["breakdown"]).to_dict("records"):
+        for row in by_cause(tables["breakdown"]).to_dict("records"):
             label = part_name(row["label"], row["waiting"])
             assert found.loc[(row["run"], row["epoch"], label), letter] == row["seconds"]
     row = found.loc[("partial-0.3 streamlined @4", 2, "epoch")]
@@ -109,11 +116,8 @@ def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders):
         " 'partial-0.3 streamlined @2'. They differ in world_size.",
         NONE,
     ]
-    b = side(folders["half"]).result
-    assert b is not None
-    wanted = b.tables["epochs"].set_index(["run", "epoch"])["epoch_s"][
-        ("partial-0.3 streamlined @2", 2)
-    ]
+    epochs = result_of_side(side(folders["half"])).tables["epochs"].set_index(["run", "epoch"])
+    wanted = epochs.loc[("partial-0.3 streamlined @2", 2), "epoch_s"]
     seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
     assert seconds.loc[("partial-0.3 streamlined @4", 2, "epoch"), "b"] == wanted
 
@@ -133,27 +137,26 @@ def test_names_that_are_not_equally_many_are_not_guessed():
     assert notes == ["Only A has these runs: a, c.", "Only B has these runs: d."]
 
 
-def test_results_of_different_kinds_are_refused(folders, tmp_path, capsys):
-    asked = sweep.request(
-        SweepOptions(scenario=small(**SIZE), over={"world_size": [2, 4]}, seeds=2)
-    )
-    engine.run(sweep.STUDY, asked).save(tmp_path / "swept", draw=False)
-    assert main(["compare", folders["base"], str(tmp_path / "swept")]) == 2
+def test_results_of_different_kinds_are_refused(results_made, capsys):
+    assert main(["compare", *(str(results_made(kind)) for kind in ("simulation", "sweep"))]) == 2
     assert "same verb; got simulation and sweep" in capsys.readouterr().err
 
 
+def swept(folder: Path, sizes: list[int], **values: Any) -> Side:
+    asked = SweepOptions(scenario=small(**SIZE, **values), over={"world_size": sizes}, seeds=2)
+    return side(str(engine.run(sweep.STUDY, sweep.request(asked)).save(folder, draw=False)))
+
+
 def test_sweeps_are_compared_by_label_and_mean(tmp_path):
-    sides = []
-    for name, bandwidth in (("a", "4 GB/s"), ("b", "1 GB/s")):
-        base = small(**SIZE, cluster__topology__link_bandwidth=bandwidth)
-        asked = sweep.request(SweepOptions(scenario=base, over={"world_size": [2, 4]}, seeds=2))
-        sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
+    sides = [
+        swept(tmp_path / name, [2, 4], cluster__topology__link_bandwidth=bandwidth)
+        for name, bandwidth in (("a", "4 GB/s"), ("b", "1 GB/s"))
+    ]
     found = compare(*sides)
     assert list(found.asked["key"]) == ["cluster.topology.link_bandwidth"]
     seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
     for letter, of in zip("ab", sides, strict=True):
-        assert of.result is not None
-        table = of.result.tables["sweep"]
+        table = result_of_side(of).tables["sweep"]
         for (run_, epoch), rows in table.groupby(["label", "epoch"]):
             wanted = rows["epoch_s"].mean()
             assert seconds.loc[(run_, epoch, "epoch"), letter] == pytest.approx(wanted)
@@ -175,12 +178,10 @@ def test_every_kind_of_result_can_be_compared_with_itself(kind, results_made, ca
 
 def test_a_difference_to_zero_is_empty_and_no_infinity(folders):
     a, b = side(folders["base"]), side(folders["base"])
-    assert a.result is not None
-    assert b.result is not None
-    table = b.result.tables["breakdown"].copy()
+    result = result_of_side(b)
+    table = result.tables["breakdown"].copy()
     table.loc[table["label"] == "EXCHANGE", "seconds"] = 1.0
-    tables = {**b.result.tables, "breakdown": table}
-    b = replace(b, result=replace(b.result, tables=tables))
+    b = replace(b, result=replace(result, tables={**result.tables, "breakdown": table}))
     seconds = compare(a, b).tables["seconds"].set_index(["run", "epoch", "label"])
     assert pd.isna(seconds.loc[("local @4", 1, "EXCHANGE"), "difference"])
     said = json.dumps(compare(a, b).as_json(), allow_nan=False, default=lambda value: value.item())
@@ -194,20 +195,11 @@ def test_scenarios_are_compared_by_what_they_ask(capsys):
     assert "A scenario has no results" in out
 
 
-@pytest.mark.parametrize("there", ["folder", "nothing"])
-def test_what_is_no_result_is_refused(there, folders, tmp_path, capsys):
-    other = tmp_path / "other"
-    if there == "folder":
-        other.mkdir()
-    assert main(["compare", folders["base"], str(other)]) == 2
-    assert "other" in capsys.readouterr().err
-
-
 def test_other_versions_are_named(folders, tmp_path):
     b = side(folders["base"])
-    assert b.result is not None
-    meta = {**b.result.meta, "versions": {**b.result.meta["versions"], "numpy": "0.1"}}
-    other = replace(b, result=replace(b.result, meta=meta))
+    result = result_of_side(b)
+    meta = {**result.meta, "versions": {**result.meta["versions"], "numpy": "0.1"}}
+    other = replace(b, result=replace(result, meta=meta))
     (row,) = compare(side(folders["base"]), other).versions.to_dict("records")
     assert (row["key"], row["b"]) == ("versions.numpy", "0.1")
 
@@ -220,9 +212,7 @@ def test_values_are_flattened_to_dotted_keys():
 
 def test_a_folder_of_an_older_version_is_compared_by_its_documents(folders, tmp_path):
     """Its scenarios are not valid any more."""
-    b = side(folders["base"])
-    assert b.result is not None
-    folder = b.result.save(tmp_path / "old", draw=False)
+    folder = result_of_side(side(folders["base"])).save(tmp_path / "old", draw=False)
     text = (folder / "scenario.yaml").read_text()
     (folder / "scenario.yaml").write_text(f"{text}gone: 1\n")
     with pytest.raises(InputError):
@@ -310,17 +300,9 @@ def test_sources_of_numbers_stand_last_and_decide_no_match():
     assert list(found["key"]) == ["cluster.z", "x.source.y"]
 
 
-def test_epochs_of_one_length_show_no_rates(folders):
-    assert set(compare(side(folders["base"]), side(folders["slow"])).tables) == {"seconds"}
-
-
 def test_labels_of_sweeps_are_matched_by_strategy(tmp_path):
-    sides = []
-    for name, sizes in (("a", [2]), ("b", [4])):
-        base = small(**{**SIZE, "workload__exchange": BOTH[1]})
-        asked = sweep.request(SweepOptions(scenario=base, over={"world_size": sizes}, seeds=2))
-        sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
-    found = compare(*sides)
+    exchange = {"workload__exchange": BOTH[1]}
+    found = compare(*(swept(tmp_path / name, [int(name)], **exchange) for name in "24"))
     assert list(found.asked["key"]) == ["sweep.world_size"]
     (pair,) = [note for note in found.notes if note.startswith("Compared as")]
     assert "'partial-0.3 streamlined @2' with 'partial-0.3 streamlined @4'" in pair
@@ -330,9 +312,7 @@ def test_labels_of_sweeps_are_matched_by_strategy(tmp_path):
 def test_differences_below_rounding_are_none(folders):
     """One part in 10^14 of an epoch, of its longest label, and waiting of 1e-14 s are rounding; one
     in 10^9 is not."""
-    a, b = side(folders["base"]), side(folders["base"])
-    assert a.result is not None and b.result is not None
-    left = a.result.compared()["seconds"]
+    left = result_of_side(side(folders["base"])).compared()["seconds"]
     near = left * (1.0 + 1e-14)
     near.iloc[-1] += 1e-14
     notes: list[str] = []

@@ -2,6 +2,7 @@
 that no table of keys is needed for."""
 
 import re
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -11,8 +12,8 @@ from simshuffle.results.console import terminal_text
 from simshuffle.studies.congestion import answer, details, effort, study, text, verb
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY
-from simshuffle.studies.congestion.tables import STORED
 from simshuffle.studies.congestion.traffic import samples
+from tests.units import test_congestion
 from tests.units.test_congestion import compare, options, run, scenario
 
 ALL = Variant("all_to_all")
@@ -20,28 +21,8 @@ PAIRS = Variant("pairing_random", "iteration")
 LEAF = Variant("pairing_topology", "iteration")
 
 
-def times_of(seconds, world_size=64, routing="d_mod_k", width=0.0):
-    """A table of times from {(bytes set, model): {variant: ms by seed}}; ``width`` is the share of
-    the time by which an interval is wide to either side."""
-    rows = [
-        {
-            "world_size": world_size,
-            "routing": routing,
-            "bytes_set": bytes_set,
-            "pattern": variant.pattern,
-            "batching": variant.batching,
-            "barrier": variant.barrier,
-            "model": model,
-            "seed": seed,
-            "time_s": 1e-3 * time,
-            "low_s": 1e-3 * time * (1 - width),
-            "high_s": 1e-3 * time * (1 + width),
-        }
-        for (bytes_set, model), times_by_variant in seconds.items()
-        for variant, times in times_by_variant.items()
-        for seed, time in enumerate(times, 1)
-    ]
-    return pd.DataFrame(rows).reindex(columns=list(STORED["times"].columns))
+times_of = partial(test_congestion.times_of, world_size=64, unit=1e-3)
+"""A table of times from {(bytes set, model): {variant: ms by seed}}."""
 
 
 def said(times, names=("d_mod_k",)):
