@@ -89,15 +89,6 @@ def test_what_is_written_can_be_simulated(here):
     assert list(epochs.index) == [run.replace("256", "8") for run in RUNS]
 
 
-def test_without_a_terminal_all_that_only_the_user_knows_is_asked_for_at_once(here, capsys):
-    assert main(["new", "mine", "--taper", "0"]) == 2
-    said = capsys.readouterr().err
-    for name in NEEDED:
-        assert f"{BY_NAME[name].option}: is required" in said
-    assert "--taper: must be a number, at least 1; got '0'" in said
-    assert list(here.iterdir()) == []
-
-
 def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     replies = {"Ports of a switch": ["many", "64"], "SSD of a host, or none": ["none"]}
@@ -253,12 +244,6 @@ def test_pods_of_a_rail_optimised_network_have_a_leaf_switch_for_each_rail(given
     answers = {**NEEDED, "topology": "rail_optimised", **given}
     of = yaml.safe_load(drafts("mine", answers)["mine-cluster.yaml"])["topology"]
     assert (of["hosts_per_pod"], of["pods"], of["spine_layout"]) == expected
-
-
-def test_a_dump_is_to_be_imported_first(here, capsys):
-    (here / "ibnet.txt").write_text("Switch 36")
-    assert main(["new", "mine", "--topology", "ibnet.txt"]) == 2
-    assert "simshuffle machine import ibnet.txt --out fabric.yaml" in capsys.readouterr().err
 
 
 ANY = {name: answer for name, answer in NEEDED.items() if name != "hosts"}
@@ -488,28 +473,19 @@ def test_both_files_are_written_or_none(here, monkeypatch, old):
     assert [path.read_text() for path in here.iterdir()] == ([old] if old else [])
 
 
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("a b", "must be letters"),
-        ("-x.yaml/..", "must be letters"),
-        ("missing/mine", "must be in a folder that is there"),
-        ("folder", "must not be that of a folder"),
-    ],
-)
-def test_a_name_that_is_none_is_refused(here, capsys, name, rule):
-    (here / "folder.yaml").mkdir()
-    assert main(["new", *shlex.split(RESEARCHER), "--", name]) == 2
-    assert rule in capsys.readouterr().err
-    assert [path.name for path in here.iterdir()] == ["folder.yaml"]
-
-
 @pytest.mark.parametrize("name", ["2024", "true", "1e3", "null"])
 def test_names_stay_text_whatever_yaml_makes_of_them(name):
     texts = drafts(name, {**NEEDED, "accelerator": name})
     scenario, machine = map(yaml.safe_load, texts.values())
     assert (scenario["name"], machine["name"], machine["host"]["accelerator"]) == (name,) * 3
     assert list(scenario["workload"]["model"]["accelerators"]) == [name]
+
+
+def test_a_name_of_a_folder_is_refused(here, capsys):
+    (here / "folder.yaml").mkdir()
+    assert main(["new", "folder", *shlex.split(RESEARCHER)]) == 2
+    assert "must not be that of a folder" in capsys.readouterr().err
+    assert [path.name for path in here.iterdir()] == ["folder.yaml"]
 
 
 def test_a_link_is_not_followed_and_not_replaced(here):

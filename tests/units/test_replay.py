@@ -25,6 +25,7 @@ from simshuffle.network.analytic import alone
 from simshuffle.network.case import read_case
 from simshuffle.network.flows import latest_ends
 from simshuffle.network.replay import network_model, relative_errors, replay
+from tests.units.test_cli import imported_by
 
 CASES = Path(__file__).parent.parent / "golden" / "simgrid"
 SHARED = CASES / "two_share_down.json.gz"
@@ -454,3 +455,7 @@ def test_a_full_disk_behind_standard_output_is_said_once(name):
         "No space left on device. Nothing was written; free some space or choose another --out.\n"
     )
     assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_help_answers_without_the_packages_that_compute(here):
+    assert imported_by(["study", "replay", "--help"], here) == (0, [])
