@@ -102,11 +102,6 @@ def test_saves_and_spares_are_those_of_months_that_can_be_repeated(here, capsys)
     assert least <= 0.01 < most
 
 
-def test_without_failures_it_says_which_keys_give_more():
-    said = str(strategies(strategy=["local_shuffle"]))
-    assert "With failures and workload.checkpoint it says how often to save" in said
-
-
 def test_a_turn_can_be_planned(here, monkeypatch, capsys):
     monkeypatch.setattr("simshuffle.studies.planning.stages.MOST_SECONDS", 0.0)
     named = ["--strategy", "global_shuffle:source=pfs", "--strategy", "local_shuffle"]
