@@ -171,6 +171,7 @@ def test_an_optimizer_that_cannot_be_used_is_refused(optimizer, values, told):
 # ---------------------------------------------------------------------------------------- the study
 
 STRATEGIES = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"]
+HOW = {"world_size": 4, "epochs": 2, "local_batch_size": 4, "learning_rate": 0.1, "device": "cpu"}
 
 
 class Net(nn.Sequential):
@@ -183,8 +184,7 @@ def test_an_editor_knows_all_fields_of_a_training():
 
 
 def study(model: Any = Net, train: Any = None, **values: Any) -> Result:
-    how = {"strategies": STRATEGIES, "world_size": 4, "seeds": 2, "epochs": 2, "progress": False}
-    how |= {"local_batch_size": 4, "learning_rate": 0.1, "device": "cpu"}
+    how = HOW | {"strategies": STRATEGIES, "seeds": 2, "progress": False}
     if "optimizer" in values:
         del how["learning_rate"]
     return train_study(model, tensors() if train is None else train, tensors(20), **how | values)
@@ -198,18 +198,8 @@ def test_a_study_is_its_runs_one_by_one():
     assert set(runs["model"] + " on " + runs["data"]) == {"Net on TensorDataset"}
     for row in runs.to_dict("records"):
         torch.manual_seed(int(stream(row["seed"], "weights").integers(2**63 - 1)))
-        single = emulate(
-            Net(),
-            tensors(),
-            tensors(20),
-            strategy=STRATEGIES[row["strategy"] == "partial"],
-            world_size=4,
-            seed=row["seed"],
-            epochs=2,
-            local_batch_size=4,
-            learning_rate=0.1,
-            device="cpu",
-        )
+        how = HOW | {"strategy": STRATEGIES[row["strategy"] == "partial"], "seed": row["seed"]}
+        single = emulate(Net(), tensors(), tensors(20), **how)
         epochs = result.tables["epochs"].query("run == @row['run']").reset_index(drop=True)
         for column in ("train_loss", "own_loss", "own_accuracy", "moved"):
             assert epochs[column].tolist() == single.epochs[column].tolist()

@@ -182,13 +182,10 @@ def test_as_many_numbers_as_that_are_read(path, monkeypatch):
 
 
 def test_members_that_are_no_arrays_are_refused(path):
-    inner = path.read_bytes()
-    rezipped(path, owner=inner)  # a zip in it
-    refused(path)
-    rezipped(path, owner=npy(np.array([{}], object)))  # pickled
-    refused(path)
-    rezipped(path, owner=b"")
-    refused(path)
+    pickled = npy(np.array([{}], object))
+    for owner in (path.read_bytes(), pickled, b""):  # a zip in a zip
+        rezipped(path, owner=owner)
+        refused(path)
 
 
 def test_what_is_no_file_is_refused(tmp_path):

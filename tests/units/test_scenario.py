@@ -386,15 +386,8 @@ def test_a_random_stream_is_the_same_every_time():
 
 def test_random_streams_differ_by_name_by_number_and_by_seed():
     other = BASE.with_values({"seed": 2})
-    streams = [
-        BASE.rng("a"),
-        BASE.rng("b"),
-        BASE.rng("a", 1),
-        BASE.rng("a", 2),
-        BASE.rng("a", 1, 2),
-        BASE.rng("a", 2, 1),
-        other.rng("a"),
-    ]
+    keys = [("a",), ("b",), ("a", 1), ("a", 2), ("a", 1, 2), ("a", 2, 1)]
+    streams = [*(BASE.rng(*key) for key in keys), other.rng("a")]
     draws = [tuple(stream.integers(2**63, size=4).tolist()) for stream in streams]
     assert len(set(draws)) == len(draws)
 

@@ -314,17 +314,6 @@ def test_the_last_bit_of_a_value_is_verified(folder, capsys):
 # --------------------------------------------------------------------------------- as it is printed
 
 
-def test_a_result_is_printed_as_its_tables(folder):
-    for place in (folder, str(folder)):
-        result = simshuffle.read(place)
-        assert repr(result).startswith(f"<simulation result {result.meta['fingerprint']}: ")
-        assert "epochs (1)" in repr(result)
-        assert "\n" not in repr(result)
-        assert "Seconds per epoch, mean over ranks" in str(result)
-        assert "local @" in str(result)
-        assert "\x1b" not in str(result)
-
-
 def test_a_notebook_shows_tables_in_which_nothing_is_markup(tmp_path):
     scenario = small(**SIZE)
     twice = [scenario.model_copy(update={"name": name}) for name in ("<b>one</b>", "two & three")]
