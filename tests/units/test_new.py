@@ -22,6 +22,7 @@ from simshuffle.spec.library import find, read_yaml, shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.verdict import verdict
 
+TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "new.yaml").read_text())
 NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
 SHAPES = {
     "fat_tree": {},
@@ -198,47 +199,19 @@ def test_every_shape_passes_check_and_run(here, shape):
     check_and_run("mine.yaml")
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        # 41 // 4 = 10 ports for hosts: 5 hosts with 2 HCAs; 16 hosts of a group on 4 switches of 4;
-        # 8 ports to other groups, as many as to hosts
-        ({"hosts": "64", "groups": "4"}, (4, 4, 8)),
-        # 16 ports for hosts: 2 with 8; 32 hosts on 16 switches, of which 15 ports lead to others
-        ({"hosts": "64", "groups": "2", "hcas": "8", "gpus": "8", "ports": "64"}, (16, 2, 16)),
-        # 6 switches with 2 hosts of 4 HCAs in each group; 8 links up
-        ({"hosts": "48", "groups": "4", "hcas": "4"}, (6, 2, 8)),
-        # a host a switch would need 50 switches for 48 hosts: 9 a group, some with 2 hosts
-        ({"hosts": "48", "groups": "5", "hcas": "8", "gpus": "8"}, (9, 2, 16)),
-        # one switch of a group with 2 hosts of 2 HCAs: 29 links lead to the 29 others, and not 4
-        ({"hosts": "60", "groups": "30"}, (1, 2, 29)),
-        ({"hosts": "1", "groups": "1"}, (1, 1, 2)),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), TABLES["dragonflies"])
 def test_a_dragonfly_is_balanced_unless_its_groups_need_more_links(given, expected):
     of = drafted(topology="dragonfly", **given)[1]["topology"]
     keys = ("switches_per_group", "hosts_per_switch", "global_links_per_switch")
-    assert tuple(of[key] for key in keys) == expected
+    assert [of[key] for key in keys] == expected
     used = of["hosts_per_switch"] * of["hcas_per_host"] + expected[0] - 1 + expected[2]
     assert used <= int(given.get("ports", "40"))
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        # 20 of 40 ports down; 3 pods x 2 rails are 6 leaf switches, with 20 links up each
-        ({"hosts": "48"}, (20, 3, "shared")),
-        # 26 pods x 8 rails are 208 leaf switches: more than a spine has ports; 26 of a rail have
-        # 520 links up and as many above, on 20 spines 52 ports each; 8 of a pod have 160
-        ({"hosts": "512", "hcas": "8", "gpus": "8"}, (20, 26, "pod")),
-        ({"hosts": "5"}, (5, 1, "shared")),
-        # taper 3: 10 up, 30 down
-        ({"hosts": "64", "taper": "3"}, (30, 3, "shared")),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), TABLES["rails"])
 def test_pods_of_a_rail_optimised_network_have_a_leaf_switch_for_each_rail(given, expected):
     of = drafted(topology="rail_optimised", **given)[1]["topology"]
-    assert (of["hosts_per_pod"], of["pods"], of["spine_layout"]) == expected
+    assert [of["hosts_per_pod"], of["pods"], of["spine_layout"]] == expected
 
 
 ANY = {name: answer for name, answer in NEEDED.items() if name != "hosts"}
@@ -302,47 +275,15 @@ def test_a_wizard_asks_what_the_network_needs(here, monkeypatch):
 # ------------------------------------------------------------------------ what fits, and is timed
 
 
-@pytest.mark.parametrize(
-    ("given", "runs", "left_out"),
-    [
-        ({"ssd": "3.2 TB"}, ["global-pfs", "global-ssd", "local", "partial-0.1"], []),
-        # 10 M x 150 kB = 1.5 TB
-        (
-            {"ssd": "1.2 TB"},
-            ["global-pfs", "local", "partial-0.1"],
-            ["global_shuffle:source=ssd (1.5 TB on the SSD of a host, which has 1.2 TB: 300 GB"],
-        ),
-        # on 64 hosts 1.5 TB / 64 = 23.4 GB each, with a tenth more 25.8 GB
-        (
-            {"ssd": "24 GB"},
-            ["global-pfs", "local"],
-            [
-                "global_shuffle:source=ssd (1.5 TB",
-                "partial_local_shuffle:exchange_fraction=0.1 (25.8",
-            ],
-        ),
-        # on 2 of them 750 GB: what does not fit there is left out of the sweep
-        (
-            {"ssd": "700 GB", "ranks": "8,all"},
-            ["global-pfs"],
-            ["global_shuffle:source=ssd (1.5 TB", "local_shuffle (750 GB", "partial_local"],
-        ),
-        (
-            {"ssd": "none"},
-            ["global-pfs", "local", "partial-0.1"],
-            ["global_shuffle:source=ssd (1.5 TB in the memory of a host, which has 256 GB:"],
-        ),
-        # asked for by name: nothing is added
-        ({"ways": "local"}, ["local"], []),
-    ],
-)
-def test_strategies_that_fit_are_compared_and_others_named(here, capsys, given, runs, left_out):
-    words = [word for key, value in given.items() for word in (f"--{key}", value)]
+@pytest.mark.parametrize("case", TABLES["strategies"], ids=lambda case: str(case["given"]))
+def test_strategies_that_fit_are_compared_and_others_named(here, capsys, case):
+    words = [word for key, value in case["given"].items() for word in (f"--{key}", value)]
     assert main(["new", "mine", *shlex.split(RESEARCHER), *words]) == 0
     said, text = capsys.readouterr().err, (here / "mine.yaml").read_text()
     comments = " ".join(line.strip(" #") for line in text.splitlines() if line.strip()[:1] == "#")
     found = list(load_scenario("mine.yaml").runs())
-    assert list(dict.fromkeys(name.split(" ")[0] for name in found)) == runs
+    assert list(dict.fromkeys(name.split(" ")[0] for name in found)) == case["runs"]
+    left_out = case["left_out"]
     assert said.count("Left out: ") == comments.count("Left out: ") == len(left_out)
     for part in left_out:
         assert f"Left out: {part}" in said

@@ -14,7 +14,9 @@ from simshuffle.train import shuffling
 from simshuffle.train.study import Study, load_study
 from simshuffle.train.training import Training
 
-BASE = json.loads((Path(__file__).parents[1] / "data" / "study.json").read_text())
+DATA = Path(__file__).parents[1] / "data"
+BASE = json.loads((DATA / "study.json").read_text())
+NAMES = yaml.safe_load((DATA / "study_names.yaml").read_text())
 
 
 @pytest.fixture
@@ -178,39 +180,6 @@ def test_strategies_have_the_names_of_the_papers(study):
     assert set(STRATEGIES) < set(labels)
 
 
-def test_loaders_of_one_order_are_called_by_what_differs_between_them(study):
-    """The size of a shard, which all have, is left out; that of a block, say, is not."""
-    shards = "loader_shuffle:samples_per_shard=4,ranks_per_node=2"
-    both = f"{shards},order.kind=mosaicml_streaming,order.shuffle_algo=py1e"
-    orders = [f"{both},order.shuffle_block_size={size}" for size in (8, 16)]
-    others = [f"{shards},order=litdata_full", f"{shards},order=litdata_full,cache_limit=1 MB"]
-    blocks = [{"exchange": [*orders, *others, "global_shuffle"], "world_size": [2, 4]}]
-    runs = described(study(seeds=1, runs=blocks))
-    assert list(dict.fromkeys(of["strategy"] for of in runs)) == [
-        "mosaicml py1e (shuffle_block_size=8)",
-        "mosaicml py1e (shuffle_block_size=16)",
-        "litdata full",
-        "litdata full (cache_limit=1 MB)",
-        "global",
-    ]
-
-
-def test_the_authors_schedule_is_named_only_where_others_have_another(study):
-    authors = "importance_pair:exchange_fraction=0.1,schedule=authors"
-    other = "importance_pair:exchange_fraction=0.1"
-    changed = f"{authors},schedule.partner_rule=random_pairs"
-
-    def names(*exchanges):
-        blocks = [{"exchange": list(exchanges), "world_size": 4}]
-        return [of["strategy"] for of in described(study(seeds=1, runs=blocks))]
-
-    assert names("global_shuffle", authors) == ["global", "IS-Pair"]
-    assert names(authors, other) == ["IS-Pair (authors)", "IS-Pair"]
-    assert names(changed.replace("schedule=", "schedule.kind=")) == [
-        "IS-Pair (partner_rule=random_pairs)"
-    ]
-
-
 def test_the_shipped_studies_have_the_names_of_the_papers():
     """By these names strategies have their colours, and the three claims find what they compare."""
     for name in ("default", "fractions"):
@@ -222,35 +191,13 @@ def described(study):
     return list(shuffling.request(study, "cpu").values.descriptions.values())
 
 
-def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
-    blocks = [
-        {
-            "exchange": ["global_shuffle"],
-            "world_size": 4,
-            "training.learning_rate": 0.1,
-            "partition": ["random", "dirichlet:alpha=0.1"],
-        },
-        {"exchange": ["global_shuffle"], "world_size": 8, "training.learning_rate": 0.2},
-    ]
-    descriptions = described(study(seeds=1, runs=blocks))
-    variants = [of["variant"] for of in descriptions]
-    assert variants == ["partition=random", "partition=dirichlet, alpha=0.1", "partition=random"]
-    assert all(list(of) == list(DESCRIPTION_COLUMNS) for of in descriptions)
-    blocks[0]["partition"] = "sorted"  # other shards are never taken for what the ranks decide
-    variants = [of["variant"] for of in described(study(seeds=1, runs=blocks))]
-    assert variants == ["partition=sorted", "partition=random"]
-    blocks[0]["partition"] = "random"
-    assert [of["variant"] for of in described(study(seeds=1, runs=blocks))] == ["", ""]
-
-
-def test_of_several_kinds_of_data_only_what_is_unusual_is_named(study):
-    data = ["digits:flat=true,test_share=0.3", "procedural:flat=true,imbalance=9", "procedural"]
-    blocks = [{"exchange": ["global_shuffle"], "world_size": 4, "data": data}]
-    assert [of["variant"] for of in described(study(seeds=1, runs=blocks))] == [
-        "data=digits, test_share=0.3, flat=True",
-        "data=procedural, flat=True, imbalance=9.0",
-        "data=procedural",
-    ]
+@pytest.mark.parametrize("case", NAMES, ids=lambda case: case["about"])
+def test_runs_are_called_by_what_differs_between_them(study, case):
+    runs = described(study(seeds=1, runs=case["blocks"]))
+    (name,) = case.keys() & {"strategy", "variant"}
+    found = [of[name] for of in runs]
+    assert (list(dict.fromkeys(found)) if name == "strategy" else found) == case[name]
+    assert all(list(of) == list(DESCRIPTION_COLUMNS) for of in runs)
 
 
 def test_variants_say_how_many_ranks_normalise_together(study):
