@@ -83,47 +83,14 @@ def launched(kind, name, asked, start, end, correlation, **args):
     return [launch, event(kind, name, start, end, 20, correlation=correlation, **args)]
 
 
-ON_GPU = [
-    annotation("ProfilerStep#5", 0, 1000),
-    annotation(WAIT, 10, 110),
-    *launched("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 115, 120, 140, 1, bytes=4096),
-    event("fwdbwd", "fwdbwd", 150, 150),
-    operation("aten::mm", 150, 190),
-    *launched("kernel", "gemm", 160, 200, 300, 2),
-    operation(AUTOGRAD, 300, 500),
-    *launched("kernel", "gemm", 320, 330, 530, 3),
-    *launched(
-        *("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(4096ul)", 400, 450, 700, 4),
-        **{"In msg nelems": 1000, "dtype": "Float", "Collective name": "allreduce"},
-    ),
-    annotation("Optimizer.step#SGD.step", 600, 650),
-    *launched("kernel", "multi_tensor", 610, 690, 720, 5),
-    annotation("ProfilerStep#6", 1000, 1500),
-    annotation(WAIT, 1010, 1310),
-    operation("aten::mm", 1320, 1330),
-    event("python_function", "train.py(3): main", 0, 2000),
-    {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
-]
+ON_GPU = json.loads((OTHERS / "gpu.json").read_text())
 """Two steps. The copy takes 20 us, the forward pass 100. That backward is from 330 us, when its
 first kernel begins, to 700, when the sum ends; of the 250 us of the sum the backward pass hides
 80, and the optimizer's kernel 10."""
 
 
 SIZES = {"Input Dims": [[10, 5]], "Input type": ["c10::BFloat16"]}
-ON_CPU = [
-    annotation(WAIT, 0, 100),
-    annotation("DistributedDataParallel.forward", 110, 200),
-    operation(AUTOGRAD, 300, 500),
-    operation("c10d::allreduce_", 330, 340),
-    event("user_annotation", "gloo:all_reduce", 320, 800, 9, **SIZES),
-    operation("torch.distributed.ddp.reducer::copy_bucket_to_grad", 790, 810),
-    annotation("Optimizer.step#Adam.step", 820, 850),
-    annotation(WAIT, 1000, 1250),
-    operation(AUTOGRAD, 1400, 1450),
-    event("user_annotation", "gloo:all_reduce", 1420, 9000, 9, **SIZES, finished=False),
-    annotation("Optimizer.step#Adam.step", 1480, 1490),
-    annotation(WAIT, 1500, 1510),
-]
+ON_CPU = json.loads((OTHERS / "cpu.json").read_text())
 """The sum is from 320 to 800 us. Autograd ends at 500, the sums are copied at 790: 290 us are not
 hidden, and 10 us of autograd, that only asked for the sum. The next sum is not finished: it ends
 with its step, at 1500, and from 1450 on only the optimizer hides it, for 10 us."""
