@@ -121,26 +121,6 @@ def test_cables_of_an_imported_fabric_are_slowed_and_cut(here, capsys):
     check_machine(cut.cluster)
 
 
-@pytest.mark.parametrize(
-    ("faults", "path", "told"),
-    [
-        ({"leaf.9": 0.5}, "cluster.faults.leaf.9", "There are leaf.3"),
-        ({"leaf.0>spine.7": 0}, "cluster.faults.leaf.0>spine.7", "There are leaf.0>spine.1"),
-        ({"leaf.0": 1.5}, "cluster.faults.leaf.0", "less than or equal to 1"),
-        ({"leaf.0": "half"}, "cluster.faults.leaf.0", "must be"),
-        ({"spine.0": 0, "spine.1": 0}, "cluster.faults", "Cut less, or slow it"),
-        ({"leaf.0": 0, "leaf.1": 0, "leaf.2": 0, "leaf.3": 0}, "cluster.faults", "at least one"),
-    ],
-)
-def test_faults_that_are_not_possible_are_refused_with_a_remedy(faults, path, told):
-    with pytest.raises(InputError) as caught:
-        scenario(faults)
-    problem = caught.value.problems[0]
-    assert problem.path == path
-    assert told in str(problem)
-    assert problem.remedy
-
-
 def test_faults_are_written_back_and_left_out_without_any():
     one = scenario({"h0002": "25 %"})
     assert one.to_dict()["cluster"]["faults"] == {"h0002": 0.25}

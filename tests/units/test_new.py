@@ -22,6 +22,7 @@ from simshuffle.spec.library import find, read_yaml, shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.verdict import verdict
 
+TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "new.yaml").read_text())
 NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
 SHAPES = {
     "fat_tree": {},
@@ -55,13 +56,22 @@ def drafts(name, given):
     return drafts_and_left_out(name, given)[0]
 
 
-def refused(given, name="mine"):
-    with pytest.raises(InputError) as caught:
-        drafts(name, given)
-    return [(problem.path, problem.rule) for problem in caught.value.problems]
+def drafted(**given):
+    """The scenario and the machine that are written."""
+    return tuple(map(yaml.safe_load, drafts("mine", {**NEEDED, **given}).values()))
 
 
-def test_the_machine_of_a_researcher_from_options(here, capsys):
+def check_and_run(file, ranks=16):
+    few = (f"world_size={ranks}", "epochs=1", "workload.dataset.num_samples=2048", "sweep={}")
+    sets = [word for value in few for word in ("--set", value)]
+    assert main(["check", file]) == 0
+    assert main(["run", file, *sets, "--processes", "1", "--out", "result"]) == 0
+
+
+def test_the_machine_of_a_researcher_from_options(here, monkeypatch, capsys):
+    """With all that is needed nothing is asked, on a terminal either."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(typer, "prompt", None)
     assert main(["new", "mine", *shlex.split(RESEARCHER)]) == 0
     assert "Next: simshuffle check mine.yaml" in capsys.readouterr().out
     assert main(["check", "mine.yaml"]) == 0
@@ -87,15 +97,6 @@ def test_what_is_written_can_be_simulated(here):
     # three batches of 0.11 s at least
     assert epochs.min() > 0.33
     assert list(epochs.index) == [run.replace("256", "8") for run in RUNS]
-
-
-def test_without_a_terminal_all_that_only_the_user_knows_is_asked_for_at_once(here, capsys):
-    assert main(["new", "mine", "--taper", "0"]) == 2
-    said = capsys.readouterr().err
-    for name in NEEDED:
-        assert f"{BY_NAME[name].option}: is required" in said
-    assert "--taper: must be a number, at least 1; got '0'" in said
-    assert list(here.iterdir()) == []
 
 
 def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, monkeypatch, capsys):
@@ -125,12 +126,6 @@ def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, mon
     texts = [path.read_text() for path in sorted(here.iterdir())]
     assert main([*shlex.split(again.partition(": simshuffle ")[2]), "--force"]) == 0
     assert [path.read_text() for path in sorted(here.iterdir())] == texts
-
-
-def test_with_all_that_is_needed_nothing_is_asked_on_a_terminal_either(here, monkeypatch):
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(typer, "prompt", None)
-    assert main(["new", "mine", *shlex.split(RESEARCHER)]) == 0
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
@@ -177,8 +172,7 @@ def test_the_files_are_narrow_and_name_no_placeholder():
 
 
 def test_hosts_without_ssd_stage_to_memory():
-    texts = drafts("mine", {**NEEDED, "ssd": "none", "memory": "1 TB"})
-    scenario, machine = map(yaml.safe_load, texts.values())
+    scenario, machine = drafted(ssd="none", memory="1 TB")
     assert scenario["workload"]["staging"] == {"target": "memory"}
     assert machine["ssd"]["capacity"] == "1 TB"
 
@@ -196,69 +190,28 @@ def test_the_accelerator_sets_its_links(accelerator, nvlink):
 # ------------------------------------------------------------------------------------- networks
 
 
-FEW = ("world_size=16", "epochs=1", "workload.dataset.num_samples=2048", "sweep={}")
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_passes_check_and_run(here, shape):
     words = [f"--{key}={value}" for key, value in SHAPES[shape].items()]
     assert main(["new", "mine", *shlex.split(RESEARCHER_ANY), "--topology", shape, *words]) == 0
-    assert main(["check", "mine.yaml"]) == 0
     cluster = load_scenario("mine.yaml").cluster
     assert (cluster.topology.kind, cluster.num_gpus) == (shape, 256)
-    sets = [word for value in FEW for word in ("--set", value)]
-    assert main(["run", "mine.yaml", *sets, "--processes", "1", "--out", "result"]) == 0
+    check_and_run("mine.yaml")
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        # 41 // 4 = 10 ports for hosts: 5 hosts with 2 HCAs; 16 hosts of a group on 4 switches of 4;
-        # 8 ports to other groups, as many as to hosts
-        ({"hosts": "64", "groups": "4"}, (4, 4, 8)),
-        # 16 ports for hosts: 2 with 8; 32 hosts on 16 switches, of which 15 ports lead to others
-        ({"hosts": "64", "groups": "2", "hcas": "8", "gpus": "8", "ports": "64"}, (16, 2, 16)),
-        # 6 switches with 2 hosts of 4 HCAs in each group; 8 links up
-        ({"hosts": "48", "groups": "4", "hcas": "4"}, (6, 2, 8)),
-        # a host a switch would need 50 switches for 48 hosts: 9 a group, some with 2 hosts
-        ({"hosts": "48", "groups": "5", "hcas": "8", "gpus": "8"}, (9, 2, 16)),
-        # one switch of a group with 2 hosts of 2 HCAs: 29 links lead to the 29 others, and not 4
-        ({"hosts": "60", "groups": "30"}, (1, 2, 29)),
-        ({"hosts": "1", "groups": "1"}, (1, 1, 2)),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), TABLES["dragonflies"])
 def test_a_dragonfly_is_balanced_unless_its_groups_need_more_links(given, expected):
-    answers = {**NEEDED, "topology": "dragonfly", **given}
-    of = yaml.safe_load(drafts("mine", answers)["mine-cluster.yaml"])["topology"]
+    of = drafted(topology="dragonfly", **given)[1]["topology"]
     keys = ("switches_per_group", "hosts_per_switch", "global_links_per_switch")
-    assert tuple(of[key] for key in keys) == expected
+    assert [of[key] for key in keys] == expected
     used = of["hosts_per_switch"] * of["hcas_per_host"] + expected[0] - 1 + expected[2]
-    assert used <= int(answers.get("ports", "40"))
+    assert used <= int(given.get("ports", "40"))
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        # 20 of 40 ports down; 3 pods x 2 rails are 6 leaf switches, with 20 links up each
-        ({"hosts": "48"}, (20, 3, "shared")),
-        # 26 pods x 8 rails are 208 leaf switches: more than a spine has ports; 26 of a rail have
-        # 520 links up and as many above, on 20 spines 52 ports each; 8 of a pod have 160
-        ({"hosts": "512", "hcas": "8", "gpus": "8"}, (20, 26, "pod")),
-        ({"hosts": "5"}, (5, 1, "shared")),
-        # taper 3: 10 up, 30 down
-        ({"hosts": "64", "taper": "3"}, (30, 3, "shared")),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), TABLES["rails"])
 def test_pods_of_a_rail_optimised_network_have_a_leaf_switch_for_each_rail(given, expected):
-    answers = {**NEEDED, "topology": "rail_optimised", **given}
-    of = yaml.safe_load(drafts("mine", answers)["mine-cluster.yaml"])["topology"]
-    assert (of["hosts_per_pod"], of["pods"], of["spine_layout"]) == expected
-
-
-def test_a_dump_is_to_be_imported_first(here, capsys):
-    (here / "ibnet.txt").write_text("Switch 36")
-    assert main(["new", "mine", "--topology", "ibnet.txt"]) == 2
-    assert "simshuffle machine import ibnet.txt --out fabric.yaml" in capsys.readouterr().err
+    of = drafted(topology="rail_optimised", **given)[1]["topology"]
+    assert [of["hosts_per_pod"], of["pods"], of["spine_layout"]] == expected
 
 
 ANY = {name: answer for name, answer in NEEDED.items() if name != "hosts"}
@@ -282,9 +235,7 @@ def test_a_shipped_machine_passes_check_and_run(here):
     words = ["--topology", "juwels-booster", "--ranks", "16"]
     words += [word for key, value in ANY.items() for word in (BY_NAME[key].option, value)]
     assert main(["new", "mine", *words]) == 0
-    assert main(["check", "mine.yaml"]) == 0
-    sets = [word for value in FEW for word in ("--set", value)]
-    assert main(["run", "mine.yaml", *sets, "--processes", "1", "--out", "result"]) == 0
+    check_and_run("mine.yaml")
 
 
 @pytest.mark.parametrize("file", ["net.json", "net.graphml", "fabric.yaml"])
@@ -297,13 +248,12 @@ def test_a_file_of_a_network_or_a_machine_is_a_start(here, file):
     if file.endswith("yaml"):
         assert main(["machine", "import", "net.json", "--out", file]) == 0
     words = [word for key, value in ANY.items() for word in (BY_NAME[key].option, value)]
-    assert main(["new", "sub/mine", "--topology", file, *words, "--ranks", "4"]) == 0
+    assert main(["new", "sub/mine.yaml", "--topology", file, *words, "--ranks", "4"]) == 0
+    assert load_scenario("sub/mine.yaml").name == "mine"
     cluster, known = load_scenario("sub/mine.yaml").cluster, machine_of("small-fat-tree")
     assert cluster.topology.num_hosts == known.topology.num_hosts
     assert cluster.host.hcas == known.topology.links_per_host
-    assert main(["check", "sub/mine.yaml"]) == 0
-    sets = [word for value in (*FEW[1:], "world_size=4") for word in ("--set", value)]
-    assert main(["run", "sub/mine.yaml", *sets, "--processes", "1", "--out", "result"]) == 0
+    check_and_run("sub/mine.yaml", ranks=4)
 
 
 def test_a_wizard_asks_what_the_network_needs(here, monkeypatch):
@@ -325,47 +275,15 @@ def test_a_wizard_asks_what_the_network_needs(here, monkeypatch):
 # ------------------------------------------------------------------------ what fits, and is timed
 
 
-@pytest.mark.parametrize(
-    ("given", "runs", "left_out"),
-    [
-        ({"ssd": "3.2 TB"}, ["global-pfs", "global-ssd", "local", "partial-0.1"], []),
-        # 10 M x 150 kB = 1.5 TB
-        (
-            {"ssd": "1.2 TB"},
-            ["global-pfs", "local", "partial-0.1"],
-            ["global_shuffle:source=ssd (1.5 TB on the SSD of a host, which has 1.2 TB: 300 GB"],
-        ),
-        # on 64 hosts 1.5 TB / 64 = 23.4 GB each, with a tenth more 25.8 GB
-        (
-            {"ssd": "24 GB"},
-            ["global-pfs", "local"],
-            [
-                "global_shuffle:source=ssd (1.5 TB",
-                "partial_local_shuffle:exchange_fraction=0.1 (25.8",
-            ],
-        ),
-        # on 2 of them 750 GB: what does not fit there is left out of the sweep
-        (
-            {"ssd": "700 GB", "ranks": "8,all"},
-            ["global-pfs"],
-            ["global_shuffle:source=ssd (1.5 TB", "local_shuffle (750 GB", "partial_local"],
-        ),
-        (
-            {"ssd": "none"},
-            ["global-pfs", "local", "partial-0.1"],
-            ["global_shuffle:source=ssd (1.5 TB in the memory of a host, which has 256 GB:"],
-        ),
-        # asked for by name: nothing is added
-        ({"ways": "local"}, ["local"], []),
-    ],
-)
-def test_strategies_that_fit_are_compared_and_others_named(here, capsys, given, runs, left_out):
-    words = [word for key, value in given.items() for word in (f"--{key}", value)]
+@pytest.mark.parametrize("case", TABLES["strategies"], ids=lambda case: str(case["given"]))
+def test_strategies_that_fit_are_compared_and_others_named(here, capsys, case):
+    words = [word for key, value in case["given"].items() for word in (f"--{key}", value)]
     assert main(["new", "mine", *shlex.split(RESEARCHER), *words]) == 0
     said, text = capsys.readouterr().err, (here / "mine.yaml").read_text()
     comments = " ".join(line.strip(" #") for line in text.splitlines() if line.strip()[:1] == "#")
     found = list(load_scenario("mine.yaml").runs())
-    assert list(dict.fromkeys(name.split(" ")[0] for name in found)) == runs
+    assert list(dict.fromkeys(name.split(" ")[0] for name in found)) == case["runs"]
+    left_out = case["left_out"]
     assert said.count("Left out: ") == comments.count("Left out: ") == len(left_out)
     for part in left_out:
         assert f"Left out: {part}" in said
@@ -418,7 +336,7 @@ def test_without_overlap_nothing_is_added(here, timed):
 
 
 def test_one_way_is_no_sweep():
-    plain = yaml.safe_load(drafts("mine", {**NEEDED, "ways": "partial-0.3"})["mine.yaml"])
+    plain, _ = drafted(ways="partial-0.3")
     assert plain["workload"]["exchange"] == "partial_local_shuffle:exchange_fraction=0.3"
     assert "sweep" not in plain
 
@@ -445,19 +363,20 @@ def test_the_runs_are_those_of_every_number_of_ranks_and_every_way(here):
     assert main(["new", "mine", *words, "--ranks", "8,all", "--ways", "local, local-pfs"]) == 0
     names = ["local @8", "local-pfs @8", "local @256", "local-pfs @256"]
     assert list(load_scenario("mine.yaml").runs()) == names
-    assert main(["new", "mine", *words, "--ranks", "8,16", "--ways", "local", "--force"]) == 0
+    several = ["--ranks", "8", "--ranks", "16", "--ways", "local", "--force"]
+    assert main(["new", "mine", *words, *several]) == 0
     assert list(load_scenario("mine.yaml").runs()) == ["local @8", "local @16"]
 
 
 def test_an_allreduce_reaches_a_share_of_the_adapters():
-    given = {**NEEDED, "hcas": "4", "hca_bandwidth": "100 Gbit/s"}
-    allreduce = yaml.safe_load(drafts("mine", given)["mine.yaml"])["workload"]["allreduce"]
+    allreduce = drafted(hcas="4", hca_bandwidth="100 Gbit/s")[0]["workload"]["allreduce"]
     assert (allreduce["channels"], allreduce["inter_host_bus_bandwidth"]) == (4, "42.5 GB/s")
 
 
 def test_line_ends_in_an_answer_write_no_keys():
     assert answered({**NEEDED, "memory": "256\nGB"})["memory"] == "256 GB"
-    assert refused({**NEEDED, "memory": "256 GB\nname: x"})
+    with pytest.raises(InputError):
+        drafts("mine", {**NEEDED, "memory": "256 GB\nname: x"})
 
 
 def test_nothing_is_replaced_unless_it_is_asked_for(here, capsys):
@@ -488,28 +407,19 @@ def test_both_files_are_written_or_none(here, monkeypatch, old):
     assert [path.read_text() for path in here.iterdir()] == ([old] if old else [])
 
 
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("a b", "must be letters"),
-        ("-x.yaml/..", "must be letters"),
-        ("missing/mine", "must be in a folder that is there"),
-        ("folder", "must not be that of a folder"),
-    ],
-)
-def test_a_name_that_is_none_is_refused(here, capsys, name, rule):
-    (here / "folder.yaml").mkdir()
-    assert main(["new", *shlex.split(RESEARCHER), "--", name]) == 2
-    assert rule in capsys.readouterr().err
-    assert [path.name for path in here.iterdir()] == ["folder.yaml"]
-
-
 @pytest.mark.parametrize("name", ["2024", "true", "1e3", "null"])
 def test_names_stay_text_whatever_yaml_makes_of_them(name):
     texts = drafts(name, {**NEEDED, "accelerator": name})
     scenario, machine = map(yaml.safe_load, texts.values())
     assert (scenario["name"], machine["name"], machine["host"]["accelerator"]) == (name,) * 3
     assert list(scenario["workload"]["model"]["accelerators"]) == [name]
+
+
+def test_a_name_of_a_folder_is_refused(here, capsys):
+    (here / "folder.yaml").mkdir()
+    assert main(["new", "folder", *shlex.split(RESEARCHER)]) == 2
+    assert "must not be that of a folder" in capsys.readouterr().err
+    assert [path.name for path in here.iterdir()] == ["folder.yaml"]
 
 
 def test_a_link_is_not_followed_and_not_replaced(here):
@@ -536,12 +446,6 @@ def test_numbers_beyond_all_measure_are_problems(name):
         drafts("mine", {**NEEDED, name: "9" * 15})
 
 
-def test_a_name_may_have_a_folder_and_a_suffix(here):
-    (here / "folder").mkdir()
-    assert main(["new", "folder/mine.yaml", *shlex.split(RESEARCHER)]) == 0
-    assert load_scenario("folder/mine.yaml").name == "mine"
-
-
 def test_help_has_an_option_for_every_question(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["new", "--help"]) == 0
@@ -549,8 +453,3 @@ def test_help_has_an_option_for_every_question(capsys, monkeypatch):
     assert all(question.option in shown for question in QUESTIONS)
     assert verb.new.__doc__.splitlines()[0] in shown
     assert all(BY_NAME[name].option in verb.new.__doc__ for name in NEEDED)
-
-
-def test_ranks_may_be_several_words(here):
-    assert main(shlex.split(f"new mine {RESEARCHER} --ranks 8 --ranks 16,4")) == 0
-    assert "world_size: [8, 16, 4]" in (here / "mine.yaml").read_text()

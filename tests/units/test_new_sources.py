@@ -4,7 +4,7 @@ import pytest
 
 from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_questions import QUESTIONS, asked_of
-from simshuffle.cli.new_sources import INPUTS, sources
+from simshuffle.cli.new_sources import INPUTS
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.uncertainty.inputs import default_ranges, inputs
 from simshuffle.uncertainty.interval import uncertain
@@ -78,13 +78,6 @@ def test_the_interval_of_a_measured_step_is_narrower_than_that_of_a_guess(tmp_pa
     low, high = default_ranges()["estimate"]
     assert widths["batch-time"] == pytest.approx(high / low, rel=0.15)
     assert widths["none"] < 1.5
-
-
-def test_sources_are_texts_that_say_who_gave_a_number():
-    assert set(sources(NEEDED).values()) == {
-        "measured, as given to simshuffle new",
-        "estimate: nobody gave it to simshuffle new",
-    }
 
 
 def test_workers_and_decoding_that_were_given_are_written(tmp_path):

@@ -1,7 +1,5 @@
 """The oracle: points that add up, what is recommended, what is refused, tables, figures, verify."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,11 +49,6 @@ def result():
     return engine.run(STUDY, request(options, [("data", 8, 20.0)]))
 
 
-@pytest.fixture(scope="module")
-def folder(result, tmp_path_factory):
-    return result.save(tmp_path_factory.mktemp("oracle") / "mine")
-
-
 def row(size, name, seconds, **more):
     """A point whose loop never waits for samples."""
     about = {"world_size": size, "strategy": name, "kind": name, "ways": 1, "replicas": size}
@@ -70,6 +63,12 @@ def row(size, name, seconds, **more):
 
 def made(*rows):
     return STORED["points"].framed(rows)
+
+
+def tables_of(points):
+    """The tables of figures, of which nothing was measured."""
+    found = {"points": points, "measured": STORED["measured"].framed([])}
+    return found | {"recommended": recommend.recommended(points)}
 
 
 # ------------------------------------------------------------------------------------------- points
@@ -116,26 +115,24 @@ def test_data_parallelism_takes_what_the_bounds_of_a_run_say(result, size):
     assert own["iterations"] == bound.iterations
 
 
-def test_speed_up_is_against_one_gpu(result):
-    table = result.tables["points"].set_index(["world_size", "strategy"])
-    one, eight = (table.loc[size, "data"] for size in (1, 8))
+def test_what_is_derived_from_points(result):
+    """Speed-up is against one GPU; without a shared cable a simulated step is the closed form."""
+    points = result.tables["points"].set_index(["world_size", "strategy"])
+    one, eight = (points.loc[size, "data"] for size in (1, 8))
     assert one["speedup"] == one["efficiency"] == pytest.approx(1.0)
     assert eight["speedup"] == pytest.approx(one["epoch_s"] / eight["epoch_s"])
     assert eight["efficiency"] == pytest.approx(eight["speedup"] / 8)
-
-
-def test_without_a_shared_cable_the_simulated_step_is_the_closed_form(result):
     simulated = result.tables["simulated"].set_index("strategy")
     assert list(simulated.index) == ["data", "data+spatial (2)"]
     assert simulated.loc["data", "ratio"] == pytest.approx(1.0, abs=0.01)
     assert (simulated["step_fluid_s"] > 0).all()
-
-
-def test_a_measured_epoch_is_held_against_the_point(result):
     measured = result.tables["measured"].iloc[0]
-    expected = result.tables["points"].set_index(["world_size", "strategy"]).loc[8, "data"]
-    assert measured["predicted_s"] == expected["epoch_s"]
-    assert measured["accuracy"] == pytest.approx(1 - abs(expected["epoch_s"] - 20.0) / 20.0)
+    assert measured["predicted_s"] == eight["epoch_s"]
+    assert measured["accuracy"] == pytest.approx(1 - abs(eight["epoch_s"] - 20.0) / 20.0)
+    drawn = {name: str(words(figure)) for name, figure in STUDY.figures(result).items()}
+    assert f"{100 * measured['accuracy']:.0f} %" in drawn["times"]
+    assert "budget" in drawn["memory"]
+    assert "Budget: 3 GiB a GPU (--budget-memory)." in str(result)
 
 
 class Fixed(Data):
@@ -285,18 +282,6 @@ def test_where_nothing_fits_the_least_too_large_is_named():
     assert "filter at 2 GPUs" in problem.remedy
 
 
-# ------------------------------------------------------------------------------------------ refused
-
-
-@pytest.fixture(scope="module")
-def scenario_file(tmp_path_factory):
-    shapeless = {"gradient_size": "4 MB", "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}}}
-    scenario = tiny(models={"shapeless": shapeless})
-    path = tmp_path_factory.mktemp("scenarios") / "tiny.yaml"
-    path.write_text(scenario.to_yaml())
-    return path
-
-
 @pytest.mark.parametrize(
     ("name", "gib"), [("v100-sxm2-16gb-amp", 16), ("h200-sxm5-141gb-amp", 141), ("p100", None)]
 )
@@ -312,54 +297,26 @@ def test_commas_part_strategies_and_their_values():
     assert found == ["data", "pipeline:stages=4,microbatches=8", "spatial"]
 
 
-def test_nothing_within_the_budget_is_shown_and_refused(scenario_file, tmp_path, capsys):
-    out = tmp_path / "out"
-    words = [
-        "study",
-        "oracle",
-        str(scenario_file),
-        "--world-sizes",
-        "2",
-        "--budget-memory",
-        "1 MiB",
-    ]
-    assert main([*words, "--out", str(out), "--strategies", "data,filter"]) == 2
-    shown = capsys.readouterr()
-    assert "--budget-memory: must be enough" in shown.err
-    assert "Nothing fits: " in shown.out
-    assert (out / "points.csv").is_file()
-
-
 # --------------------------------------------------------------------------- folders, text, figures
 
 
-def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
-    shown = str(result)
-    assert max(map(len, shown.split("Rests on:", maxsplit=1)[0].splitlines())) <= 140
-    assert "Budget: 3 GiB a GPU (--budget-memory)." in shown
-    assert "8 GPUs in full" in shown
-    for said in ("filter", "GiB too much", "Simulated again", "accuracy", "Rests on:"):
-        assert said in shown
+def test_nothing_within_the_budget_is_shown_and_refused(tmp_path, capsys):
+    (tmp_path / "tiny.yaml").write_text(tiny().to_yaml())
+    words = ["study", "oracle", str(tmp_path / "tiny.yaml"), "--world-sizes", "2"]
+    words += ["--budget-memory", "1 MiB", "--out", str(tmp_path / "out")]
+    assert main([*words, "--strategies", "data,filter"]) == 2
+    shown = capsys.readouterr()
+    assert "--budget-memory: must be enough" in shown.err
+    assert "Nothing fits: " in shown.out
+    assert (tmp_path / "out" / "points.csv").is_file()
 
 
-def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+def test_a_table_that_lacks_a_point_is_refused(result, tmp_path, capsys):
+    copy = result.save(tmp_path / "copy", draw=False)
     table = pd.read_csv(copy / "points.csv")
     table[table["strategy"] != "data"].to_csv(copy / "points.csv", index=False)
     assert main(["results", "plot", str(copy)]) == 2
     assert "must be of points that points.csv has" in capsys.readouterr().err
-
-
-def test_figures_can_be_read_and_say_how_close_a_point_comes(result):
-    drawn = STUDY.figures(result)
-    assert {name: list(faults(figure)) for name, figure in drawn.items()} == {
-        "times": [],
-        "memory": [],
-    }
-    accuracy = result.tables["measured"]["accuracy"].iloc[0]
-    shown = [word.get_text() for word, _ in words(drawn["times"])]
-    assert any(word.endswith(f"{100 * accuracy:.0f} %") for word in shown)
-    assert "budget" in [word.get_text() for word, _ in words(drawn["memory"])]
 
 
 def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():
@@ -373,23 +330,17 @@ def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():
             for ways in (1, 2)
         )
     )
-    none = STORED["measured"].framed([])
-    shown = shown_points(table, none)
+    tables = tables_of(table)
+    shown = shown_points(table, tables["measured"])
     assert shown["world_size"].unique().tolist() == [1, 8, 64, 512]
     assert shown["strategy"].tolist() == [f"{kind} 1" for kind in kinds] * 4
-    tables = {"points": table, "measured": none, "recommended": recommend.recommended(table)}
     assert list(faults(times_chart(tables))) == []
     assert list(faults(memory_chart(tables, None))) == []
 
 
 def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
     table = made(row(2, "data", 1.0, fits=True), row(2, "pipeline", 40.0, fits=True))
-    tables = {
-        "points": table,
-        "measured": STORED["measured"].framed([]),
-        "recommended": recommend.recommended(table),
-    }
-    chart = times_chart(tables)
+    chart = times_chart(tables_of(table))
     figure = laid_out(chart)
     ax = figure.axes[0]
     assert max(bar.get_y() + bar.get_height() for bar in ax.patches) == pytest.approx(300)
@@ -400,9 +351,5 @@ def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
 
 def test_where_nothing_fits_figures_say_so():
     table = made(row(2, "data", 10.0, fits=False, why_not="x"))
-    tables = {
-        "points": table,
-        "measured": STORED["measured"].framed([]),
-        "recommended": recommend.recommended(table),
-    }
-    assert "nothing fits" in [word.get_text() for word, _ in words(times_chart(tables))]
+    drawn = words(times_chart(tables_of(table)))
+    assert "nothing fits" in [word.get_text() for word, _ in drawn]

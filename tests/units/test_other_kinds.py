@@ -3,6 +3,8 @@
 import json
 import warnings
 from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +16,7 @@ from simshuffle.studies.filtering.record import load_study as load_filtering
 from simshuffle.train.study import load_study
 
 ALLREDUCE = "workload.allreduce.kind"
+CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "other_kinds.yaml").read_text())
 
 
 @contextmanager
@@ -91,36 +94,12 @@ def test_a_step_is_a_step_in_every_algorithm_of_messages(kind):
     assert allreduce.inter_host_latency == pytest.approx(9.6e-6)
 
 
-def test_exchanges(tmp_path):
-    path = file_of(tmp_path, exchange="partial_local_shuffle:exchange_fraction=0.1")
-    exchange = "workload.exchange"
-    scenario, note = loaded(path, {f"{exchange}.kind": "local_shuffle"})
-    assert scenario.workload.exchange.kind == "local_shuffle"
-    assert "dropped: exchange_fraction = 0.1" in note
-    scenario, note = loaded(path, {f"{exchange}.kind": "importance_exchange"})
-    assert scenario.workload.exchange.exchange_fraction == 0.1
-    assert not note
-
-
-def test_a_value_that_only_the_kind_before_took_is_dropped(tmp_path):
-    """'importance' selects nothing in a partial exchange; an SSD holds no loader's shards."""
-    exchange = {"kind": "importance_exchange", "exchange_fraction": 0.2, "selection": "importance"}
-    path = file_of(tmp_path, exchange=exchange)
-    scenario, note = loaded(path, {"workload.exchange.kind": "partial_local_shuffle"})
-    assert scenario.workload.exchange.exchange_fraction == 0.2
-    assert scenario.workload.exchange.selection == "random"
-    assert "dropped: selection = importance; kept: exchange_fraction" in note
-
-
-def test_the_order_of_a_loader(tmp_path):
-    order = {"kind": "webdataset", "buffer_size": 100}
-    exchange = {"kind": "loader_shuffle", "order": order, "samples_per_shard": 100}
-    path = file_of(tmp_path, exchange=exchange)
-    key = "workload.exchange.order.kind"
-    scenario, note = loaded(path, {key: "hugging_face"})
-    assert scenario.workload.exchange.order.buffer_size == 100
-    assert not note
-    assert "dropped: buffer_size = 100" in loaded(path, {key: "distributed_sampler"})[1]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["set"]))
+def test_what_the_new_kind_does_not_take_is_dropped_and_said(case, tmp_path):
+    scenario, note = loaded(file_of(tmp_path, **case["workload"]), case["set"])
+    for key, value in case["found"].items():
+        assert attrgetter(key)(scenario) == value
+    assert (case["said"] in note) if case["said"] else note == ""
 
 
 def test_topologies_and_routings():
@@ -143,10 +122,8 @@ def test_topologies_and_routings():
     assert "queue_pairs = 4" in notes[0]
 
 
-def test_networks_parallelisms_and_overlaps(tmp_path):
-    path = file_of(tmp_path, parallelism={"kind": "sharded_data", "stage": 2})
-    assert "dropped: stage = 2" in loaded(path, {"workload.parallelism.kind": "data"})[1]
-    packet = load_scenario(path, {"network": {"kind": "packet", "mtu": "256 B"}})
+def test_networks_and_overlaps():
+    packet = load_scenario("quickstart", {"network": {"kind": "packet", "mtu": "256 B"}})
     with said() as notes:
         packet.with_values({"network.kind": "fluid"})
     assert "mtu = 256 B" in notes[0]

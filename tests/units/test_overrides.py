@@ -1,6 +1,9 @@
 """Dotted keys, names that stand for records, and grids."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.overrides import (
@@ -14,6 +17,8 @@ from simshuffle.spec.overrides import (
     which_value,
 )
 
+TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "overrides.yaml").read_text())
+
 
 def nobody(name):
     if name == "nobody":
@@ -21,16 +26,7 @@ def nobody(name):
     return {"name": name, "size": 1}
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("a", {"a": 7, "list": [{"x": 1}, 2]}),
-        ("b.c.d", {"a": {"z": 0}, "b": {"c": {"d": 7}}, "list": [{"x": 1}, 2]}),
-        ("a.z", {"a": {"z": 7}, "list": [{"x": 1}, 2]}),
-        ("list.0.x", {"a": {"z": 0}, "list": [{"x": 7}, 2]}),
-        ("list.1", {"a": {"z": 0}, "list": [{"x": 1}, 7]}),
-    ],
-)
+@pytest.mark.parametrize(("key", "expected"), TABLES["keys"])
 def test_a_dotted_key_is_set_in_mappings_and_lists(key, expected):
     raw, problems = {"a": {"z": 0}, "list": [{"x": 1}, 2]}, []
     assert put(raw, key, 7, problems)
@@ -122,19 +118,9 @@ def test_a_key_that_is_set_is_no_longer_an_axis_and_none_is_set_below_an_axis():
     assert "has no effect: sweep.ab sets it for each run" in str(problems[0])
 
 
-@pytest.mark.parametrize(
-    ("text", "axis"),
-    [
-        ("world_size=128, 256", ("world_size", [128, 256])),
-        ("a.b=1 us,2 us", ("a.b", ["1 us", "2 us"])),
-        ("x=local,pair:q=0.1,s.t=true,pls:q=1", ("x", ["local", "pair:q=0.1,s.t=true", "pls:q=1"])),
-        ("x={a: 1, b: [2, 3]},{a: 4}", ("x", [{"a": 1, "b": [2, 3]}, {"a": 4}])),
-        ("x=[1, 2]", ("x", [1, 2])),
-        ("x='a, b',\"c\"", ("x", ["a, b", "c"])),
-    ],
-)
-def test_an_axis_of_a_command_line(text, axis):
-    assert read_axis(text) == axis
+@pytest.mark.parametrize(("text", "key", "values"), TABLES["axes"])
+def test_an_axis_of_a_command_line(text, key, values):
+    assert read_axis(text) == (key, values)
 
 
 @pytest.mark.parametrize("text", ["x", "=1", "x=", "x=[1", "x=]1", "x='1"])

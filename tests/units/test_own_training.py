@@ -15,13 +15,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from simshuffle import read
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleWarning, SimulationError
 from simshuffle.spec.rng import stream
 from simshuffle.studies.training.study import STUDY
 from simshuffle.study import executors
-from simshuffle.study.engine import Interrupted
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
@@ -173,7 +171,7 @@ def test_an_optimizer_that_cannot_be_used_is_refused(optimizer, values, told):
 # ---------------------------------------------------------------------------------------- the study
 
 STRATEGIES = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"]
-TIMES = ["seconds", "importance_s"]
+HOW = {"world_size": 4, "epochs": 2, "local_batch_size": 4, "learning_rate": 0.1, "device": "cpu"}
 
 
 class Net(nn.Sequential):
@@ -186,22 +184,10 @@ def test_an_editor_knows_all_fields_of_a_training():
 
 
 def study(model: Any = Net, train: Any = None, **values: Any) -> Result:
-    how = {"strategies": STRATEGIES, "world_size": 4, "seeds": 2, "epochs": 2, "progress": False}
-    how |= {"local_batch_size": 4, "learning_rate": 0.1, "device": "cpu"}
+    how = HOW | {"strategies": STRATEGIES, "seeds": 2, "progress": False}
     if "optimizer" in values:
         del how["learning_rate"]
     return train_study(model, tensors() if train is None else train, tensors(20), **how | values)
-
-
-def without_times(table: pd.DataFrame) -> pd.DataFrame:
-    return table.drop(columns=[name for name in TIMES if name in table])
-
-
-def same(one: Result, other: Result) -> None:
-    for name in ("runs", "epochs", "importance"):
-        pd.testing.assert_frame_equal(*(without_times(of.tables[name]) for of in (one, other)))
-    plans = [{n: bytes(c) for n, c in of.files_in["plans"].items()} for of in (one, other)]
-    assert plans[0] == plans[1]
 
 
 def test_a_study_is_its_runs_one_by_one():
@@ -212,18 +198,8 @@ def test_a_study_is_its_runs_one_by_one():
     assert set(runs["model"] + " on " + runs["data"]) == {"Net on TensorDataset"}
     for row in runs.to_dict("records"):
         torch.manual_seed(int(stream(row["seed"], "weights").integers(2**63 - 1)))
-        single = emulate(
-            Net(),
-            tensors(),
-            tensors(20),
-            strategy=STRATEGIES[row["strategy"] == "partial"],
-            world_size=4,
-            seed=row["seed"],
-            epochs=2,
-            local_batch_size=4,
-            learning_rate=0.1,
-            device="cpu",
-        )
+        how = HOW | {"strategy": STRATEGIES[row["strategy"] == "partial"], "seed": row["seed"]}
+        single = emulate(Net(), tensors(), tensors(20), **how)
         epochs = result.tables["epochs"].query("run == @row['run']").reset_index(drop=True)
         for column in ("train_loss", "own_loss", "own_accuracy", "moved"):
             assert epochs[column].tolist() == single.epochs[column].tolist()
@@ -232,12 +208,10 @@ def test_a_study_is_its_runs_one_by_one():
     assert summary["low"].notna().all()
 
 
-def test_a_study_is_saved_and_read_as_every_other(tmp_path, capsys):
+def test_a_folder_has_plans_and_names_what_only_python_has(tmp_path, capsys):
     result = study(world_size=[4, 8], model_name="small net", data_name="noise")
     folder = result.save(tmp_path / "mine")
-    again = read(folder)
-    pd.testing.assert_frame_equal(again.tables["runs"], result.tables["runs"])
-    assert {path.name for path in folder.iterdir()} >= {*STUDY.files, "accuracy_world_size.png"}
+    assert (folder / "accuracy_world_size.png").is_file()
     assert len(list((folder / "plans").iterdir())) == 4
     assert "Trained: small net on noise." in (folder / "report.txt").read_text()
     # the file of the study names what no file can hold
@@ -324,7 +298,11 @@ def test_processes_give_the_same_and_need_no_importable_model(monkeypatch):
         def __init__(self) -> None:
             super().__init__(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 2))
 
-    same(study(Inner, processes=1), study(Inner, processes=2))
+    one, two = (study(Inner, processes=count).tables["epochs"] for count in (1, 2))
+    timed = ["importance_s"]
+    pd.testing.assert_frame_equal(
+        one.drop(columns=timed, errors="ignore"), two.drop(columns=timed, errors="ignore")
+    )
 
 
 class Locked(TensorDataset):
@@ -347,23 +325,6 @@ def test_progress_is_told():
     study(progress=told.append)
     assert told[-1].done == told[-1].total == 4
     assert any(0 < share < 1 for each in told for share in each.running.values())
-
-
-def test_a_study_that_is_stopped_has_what_is_done(monkeypatch):
-    count = [0]
-
-    def stopped(*given: Any, **how: Any) -> Any:
-        count[0] += 1
-        if count[0] == 3:
-            raise KeyboardInterrupt
-        return trained(*given, **how)
-
-    monkeypatch.setattr(cell, "trained", stopped)
-    with pytest.raises(Interrupted) as caught:
-        study()
-    result = caught.value.result
-    assert sorted(result.tables["runs"]["status"]) == ["done", "done", "missing", "missing"]
-    assert all(isinstance(content, bytes) for content in result.files_in["plans"].values())
 
 
 @pytest.mark.parametrize(
@@ -390,13 +351,6 @@ def test_a_study_that_is_stopped_has_what_is_done(monkeypatch):
         ({"seeds": 0}, "seeds: must be a list of whole numbers"),
         ({"epoch": 3}, "training.epoch: is not a known key.*epochs"),
         ({"over": {"training.epoch": [1]}}, "training.epoch"),
-        ({"loss": F.cross_entropy}, "loss: must be one number for each sample"),
-        (
-            {"optimizer": torch.optim.Adam, "over": {"training.learning_rate": [0.1]}},
-            "learning_rate: is not used beside an optimizer",
-        ),
-        ({"train": [1, 2]}, "train: items must be pairs"),
-        ({"partition": "shard"}, "partition"),
         ({"device": "tpu"}, "device: cannot be used"),
     ],
 )

@@ -5,6 +5,7 @@ import json
 import math
 import shlex
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,19 +37,7 @@ pytestmark = pytest.mark.usefixtures("cells_kept")
 
 TINY = ("world_size=8", "workload.dataset.num_samples=512", "sweep={}")
 SET = [word for value in TINY for word in ("--set", value)]
-LEARNED = [
-    *(("global", "", epoch, accuracy) for epoch, accuracy in ((10, 0.70), (20, 0.80))),
-    *(("local", "", epoch, accuracy) for epoch, accuracy in ((10, 0.60), (20, 0.65))),
-    *(("partial", "0.3", epoch, accuracy) for epoch, accuracy in ((10, 0.68), (20, 0.79))),
-]
-
-
-@pytest.fixture
-def learned(tmp_path):
-    path = tmp_path / "learned.csv"
-    rows = [",".join(map(str, row)) for row in LEARNED]
-    path.write_text("\n".join(["strategy,exchange_fraction,epoch,accuracy", *rows, ""]))
-    return path
+LEARNED = Path(__file__).parents[1] / "data" / "learned.csv"
 
 
 def strategies(**options):
@@ -102,11 +91,6 @@ def test_saves_and_spares_are_those_of_months_that_can_be_repeated(here, capsys)
     assert least <= 0.01 < most
 
 
-def test_without_failures_it_says_which_keys_give_more():
-    said = str(strategies(strategy=["local_shuffle"]))
-    assert "With failures and workload.checkpoint it says how often to save" in said
-
-
 def test_a_turn_can_be_planned(here, monkeypatch, capsys):
     monkeypatch.setattr("simshuffle.studies.planning.stages.MOST_SECONDS", 0.0)
     named = ["--strategy", "global_shuffle:source=pfs", "--strategy", "local_shuffle"]
@@ -138,8 +122,8 @@ def test_a_turn_can_be_planned(here, monkeypatch, capsys):
         assert table.index[table["chosen"]].tolist() == [chosen]
 
 
-def test_the_cheapest_that_reaches_the_target_is_chosen(learned):
-    table = strategies(target_accuracy=learned, target=0.78).tables["strategies"]
+def test_the_cheapest_that_reaches_the_target_is_chosen():
+    table = strategies(target_accuracy=LEARNED, target=0.78).tables["strategies"]
     table = table.set_index("strategy")
     assert table["epochs"].fillna(0).to_dict() == {
         "global-pfs": 20, "global-ssd": 20, "local": 0, "partial-0.3": 20,
@@ -149,13 +133,13 @@ def test_the_cheapest_that_reaches_the_target_is_chosen(learned):
     assert table.loc[chosen, "cost"] == table["cost"].min()
     # fewer epochs are needed of a lower target, by all that reach it
     named = ["global_shuffle:source=pfs", "local_shuffle"]
-    lower = strategies(target_accuracy=learned, target=0.66, strategy=named).tables["strategies"]
+    lower = strategies(target_accuracy=LEARNED, target=0.66, strategy=named).tables["strategies"]
     assert lower["epochs"].fillna(0).tolist() == [10, 0]
 
 
-def test_the_default_target_is_global_less_one_point(learned):
+def test_the_default_target_is_global_less_one_point():
     named = ["global_shuffle:source=pfs", "local_shuffle"]
-    result = strategies(target_accuracy=learned, strategy=named)
+    result = strategies(target_accuracy=LEARNED, strategy=named)
     assert result.meta["asked"]["target"] == pytest.approx(0.79)
     assert "to an accuracy of 0.79" in result.verdict()[0]
     assert "local does not reach the target" in " ".join(result.verdict())

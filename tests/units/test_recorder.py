@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import numpy
@@ -315,15 +316,12 @@ def test_what_a_data_set_raises_is_raised(folder):
                 raise KeyError("five")
             return super().__getitem__(index)
 
-    record = None
+    def loop(workers):
+        with pytest.raises(KeyError, match="five"):
+            gone_through(DataLoader(Broken(), 4, num_workers=workers))()
+
     for workers in (0, 1):
-        process = simshuffle.recorder.watch(str(folder), {}, None)
-        try:
-            with pytest.raises(KeyError, match="five"):
-                gone_through(DataLoader(Broken(), 4, num_workers=workers))()
-        finally:
-            process.end()
-        record = collected(folder, {})
+        record = recorded(folder, partial(loop, workers))
     assert batches(record, "step")[0, 0] == [0, 0]
 
 

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 import simshuffle.recorder
 import simshuffle.train
 from simshuffle.errors import InputError
-from simshuffle.records.collected import collected
 from simshuffle.records.record import read_parquet
+from tests.units.test_recorder import recorded
 
 
 class Asked(Dataset):
@@ -45,16 +45,7 @@ def folder(tmp_path):
 @pytest.fixture
 def changed(folder):
     """Runs a loop with changes; returns what is known afterwards."""
-
-    def run(changes, loop):
-        process = simshuffle.recorder.watch(str(folder), changes, None)
-        try:
-            loop()
-        finally:
-            process.end()
-        return collected(folder, {})
-
-    return run
+    return lambda changes, loop: recorded(folder, loop, changes)
 
 
 def test_arguments_of_the_loader(changed):

@@ -24,6 +24,8 @@ from simshuffle.records.reading import RECORD, read
 from simshuffle.records.record import Record, framed
 from tests.small import small as scenario
 
+RECORDS, OTHERS = (Path(__file__).parents[1] / "data" / name for name in ("records", "others"))
+
 
 def small():
     """A record of two batches of a rank."""
@@ -45,27 +47,14 @@ def test_a_record_is_found_in_the_folder_of_doctor_and_by_its_content(tmp_path):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "No such file"),
-        (b"", "must be a folder of `simshuffle doctor`"),
-        (b"hello", "a file that begins b'hello'"),
-        (b"PAR1", "must be a record"),
         (b"\x1f\x8bno", "a file that begins b''"),
         (gzip.compress(b"hello", mtime=0), "a file that begins b'hello'"),
     ],
 )
-def test_what_is_no_record_is_refused_with_what_is_read(tmp_path, content, why):
-    path = tmp_path / "given"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(InputError) as error:
-        read(path)
-    assert why in str(error.value)
-    assert str(path) in str(error.value)
-
-
-def test_a_folder_of_nothing_is_refused(tmp_path):
-    with pytest.raises(InputError, match="a folder without one"):
-        read(tmp_path)
+def test_a_packed_file_that_is_no_record_is_refused_with_what_is_read(tmp_path, content, why):
+    (tmp_path / "given").write_bytes(content)
+    with pytest.raises(InputError, match=f"(?s)given.*{why}"):
+        read(tmp_path / "given")
 
 
 # ------------------------------------------------------------------------------------------ kineto
@@ -94,47 +83,14 @@ def launched(kind, name, asked, start, end, correlation, **args):
     return [launch, event(kind, name, start, end, 20, correlation=correlation, **args)]
 
 
-ON_GPU = [
-    annotation("ProfilerStep#5", 0, 1000),
-    annotation(WAIT, 10, 110),
-    *launched("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 115, 120, 140, 1, bytes=4096),
-    event("fwdbwd", "fwdbwd", 150, 150),
-    operation("aten::mm", 150, 190),
-    *launched("kernel", "gemm", 160, 200, 300, 2),
-    operation(AUTOGRAD, 300, 500),
-    *launched("kernel", "gemm", 320, 330, 530, 3),
-    *launched(
-        *("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(4096ul)", 400, 450, 700, 4),
-        **{"In msg nelems": 1000, "dtype": "Float", "Collective name": "allreduce"},
-    ),
-    annotation("Optimizer.step#SGD.step", 600, 650),
-    *launched("kernel", "multi_tensor", 610, 690, 720, 5),
-    annotation("ProfilerStep#6", 1000, 1500),
-    annotation(WAIT, 1010, 1310),
-    operation("aten::mm", 1320, 1330),
-    event("python_function", "train.py(3): main", 0, 2000),
-    {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
-]
+ON_GPU = json.loads((OTHERS / "gpu.json").read_text())
 """Two steps. The copy takes 20 us, the forward pass 100. That backward is from 330 us, when its
 first kernel begins, to 700, when the sum ends; of the 250 us of the sum the backward pass hides
 80, and the optimizer's kernel 10."""
 
 
 SIZES = {"Input Dims": [[10, 5]], "Input type": ["c10::BFloat16"]}
-ON_CPU = [
-    annotation(WAIT, 0, 100),
-    annotation("DistributedDataParallel.forward", 110, 200),
-    operation(AUTOGRAD, 300, 500),
-    operation("c10d::allreduce_", 330, 340),
-    event("user_annotation", "gloo:all_reduce", 320, 800, 9, **SIZES),
-    operation("torch.distributed.ddp.reducer::copy_bucket_to_grad", 790, 810),
-    annotation("Optimizer.step#Adam.step", 820, 850),
-    annotation(WAIT, 1000, 1250),
-    operation(AUTOGRAD, 1400, 1450),
-    event("user_annotation", "gloo:all_reduce", 1420, 9000, 9, **SIZES, finished=False),
-    annotation("Optimizer.step#Adam.step", 1480, 1490),
-    annotation(WAIT, 1500, 1510),
-]
+ON_CPU = json.loads((OTHERS / "cpu.json").read_text())
 """The sum is from 320 to 800 us. Autograd ends at 500, the sums are copied at 790: 290 us are not
 hidden, and 10 us of autograd, that only asked for the sum. The next sum is not finished: it ends
 with its step, at 1500, and from 1450 on only the optimizer hides it, for 10 us."""
@@ -250,9 +206,6 @@ def test_of_a_trace_that_is_cut_the_whole_steps_are_read(tmp_path):
     assert micros(read(packed)) == TOOK
 
 
-RECORDS = Path(__file__).parent.parent / "data" / "records"
-
-
 def test_two_ranks_of_ddp_over_gloo_are_read():
     """Made by make_ddp.py beside them: a network of 64 x 64 + 64 + 64 x 4 + 4 floats, in one
     bucket. Each rank sums it once a step, within the backward pass."""
@@ -296,16 +249,11 @@ def test_a_trace_that_torch_writes_here_is_read(tmp_path, with_stack):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (trace([]), "must have events of a training"),
-        (trace([operation("aten::mm", 0, 1)]), "must have a whole step; got 0 begun"),
-        (trace(schemaVersion=2), "schemaVersion: must be 1; got 2"),
         (trace([*ON_GPU, annotation("x", 1.7e15, 1.7e15)]), "must be of one clock"),
         (trace([*ON_GPU, {**ON_GPU[0], "pid": 8}]), "must be of one process"),
         (trace([annotation("ProfilerStep#1", 0, 1000), *ON_GPU]), "overlap"),
         (trace([{**each, "ts": 1e300} for each in ON_GPU]), "must have events of a training"),
         (b'{"schemaVersion": 1, \xff\xfe', "must have events of a training"),
-        (b'{"schemaVersion": 1}', "must have events of a training"),
-        (b'{"traceEvents": 3}', "must have events of a training"),
     ],
 )
 def test_a_trace_that_cannot_be_used_is_refused(tmp_path, content, why):
@@ -317,26 +265,7 @@ def test_a_trace_that_cannot_be_used_is_refused(tmp_path, content, why):
 # ----------------------------------------------------------------------- DLIO, TraceML, Ray, Chakra
 
 
-EPOCHS = {
-    "1": {
-        "load": {"block1": [0.5, 0.1, 7.0], "block2": [0.2]},
-        "proc": {"block1": [1.5, 0.4], "block2": [0.3], "eval": [9.0]},
-    },
-    "2": {"load": {"block1": [0.25]}, "proc": {"block1": [1.25]}},
-}
-DLIO = {
-    **{f"{rank}_output.json": {"hostname": "n1", **EPOCHS} for rank in (0, 1)},
-    "summary.json": {
-        **{"num_accelerators": 2, "hostname": "n1", "host_cpu_count": [4]},
-        **{"host_memory_GB": [2.0], "num_files_train": 10, "num_samples_per_file": 3},
-        "metric": {"train_au_mean_percentage": 71.25},
-    },
-    "per_epoch_stats.json": {
-        "1": {"start": "2026-01-01T00:00:01.000000"},
-        "2": {"start": "2026-01-01T00:00:04.500000"},
-    },
-    ".hydra/config.yaml": {"workload": {"reader": {"batch_size": 7, "read_threads": 2}}},
-}
+DLIO = json.loads((OTHERS / "dlio.json").read_text())
 """Files of an output folder, of two ranks. In the first block the last batch was only loaded."""
 
 
@@ -402,23 +331,7 @@ def test_a_summary_of_traceml_is_read(tmp_path):
     assert "times of this clock: gpu" in notes
 
 
-RAY = """Operator 1 ReadRange: 4 tasks executed, 4 blocks produced in 0.16s
-* Remote wall time: 1.03ms min, 3.48ms max, 2.0ms mean, 8.02ms total
-* Remote cpu time: 1.03ms min, 1.33ms max, 1.19ms mean, 4.77ms total
-* Output size bytes per block: 800 min, 800 max, 800 mean, 3200 total
-
-Operator 2 MapBatches(slow): 4 tasks executed, 4 blocks produced in 0.25s
-* Remote wall time: 42.19ms min, 42.58ms max, 42.43ms mean, 169.73ms total
-
-Dataset iterator time breakdown:
-* Total time overall: 86.87ms
-    * Total time in Ray Data iterator initialization code: 270.22us
-    * Total time user thread is blocked by Ray Data iter_batches: 2.4ms
-    * Total execution time for user thread: 1.2s
-* Batch iteration time breakdown (summed across prefetch threads):
-    * In batch creation: 21.62us min, 116.15us max, 78.33us avg, 626.63us total
-    * In collate_fn: 1.0us min, 2.0us max, 1.5us avg, 12.0us total
-"""
+RAY = (OTHERS / "ray.txt").read_text()
 """Of ray 2.60, shortened; it also told the batches, as here in `TOLD`."""
 TOLD = "Total batches consumed: 8\nTotal rows consumed: 400\n"
 
@@ -514,15 +427,8 @@ def chakra(*nodes):
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("t.json", traceml() | {"schema_version": 2.0}, "must be one of 1.7, 1.8, 1.9; got 2.0"),
         ("t.json", traceml(input_wait_ms=None), "must have steps with input_wait_ms"),
-        ("t.json", traceml(input_wait_ms=-1e999), "must have steps with input_wait_ms"),
-        ("t.json", json.dumps(traceml()).encode()[:-9], "must be whole JSON"),
         ("t.json", json.dumps(traceml()).encode() + b"\xff", "must be whole JSON"),
-        ("t.txt", RAY[: RAY.index("Dataset")].encode(), "must tell of a loop"),
-        ("t.txt", RAY.replace("626.63us", "6.6.3us").encode(), "must tell of a loop"),
-        ("t.json", {"iter_total_blocked_s": "x", "iter_user_s": 1}, "must tell of a loop"),
-        ("t.json", [{"iter_total_blocked_s": 1e999, "iter_batches_total": 2}], "of a loop"),
         ("t.et", chakra(), "must have nodes that take time"),
         ("t.et", chakra(Node(1, "forward", COMP, (), 1.0))[:-2], "it ends too early"),
         ("t.et", chakra().replace(b"0.0.4", b"0.0.9"), "must be 0.0.4; got b'0.0.9'"),

@@ -3,7 +3,6 @@ enter beside them."""
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
@@ -79,11 +78,6 @@ def test_the_digest_is_that_of_canonical_json(made):
     # SHA-256 of {"a":1,"b":["é",null]}, by another program: sha256sum
     known = "13d9a822ad32e5e212330efcac0a1d999dfc0508cee708a8a0cdbe2802a26cf1"
     assert sealed.digest_of({"b": ["é", None], "a": 1}) == known
-
-
-def test_it_is_not_measured_until_it_is_sealed(made, capsys):
-    assert validate("--from", made / "rows") == 2
-    assert "rows.csv:2 measured: is needed" in capsys.readouterr().err
 
 
 def test_what_was_sealed_is_compared_with_what_was_measured_since(file, tmp_path, capsys):
@@ -213,22 +207,16 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(made, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("rows", "words", "text"),
+    ("row", "words", "text"),
     [
-        ([ROW, ROW], ["--seal", "new.json"], "must not repeat set, case and quantity"),
-        ([OTHER | {"use": "none", "reason": "x"}], ["--seal", "new.json"], "must have rows"),
-        ([OTHER], ["--seal", "a.json", "--open", "b.json"], "together with --open"),
-        ([OTHER], ["--open", "missing.json"], "--open: cannot be read"),
-        ([ROW | {"unit": "ms"}], ["--open", "SEALED"], "must have the unit 's'; got 'ms'"),
-        ([ROW], ["--open", "SEALED", "--only", "nine"], "Did you mean 'mine'?"),
+        (ROW | {"unit": "ms"}, [], "must have the unit 's'; got 'ms'"),
+        (ROW, ["--only", "nine"], "Did you mean 'mine'?"),
     ],
 )
-def test_what_cannot_be_asked_is_named(file, here, capsys, rows, words, text):
-    folder = write(here / "rows", *rows)
-    given = [str(file) if word == "SEALED" else word for word in words]
-    assert validate("--from", folder, *given) == 2
+def test_rows_that_were_not_sealed_are_refused(file, tmp_path, capsys, row, words, text):
+    folder = write(tmp_path / "rows", row)
+    assert validate("--from", folder, "--open", file, *words) == 2
     assert text in capsys.readouterr().err
-    assert not Path("new.json").exists()
 
 
 # ---------------------------------------------------------------------------------------- entries
@@ -280,36 +268,11 @@ def test_an_entry_counts_where_something_was_measured_since(file, tmp_path, caps
     assert (found["rows"], found["coverage"]) == (1, 1.0)
 
 
-GOOD = "other,2 ranks,steady epoch,0.03,0.01,0.04,x"
-
-
-@pytest.mark.parametrize(
-    ("lines", "text"),
-    [
-        (["other,2 rnks,steady epoch,1,,,x"], "entry.csv:2: no such row"),
-        (["other,2 rnks,steady epoch,1,,,x"], "Did you mean 'other, 2 ranks, steady epoch'"),
-        ([GOOD, GOOD], "entry.csv:3: must not repeat by, set, case, quantity"),
-        (["other,2 ranks,steady epoch,-1,,,x"], "entry.csv:2 predicted: must be a number"),
-        (["other,2 ranks,steady epoch,1,2,,x"], "interval_high: must be a number"),
-        (["other,2 ranks,steady epoch,1,nan,3,x"], "interval_low: must be a number"),
-        (["other,2 ranks,steady epoch,1,3,2,x"], "must not be below interval_low"),
-        (["other,2 ranks,steady epoch,1,,, "], "entry.csv:2 by: must not be empty"),
-        (["other,2 ranks,steady epoch,1"], "as many fields as the header"),
-        (["other,fitted,steady epoch,1,,,x"], "must be a row with use predict; got use fit"),
-    ],
-)
-def test_what_is_wrong_in_an_entry_is_named_with_its_line(tmp_path, capsys, lines, text):
-    rows = write(tmp_path / "rows", OTHER, FITTED)
-    assert validate("--from", rows, "--entry", entry(tmp_path, *lines)) == 2
-    assert text in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"set,case\n1,2\n"])
-def test_a_file_that_is_no_entry_is_refused(tmp_path, content):
-    (tmp_path / "bad.csv").write_bytes(content)
+def test_an_entry_that_is_no_text_is_refused(tmp_path):
     rows = read_rows(write(tmp_path / "rows", OTHER))
+    (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"bad\.csv"):
-        read_entries([tmp_path / "bad.csv", tmp_path / "missing.csv"], rows)
+        read_entries([tmp_path / "bad.csv"], rows)
 
 
 def test_no_entry_is_no_table(tmp_path):

@@ -83,15 +83,6 @@ def test_a_job_that_begins_when_the_others_have_ended_is_refused(tmp_path, capsy
     assert "Traceback" not in told
 
 
-@pytest.mark.parametrize(
-    "words", [["sweep", "--over", "seed=1,2"], ["run", "--seeds", "2"], ["run", "--interval"]]
-)
-def test_what_jobs_are_not_known_to_is_refused(tmp_path, capsys, words):
-    verb, *more = words
-    assert main([verb, written(tmp_path, jobs=TWO), *more, "--out", str(tmp_path / "out")]) == 2
-    assert "jobs" in capsys.readouterr().err
-
-
 def test_check_says_the_bounds_of_each_job(tmp_path, capsys):
     path = written(tmp_path, jobs=TWO)
     assert main(["check", path]) == 0

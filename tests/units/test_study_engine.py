@@ -28,7 +28,6 @@ from simshuffle.study.standing import TRUST, Standing, Watch, _overall
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
 from simshuffle.study.verb import Verb
-from tests.contents import contents as content
 from tests.toy import TOY, Square, asked
 
 PATIENCE = 600.0
@@ -71,17 +70,6 @@ def test_what_is_kept_is_not_done_again_and_what_is_new_is(mark, store):
     engine.run(TOY, asked(*squares(mark, 2, 3)), Here(), store)
     engine.run(TOY, asked(*squares(mark, 2, 3, 5)), Here(), store)
     assert attempts(mark) == [2, 3, 5]
-
-
-def test_one_process_and_four_give_the_same_bytes(mark, tmp_path):
-    request = asked(*squares(mark, 1, 2, 3, 4, 5))
-    folders = []
-    for count, executor in ((1, Here()), (4, Processes(4))):
-        store = Disk(tmp_path / f"cells{count}")
-        result = engine.run(TOY, request, executor, store)
-        folders.append(result.save(tmp_path / f"out{count}"))
-    assert content(folders[0]) == content(folders[1])
-    assert len({int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}) > 1
 
 
 def test_costly_cells_begin_first(mark, store):
