@@ -48,7 +48,11 @@ def read_refusals(path: Path) -> list[Refusal]:
     return refusals
 
 
-@pytest.mark.parametrize("refusal", read_refusals(DATA / "refusals.txt"), ids=lambda r: r.command)
+@pytest.mark.parametrize(
+    "refusal",
+    [refusal for path in sorted(DATA.glob("refusals*.txt")) for refusal in read_refusals(path)],
+    ids=lambda r: r.command,
+)
 def test_it_is_refused_in_words(refusal, refused):
     command = re.sub(r"\{(.)\*(\d+)\}", lambda found: found[1] * int(found[2]), refusal.command)
     words = shlex.split(command.replace("{data}", str(DATA)))

@@ -597,14 +597,3 @@ def test_a_trace_with_storage_is_said_not_to_be_for_astra_sim(here, capsys):
     assert main([*COMMAND, "--to", "chakra-storage", "--out", "traces"]) == 0
     assert "which ASTRA-sim refuses: it takes --to chakra" in capsys.readouterr().err
     assert len(list((here / "traces").glob("*.et"))) == 8
-
-
-@pytest.mark.parametrize("to", ["chakra", "htsim"])
-def test_what_has_no_messages_is_refused_and_leaves_nothing(to, here, capsys):
-    silent = [*COMMAND, "--set", "workload.exchange=local_shuffle", "--to", to, "--out", "x"]
-    assert main(silent) == 2
-    assert "local_shuffle exchanges nothing" in capsys.readouterr().err
-    few = "workload.exchange=partial_local_shuffle:exchange_fraction=0.001"
-    assert main([*COMMAND, "--set", few, "--iteration", "2", "--to", to, "--out", "x"]) == 2
-    assert "--iteration: must be one after which samples are sent" in capsys.readouterr().err
-    assert not list(here.iterdir())

@@ -18,18 +18,6 @@ def written(folder: Path, **values: Any) -> str:
     return str(path)
 
 
-def test_packets_and_faults_are_refused(tmp_path, capsys):
-    path = written(tmp_path, faults=[SLOW], network={"kind": "packet"})
-    assert main(["check", path]) == 2
-    assert "faults: need a network whose links are shared as fluid" in capsys.readouterr().err
-
-
-def test_several_jobs_and_a_lost_host_are_refused(tmp_path, capsys):
-    path = written(tmp_path, faults=[{**SLOW, "rate": 0}], jobs={"a": {}, "b": {}})
-    assert main(["check", path]) == 2
-    assert "must not be lost where there are several jobs" in capsys.readouterr().err
-
-
 def test_a_scenario_with_faults_reads_back_and_knows_its_lost_hosts():
     scenario = small(faults=[SLOW, {**SLOW, "rate": 0, "for": "2 s"}])
     assert load_back(scenario) == scenario

@@ -148,24 +148,6 @@ def test_llama_3_is_effective_for_more_than_nine_tenths():
     assert np.mean([row["goodput"] for row in outcome(slow, days=54.0)["days"]]) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("values", "length", "told"),
-    [
-        ({"workload__checkpoint": None}, {}, "workload.checkpoint: is required"),
-        (
-            {"workload__checkpoint": {"period": "10 min", "to": "ssd"}},
-            {},
-            "must end where it outlives the host",
-        ),
-        ({}, {"days": 2.0, "epochs": 3}, "must not be given beside --days"),
-        ({}, {"period": 0.5}, "must be at least 1 s"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(values, length, told):
-    with pytest.raises(InputError, match=told):
-        asked(saving(**values), **length)
-
-
 def test_what_never_ends_is_refused():
     scenario = saving(failures="exponential:mean_between=5 min,repair.mean=1 s")
     with pytest.raises(InputError, match="must end within"):
