@@ -16,7 +16,6 @@ from simshuffle.doctor.workers import computing_less
 from simshuffle.errors import InputError
 from simshuffle.recorder.rows import CODES
 from simshuffle.records.record import Record, framed
-from simshuffle.results.console import terminal_text
 from tests.records_made import Training
 
 HEALTHY_ONES = {
@@ -172,18 +171,15 @@ def test_what_others_took_is_off_the_parts_of_a_fetch_as_it_is_off_the_whole():
 # ------------------------------------------------------------------------------ what is not known
 
 
-def record_of(**columns: object) -> Record:
-    """A record of one rank with these columns."""
-    return Record(framed(columns), {"made_by": "kineto"}, "made")
-
-
-def turns(batches: int, wait: float, step: float, **more: object) -> Record:
-    """Waits and steps alone, as traces of others have them."""
+def turns(batches: int, wait: float, step: float, of: str = "") -> Record:
+    """Waits and steps alone, as traces of others have them, or the rows ``of`` one operation."""
     batch = np.repeat(np.arange(batches), 2)
     seconds = np.tile([wait, step], batches)
     start = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
     names = np.tile(["wait", "step"], batches)
-    return record_of(operation=names, batch=batch, start_s=start, seconds=seconds, **more)
+    columns = {"operation": names, "batch": batch, "start_s": start, "seconds": seconds}
+    record = Record(framed(columns), {"made_by": "kineto"}, "made")
+    return replace(record, rows=record.of(of)) if of else record
 
 
 def test_a_record_without_workers_says_that_it_cannot_tell():
@@ -229,23 +225,19 @@ def test_fetches_without_parts_have_as_large_shares_of_what_they_took():
     assert nbytes[~seen] == pytest.approx(nbytes[seen].mean())
 
 
-@pytest.mark.parametrize("batches", [1, 2])
-def test_a_loop_of_a_batch_or_two_is_refused(batches):
-    with pytest.raises(InputError, match="RECORD: must have"):
-        diagnose(turns(batches, 0.4, 0.1))
-
-
-def test_a_record_without_waits_or_steps_is_refused():
-    record = turns(20, 0.4, 0.1)
-    with pytest.raises(InputError, match="must have the waits and steps of a loop"):
-        diagnose(replace(record, rows=record.of("fetch")))
-    with pytest.raises(InputError, match="at least 3 batches of all ranks"):
-        diagnose(replace(record, rows=record.of("wait")))
-
-
-def test_a_loop_that_takes_no_time_is_refused():
-    with pytest.raises(InputError, match="that take time"):
-        diagnose(turns(20, 0.0, 0.0))
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (turns(1, 0.4, 0.1), "RECORD: must have"),
+        (turns(2, 0.4, 0.1), "RECORD: must have"),
+        (turns(20, 0.0, 0.0), "that take time"),
+        (turns(20, 0.4, 0.1, of="fetch"), "must have the waits and steps of a loop"),
+        (turns(20, 0.4, 0.1, of="wait"), "at least 3 batches of all ranks"),
+    ],
+)
+def test_a_record_without_a_loop_is_refused(record, said):
+    with pytest.raises(InputError, match=said):
+        diagnose(record)
 
 
 def test_clocks_of_ranks_need_not_agree():
@@ -269,12 +261,8 @@ def test_batches_that_are_not_whole_are_left_out_and_other_loaders_are_named():
     assert "1 batches were made unseen: they are taken as the median." in found.notes
 
 
-def test_what_is_shown_and_kept_says_the_same():
+def test_what_is_kept_is_what_was_found():
     found = diagnose(Training(workers=1).record())
-    text = terminal_text(found.parts(), 160)
-    assert found.verdict() in text
-    assert found.causes[0].name in text
-    assert found.remedies[0].name in text
     kept = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert kept["verdict"] == found.verdict()
     assert kept["causes"][0]["seconds"] == found.causes[0].seconds

@@ -149,14 +149,6 @@ except KeyboardInterrupt:
     assert said == ["Interrupted: waiting for the script. Once more ends it."]
 
 
-def test_of_a_terminal_s_interrupt_nothing_is_sent_twice(rows, monkeypatch):
-    monkeypatch.setattr(running, "_has_terminal", lambda: True)
-    thread = asked_when_it_runs(rows, signal.SIGINT)
-    ended, _ = run("recorded(); time.sleep(1); sys.exit(4)", rows)
-    thread.join()
-    assert (ended.status, ended.asked) == (4, signal.SIGINT)
-
-
 def test_the_second_interrupt_ends_a_script_that_holds_on(rows, monkeypatch):
     monkeypatch.setattr(running, "_has_terminal", lambda: False)
     text = """

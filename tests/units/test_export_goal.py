@@ -10,8 +10,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.exports.goal import schedules
 from simshuffle.exports.program import program
-from tests.small import small
-from tests.units.test_export_formats import COMMAND
+from tests.units.test_export_formats import COMMAND, exchanging
 
 WORD = r"[a-zA-Z][a-zA-Z0-9_]*"
 STATEMENT = re.compile(
@@ -85,12 +84,6 @@ def simulated(ranks, latency):
                 del left[rank][label]
         assert sum(map(len, left)) < before, "statements wait for each other"
     return ends
-
-
-def exchanging(schedule):
-    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": schedule}
-    sizes = {"mean": "100 kB", "std": "30 kB"}
-    return small(workload__exchange=exchange, workload__dataset__sample_size=sizes)
 
 
 @pytest.fixture(

@@ -13,7 +13,7 @@ from simshuffle.fabrics.reading import read_fabric, read_host
 from simshuffle.scenario.scenario import load_scenario
 
 HOST = "cluster.host."
-DUMP = Path(__file__).parents[1] / "data" / "fabrics" / "nccl-topology.xml"
+DATA = Path(__file__).parents[1] / "data" / "fabrics"
 
 
 def element(tag, inside="", **attributes):
@@ -46,44 +46,20 @@ def ndv4():
 
 def dump():
     """An H200 host as NCCL dumps it, see tests/data/fabrics/README.md."""
-    return DUMP.read_text()
+    return (DATA / "nccl-topology.xml").read_text()
 
 
-def matrix(gpus=8, nvlink="NV18", near=(0, 3, 4, 5, 6, 9, 10, 11), tabs="\t"):
+def matrix(gpus=8, nvlink="NV18", tabs="\t"):
     """As nvidia-smi 570 prints it of a DGX H100: eight GPUs, each behind bridges with one of twelve
-    adapters, two of four that serve storage on one card."""
-    domains = [0] * (gpus // 2) + [1] * (gpus - gpus // 2)
-    ports = 12
-    of_port = {port: gpu for gpu, port in enumerate(near[:gpus])}
-    names = [*(f"GPU{n}" for n in range(gpus)), *(f"NIC{n}" for n in range(ports))]
-
-    def way(a, b):
-        if a == b:
-            return " X "
-        if a < gpus and b < gpus:
-            return nvlink
-        low, high = sorted((a, b))
-        if low < gpus:
-            port = high - gpus
-            if of_port.get(port) == low:
-                return "PXB"
-            return "NODE" if domains[low] == port // (ports // 2) else "SYS"
-        first, second = low - gpus, high - gpus
-        if (first, second) in {(1, 2), (7, 8)}:
-            return "PIX"
-        return "NODE" if first // 6 == second // 6 else "SYS"
-
-    lines = [tabs.join(["", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
-    for a, name in enumerate(names):
-        row = [name, *(way(a, b) for b in range(len(names)))]
-        known = ["0-55", f"{domains[a]}", "", "N/A"] if a < gpus else []
-        lines.append(tabs.join(row + known))
-    legend = "\n".join(f"  NIC{n}: mlx5_{n}" for n in range(ports))
-    return (
-        "\x1b[4m"
-        + "\n".join(lines)
-        + f"\x1b[0m\n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n{legend}\n"
-    )
+    adapters, two of four that serve storage on one card; of its first GPUs, with other NVLinks."""
+    lines = []
+    for line in (DATA / "nvidia-smi.txt").read_text().replace("NV18", nvlink).split("\n"):
+        name, *cells = line.split("\t")
+        if cells and name not in {f"GPU{n}" for n in range(gpus, 8)}:
+            lines.append(tabs.join([name, *cells[:gpus], *cells[8:]]))
+        elif not cells:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def read(text, tmp_path):
@@ -170,10 +146,11 @@ def test_the_matrix_of_a_dgx_h100(tmp_path):
 
 
 def test_gpus_that_share_an_adapter_are_below_one_root_port(tmp_path):
-    text = matrix(gpus=2, near=(0,)).split("\n")
+    text = matrix(gpus=2).split("\n")
     at = next(i for i, line in enumerate(text) if line.startswith("GPU1"))
     cells = text[at].split("\t")
-    cells[3] = "PXB"  # to NIC0, as GPU0; the way between both GPUs is NVLink
+    # to NIC0, as GPU0, and not to NIC3; the way between both GPUs is NVLink
+    cells[3], cells[6] = "PXB", "NODE"
     host = read("\n".join([*text[:at], "\t".join(cells), *text[at + 1 :]]), tmp_path)
     assert {gpu.slot for gpu in host.gpus} == {"of GPU0"}
     assert host.gpus[1].near == ("mlx5_0",)
