@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from simshuffle.doctor.diagnosis import _remedies, diagnose
 from simshuffle.doctor.gains import Gain
@@ -18,43 +20,8 @@ from simshuffle.recorder.rows import CODES
 from simshuffle.records.record import Record, framed
 from tests.records_made import Training
 
-HEALTHY_ONES = {
-    "as it is": {},
-    "noisy": {"noise": 0.3, "batches": 300},
-    "three ranks": {"ranks": 3},
-    "as batches come": {"in_order": False},
-    "no lack of workers": {"workers": 8, "cores": 16},
-}
-CAUSES = {
-    "opens": ({"open": 15e-3}, {"open": 0.0}),
-    "opens ": ({"open": 15e-3, "timed": 4, "workers": 3}, {"open": 0.0}),
-    "bandwidth": ({"per_byte": 160e-9}, {"per_byte": 0.0}),
-    "bandwidth ": (
-        {"per_byte": 10e-9, "nbytes": 2e6, "read_in_c": True},
-        {"per_byte": 0.0, "request": 0.0},
-    ),
-    "latency": ({"request": 15e-3}, {"request": 0.0}),
-    "latency ": ({"open": 15e-3, "files": 0}, {"open": 0.0, "request": 0.0}),
-    "decode": ({"decode": 25e-3}, {"decode": 0.0}),
-    "transform": ({"transform": 25e-3}, {"transform": 0.0}),
-    "collate": ({"collate": 0.15}, {"collate": 0.0}),
-    "send": ({"send": 0.2}, {"send": 0.0}),
-    "lock": ({"lock": 15e-3}, {"lock": 0.0}),
-    "slow worker": ({"slow_worker": (2, 4.0)}, {"slow_worker": (0, 1.0)}),
-    "slow sample": ({"slow_samples": (0.005, 0.8)}, {"slow_samples": (0.0, 0.0)}),
-    "page cache": ({"disk": (1.0, 1.0), "per_disk_byte": 160e-9}, {"disk": (1.0, 0.0)}),
-    "page cache ": (
-        {"disk": (1.0, 0.7), "counted": False, "per_disk_byte": 500e-9, "epochs": 4},
-        {"disk": (1.0, 0.0)},
-    ),
-    "loader dips": ({"shard": (16, 1.0)}, {"shard": (0, 0.0)}),
-    "loop dips": ({"checkpoint": (32, 1.0)}, {"checkpoint": (0, 0.0)}),
-    "copy": ({"copy": 15e-3}, {"copy": 0.0}),
-    "allreduce": ({"ranks": 2, "allreduce": 15e-3}, {"allreduce": 0.0}),
-    "allreduce ": ({"ranks": 2, "allreduce": 15e-3, "summed": 10}, {"allreduce": 0.0}),
-    "gil": ({"gil": 15e-3}, {"gil": 0.0}),
-    "straggler rank": ({"ranks": 4, "slow_rank": (2, 2.0)}, {"slow_rank": (0, 1.0)}),
-}
+MADE = yaml.safe_load((Path(__file__).parents[1] / "data" / "doctor" / "causes.yaml").read_text())
+HEALTHY_ONES, CAUSES = MADE["healthy"], MADE["causes"]
 WORKERS = {"none": ({"workers": 0}, {"workers": 3}), "too few": ({"workers": 1}, {"workers": 3})}
 
 

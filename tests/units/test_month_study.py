@@ -158,13 +158,8 @@ def test_what_never_ends_is_refused():
 
 
 def test_times_are_told_in_words():
-    assert [in_words(s) for s in (42.0, 119.0, 240.0, 7200.0, 3 * 86_400.0)] == [
-        "42 s",
-        "119 s",
-        "4 min",
-        "2 h",
-        "3 d",
-    ]
+    told = [in_words(seconds) for seconds in (42.0, 119.0, 240.0, 7200.0, 3 * 86_400.0)]
+    assert told == ["42 s", "119 s", "4 min", "2 h", "3 d"]
 
 
 def test_a_length_of_nothing_is_a_month():
