@@ -86,14 +86,12 @@ class Strict(Toy):
 LAWS = {"backwards": Backwards, "exact": Exact, "strict": Strict, "restart": Restart}
 
 
-@pytest.fixture
-def real():
-    """What there is without toys."""
-    return resume.defaults
+REAL = resume.defaults
+"""What there is without toys."""
 
 
 @pytest.fixture(autouse=True)
-def toys(real, monkeypatch, tmp_path):
+def toys(monkeypatch, tmp_path):
     monkeypatch.setattr(resume, "kinds_of", lambda _: LAWS)
     monkeypatch.setattr(resume, "defaults", lambda shape: {"e": Exact(), "b": Backwards()})
     monkeypatch.chdir(tmp_path)
@@ -309,5 +307,5 @@ def test_caches_have_room_for_what_fewer_nodes_read():
     assert result.meta["asked"]["shape"]["cache_nbytes"] == 4_000_000
 
 
-def test_every_registered_law_is_looked_at(real):
-    assert {law.kind for law in real(OF_ALL).values()} == set(kinds_of(AnyResume))
+def test_every_registered_law_is_looked_at():
+    assert {law.kind for law in REAL(OF_ALL).values()} == set(kinds_of(AnyResume))
