@@ -498,3 +498,7 @@ def test_every_version_of_osu_is_read(name, tmp_path):
     found = reading(OSU[name], tmp_path)
     assert [row.seconds for row in found.rows] == pytest.approx([1.30e-6, 1.31e-6, 1.90e-6])
     assert bool(found.notes) == (name in {"other tables", "warnings", "cut"})
+
+
+def test_output_of_fio_names_what_helps(tmp_path):
+    assert "fio is not read" in refusal('{"fio version" : "fio-3.33"}\n', tmp_path).remedy
