@@ -391,19 +391,13 @@ def serve(rank: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
-    """A function: what each of three ranks found in a scenario."""
-    folder = run_ranks(__file__, tmp_path_factory, SECONDS)
-    return (
-        lambda scenario, ranks=(0, 1, 2): [
-            json.loads((folder / scenario.__name__ / f"found{rank}.json").read_text())
-            for rank in ranks
-        ],
-        folder,
-    )
+    """The folder of three ranks, with what each found in each scenario."""
+    return run_ranks(__file__, tmp_path_factory, SECONDS)
 
 
-def of(three, scenario, ranks=(0, 1, 2)):
-    return three[0](scenario, ranks)
+def of(folder, scenario, ranks=(0, 1, 2)):
+    place = folder / scenario.__name__
+    return [json.loads((place / f"found{rank}.json").read_text()) for rank in ranks]
 
 
 def test_a_sample_that_cannot_be_stored_is_told_on_all_ranks_and_none_is_lost(three):
@@ -423,19 +417,25 @@ def test_verify_names_what_is_missing_twice_there_and_damaged_on_all_ranks(three
         assert f"damaged on rank 2: {each['broken']}" in each["error"]
 
 
-def test_different_data_sets_are_refused_on_all_ranks(three):
-    for each in of(three, mismatch):
-        assert (
-            "samples: must be the same on all ranks; got 41 on rank 0, 42 on rank 2"
-            in each["error"]
-        )
-        assert "Give every rank the same dataset." in each["error"]
+@pytest.mark.parametrize(
+    ("scenario", "key", "told"),
+    [
+        (mismatch, "error", "must be the same on all ranks; got 41 on rank 0, 42 on rank 2"),
+        (no_room, "error", "the shards of 3 ranks must fit on host:1"),
+        (forgotten, "fresh", "importance: must be measured for epoch 1; got none on rank 1"),
+        (forgotten, "lagging", "of all samples of epoch 1 must be recorded"),
+        (unlike, "sampler", "loader: must give what is scheduled"),
+        (unlike, "left", "cannot be scheduled while another one is under way"),
+        (unlike, "mean", "loss: must be one number for each sample, shape (n,)"),
+    ],
+)
+def test_what_is_wrong_is_told_on_all_ranks(three, scenario, key, told):
+    assert [told in each[key] for each in of(three, scenario)] == [True] * 3
 
 
-def test_shards_that_do_not_fit_are_refused_before_anything_is_written(three):
-    for each in of(three, no_room):
-        assert "the shards of 3 ranks must fit on host:1" in each["error"]
-        assert each["written"] == 0
+def test_nothing_is_written_of_shards_that_do_not_fit_and_a_loop_that_was_left_goes_on(three):
+    assert [each["written"] for each in of(three, no_room)] == [0] * 3
+    assert [each["goes on"] for each in of(three, unlike)] == [4] * 3
 
 
 def test_at_most_1_plus_q_of_a_shard_is_stored(three):
@@ -456,7 +456,7 @@ def test_what_a_loop_leaves_over_is_exchanged_at_the_end_of_the_epoch(three):
 
 def test_images_travel_as_files_or_as_pixels(three):
     found = of(three, images)
-    folder = three[1] / "images" / "tree"
+    folder = three / "images" / "tree"
     files = [path for name in found[0]["classes"] for path in sorted((folder / name).iterdir())]
     for payload in ("encoded", "decoded"):
         held = {int(sample): item for each in found for sample, item in each[payload].items()}
@@ -472,12 +472,6 @@ def test_images_travel_as_files_or_as_pixels(three):
 def test_a_checkpoint_goes_on_as_if_nothing_had_happened(three):
     for each in of(three, checkpoint):
         assert each["straight"] == each["resumed"]
-
-
-def test_an_importance_that_is_forgotten_is_told_on_all_ranks(three):
-    for each in of(three, forgotten):
-        assert "importance: must be measured for epoch 1; got none on rank 1" in each["fresh"]
-        assert "of all samples of epoch 1 must be recorded" in each["lagging"]
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -507,14 +501,6 @@ def test_loaders_that_differ_are_warned_of_once_and_on_rank_0_alone(three):
     assert not any(each[name] for each in others for name in names)
 
 
-def test_a_loop_that_is_left_is_ended_by_hand(three):
-    for each in of(three, unlike):
-        assert "loader: must give what is scheduled" in each["sampler"]
-        assert "cannot be scheduled while another one is under way" in each["left"]
-        assert each["goes on"] == 4
-        assert "loss: must be one number for each sample, shape (n,)" in each["mean"]
-
-
 def test_no_sample_is_lost_when_a_process_dies(three):
     for each in of(three, death, (0, 1)):
         assert each["error"].startswith("ExchangeError")
@@ -522,7 +508,7 @@ def test_no_sample_is_lost_when_a_process_dies(three):
     held = {
         int(path.name)
         for rank in range(3)
-        for path in (three[1] / "death" / "storage" / f"rank-{rank:05d}").iterdir()
+        for path in (three / "death" / "storage" / f"rank-{rank:05d}").iterdir()
     }
     assert held == set(range(COUNT))
 
@@ -548,26 +534,53 @@ def test_without_a_process_group():
         ShardDataset(dataset())
 
 
-def test_arguments_of_a_scheduler(alone):
-    shard = ShardDataset(dataset())
-    with pytest.raises(InputError, match="either a fraction or a strategy"):
-        Scheduler(shard, 4)
-    with pytest.raises(
-        InputError, match="transport: must be one of isend, all_to_all; got 'carrier pigeon'"
-    ):
-        Scheduler(shard, 4, 0.1, transport="carrier pigeon")
-    with pytest.raises(InputError, match="- fraction: should be less than or equal to 1"):
-        Scheduler(shard, 4, 1.5)
-    with pytest.raises(InputError, match=r"- strategy\.exchange_fraction: should be less"):
-        Scheduler(shard, 4, strategy="importance_pair:exchange_fraction=1.5")
-    with pytest.raises(InputError, match="- batch_size: should be greater than or equal to 1"):
-        Scheduler(shard, 0, 0.5)
-    with pytest.raises(InputError, match="dataset: must be a ShardDataset; got TensorDataset"):
-        Scheduler(dataset(), 4, 0.5)
-    with pytest.raises(InputError, match=r"partition\.kind"):
-        ShardDataset(dataset(), partition="alphabetical")
-    with pytest.raises(InputError, match="must be the labels of all"):
-        Scheduler(ShardDataset(dataset(), partition="sorted"), 4, 0.5)
+def scheduler(*arguments, source=None, **keys):
+    return Scheduler(ShardDataset(dataset() if source is None else source), *arguments, **keys)
+
+
+def weighted(weights, *, begins=False):
+    of = scheduler(10, 0.0, source=labelled(), weights=weights)
+    return of.scheduling(1) if begins else of
+
+
+def measured(parts):
+    of = scheduler(4, source=TensorDataset(*[torch.zeros(8, 3)] * parts), strategy=IMPORTANCE)
+    of.measure_importance(nn.Linear(3, 2))
+
+
+IMPORTANCE = "importance_exchange:exchange_fraction=0.5"
+REFUSED = {
+    "either a fraction or a strategy": lambda: scheduler(4),
+    "transport: must be one of isend, all_to_all; got 'carrier pigeon'": lambda: scheduler(
+        4, 0.1, transport="carrier pigeon"
+    ),
+    "- fraction: should be less than or equal to 1": lambda: scheduler(4, 1.5),
+    r"- strategy\.exchange_fraction: should be less": lambda: scheduler(
+        4, strategy="importance_pair:exchange_fraction=1.5"
+    ),
+    "- batch_size: should be greater than or equal to 1": lambda: scheduler(0, 0.5),
+    "dataset: must be a ShardDataset; got TensorDataset": lambda: Scheduler(dataset(), 4, 0.5),
+    r"partition\.kind": lambda: ShardDataset(dataset(), partition="alphabetical"),
+    "must be the labels of all": lambda: Scheduler(
+        ShardDataset(dataset(), partition="sorted"), 4, 0.5
+    ),
+    r"must be a number for each of the 1000 samples; got shape \(7,\)": lambda: weighted(
+        np.ones(7)
+    ),
+    "weights: must be finite and not negative": lambda: weighted(np.full(1000, -1.0)),
+    "weights: must be finite and not neg": lambda: weighted(np.full(1000, np.nan)),
+    "rank 0 has no sample with a weight above 0": lambda: weighted(np.zeros(1000), begins=True),
+    "pairs .input, target.; got 1 values. Give each sample its label": lambda: measured(1),
+    "must give pairs .input, target.; got 3 values": lambda: measured(3),
+    "must hold images in a folder for each class": lambda: ImageFolder(ROOT / "docs" / "data"),
+    "No such file": lambda: ImageFolder(ROOT / "nowhere"),
+}
+
+
+@pytest.mark.parametrize("told", REFUSED)
+def test_what_cannot_be_scheduled_is_refused(alone, told):
+    with pytest.raises(InputError, match=told):
+        REFUSED[told]()
 
 
 LABELS = np.repeat([0, 1, 2], [600, 300, 100])
@@ -579,56 +592,25 @@ def labelled() -> TensorDataset:
 
 def test_classes_are_balanced_by_weights(alone):
     """Draws of a rank that holds all: each class a third of 1,000, within five deviations of 15."""
-    shard = ShardDataset(labelled())
-    scheduler = Scheduler(shard, 10, 0.0, weights=1 / np.bincount(LABELS)[LABELS])
+    first, again = (weighted(1 / np.bincount(LABELS)[LABELS]) for _ in range(2))
     orders = []
     for number in (1, 2):
-        read = [int(target) for _, targets in scheduler.epoch(number) for target in targets]
+        read = [int(target) for _, targets in first.epoch(number) for target in targets]
         assert np.bincount(read) == pytest.approx([1000 / 3] * 3, abs=75)
-        orders.append(scheduler.sampler.order.tolist())
+        orders.append(first.sampler.order.tolist())
     assert orders[0] != orders[1]
     # with replacement: of 1,000 draws of one in 100, each of the rare ones comes 3.3 times
     assert max(np.bincount(orders[0])[900:]) > 1
-    again = Scheduler(shard, 10, 0.0, weights=1 / np.bincount(LABELS)[LABELS])
     again.scheduling(1)
     assert again.sampler.order.tolist() == orders[0]
 
 
 def test_a_weight_of_none_is_never_drawn_and_without_weights_all_are(alone):
-    scheduler = Scheduler(ShardDataset(labelled()), 10, 0.0, weights=(LABELS == 1).astype(float))
-    scheduler.scheduling(1)
-    assert set(LABELS[scheduler.sampler.order]) == {1}
-    plain = Scheduler(ShardDataset(labelled()), 10, 0.0)
-    plain.scheduling(1)
+    drawn, plain = weighted((LABELS == 1).astype(float)), weighted(None)
+    for of in (drawn, plain):
+        of.scheduling(1)
+    assert set(LABELS[drawn.sampler.order]) == {1}
     assert sorted(plain.sampler.order) == list(range(1000))
-
-
-@pytest.mark.parametrize(
-    ("weights", "told"),
-    [
-        (np.ones(7), r"weights: must be a number for each of the 1000 samples; got shape \(7,\)"),
-        (np.full(1000, -1.0), "weights: must be finite and not negative"),
-        (np.full(1000, np.nan), "weights: must be finite and not negative"),
-    ],
-)
-def test_weights_that_are_none(alone, weights, told):
-    with pytest.raises(InputError, match=told):
-        Scheduler(ShardDataset(labelled()), 10, 0.0, weights=weights)
-
-
-def test_a_rank_without_weight_is_refused(alone):
-    scheduler = Scheduler(ShardDataset(labelled()), 10, 0.0, weights=np.zeros(1000))
-    with pytest.raises(InputError, match="weights: rank 0 has no sample with a weight above 0"):
-        scheduler.scheduling(1)
-
-
-def test_a_sampler_of_ones_own_is_refused_with_what_to_do_instead(alone):
-    shard = ShardDataset(labelled())
-    scheduler = Scheduler(shard, 10, 0.0)
-    sampler = torch.utils.data.WeightedRandomSampler([1.0] * 1000, 1000)
-    loader = DataLoader(shard, 10, sampler=sampler)
-    with pytest.raises(InputError, match=r"WeightedRandomSampler.*Scheduler\(weights=\)"):
-        scheduler.epoch(1, loader)
 
 
 FAILING = """
@@ -689,7 +671,7 @@ def failed(preloaded: Preloaded, tmp_path: Path, what: str) -> list[str]:
 def test_four_ranks_that_fail_alike_say_it_once_without_a_traceback(preloaded, tmp_path):
     head, problem, place = failed(preloaded, tmp_path, "all")
     assert head == "scheduler: 1 problem"
-    assert "WeightedRandomSampler" in problem
+    assert "WeightedRandomSampler" in problem and "Scheduler(weights=)" in problem
     assert place.endswith("script.py, line 13)")
 
 
@@ -708,18 +690,6 @@ def test_a_backend_without_all_to_all_is_named(alone, monkeypatch):
     monkeypatch.setattr(dist, "all_to_all_single", lacking)
     with pytest.raises(InputError, match="gloo has no all_to_all_single"):
         Scheduler(ShardDataset(dataset()), 4, 0.5, transport="all_to_all")
-
-
-@pytest.mark.parametrize(
-    ("parts", "told"), [(1, "got 1 values. Give each sample its label"), (3, "got 3 values")]
-)
-def test_an_importance_needs_labels(alone, parts, told):
-    source = TensorDataset(*[torch.zeros(8, 3)] * parts)
-    scheduler = Scheduler(
-        ShardDataset(source), 4, strategy="importance_exchange:exchange_fraction=0.5"
-    )
-    with pytest.raises(InputError, match=f"dataset: must give pairs .input, target.; {told}"):
-        scheduler.measure_importance(nn.Linear(3, 2))
 
 
 def test_the_order_of_calls(alone):
@@ -771,13 +741,6 @@ def test_unstaged_samples_come_from_the_source(alone, tmp_path):
     assert scheduler.communicate() == ([], [])
     assert torch.equal(shard[7][0], dataset()[7][0])
     scheduler.clean_local_storage()
-
-
-def test_a_tree_without_images(alone, tmp_path):
-    with pytest.raises(InputError, match="must hold images in a folder for each class"):
-        ImageFolder(tmp_path)
-    with pytest.raises(InputError, match="No such file"):
-        ImageFolder(tmp_path / "nowhere")
 
 
 def test_items_as_bytes_and_back():

@@ -119,18 +119,6 @@ def test_it_is_told_what_the_recorder_is_to_do(rows, capfd):
 # -------------------------------------------------------------------------------------- a bad start
 
 
-def test_a_command_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match="'no-such-program'"):
-        running.check_command(["no-such-program", "train.py"])
-
-
-def test_a_script_that_is_no_program_is_refused_with_python_before_it(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("pass")
-    with pytest.raises(InputError, match=f"Write `python {script}`"):
-        running.check_command([str(script)])
-
-
 def test_a_file_that_cannot_be_executed_is_refused(tmp_path, rows):
     program = tmp_path / "train"
     program.write_bytes(b"\x00\x01")
@@ -159,14 +147,6 @@ except KeyboardInterrupt:
     thread.join()
     assert (ended.status, ended.asked) == (7, signal.SIGINT)
     assert said == ["Interrupted: waiting for the script. Once more ends it."]
-
-
-def test_of_a_terminal_s_interrupt_nothing_is_sent_twice(rows, monkeypatch):
-    monkeypatch.setattr(running, "_has_terminal", lambda: True)
-    thread = asked_when_it_runs(rows, signal.SIGINT)
-    ended, _ = run("recorded(); time.sleep(1); sys.exit(4)", rows)
-    thread.join()
-    assert (ended.status, ended.asked) == (4, signal.SIGINT)
 
 
 def test_the_second_interrupt_ends_a_script_that_holds_on(rows, monkeypatch):

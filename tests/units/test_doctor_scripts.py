@@ -22,17 +22,8 @@ BY_NAME = {script.script: script for script in SCRIPTS}
 # beside what the diagnosis names, '' for the healthy ones
 CAUSES = {
     *("opens", "bandwidth", "latency", "decode", "transform", "collate", "lock", "page cache"),
-    *(
-        "slow worker",
-        "slow sample",
-        "loader dips",
-        "workers",
-        "workers anew",
-        "copy",
-        "gil",
-        "loop dips",
-    ),
-    *("allreduce", "straggler rank", ""),
+    *("slow worker", "slow sample", "loader dips", "workers", "workers anew", "copy", "gil"),
+    *("loop dips", "allreduce", "straggler rank", ""),
 }
 
 

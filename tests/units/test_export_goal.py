@@ -10,7 +10,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.exports.goal import schedules
 from simshuffle.exports.program import program
-from tests.small import small
+from tests.units.test_export_formats import COMMAND, exchanging
 
 WORD = r"[a-zA-Z][a-zA-Z0-9_]*"
 STATEMENT = re.compile(
@@ -84,12 +84,6 @@ def simulated(ranks, latency):
                 del left[rank][label]
         assert sum(map(len, left)) < before, "statements wait for each other"
     return ends
-
-
-def exchanging(schedule):
-    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": schedule}
-    sizes = {"mean": "100 kB", "std": "30 kB"}
-    return small(workload__exchange=exchange, workload__dataset__sample_size=sizes)
 
 
 @pytest.fixture(
@@ -170,22 +164,8 @@ def test_ranks_are_written_one_after_the_other(made):
     assert max(map(len, pieces)) < 2 * min(map(len, pieces)) + 500
 
 
-def test_the_command_writes_a_file_and_refuses_what_sends_nothing(tmp_path, capsys):
+def test_the_command_writes_a_file(tmp_path, capsys):
     out = tmp_path / "exchange.goal"
-    command = [
-        "results",
-        "export",
-        "quickstart",
-        "--set",
-        "cluster=small-fat-tree",
-        "--set",
-        "world_size=8",
-    ]
-    command += ["--set", "workload.allreduce.rings=1", "--to", "goal", "--out", str(out)]
-    assert main([*command, "--set", "workload.exchange=local_shuffle"]) == 2
-    assert "local_shuffle exchanges nothing" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-    partial = "workload.exchange=partial_local_shuffle:exchange_fraction=0.1"
-    assert main([*command, "--set", partial, "--iteration", "3"]) == 0
+    assert main([*COMMAND, "--to", "goal", "--out", str(out), "--iteration", "3"]) == 0
     assert "after iteration 3 of epoch 1" in capsys.readouterr().err
     assert len(read(out.read_text(encoding="ascii"))) == 8

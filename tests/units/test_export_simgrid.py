@@ -10,29 +10,16 @@ from simshuffle.exports.export import export
 from simshuffle.exports.program import program
 from simshuffle.exports.simgrid import WIDTH, routes_of, smpi_options
 from simshuffle.exports.source import Source
-from tests.small import small
+from tests.units.test_export_formats import exchanging
 
 SCHEDULE = {"kind": "authors", "overlap": False}
-
-
-def exchanging(**values):
-    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": SCHEDULE}
-    tree = {
-        "kind": "fat_tree",
-        "levels": 2,
-        "arity": 4,
-        "taper": 2,
-        "link_bandwidth": "10 GB/s",
-        "cable_latency": "26 ns",
-        "switch_latency": "90 ns",
-    }
-    return small(cluster__topology=tree, workload__exchange=exchange, **values)
 
 
 @pytest.fixture(scope="module")
 def scenario():
     """Two ranks on each host, so that some messages stay inside."""
-    return exchanging(cluster__host__gpus=2, cluster__message_passing__stream_bandwidth="3 GB/s")
+    rate = {"cluster__message_passing__stream_bandwidth": "3 GB/s"}
+    return exchanging(SCHEDULE, cluster__host__gpus=2, **rate)
 
 
 @pytest.fixture(scope="module")

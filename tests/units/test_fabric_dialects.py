@@ -10,7 +10,7 @@ from simshuffle.fabrics.ibnetdiscover import fabric_of
 from simshuffle.fabrics.imported import Missing
 from simshuffle.fabrics.lfts import tables_of
 from simshuffle.fabrics.reading import read_fabric, read_host
-from tests.units.test_fabrics_import import CONF, DUMP, GB, RACK, cabled, rack_text, refusal
+from tests.units.test_fabrics_import import CONF, DATA, DUMP, GB, RACK, cabled, rack_text
 from tests.units.test_host_inside import dump, matrix
 
 TAGS = {
@@ -185,18 +185,7 @@ def test_a_report_of_cables_is_read(half, tmp_path):
 
 # ------------------------------------------------------------------------------ net files of ibsim
 
-IBSIM = """\
-# type ports "nodeid"
-Switch	8 "Core"
-[1]	"Node1"[1]
-[2]	"Node2"[1]
-
-Hca	2 "Node1"
-[1]	"Core"[1]
-
-Hca	2 "Node2"
-[1]	"Core"[2]
-"""
+IBSIM = (DATA / "example.ibsim").read_text()
 CHANGES_OF_IBSIM = {
     "as in its examples": lambda text: text,
     "Ca": lambda text: text.replace("Hca", "Ca"),
@@ -219,18 +208,6 @@ def test_net_files_of_ibsim(name, tmp_path):
         (("Core", 1), ("Node1", 1), 25 * GB): 1,
         (("Core", 2), ("Node2", 1), 25 * GB): 1,
     }
-
-
-def test_a_net_file_without_rates_needs_one(tmp_path):
-    problem = refusal(IBSIM, tmp_path)
-    assert problem.rule == "every cable needs a width and a speed"
-    assert "--link-bandwidth" in problem.remedy
-
-
-@pytest.mark.parametrize("option", ["-l", "-S", "-H"])
-def test_a_list_of_nodes_has_no_cables(option, tmp_path):
-    text = 'Switch\t : 0x2c5eab0300000a00 ports 36 devid 0xd2f0 vendid 0x2c9 "MF0;leaf1:QM/U1"\n'
-    assert refusal(text, tmp_path).remedy
 
 
 # ------------------------------------------------- forwarding tables, Slurm, the inside of hosts

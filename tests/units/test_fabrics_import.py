@@ -216,14 +216,6 @@ def test_names_are_unique_and_fit_those_of_links():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("share", [0.15, 0.4])
-def test_a_file_that_is_cut_off_in_its_switches_is_refused_with_its_line(share, tmp_path):
-    text = rack_text()
-    problem = refusal(text[: int(len(text) * share)], tmp_path)
-    assert re.fullmatch(r"line \d+", problem.path)
-    assert "cut off" in problem.remedy or "again" in problem.remedy or "4xNDR" in problem.remedy
-
-
 def test_no_part_of_a_file_is_taken_for_the_whole(tmp_path):
     """Switches stand first. Once they are whole, they name every cable of an adapter too."""
     lines = rack_text().splitlines()
@@ -233,49 +225,24 @@ def test_no_part_of_a_file_is_taken_for_the_whole(tmp_path):
     for end in range(6, last, 3):
         text = "\n".join(lines[:end])
         if end <= first_adapter:
-            refusal(text, tmp_path)
+            problem = refusal(text, tmp_path)
+            begun = any(line.startswith("[") for line in lines[:end])
+            assert bool(re.fullmatch(r"line \d+", problem.path)) == begun, end
+            assert "cut off" in problem.remedy or "again" in problem.remedy or not begun
             continue
         fabric = fabric_of(text, "x", Missing())
         assert cabled(fabric) == whole
         assert "adapters without a record of their own" in "\n".join(fabric.warnings)
 
 
-def line_of(text, part):
-    return next(n for n, line in enumerate(text.splitlines(), 1) if part in line)
-
-
-def test_ports_that_do_not_match_are_named_with_both_ends(tmp_path):
-    text = rack_text().replace('[6]\t"S-2c5eab0300000c00"[1]', '[6]\t"S-2c5eab0300000c00"[3]', 1)
-    problem = refusal(text, tmp_path)
-    assert problem.path == f"line {line_of(text, '[6]')}"
-    assert "port 6 of 'MF0;leaf1:MQM8700/U1'" in problem.value
-
-
-@pytest.mark.parametrize("rate", ["4x12", "4xZDR", "0xHDR"])
-def test_an_unknown_rate_is_refused(rate, tmp_path):
-    text = rack_text().replace("2xHDR", rate)
-    problem = refusal(text, tmp_path)
-    assert "such as 4xNDR" in problem.rule
-    fabric = read_fabric(tmp_path / "net.txt", Missing(bandwidth=1e9))
-    assert min(cable.bandwidth for cable in fabric.cables) == 1e9
-
-
-def test_a_cable_without_a_rate_takes_what_is_given(tmp_path):
-    text = rack_text().replace(" 2xHDR", "")
-    assert "--link-bandwidth" in refusal(text, tmp_path).remedy
-    path = tmp_path / "net.txt"
-    fabric = read_fabric(path, Missing(bandwidth=10 * GB))
-    assert min(cable.bandwidth for cable in fabric.cables) == 10 * GB
-    assert max(cable.bandwidth for cable in fabric.cables) == 25 * GB
-
-
-def test_a_host_without_a_switch_is_refused():
-    path = DATA / "nvidia-topograph-example-bad.out"
-    with pytest.raises(TopologyError) as caught:
-        read_fabric(path)
-    (problem,) = caught.value.problems
-    assert (problem.path, problem.rule) == ("line 10", "every host must have a cable to a switch")
-    assert "dgx-gb200-n01-c1 HCA-1" in problem.value
+@pytest.mark.parametrize("rate", ["4x12", "4xZDR", "0xHDR", ""])
+def test_a_cable_without_a_known_rate_takes_what_is_given(rate, tmp_path):
+    problem = refusal(rack_text().replace("2xHDR", rate), tmp_path)
+    assert "such as 4xNDR" in problem.rule or not rate
+    assert "--link-bandwidth" in problem.remedy
+    fabric = read_fabric(tmp_path / "net.txt", Missing(bandwidth=10 * GB))
+    rates = {cable.bandwidth for cable in fabric.cables}
+    assert (min(rates), max(rates)) == (10 * GB, 25 * GB)
 
 
 def test_routers_are_left_out(tmp_path):
@@ -285,14 +252,6 @@ def test_routers_are_left_out(tmp_path):
     fabric = read_fabric(path)
     assert fabric.left_out[0] == "routers: 1"
     assert len(fabric.cables) == 19
-
-
-@pytest.mark.parametrize("text", ["", "hello\n", "\x00", "[1]\n"])
-def test_a_file_of_no_known_format_is_refused(text, tmp_path):
-    path = tmp_path / "what.txt"
-    path.write_text(text)
-    with pytest.raises(TopologyError, match="must be one of"):
-        read_fabric(path)
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
@@ -380,32 +339,7 @@ def test_tables_that_do_not_fit_are_refused(damage, rule):
 # --------------------------------------------------------------------------------------- Slurm
 
 
-CONF = """\
-# two leaves
-SwitchName=s0 Nodes=dev[00-03,9] LinkSpeed=100
-switchname=s1 nodes=a1,b[2-3]x
-SwitchName=top Switches=s[0-1]
-"""
-TREE = """\
-- topology: flat1
-  cluster_default: false
-  flat: true
-- topology: mine
-  cluster_default: true
-  tree:
-    switches:
-      - {switch: top, children: "s[0-1]"}
-      - {switch: s0, nodes: "dev[00-03,9]"}
-      - {switch: s1, nodes: "a1,b[2-3]x"}
-"""
-BLOCK = """\
-- topology: mine
-  block:
-    block_sizes: [4]
-    blocks:
-      - {block: b1, nodes: "n[1-4]"}
-      - {block: b2, nodes: "n[5-8]"}
-"""
+CONF = (DATA / "topology.conf").read_text()
 GIVEN = Missing(bandwidth=25 * GB)
 
 
@@ -415,9 +349,9 @@ def written(text, tmp_path, name):
     return path
 
 
-@pytest.mark.parametrize(("text", "name"), [(CONF, "topology.conf"), (TREE, "topology.yaml")])
-def test_a_tree_of_slurm(text, name, tmp_path):
-    fabric = read_fabric(written(text, tmp_path, name), GIVEN)
+@pytest.mark.parametrize("name", ["topology.conf", "topology.yaml"])
+def test_a_tree_of_slurm(name):
+    fabric = read_fabric(DATA / name, GIVEN)
     hosts = [node.name for node in fabric.of_kind("host")]
     assert sorted(hosts) == ["a1", "b2x", "b3x", "dev00", "dev01", "dev02", "dev03", "dev9"]
     links = Counter(frozenset(cable.ends) for cable in fabric.cables)
@@ -425,13 +359,13 @@ def test_a_tree_of_slurm(text, name, tmp_path):
     assert links[frozenset(("s1", "top"))] == 3
     assert links[frozenset(("b3x", "s1"))] == 1
     assert any("estimate" in text for text in fabric.warnings)
-    few = read_fabric(tmp_path / name, Missing(25 * GB, links_up=2))
+    few = read_fabric(DATA / name, Missing(25 * GB, links_up=2))
     links = Counter(frozenset(cable.ends) for cable in few.cables)
     assert links[frozenset(("s0", "top"))] == 2
 
 
 def test_blocks_of_slurm_are_joined_by_one_switch(tmp_path):
-    fabric = read_fabric(written(BLOCK, tmp_path, "topology.yaml"), GIVEN)
+    fabric = read_fabric(DATA / "blocks.yaml", GIVEN)
     assert len(fabric.of_kind("host")) == 8
     assert len(fabric.of_kind("switch")) == 3
     text = "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4\n"
@@ -439,61 +373,11 @@ def test_blocks_of_slurm_are_joined_by_one_switch(tmp_path):
     assert [c.ends for c in again.cables] == [c.ends for c in fabric.cables]
 
 
-def test_slurm_needs_a_bandwidth(tmp_path):
-    problem = refusal(CONF, tmp_path)
-    assert "--link-bandwidth" in problem.remedy
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "rule"),
-    [
-        ("- topology: flat1", "- - topology: flat1", "list of mappings"),
-        ("switch: s0", "swich: s0", "needs a name"),
-        ("  tree:", "  forest:", "must be a tree or blocks"),
-        ("    switches:", "    switchs:", "switches must be a list"),
-        ("s[0-1]", "s[0-2]", "must be a switch of the file"),
-        ("- {switch: s0,", "- {switch: [s0,", "must be YAML"),
-    ],
-)
-def test_a_yaml_file_of_slurm_that_does_not_fit_is_refused(old, new, rule, tmp_path):
-    text = TREE.replace(old, new, 1)
-    if old.startswith("- topology"):
-        text = text.replace("\n  cluster", "\n    cluster", 1).replace("\n  flat", "\n    flat", 1)
-    assert rule in refusal(text, tmp_path, "topology.yaml", GIVEN).rule
-
-
 # ---------------------------------------------------------------------------------- InfraGraph
 
 
-INFRAGRAPH = """\
-name: two hosts
-devices:
-- name: nicdev
-  components: [{name: port, count: 1, choice: port}, {name: chip, count: 1, choice: nic}]
-- name: server
-  components: [{name: gpu, count: 8, choice: xpu}, {name: nicdev, count: 2, choice: device}]
-- name: sw
-  components: [{name: asic, count: 1, choice: cpu}, {name: port, count: 4, choice: port}]
-links:
-- name: wire
-  physical: {bandwidth: {choice: gigabits_per_second, gigabits_per_second: 400}, latency: {ns: 30}}
-- name: bare
-instances:
-- {name: host, device: server, count: 2}
-- {name: leaf, device: sw, count: 2}
-- {name: spare, device: sw, count: 1}
-edges:
-- {ep1: {instance: 'host[0:2]', component: 'nicdev[0].port[0]'},
-   ep2: {instance: 'leaf[0]', component: 'port[0:2]'}, scheme: one2one, link: wire}
-- {ep1: {instance: 'host[0:2]', component: 'nicdev[1].port'},
-   ep2: {instance: 'leaf[1]', component: 'port[:2]'}, scheme: one2one, link: wire}
-- {ep1: {instance: 'leaf[0]', component: 'port[2:]'},
-   ep2: {instance: 'leaf[1]', component: 'port[-2:]'}, scheme: one2one, link: wire}
-"""
-
-
-def test_an_infragraph_is_read(tmp_path):
-    fabric = read_fabric(written(INFRAGRAPH, tmp_path, "infra.yaml"))
+def test_an_infragraph_is_read():
+    fabric = read_fabric(DATA / "infragraph.yaml")
     assert [node.name for node in fabric.of_kind("host")] == ["host.0", "host.1"]
     assert [node.name for node in fabric.of_kind("switch")] == ["leaf.0", "leaf.1"]
     assert Counter(cable.ends for cable in fabric.cables) == {
@@ -505,27 +389,8 @@ def test_an_infragraph_is_read(tmp_path):
     assert fabric.left_out == ["spare without an edge: 1"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "rule"),
-    [
-        ("link: wire}", "link: bare}", "needs a bandwidth"),
-        ("'leaf[0]', component: 'port[0:2]'", "'lef[0]', component: 'port[0:2]'", "an instance"),
-        ("component: 'port[0:2]'", "component: 'prt[0:2]'", "component of sw"),
-        ("'leaf[0]', component: 'port[0:2]'", "'leaf[7]', component: 'port'", "index below 2"),
-        ("scheme: one2one", "scheme: ring", "one2one or many2many"),
-        ("edges:", "edgs:", "must be InfraGraph"),
-        ("count: 2}", "count: two}", "must be InfraGraph"),
-    ],
-)  # fmt: skip
-def test_an_infragraph_that_does_not_fit_is_refused(old, new, rule, tmp_path):
-    assert old in INFRAGRAPH
-    assert rule in refusal(INFRAGRAPH.replace(old, new, 1), tmp_path, "infra.yaml").rule
-
-
 def test_an_edge_of_all_with_all(tmp_path):
-    text = INFRAGRAPH.replace(
-        "component: 'port[0:2]'}, scheme: one2one", "component: 'port[0:2]'}, scheme: many2many"
-    )
+    text = (DATA / "infragraph.yaml").read_text().replace("one2one", "many2many", 1)
     fabric = read_fabric(written(text, tmp_path, "infra.yaml"))
     assert Counter(cable.ends for cable in fabric.cables)["host.0", "leaf.0"] == 2
 
@@ -570,12 +435,6 @@ def test_ports_stay_with_their_ends_whatever_the_order_of_nodes(suffix, tmp_path
     ):
         found[*sorted([(cabling.names[a], p), (cabling.names[b], q)]), bandwidth] += 1
     assert found == cabled(fabric)
-
-
-def test_a_switch_with_too_many_ports_is_no_infiniband():
-    fabric = of_network(machine_of("abci").topology.sketch(), "abci")
-    with pytest.raises(TopologyError, match="at most 254 ports"):
-        ibsim.written(fabric)
 
 
 # ----------------------------------------------------------------------------- the command line
@@ -664,15 +523,12 @@ def test_what_is_there_is_replaced_only_if_asked(here, capsys):
 
 
 @pytest.mark.parametrize("to", ["ibsim", "infragraph", "graphml", "json"])
-def test_export_of_a_shipped_machine_and_of_files(to, here, capsys):
+def test_export_of_a_shipped_machine_and_of_files(to, here):
     out = {"graphml": "a.graphml", "ibsim": "a.net"}.get(to, "a.json")
     assert main(["machine", "export", "small-fat-tree", "--to", to, "--out", out]) == 0
     assert main(["machine", "export", str(RACK), "--to", to, "--out", f"b{out}"]) == 0
     for name in (out, f"b{out}"):
         assert main(["machine", "import", name, "--out", f"{name}.c.json"]) == 0
-    capsys.readouterr()
-    assert main(["machine", "export", "nowhere", "--to", to, "--out", "x"]) == 2
-    assert "nowhere" in capsys.readouterr().err
 
 
 def test_the_sample_files_are_described():

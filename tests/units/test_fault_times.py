@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.cli import main
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.scenario import from_dict
+from simshuffle.sim.simulate import FAULTS, why_whole
 from tests.small import small
 
 SLOW: dict[str, Any] = {"what": "h0003", "at": "0 s", "rate": 0.5}
@@ -18,30 +19,12 @@ def written(folder: Path, **values: Any) -> str:
     return str(path)
 
 
-def test_packets_and_faults_are_refused(tmp_path, capsys):
-    path = written(tmp_path, faults=[SLOW], network={"kind": "packet"})
-    assert main(["check", path]) == 2
-    assert "faults: need a network whose links are shared as fluid" in capsys.readouterr().err
-
-
-def test_several_jobs_and_a_lost_host_are_refused(tmp_path, capsys):
-    path = written(tmp_path, faults=[{**SLOW, "rate": 0}], jobs={"a": {}, "b": {}})
-    assert main(["check", path]) == 2
-    assert "must not be lost where there are several jobs" in capsys.readouterr().err
-
-
 def test_a_scenario_with_faults_reads_back_and_knows_its_lost_hosts():
     scenario = small(faults=[SLOW, {**SLOW, "rate": 0, "for": "2 s"}])
-    assert load_back(scenario) == scenario
+    assert from_dict(scenario.to_dict(), "here") == scenario
     assert [(of.what, of.lasts) for of in scenario.lost_hosts] == [("h0003", 2.0)]
     assert "faults" not in small().to_dict()
     assert scenario.with_values({"faults.0.rate": 0.25}).faults[0].rate == 0.25  # type: ignore[index]
-
-
-def load_back(scenario: Scenario) -> Scenario:
-    from simshuffle.scenario.scenario import from_dict
-
-    return from_dict(scenario.to_dict(), "here")
 
 
 def test_check_and_run_name_the_faults(tmp_path, capsys):
@@ -62,6 +45,4 @@ def test_check_and_run_name_the_faults(tmp_path, capsys):
 
 
 def test_with_faults_all_iterations_are_simulated():
-    from simshuffle.sim.simulate import FAULTS, why_whole
-
     assert why_whole(small(faults=[SLOW], time_tolerance=0.05)) == FAULTS

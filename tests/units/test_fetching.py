@@ -51,24 +51,21 @@ def test_ranks_and_workers_of_a_node_take_turns_by_batch():
     assert in_time(order, readers).tolist() == [0, 1, 6, 7, 3, 4, 9, 10, 2, 8, 5, 11]
 
 
-def test_the_least_recently_used_shard_is_dropped():
-    # a cache of two shards: 0 1 0 2 (drops 1) 1 (drops 0) 1; then 1 0 (drops 2) 3 (drops 1)
+@pytest.mark.parametrize(
+    ("limit", "found"),
+    [
+        # a cache of two shards: 0 1 0 2 (drops 1) 1 (drops 0) 1; then 1 0 (drops 2) 3 (drops 1)
+        (200, [Fetched(6, 2, 4, 400, 2, 200), Fetched(3, 1, 2, 200, 2, 200)]),
+        # without a limit each node fetches a shard once for all epochs
+        (None, [Fetched(6, 3, 3, 300, 0, 300), Fetched(3, 2, 1, 100, 0, 400)]),
+        # without a cache a worker holds a shard from its first sample to its last: shard 0 at
+        # places 0 to 2, 1 at 1 to 5, 2 at 3
+        (0, [Fetched(6, 3, 3, 300, 0, 200), Fetched(3, 0, 3, 300, 0, 100)]),
+    ],
+)
+def test_the_least_recently_used_shard_is_dropped(limit, found):
     epochs = [one_worker([0, 2, 1, 4, 2, 3]), one_worker([3, 0, 6])]
-    found = list(fetched(epochs, ALONE, pieces(FOUR, "shard"), 200))
-    assert found == [Fetched(6, 2, 4, 400, 2, 200), Fetched(3, 1, 2, 200, 2, 200)]
-
-
-def test_without_a_limit_each_node_fetches_a_shard_once_for_all_epochs():
-    epochs = [one_worker([0, 2, 1, 4, 2, 3]), one_worker([3, 0, 6])]
-    found = list(fetched(epochs, ALONE, pieces(FOUR, "shard"), None))
-    assert found == [Fetched(6, 3, 3, 300, 0, 300), Fetched(3, 2, 1, 100, 0, 400)]
-
-
-def test_without_a_cache_a_worker_holds_a_shard_from_its_first_sample_to_its_last():
-    epochs = [one_worker([0, 2, 1, 4, 2, 3]), one_worker([3, 0, 6])]
-    found = list(fetched(epochs, ALONE, pieces(FOUR, "shard"), 0))
-    # shard 0 at places 0 to 2, 1 at 1 to 5, 2 at 3
-    assert found == [Fetched(6, 3, 3, 300, 0, 200), Fetched(3, 0, 3, 300, 0, 100)]
+    assert list(fetched(epochs, ALONE, pieces(FOUR, "shard"), limit)) == found
 
 
 def test_what_is_larger_than_the_cache_is_fetched_and_not_kept():

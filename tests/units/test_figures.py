@@ -1,7 +1,7 @@
 """Legends above figures, and labels that do not lie on each other: by what is drawn."""
 
-import math
 from itertools import combinations
+from pathlib import Path
 from typing import get_args
 
 import matplotlib as mpl
@@ -19,7 +19,6 @@ from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.mechanisms.figures import hiding_chart
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
-from simshuffle.studies.simulation.tables import WHOLE_EPOCH
 from simshuffle.studies.time_to_accuracy.figures import figures, frontier_chart
 from simshuffle.studies.time_to_accuracy.tables import Tables
 from tests.drawn import faults, laid_out, legend, rows_of, words
@@ -85,53 +84,24 @@ def test_a_label_avoids_other_marks_and_one_without_room_has_no_place():
     assert few[0] is not None
 
 
-SETTINGS = {  # of the study `fractions`: seconds, accuracy, half its interval, whether on the front
-    "global": {None: (303.3, 0.642, 0.024, True)},
-    "partial": {
-        0.5: (143.4, 0.628, 0.006, True),
-        0.7: (179.0, 0.636, 0.014, True),
-        0.9: (214.3, 0.638, 0.018, True),
-        1.0: (232.4, 0.642, 0.013, True),
-    },
-    "IS": {
-        0.5: (154.5, 0.620, 0.014, False),
-        0.7: (190.1, 0.629, 0.023, False),
-        0.9: (225.2, 0.636, 0.015, False),
-        1.0: (243.5, 0.638, 0.017, False),
-    },
-    "IS-Pair": {
-        0.1: (73.8, 0.608, 0.007, True),
-        0.5: (88.7, 0.619, 0.010, True),
-        0.7: (95.0, 0.630, 0.012, True),
-        0.9: (101.2, 0.637, 0.017, True),
-        1.0: (104.2, 0.640, 0.019, True),
-    },
-    "ILag-Pair": {0.1: (61.8, 0.608, 0.014, True)},
-}
+FRONT = pd.read_csv(Path(__file__).parents[1] / "data" / "figures" / "front.csv")
+"""Of the study `fractions`: seconds, accuracy, half its interval, and whether on the front."""
 
 
 def frontier(closer=1.0, **meta):
     """The front of these settings; their times ``closer`` by so many times."""
-    rows = [
-        {
-            "setting": f"{strategy} {fraction}" if fraction else "global (PFS)",
-            "strategy": strategy,
-            "exchange_fraction": np.nan if fraction is None else fraction,
-            "total_s": 150 + (seconds - 150) / closer,
-            "accuracy": accuracy,
-            "low": accuracy - half,
-            "high": accuracy + half,
-            "on_front": front,
-            "storage_nbytes": 1.1e9 * (fraction or 0.0),
-            "total_requests": 64.0 if fraction else 4e7,
-            "epochs": 10,
-            "message": "",
-        }
-        for strategy, of in SETTINGS.items()
-        for fraction, (seconds, accuracy, half, front) in of.items()
-    ]
+    fraction = FRONT["exchange_fraction"]
+    rows = FRONT.assign(
+        total_s=150 + (FRONT["seconds"] - 150) / closer,
+        low=FRONT["accuracy"] - FRONT["half"],
+        high=FRONT["accuracy"] + FRONT["half"],
+        storage_nbytes=1.1e9 * fraction.fillna(0.0),
+        total_requests=np.where(fraction.isna(), 4e7, 64.0),
+        epochs=10,
+        message="",
+    )
     curves = pd.DataFrame(columns=["setting", "seed", "epoch", "time_s", "accuracy"])
-    tables = Tables(curves=curves, settings=pd.DataFrame(rows), targets=pd.DataFrame())
+    tables = Tables(curves=curves, settings=rows, targets=pd.DataFrame())
     return laid_out(figures(tables, {"rule": "as trained", **meta})["frontier"])
 
 
@@ -143,7 +113,7 @@ def test_labels_of_a_crowded_front_lie_neither_on_each_other_nor_on_a_mark(close
     assert list(faults(figure)) == []
     ax = figure.axes[0]
     labels = [(text, box) for text, box in words(figure) if text in ax.texts]
-    assert len(labels) == sum(map(len, SETTINGS.values()))
+    assert len(labels) == len(FRONT)
     assert not any(box.overlaps(other) for (_, box), (_, other) in combinations(labels, 2))
     if closer == 1:
         marks = [
@@ -373,26 +343,12 @@ def test_every_marker_is_drawn_on_a_page():
 )
 def test_a_sweep_of_any_number_of_strategies_and_scales_is_drawn(strategies, scales, seeds):
     """On a page and on paper; names have 60 characters."""
-    rows = [
-        {
-            "label": f"{'strategy-' * 6}{strategy:06d} @{size}",
-            "exchange": f"{'strategy-' * 6}{strategy:06d}",
-            "world_size": size,
-            "epoch": 2,
-            "measure": WHOLE_EPOCH,
-            "seeds": seeds,
-            "mean": 10.0 + strategy + size / 100,
-            "low": 9.0 + strategy if seeds > 1 else math.nan,
-            "high": 12.0 + strategy if seeds > 1 else math.nan,
-        }
-        for strategy in range(strategies)
-        for size in [64 * 2**scale for scale in range(scales)]
-    ]
-    axes = [
-        {"name": "world_size", "key": "world_size", "numbers": True},
-        {"name": "exchange", "key": "workload.exchange", "numbers": False},
-    ]
-    chart = sweep_chart(pd.DataFrame(rows), axes)
+    ranks = [64 * 2**scale for scale in range(scales)]
+    times = {
+        f"{'strategy-' * 6}{n:06d}": [10.0 + n + m / 100 for m in ranks] for n in range(strategies)
+    }
+    interval = {"low": 9.0, "high": 60.0} if seeds > 1 else {}
+    chart = scaling(times, ranks, seeds=seeds, **interval)
     (_, spec), *_ = specs(chart)
     shapes = {
         layer["mark"]["point"]["shape"] if "point" in layer["mark"] else layer["mark"]["shape"]

@@ -14,6 +14,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.results.folders import check_place, room_for, take_place, write_folder
+from tests.contents import contents
 from tests.fuzz.results import KINDS
 
 
@@ -22,10 +23,6 @@ def never_simulated(monkeypatch, tmp_path, results_made):
     results_made("validation")  # which a test may want, and is made before
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("simshuffle.study.engine.run", lambda *_: pytest.fail("it was simulated"))
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def refused(place, *words, replace=True):
@@ -47,42 +44,33 @@ def test_a_new_folder_in_new_folders_can_be_made_and_nothing_is_left_of_the_tria
         assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
 
 
-def places(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "nothing").symlink_to(tmp_path / "gone")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    return {
-        "a file": (tmp_path / "file", "not a folder"),
-        "below a file": (tmp_path / "file" / "a" / "out", "which is a file"),
-        "a link to nothing": (tmp_path / "nothing", "not a folder"),
-        "below a link to nothing": (tmp_path / "nothing" / "out", "link to nothing"),
-        "a link to itself": (tmp_path / "loop", "not a folder"),
-        "a long name": (tmp_path / ("x" * 256), "too long"),
-        "a long name of few characters": (tmp_path / "new" / ("ü" * 128), "255 bytes"),
-        "a long name above": (tmp_path / "new" / ("x" * 256) / "out", "255 bytes"),
-        "a long path": (tmp_path / "/".join(["x" * 200] * 30), "too long"),
-        "a zero byte": (tmp_path / "a\0b", "cannot be written"),
-    }
+PLACES = {
+    "file": "not a folder",
+    "file/a/out": "which is a file",
+    "nothing": "not a folder",
+    "nothing/out": "link to nothing",
+    "loop": "not a folder",
+    "x" * 256: "too long",
+    f"new/{'ü' * 128}": "255 bytes",
+    f"new/{'x' * 256}/out": "255 bytes",
+    "/".join(["x" * 200] * 30): "too long",
+    "a\0b": "cannot be written",
+}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *("a file", "below a file", "a link to nothing", "below a link to nothing"),
-        *("a link to itself", "a long name", "a long name of few characters"),
-        *("a long name above", "a long path", "a zero byte"),
-    ],
-)
+@pytest.mark.parametrize(("name", "word"), PLACES.items(), ids=range(len(PLACES)))
 def test_a_folder_that_cannot_be_made_is_found_before_the_simulation(
-    case, tmp_path, never_simulated, capsys
+    name, word, tmp_path, never_simulated, capsys
 ):
-    place, word = places(tmp_path)[case]
+    (tmp_path / "file").write_text("mine")
+    for link, end in (("nothing", "gone"), ("loop", "loop")):
+        (tmp_path / link).symlink_to(tmp_path / end)
     before = sorted(path.name for path in tmp_path.iterdir())
-    refused(place, word)
+    refused(tmp_path / name, word)
     for verb in (["run", "quickstart"], ["study", "ablate", "quickstart"]):
-        assert main([*verb, "--out", str(place)]) == 2
+        assert main([*verb, "--out", str(tmp_path / name)]) == 2
         said = capsys.readouterr().err
-        assert "--out" in said and (word in said or "\0" in str(place))
+        assert "--out" in said and (word in said or "\0" in name)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

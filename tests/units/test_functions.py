@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import yaml
 
 import simshuffle
 from simshuffle.cli import main
@@ -19,89 +20,20 @@ from simshuffle.study.options import fields_of
 from simshuffle.study.registry import own_verbs, read_folder, verbs
 from simshuffle.study.study import Result
 
-TINY = {"world_size": 4, "workload.dataset.num_samples": 160, "epochs": 1}
-LOCAL = {**TINY, "workload.exchange": "local_shuffle", "sweep": {}}
-SAVING = {**LOCAL, "workload.checkpoint.period": "1 h", "failures": "llama3"}
-QUICK = ["--set", "seeds=1", "--set", "world_size=16", "--set", "training.epochs=2"]
-LOGS = Path(__file__).parents[1] / "data" / "calibrate"
-# of each function what a program gives, and the words of the same on the command line
-ASKED = {
-    "sweep": (
-        {"scenario": "quickstart", "over": {"seed": [1, 2]}, "set": LOCAL},
-        ["quickstart", "--over", "seed=1,2"],
-    ),
-    "oracle": (
-        {"scenario": "paper/oracle", "strategies": ["data"], "world_sizes": [1, 4]},
-        ["paper/oracle", "--strategies", "data", "--world-sizes", "1,4"],
-    ),
-    "congestion": (
-        {
-            "scenario": "quickstart",
-            "pattern": ["all_to_all"],
-            "network": ["fluid"],
-            "seeds": 1,
-            "set": TINY,
-        },
-        ["quickstart", "--pattern", "all_to_all", "--network", "fluid", "--seeds", "1"],
-    ),
-    "loader": (
-        {"order": ["own:shuffle=global"], "samples": 64, "shards": 8, "epochs": 2},
-        ["--order", "own:shuffle=global", "--samples", "64", "--shards", "8", "--epochs", "2"],
-    ),
-    "hiding": (
-        {"scenario": "quickstart", "world_size": [4], "variant": ["wire"], "set": TINY},
-        ["quickstart", "--world-size", "4", "--variant", "wire"],
-    ),
-    "accuracy": (
-        {"scenario": "quickstart", "world_size": [4], "tolerance": 0.3, "set": TINY},
-        ["quickstart", "--world-size", "4", "--tolerance", "0.3"],
-    ),
-    "ablate": (
-        {"scenario": "quickstart", "seeds": 1, "alone": [("partner_scope", "host")], "set": TINY},
-        ["quickstart", "--seeds", "1", "--alone", "partner_scope=host"],
-    ),
-    "policies": (
-        {"study": "nopfs", "case": ["mnist"], "policy": ["perfect"]},
-        ["nopfs", "--case", "mnist", "--policy", "perfect"],
-    ),
-    "calibrate": ({"files": [LOGS / "nccl-1-host.txt"]}, [str(LOGS / "nccl-1-host.txt")]),
-    "plan_training": (
-        {"scenario": "quickstart", "strategy": ["local_shuffle"], "set": TINY},
-        ["quickstart", "--strategy", "local_shuffle"],
-    ),
-    "sizes": ({"scenario": "quickstart", "epoch": 1, "set": TINY}, ["quickstart", "--epoch", "1"]),
-    "month": (
-        {"scenario": "quickstart", "days": 2.0, "period": 600.0, "seeds": 2, "set": SAVING},
-        ["quickstart", "--days", "2", "--period", "10min", "--seeds", "2"],
-    ),
-    "validate": ({"only": ["testbed"]}, ["--only", "testbed"]),
-    "train_study": (
-        {"study": "quick", "set": {"seeds": 1, "world_size": 16, "training.epochs": 2}},
-        ["quick", *QUICK],
-    ),
-    "tta": (
-        {
-            "study": "quick",
-            "scenario": "quickstart",
-            "scale": "trained",
-            "set_study": {"seeds": 1, "world_size": 16, "training.epochs": 2},
-        },
-        [
-            "quick",
-            "quickstart",
-            "--scale",
-            "trained",
-            *(w.replace("--set", "--set-study") for w in QUICK),
-        ],
-    ),
-}
+DATA = Path(__file__).parents[1] / "data"
+ASKED = yaml.safe_load((DATA / "functions.yaml").read_text().replace("{data}", str(DATA)))
+LOCAL = ASKED["sweep"]["given"]["set"]
 FUNCTIONS = {verb.function: verb for verb in own_verbs().values() if verb.function}
 
 
 def words_of(values):
-    """The values of a scenario as options set them."""
-    each = values.items() if "set" not in values else values["set"].items()
-    return [word for key, value in each for word in ("--set", f"{key}={json.dumps(value)}")]
+    """The values of a scenario or a study as options set them."""
+    return [
+        word
+        for name in ("set", "set_study")
+        for key, value in values.get(name, {}).items()
+        for word in (f"--{name.replace('_', '-')}", f"{key}={json.dumps(value)}")
+    ]
 
 
 def test_every_function_is_compared_with_its_verb():
@@ -112,9 +44,8 @@ def test_every_function_is_compared_with_its_verb():
 @pytest.mark.parametrize("name", ASKED)
 def test_a_function_gives_what_its_verb_writes(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given, words = ASKED[name]
-    if name not in {"train_study", "tta"} and "set" in given:
-        words = [*words, *words_of(given)]
+    given = ASKED[name]["given"]
+    words = [*ASKED[name]["words"].split(), *words_of(given)]
     result = getattr(simshuffle, name)(**given, progress=False)
     assert isinstance(result, Result)
     assert not (tmp_path / "results").exists() or name == "tta"  # whose training is kept
@@ -191,12 +122,6 @@ def test_two_results_of_a_program_are_compared():
     assert found.asked["key"].tolist() == ["seed"]
     assert "What was asked" in str(found) and "<table" in found._repr_html_()
     assert simshuffle.compare(scenario, b).asked["key"].tolist() == ["seed"]
-
-
-def test_processes_give_the_same(tmp_path):
-    asked = {"scenario": "quickstart", "over": {"seed": [1, 2]}, "set": LOCAL, "progress": False}
-    one, two = (simshuffle.sweep(**asked, processes=count) for count in (1, 2))
-    pd.testing.assert_frame_equal(one.tables["sweep"], two.tables["sweep"])
 
 
 def test_a_function_is_documented_like_its_verb():

@@ -258,33 +258,20 @@ def test_broken_gzip_files_are_refused(tmp_path):
     assert len(record(tmp_path).load().train) == len(of["train", "images"])
 
 
-def test_parts_that_do_not_fit_are_refused(tmp_path):
-    def changed(key, array, *says):
-        write(tmp_path, arrays() | {key: array})
-        refused(record(tmp_path), *says)
-
+@pytest.mark.parametrize(
+    ("key", "change", "says"),
+    [
+        (("train", "labels"), lambda of: of[:-1], "each image; got 39 labels of 40 images"),
+        (("test", "images"), lambda of: of[:11], "each image; got 12 labels of 11 images"),
+        (("test", "images"), lambda of: of.mT, "the same size; got 5 x 3 and 3 x 5 pixels"),
+        (("test", "labels"), lambda of: of + 5, "those of the training part; got 5, 6, 7, 8"),
+        (("train", "labels"), lambda of: 0 * of, "at least two labels; got 0 alone"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(tmp_path, key, change, says):
     of = arrays()
-    changed(
-        ("train", "labels"),
-        of["train", "labels"][:-1],
-        "train-labels-idx1-ubyte must have a label for each image; got 39 labels of 40 images",
-    )
-    changed(
-        ("test", "images"),
-        of["test", "images"][:11],
-        "t10k-labels-idx1-ubyte must have a label for each image; got 12 labels of 11 images",
-    )
-    changed(
-        ("test", "images"),
-        of["test", "images"].transpose(0, 2, 1),
-        "the same size; got 5 x 3 and 3 x 5 pixels",
-    )
-    changed(
-        ("test", "labels"),
-        of["test", "labels"] + 5,
-        "labels of the test part must be among those of the training part; got 5, 6, 7, 8",
-    )
-    changed(("train", "labels"), 0 * of["train", "labels"], "at least two labels; got 0 alone")
+    write(tmp_path, of | {key: change(of[key])})
+    refused(record(tmp_path), says)
 
 
 def test_a_file_that_announces_more_than_memory_holds_is_refused_unread(tmp_path):

@@ -46,6 +46,13 @@ def piece(first: int, rows: int, kinds: str = "ab") -> pd.DataFrame:
     return pd.DataFrame({"kind": kind, "number": number, "seconds": np.sqrt(number)})
 
 
+def long(*rows: int) -> LongTable:
+    """What grew to more rows than a short table has."""
+    table = grown(*rows)
+    assert isinstance(table, LongTable)
+    return table
+
+
 def grown(*rows: int) -> pd.DataFrame | LongTable:
     growing, first = Growing(), 0
     for count_ in rows:
@@ -90,8 +97,7 @@ def test_a_short_table_without_rows_keeps_its_columns():
 
 
 def test_the_file_of_a_table_goes_with_the_table():
-    table = grown(25)
-    assert isinstance(table, LongTable)
+    table = long(25)
     file = table.file
     assert file is not None
     behind = table.behind(pd.DataFrame({"run": ["a"]}))
@@ -105,13 +111,10 @@ def test_the_file_of_a_table_goes_with_the_table():
 
 
 def test_tables_are_joined_with_what_stands_in_front():
-    parts = [(grown(25), "one"), (grown(3), "two"), (grown(12), "three")]
-    names = [name for _, name in parts]
-    long = [
-        table if isinstance(table, LongTable) else LongTable((Part(table),)) for table, _ in parts
-    ]
+    names = ["one", "two", "three"]
+    tables = [long(25), LongTable((Part(piece(0, 3)),)), long(12)]
     lead = [pd.DataFrame({"run": pd.Categorical([name], names), "seed": 7}) for name in names]
-    table = joined(of.behind(before) for of, before in zip(long, lead, strict=True))
+    table = joined(of.behind(before) for of, before in zip(tables, lead, strict=True))
     assert isinstance(table, LongTable)
     whole = table.whole()
     assert list(whole) == ["run", "seed", "kind", "number", "seconds"]
@@ -120,7 +123,7 @@ def test_tables_are_joined_with_what_stands_in_front():
     distinct = table.distinct(["run", "seed"])
     assert list(distinct["run"]) == names
     assert list(distinct["seed"]) == [7, 7, 7]
-    assert isinstance(joined(long[1:2]), pd.DataFrame)
+    assert isinstance(joined(tables[1:2]), pd.DataFrame)
 
 
 def test_categories_that_differ_by_piece_are_those_of_all():
@@ -138,8 +141,7 @@ def test_categories_that_differ_by_piece_are_those_of_all():
 
 
 def test_two_tables_are_the_same_to_the_last_bit_however_they_lie():
-    one, other = grown(25), LongTable((Part(piece(0, 12)), Part(piece(12, 13))))
-    assert isinstance(one, LongTable)
+    one, other = long(25), LongTable((Part(piece(0, 12)), Part(piece(12, 13))))
     assert same(one, other)
     changed = piece(0, 25)
     changed.loc[23, "seconds"] = np.nextafter(changed.loc[23, "seconds"], 9.0)
@@ -148,8 +150,7 @@ def test_two_tables_are_the_same_to_the_last_bit_however_they_lie():
 
 
 def test_a_long_table_is_checked_but_not_loaded(tmp_path):
-    table = grown(35)
-    assert isinstance(table, LongTable)
+    table = long(35)
     path = SCHEMA.write(table, tmp_path / "long")
     read = SCHEMA.read(tmp_path / "long")
     assert isinstance(read, LongTable)
