@@ -36,15 +36,29 @@ LIMIT, COMPILING, MOST_TESTS = 60, 120, 200  # s of a mutant's tests, more to co
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py::.+?)(?: - .*)?$", re.MULTILINE)
 
 
+# pytest has this file as a plugin while the record is made, in a process for each core
+COVERAGE = None
+if "PYTEST_XDIST_WORKER" in os.environ and "MUTANTS_RECORD" in os.environ:
+    COVERAGE = Coverage(data_suffix=True)
+    COVERAGE.start()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
-    """Tell coverage which test runs; pytest has this file as a plugin while the record is made."""
-    Coverage.current().switch_context(item.nodeid)
+    """Tell coverage which test runs."""
+    COVERAGE.switch_context(item.nodeid)
 
 
 def pytest_runtest_logreport(report):
-    with (RECORD / "times").open("a") as file:
-        print(report.duration, report.when, report.outcome, report.nodeid, sep="\t", file=file)
+    if COVERAGE is None:
+        with (RECORD / "times").open("a") as file:
+            print(report.duration, report.when, report.outcome, report.nodeid, sep="\t", file=file)
+
+
+def pytest_sessionfinish():
+    if COVERAGE is not None:
+        COVERAGE.stop()
+        COVERAGE.save()
 
 
 class Tests:
@@ -143,9 +157,12 @@ def record(tree):
     shutil.rmtree(RECORD, ignore_errors=True)
     shutil.copytree(tree / "simshuffle", RECORD / "sources" / "simshuffle")
     print("which test runs which line, once: two to three times as long as make test", flush=True)
-    words = ["coverage", "run", "-m", "pytest", "-p", "benchmarks.mutants", "--ignore=tests/docs"]
-    if python(tree, None, *words, is_shown=True)[0] not in (0, 1):  # 1: some tests failed
+    words = ["-n", "auto", "--dist", "worksteal", "-p", "benchmarks.mutants", "--ignore=tests/docs"]
+    if python(tree, None, "pytest", *words, is_shown=True)[0] not in (0, 1):  # 1: some failed
         sys.exit("the tests could not be run")
+    command = [sys.executable, "-m", "coverage", "combine", "--quiet"]
+    data = {**os.environ, "COVERAGE_FILE": str(RECORD / "coverage")}
+    subprocess.run(command, cwd=tree, env=data, check=True)
     (RECORD / "done").touch()
 
 

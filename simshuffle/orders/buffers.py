@@ -164,32 +164,23 @@ class WebDataset(Order):
         of_samples = random.Random(seed + epoch if self.detshuffle else clock)  # noqa: S311
         # the library's own stage for shards starts at 100 of them, whatever is asked
         order = buffered(shards[worker :: readers.workers], self.shard_shuffle, 100, of_shards)
-        stream = samples_of(data, order).tolist()
-        return np.array(buffered(stream, self.buffer_size, self.initial, of_samples), dtype=int)
+        return buffered(samples_of(data, order), self.buffer_size, self.initial, of_samples)
 
 
-def buffered(stream: list[int], size: int, initial: int, rng: random.Random) -> list[int]:
-    """What comes out of a buffer that hands out from ``initial`` on, and meanwhile grows to
-    ``size`` by one for each that it hands out."""
-    held: list[int] = []
-    out: list[int] = []
-    taken = 0
-    while taken < len(stream):
-        more = 2 if len(held) + 1 < size else 1
-        held += stream[taken : taken + more]
-        taken += more
-        if len(held) >= min(initial, size):
-            out.append(_drawn(held, rng))
-    while held:
-        out.append(_drawn(held, rng))
+def buffered(stream: Ints64 | list[int], size: int, initial: int, rng: random.Random) -> Ints64:
+    """Return the samples of ``stream`` in the order in which a buffer hands them out.
+
+    The buffer hands out samples as soon as it holds ``initial``. Meanwhile it grows to ``size`` by
+    one sample for each that it hands out. ``rng`` is of no use afterwards.
+    """
+    from simshuffle.orders.kernels import mix  # noqa: PLC0415 - numba
+
+    samples = np.asarray(stream, np.int64)
+    # a draw takes fewer than two words on average: n draws need more than this once in 2^700
+    words = np.frombuffer(rng.randbytes(4 * (4 * len(samples) + 1024)), np.dtype("<u4"))
+    out = np.empty_like(samples)
+    mix(samples, size, initial, words, np.empty(min(size, len(samples)) + 2, np.int64), out)
     return out
-
-
-def _drawn(held: list[int], rng: random.Random) -> int:
-    """One of them at random, which leaves the buffer; the last takes its place."""
-    place = rng.randint(0, len(held) - 1)
-    held[place], held[-1] = held[-1], held[place]
-    return held.pop()
 
 
 class HuggingFace(Order):

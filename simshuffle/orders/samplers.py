@@ -26,13 +26,13 @@ def randperm(size: int, seed: int) -> Ints64:
 def permuted(size: int, twister: np.random.RandomState) -> Ints64:
     """What ``torch.randperm`` gives on a CPU: each place in turn is swapped with one of those from
     it on, by a number of 32 bits of the Mersenne Twister."""
+    from simshuffle.orders.kernels import swap_forward  # noqa: PLC0415 - numba
+
     drawn = twister.randint(0, 2**32, max(size - 1, 0), np.uint32)
     places = np.arange(size - 1)
-    chosen = places + drawn % (size - places)
-    samples = list(range(size))
-    for place, other in enumerate(chosen.tolist()):
-        samples[place], samples[other] = samples[other], samples[place]
-    return np.array(samples, np.int64)
+    samples = np.arange(size)
+    swap_forward(samples, places + drawn % (size - places))
+    return samples
 
 
 class DistributedSampler(Order):

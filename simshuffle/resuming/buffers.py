@@ -42,18 +42,20 @@ class Resampled(Order):
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`. Raises an InputError for a set without a shard."""
         need_shards(data)
+        sizes = data.samples.tolist()
 
         def read(rank: int, worker: int) -> Ints64:
             made = (1000 * rank + worker) * 31**2 + epoch * 31 + seed & 0x7FFFFFFF
             clock = f"webdataset {seed} {epoch} {rank} {worker}"
             of_shards = random.Random(made if self.detshuffle else f"shards {clock}")  # noqa: S311
             of_samples = random.Random(seed + epoch if self.detshuffle else clock)  # noqa: S311
-            stream: list[int] = []
-            while len(stream) < self.samples + self.buffer_size + self.initial + 2:
-                shard = of_shards.randint(0, len(data.samples) - 1)
-                stream += samples_of(data, [shard]).tolist()
-            out = buffered(stream, self.buffer_size, self.initial, of_samples)
-            return np.array(out[: self.samples], np.int64)
+            shards: list[int] = []
+            missing = self.samples + self.buffer_size + self.initial + 2
+            while missing > 0:
+                shards.append(of_shards.randint(0, len(sizes) - 1))
+                missing -= sizes[shards[-1]]
+            out = buffered(samples_of(data, shards), self.buffer_size, self.initial, of_samples)
+            return out[: self.samples]
 
         return handed_out(
             (rank, worker, read(rank, worker))
