@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import itertools
 
+from simshuffle.extensions.calibration.validation.answers import times
+from simshuffle.extensions.calibration.validation.concurrent import FILES
+from simshuffle.extensions.calibration.validation.table import Row, assignments, read_rows
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.answers import times
-from simshuffle.studies.validation.concurrent import FILES
-from simshuffle.studies.validation.table import Row, assignments, read_rows
 
 ITERATIONS = 200
 LATENCIES = [0.069, 0.070, 0.071, 0.072, 0.073]

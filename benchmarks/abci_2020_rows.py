@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean, median
 
-from simshuffle.studies.validation.concurrent import FILES, STAMP, steady
+from simshuffle.extensions.calibration.validation.concurrent import FILES, STAMP, steady
 
 LOG = "abci_dataparallel_2020.csv"
 FOLDER = Path(__file__).parent.parent / "validation"

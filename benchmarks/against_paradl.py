@@ -27,11 +27,11 @@ from paradl import (
 from validation_tables import put
 
 from simshuffle import validate
-from simshuffle.results.canvas import legend_above, new_figure, save
-from simshuffle.results.style import STYLE
+from simshuffle.extensions.calibration.validation.answers import parts_of
+from simshuffle.extensions.calibration.validation.table import Row, assignments, read_rows
+from simshuffle.report.canvas import legend_above, new_figure, save
+from simshuffle.report.style import STYLE
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.answers import parts_of
-from simshuffle.studies.validation.table import Row, assignments, read_rows
 
 ROOT = Path(__file__).parent.parent
 APART = {"edgecolor": "white", "linewidth": 0.3}

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from simshuffle.allreduce import Allreduce
-from simshuffle.lowering.collectives import Allreduces
-from simshuffle.network.flows import Links
-from simshuffle.network.models import Fluid, shared_network
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.fabric.allreduce import Allreduce
+from simshuffle.fabric.network.flows import Links
+from simshuffle.fabric.network.models import Fluid, shared_network
+from simshuffle.job.lowering.collectives import Allreduces
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import load_scenario
 
 NBYTES = 102.2e6
 PACE = {

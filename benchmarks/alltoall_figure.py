@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from simshuffle import validate
-from simshuffle.results import canvas, paper
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
+from simshuffle.report import canvas, paper
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
 
 LOOKS = {
     "linear": Look("linear", "#4477AA", "o"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from simshuffle.alltoall import law_of
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.studies.alltoall import law_of
 
 SYSTEMS = {
     "leonardo": ("Leonardo, 1,024 ranks on 256 hosts", "alltoall-leonardo"),

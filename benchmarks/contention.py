@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from simshuffle.network import Fluid
-from simshuffle.network.contention import self_contention
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.contention import self_contention
 from simshuffle.studies.congestion.cell import TrafficCell, fabric_of, traffic_of
 from simshuffle.studies.congestion.study import request
 from simshuffle.studies.congestion.verb import CongestionOptions

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from simshuffle.collective import bench
+from simshuffle.studies.collective import bench
 
 SIZES = {"100 MB": 100e6, "1 GB": 1e9, "10 GB": 10e9}
 RANKS = (64, 128, 256, 512, 1024, 2048, 4096)

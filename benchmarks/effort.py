@@ -1,5 +1,5 @@
 """What simulating a run takes, measured, beside the estimate that ``simshuffle check`` prints
-(`simshuffle.plan.effort`).
+(`simshuffle.job.plan.effort`).
 
     python benchmarks/effort.py
 
@@ -18,9 +18,9 @@ CHILD = """
 import json, resource, sys, tempfile, time
 from pathlib import Path
 from simshuffle import load_scenario
-from simshuffle.network import Flows, Fluid, Links
-from simshuffle.plan.effort import effort
-from simshuffle.sim.cell import RunCell
+from simshuffle.fabric.network import Flows, Fluid, Links
+from simshuffle.job.plan.effort import effort
+from simshuffle.job.sim.cell import RunCell
 from simshuffle.study.store import Disk
 Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
 scenario = load_scenario(sys.argv[1], {"sweep": {}, **json.loads(sys.argv[2])})

@@ -21,14 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simshuffle.network import Fluid
-from simshuffle.network.models import make_ready
-from simshuffle.plan.effort import effort
-from simshuffle.plan.epochs import EpochPlan
-from simshuffle.plan.jobs import each_alone
-from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
-from simshuffle.sim.cell import RunCell
-from simshuffle.sim.machine import Machine, SimulatedEpoch
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.models import make_ready
+from simshuffle.job.plan.effort import effort
+from simshuffle.job.plan.epochs import EpochPlan
+from simshuffle.job.plan.jobs import each_alone
+from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
+from simshuffle.job.sim.cell import RunCell
+from simshuffle.job.sim.machine import Machine, SimulatedEpoch
 from simshuffle.study.store import Disk
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,8 +21,8 @@ import json, resource, sys, time
 begin = time.process_time()
 import simpy
 from simshuffle import load_scenario
-from simshuffle.sim import simulate as module
-from simshuffle.network import Flows, Fluid, Links
+from simshuffle.job.sim import simulate as module
+from simshuffle.fabric.network import Flows, Fluid, Links
 Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
 scenario = load_scenario("abci-imagenet1k", {"epochs": 1, **json.loads(sys.argv[1])})
 clocks, begun = [], simpy.Environment.__init__

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.fabrics.survey import host_ports, pattern_loads
-from simshuffle.routing import Fabric, routing_named
-from simshuffle.scenario.scenario import machine_of
+from simshuffle.extensions.interop.fabrics.survey import host_ports, pattern_loads
+from simshuffle.fabric.routing import Fabric, routing_named
+from simshuffle.fabric.topology import Topology
+from simshuffle.job.scenario.scenario import machine_of
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
-from simshuffle.topology import Topology
 
 LINK = {"link_bandwidth": "12.5 GB/s"}
 LATENCIES = {"cable_latency": "26 ns", "switch_latency": "90 ns"}

@@ -31,8 +31,8 @@ from statistics import mean, median
 import pandas as pd
 from validation_tables import put
 
-from simshuffle.studies.validation import answers
-from simshuffle.studies.validation.table import COLUMNS
+from simshuffle.extensions.calibration.validation import answers
+from simshuffle.extensions.calibration.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "validation" / "data" / "mlperf_storage_v1.csv"

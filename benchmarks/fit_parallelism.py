@@ -23,8 +23,8 @@ from pathlib import Path
 
 from paradl import REPORT, Published, published
 
-from simshuffle.studies.validation.answers import Parts, parts_of
-from simshuffle.studies.validation.table import COLUMNS
+from simshuffle.extensions.calibration.validation.answers import Parts, parts_of
+from simshuffle.extensions.calibration.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
 SCENARIO = "validation/hybrid-abci-2020"

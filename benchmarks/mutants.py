@@ -175,7 +175,7 @@ def run(tree, tests, mutant, number):
     lines = path.read_text().split("\n")
     lines[mutant.line - 1] = lines[mutant.line - 1].replace(mutant.before, mutant.after)
     kept = path.rename(path.with_suffix(".kept"))
-    limit = LIMIT + COMPILING * mutant.file.startswith("simshuffle/network/")
+    limit = LIMIT + COMPILING * mutant.file.startswith("simshuffle/fabric/network/")
     try:
         path.write_text("\n".join(lines))
         os.utime(path, (number, number))  # no two mutants of a file have one time

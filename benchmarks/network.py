@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 from packet import empty_events, machine, megabytes, reset_peak, steps
 
-from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.network import packet_records as records
-from simshuffle.network.packet import run
+from simshuffle.fabric.network import Flows, Fluid, Links, Packet
+from simshuffle.fabric.network import packet_records as records
+from simshuffle.fabric.network.packet import run
 
 Ints = NDArray[np.int32]
 Case = tuple[Links, Flows]

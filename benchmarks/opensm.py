@@ -27,18 +27,18 @@ from pathlib import Path
 import numpy as np
 
 from simshuffle.errors import SimulationError
-from simshuffle.fabrics import ibsim
-from simshuffle.fabrics.ibnetdiscover import fabric_of
-from simshuffle.fabrics.imported import ImportedFabric, Missing, of_network
-from simshuffle.fabrics.lfts import tables_of
-from simshuffle.routing import DModK, MinHop, RoutingRule
-from simshuffle.routing.fabric import Fabric
-from simshuffle.routing.forwarding_tables import TableRouter, Tables
-from simshuffle.routing.router import HopByHop, Step
-from simshuffle.scenario.scenario import machine_of
+from simshuffle.extensions.interop.fabrics import ibsim
+from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
+from simshuffle.extensions.interop.fabrics.imported import ImportedFabric, Missing, of_network
+from simshuffle.extensions.interop.fabrics.lfts import tables_of
+from simshuffle.fabric.routing import DModK, MinHop, RoutingRule
+from simshuffle.fabric.routing.fabric import Fabric
+from simshuffle.fabric.routing.forwarding_tables import TableRouter, Tables
+from simshuffle.fabric.routing.router import HopByHop, Step
+from simshuffle.fabric.topology import FatTree
+from simshuffle.fabric.topology.graph import Sketch, add_host, add_switch, connect
+from simshuffle.job.scenario.scenario import machine_of
 from simshuffle.spec.arrays import Ints32
-from simshuffle.topology import FatTree
-from simshuffle.topology.graph import Sketch, add_host, add_switch, connect
 
 PROGRAMS = ("opensm", "ibsim", "ibsim-run")
 """Of the packages opensm and ibsim-utils of Debian."""

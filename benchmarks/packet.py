@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from simshuffle import load_scenario
-from simshuffle.network import Flows, Links, Packet
-from simshuffle.network import packet_records as records
-from simshuffle.network.packet import PacketNetwork, run
-from simshuffle.plan.resources import Resources
+from simshuffle.fabric.network import Flows, Links, Packet
+from simshuffle.fabric.network import packet_records as records
+from simshuffle.fabric.network.packet import PacketNetwork, run
+from simshuffle.job.plan.resources import Resources
 from simshuffle.spec.compiling import entry
 
 RANKS = 2048

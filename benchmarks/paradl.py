@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 from validation_tables import markdown_table
 
+from simshuffle.extensions.calibration.validation.text import span, value
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.text import span, value
 
 SETS = {"data": "parallelism_data", "iteration with input": "parallelism_log"}
 """The set of a strategy or a part; `REPORT` for all others."""

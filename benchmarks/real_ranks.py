@@ -5,9 +5,9 @@
 `ranks_training.py` trains with gloo on this machine; a sleep stands for the accelerator, so
 that two cores are enough for 8 ranks. It reads files through a slow disk (`slow_disk.py`) that all
 ranks share, or its ranks are hosts of their own, whose links are slow (network namespaces of
-`plugins/testbed`, which needs root). With 1 and 2 ranks it is recorded; `simshuffle.doctor` then
-predicts 4 and 8, which are measured without the recorder. "By hand" is what the law of each case
-says. What is beyond the accelerator is its stall.
+`plugins/testbed`, which needs root). With 1 and 2 ranks it is recorded;
+`simshuffle.extensions.doctor` then predicts 4 and 8, which are measured without the recorder. "By
+hand" is what the law of each case says. What is beyond the accelerator is its stall.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import slow_disk
 
-from simshuffle.doctor.predicting import predict
-from simshuffle.recorder import variables as told_to_record
-from simshuffle.records.collected import collected
-from simshuffle.records.record import Record
-from simshuffle.studies.validation.testbed_patterns import Shape
+from simshuffle.extensions.calibration.validation.testbed_patterns import Shape
+from simshuffle.extensions.doctor.predicting import predict
+from simshuffle.extensions.doctor.recorder import variables as told_to_record
+from simshuffle.extensions.doctor.records.collected import collected
+from simshuffle.extensions.doctor.records.record import Record
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "ranks_training.py"

@@ -27,7 +27,7 @@ import numpy as np
 from PIL import Image
 from scipy import stats
 
-import simshuffle.recorder
+import simshuffle.extensions.doctor.recorder
 
 FILES = 1024
 TRAINING = """
@@ -78,9 +78,9 @@ print(json.dumps([time.perf_counter() - begun, computed(pids) - cpu]))
 def trained(images: Path, batches: int, width: int, rows: Path | None) -> tuple[float, float]:
     """Wall and computing seconds of a training."""
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = simshuffle.recorder.SITE if rows else ""
+    environment["PYTHONPATH"] = simshuffle.extensions.doctor.recorder.SITE if rows else ""
     if rows:
-        environment[simshuffle.recorder.FOLDER] = str(rows)
+        environment[simshuffle.extensions.doctor.recorder.FOLDER] = str(rows)
     text = TRAINING.replace("FILES", str(FILES))
     command = [sys.executable, "-c", text, str(images), str(batches), str(width)]
     run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

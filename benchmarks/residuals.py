@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from simshuffle.studies.validation.intervals import learned
+from simshuffle.extensions.calibration.validation.intervals import learned
 
 if __name__ == "__main__":
     table = pd.DataFrame(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"])

@@ -10,9 +10,10 @@
 Every setting of studies/real-images.yaml that has batch norm per rank is predicted in two ways.
 
 **law**: c (1/n - 1/n of global shuffle); n before any training, by
-`simshuffle.plan.running_statistics`; c of the perceptron and of the small CNN by least squares from
-FIT (64 ranks, 8 to 64 images each, other seeds), of the residual network as of one more network
-than those of the table. Its 90 % interval has the error of c and that of a mean over five seeds.
+`simshuffle.studies.training.running_statistics`; c of the perceptron and of the small CNN by least
+squares from FIT (64 ranks, 8 to 64 images each, other seeds), of the residual network as of one
+more network than those of the table. Its 90 % interval has the error of c and that of a mean over
+five seeds.
 
 **screening**: a network is trained by global shuffle on 64 ranks, with seed 10, and
 `simshuffle.train.screen` says what each strategy loses under its weights. What is measured was 0.93
@@ -34,17 +35,17 @@ import pandas as pd
 from scipy import stats
 
 import simshuffle
-from simshuffle.exchange import GlobalShuffle
-from simshuffle.plan.running_statistics import rests_on
-from simshuffle.results import canvas, paper
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
-from simshuffle.studies.accuracy.sensitivity import pooled, table
-from simshuffle.studies.validation.sealed import digest_of
+from simshuffle.extensions.calibration.validation.sealed import digest_of
+from simshuffle.extensions.learning.accuracy.sensitivity import pooled, table
+from simshuffle.report import canvas, paper
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
+from simshuffle.studies.training.running_statistics import rests_on
 from simshuffle.train.emulate import device_named, emulation_of, materials_of
 from simshuffle.train.run import Run
 from simshuffle.train.screening import screen_sources
 from simshuffle.train.shuffling import cells_of, strategy_label
 from simshuffle.train.study import load_study
+from simshuffle.workload.exchange import GlobalShuffle
 
 FORMAT = "simshuffle sealed accuracies 1"
 TRAINED = (0.7, 1.85)

@@ -22,19 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.exports.export import export
-from simshuffle.exports.program import program
-from simshuffle.exports.simgrid import smpi_options
-from simshuffle.exports.source import Source
-from simshuffle.lowering.messages import (
+from simshuffle.extensions.interop.exports.export import export
+from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.simgrid import smpi_options
+from simshuffle.extensions.interop.exports.source import Source
+from simshuffle.job.lowering.messages import (
     MessageLowering,
     delivery_counts,
     exchange_costs,
     messages_of,
 )
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "smpi.md"

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from simshuffle.exchange import PartialLocalShuffle
 from simshuffle.train import Emulation, Training
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.samples import ArraySource, Samples
+from simshuffle.workload.exchange import PartialLocalShuffle
 
 LOCAL_BATCH, CLASSES = 8, 20
 PARTIAL = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.1)

@@ -17,13 +17,11 @@ from pathlib import Path
 import pandas as pd
 
 from simshuffle import validate
-from simshuffle.results import canvas, paper
-from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.entries import KEY, beside, read_entries
-from simshuffle.studies.validation.figures import ratios_chart
-from simshuffle.studies.validation.intervals import COLUMNS, intervals
-from simshuffle.studies.validation.table import NUMBERS, PREDICTED, SCHEMA, read_rows
-from simshuffle.studies.validation.text import (
+from simshuffle.extensions.calibration.validation.entries import KEY, beside, read_entries
+from simshuffle.extensions.calibration.validation.figures import ratios_chart
+from simshuffle.extensions.calibration.validation.intervals import COLUMNS, intervals
+from simshuffle.extensions.calibration.validation.table import NUMBERS, PREDICTED, SCHEMA, read_rows
+from simshuffle.extensions.calibration.validation.text import (
     CELLS,
     ENTRIES,
     HEADINGS,
@@ -37,6 +35,8 @@ from simshuffle.studies.validation.text import (
     score_text,
     summary_cells,
 )
+from simshuffle.report import canvas, paper
+from simshuffle.spec.library import shipped
 from simshuffle.study.registry import read_folder
 
 ROOT = Path(__file__).parent.parent

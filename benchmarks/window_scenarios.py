@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
 
 MACHINES = (
     "a100-fat-tree",

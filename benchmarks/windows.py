@@ -24,10 +24,10 @@ from validation_tables import ROOT, put
 from window_scenarios import window_scenario
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.plan.effort import effort
-from simshuffle.results import report
-from simshuffle.scenario.scenario import Scenario, all_runs, from_dict, load_scenarios
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.effort import effort
+from simshuffle.job.scenario.scenario import Scenario, all_runs, from_dict, load_scenarios
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 
 RANDOM = 200
 TOLERANCES = {"random": (0.01, 0.05), "shipped": (0.01,)}

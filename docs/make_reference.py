@@ -16,14 +16,14 @@ from simshuffle.cli import app
 from simshuffle.cli.help import EXAMPLES
 from simshuffle.cli.schema_files import schema
 from simshuffle.cli.schema_records import Json, alternatives
-from simshuffle.layers import layer_list
-from simshuffle.layers.shipped import FAMILIES
-from simshuffle.results.columns import MOST
+from simshuffle.report.columns import MOST
 from simshuffle.study.functions import PROGRESS, docstring, type_of
 from simshuffle.study.options import Argument, Field, fields_of
 from simshuffle.study.registry import kinds_of, own_verbs, study_of, verbs
 from simshuffle.study.schema import LARGEST, Column, unit_of
 from simshuffle.study.verb import Verb
+from simshuffle.workload.layers import layer_list
+from simshuffle.workload.layers.shipped import FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent
 RENEWED = "*Made by `make reference` from the code; not written by hand.*"
@@ -59,9 +59,9 @@ from simshuffle.api import read as read
 from simshuffle.api import run as run
 from simshuffle.errors import ScenarioError as ScenarioError
 from simshuffle.errors import SimshuffleError as SimshuffleError
-from simshuffle.scenario.scenario import Scenario as Scenario
-from simshuffle.scenario.scenario import load_scenario as load_scenario
-from simshuffle.sim.simpy_network import SimpyNetwork as SimpyNetwork
+from simshuffle.job.scenario.scenario import Scenario as Scenario
+from simshuffle.job.scenario.scenario import load_scenario as load_scenario
+from simshuffle.job.sim.simpy_network import SimpyNetwork as SimpyNetwork
 from simshuffle.study.study import Result as Result
 
 __version__: str

@@ -9,9 +9,9 @@ from simshuffle.api import read as read
 from simshuffle.api import run as run
 from simshuffle.errors import ScenarioError as ScenarioError
 from simshuffle.errors import SimshuffleError as SimshuffleError
-from simshuffle.scenario.scenario import Scenario as Scenario
-from simshuffle.scenario.scenario import load_scenario as load_scenario
-from simshuffle.sim.simpy_network import SimpyNetwork as SimpyNetwork
+from simshuffle.job.scenario.scenario import Scenario as Scenario
+from simshuffle.job.scenario.scenario import load_scenario as load_scenario
+from simshuffle.job.sim.simpy_network import SimpyNetwork as SimpyNetwork
 from simshuffle.study.study import Result as Result
 
 __version__: str

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from simshuffle import comparison
-from simshuffle.comparison import Comparison
-from simshuffle.doctor.diagnosis import Diagnosis
-from simshuffle.doctor.examined import examined
-from simshuffle.results.report import Kept
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.extensions.doctor.diagnosis import Diagnosis
+from simshuffle.extensions.doctor.examined import examined
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.report.report import Kept
+from simshuffle.studies import comparison
+from simshuffle.studies.comparison import Comparison
 from simshuffle.studies.simulation.study import SimulationResult, request
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.allreduce import AllreduceFlows, Hierarchical, Ring, Sharp, Torus, Tree
-from simshuffle.allreduce.dependent import Grid, halving_doubling_steps
-from simshuffle.allreduce.nccl import double_tree
-from simshuffle.allreduce.steps import Steps
+from simshuffle.fabric.allreduce import AllreduceFlows, Hierarchical, Ring, Sharp, Torus, Tree
+from simshuffle.fabric.allreduce.dependent import Grid, halving_doubling_steps
+from simshuffle.fabric.allreduce.nccl import double_tree
+from simshuffle.fabric.allreduce.steps import Steps
 
 
 def hosts(world_size: int, gpus: int) -> Any:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from simshuffle.topology.cabling import Cabling
-from simshuffle.topology.graph import Graph, add_switch, connect
+from simshuffle.fabric.topology.cabling import Cabling
+from simshuffle.fabric.topology.graph import Graph, add_switch, connect
 
 
 def attach_storage(

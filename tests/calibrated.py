@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simshuffle.studies.calibrate.study import STUDY, Calibration, request
-from simshuffle.studies.calibrate.verb import CalibrationOptions
+from simshuffle.extensions.calibration.calibrate.study import STUDY, Calibration, request
+from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 from simshuffle.study import engine
 
 

@@ -12,22 +12,26 @@ from typing import Any
 import numpy as np
 
 import simshuffle
-from simshuffle.network import Fluid, Packet
-from simshuffle.orders.buffers import HuggingFace
-from simshuffle.orders.order import Readers
-from simshuffle.plan.jobs import settled
-from simshuffle.resuming import Restart
-from simshuffle.sim.cell import RunCell
-from simshuffle.sim.jobs_cell import JobsCell
-from simshuffle.studies.accuracy.cells import RestsCell, SumsCell
-from simshuffle.studies.calibrate.files import Source
-from simshuffle.studies.calibrate.study import CalibrationCell
-from simshuffle.studies.calibrate.verb import CalibrationOptions
+from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.study import CalibrationCell
+from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
+from simshuffle.extensions.calibration.validation.predict import Task, TaskCell
+from simshuffle.extensions.learning.accuracy.cells import RestsCell, SumsCell
+from simshuffle.extensions.learning.filtering.cells import ExtractionCell, RetrainingCell
+from simshuffle.extensions.learning.filtering.record import Extractor, Projection
+from simshuffle.extensions.learning.time_to_accuracy.replay import ReplayCell
+from simshuffle.extensions.planning.cells import FileSystemCell, HiddenExchangeCell, IoShareCell
+from simshuffle.extensions.planning.flips import FlipCell
+from simshuffle.extensions.planning.month.cell import MonthCell
+from simshuffle.extensions.planning.month.epoch import EpochCell, epoch_document
+from simshuffle.extensions.planning.months import MonthsCell
+from simshuffle.fabric.network import Fluid, Packet
+from simshuffle.job.plan.jobs import settled
+from simshuffle.job.sim.cell import RunCell
+from simshuffle.job.sim.jobs_cell import JobsCell
 from simshuffle.studies.congestion.cell import Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.traffic import samples
-from simshuffle.studies.filtering.cells import ExtractionCell, RetrainingCell
-from simshuffle.studies.filtering.record import Extractor, Projection
 from simshuffle.studies.loader import policy_cases
 from simshuffle.studies.loader.cell import LoaderCell, Shape
 from simshuffle.studies.loader.policies import CaseCell
@@ -36,15 +40,8 @@ from simshuffle.studies.loader.resume_storage import Storage
 from simshuffle.studies.loader.tuning import TuningCell
 from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.variants import WarmCell, prepared
-from simshuffle.studies.month.cell import MonthCell
-from simshuffle.studies.month.epoch import EpochCell, epoch_document
 from simshuffle.studies.oracle.cell import StepCell, SweepCell
-from simshuffle.studies.planning.cells import FileSystemCell, HiddenExchangeCell, IoShareCell
-from simshuffle.studies.planning.flips import FlipCell
-from simshuffle.studies.planning.months import MonthsCell
 from simshuffle.studies.sizes.study import SizesCell
-from simshuffle.studies.time_to_accuracy.replay import ReplayCell
-from simshuffle.studies.validation.predict import Task, TaskCell
 from simshuffle.study.cell import PlainCell
 from simshuffle.study.options import Options
 from simshuffle.train import cell as train
@@ -52,6 +49,9 @@ from simshuffle.train.data import Digits
 from simshuffle.train.distributed.study import RankCell
 from simshuffle.train.models import Mlp
 from simshuffle.train.run import Run
+from simshuffle.workload.orders.buffers import HuggingFace
+from simshuffle.workload.orders.order import Readers
+from simshuffle.workload.resuming import Restart
 from tests.small import uneven
 
 SIZE = {"workload__dataset__num_samples": 62, "world_size": 6, "epochs": 2}

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from simshuffle.results.folders import meta_of
+from simshuffle.report.folders import meta_of
 from simshuffle.study.engine import MADE
 
 

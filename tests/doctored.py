@@ -3,7 +3,7 @@ many workers, with a fetch and a step of so many seconds, would have left behind
 
 TRAINING = """
 import json, os, pathlib, sys
-from simshuffle.recorder.rows import CODES, FIELDS, ROW
+from simshuffle.extensions.doctor.recorder.rows import CODES, FIELDS, ROW
 
 FETCH, STEP, BATCHES, WORKERS, PREFETCH = 0.4, 0.1, 240, 2, 2
 changes = json.loads(os.environ.get("SIMSHUFFLE_RECORD_CHANGES", "{}"))

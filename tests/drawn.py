@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from simshuffle.results import paper
-from simshuffle.results.chart import Chart
+from simshuffle.report import paper
+from simshuffle.report.chart import Chart
 
 SMALLEST = 6.0
 """Points of the smallest letters that can be read in print."""

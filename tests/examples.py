@@ -13,7 +13,8 @@ import networkx as nx
 import numpy as np
 from pydantic import ValidationError
 
-from simshuffle.allreduce import (
+from simshuffle.errors import InputError
+from simshuffle.fabric.allreduce import (
     HalvingDoubling,
     Hierarchical,
     Nccl,
@@ -24,8 +25,24 @@ from simshuffle.allreduce import (
     Torus,
     Tree,
 )
-from simshuffle.errors import InputError
-from simshuffle.exchange import (
+from simshuffle.fabric.routing import (
+    Adaptive,
+    DimensionOrder,
+    DModK,
+    Ecmp,
+    MinHop,
+    Minimal,
+    RandomStatic,
+    SModK,
+    UpDown,
+    Valiant,
+)
+from simshuffle.fabric.topology import Custom
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.scenario.storage import LocalSsd, Memory, ObjectStore
+from simshuffle.spec.units import Dimension, format_quantity
+from simshuffle.workload.exchange import (
     EpochContext,
     ExchangeSchedule,
     GlobalShuffle,
@@ -39,24 +56,7 @@ from simshuffle.exchange import (
     Strategy,
     TrainedExchange,
 )
-from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.routing import (
-    Adaptive,
-    DimensionOrder,
-    DModK,
-    Ecmp,
-    MinHop,
-    Minimal,
-    RandomStatic,
-    SModK,
-    UpDown,
-    Valiant,
-)
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore
-from simshuffle.spec.units import Dimension, format_quantity
-from simshuffle.topology import Custom
+from simshuffle.workload.exchange.recording import RecordedPlans
 from tests.strategies import (
     abci,
     dln,

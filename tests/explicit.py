@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from simshuffle.network import Flows, Fluid, Links
+from simshuffle.fabric.network import Flows, Fluid, Links
 from simshuffle.spec.arrays import Floats
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from simshuffle.presentation.of_runs import Given
+from simshuffle.studies.presentation.of_runs import Given
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine

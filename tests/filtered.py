@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import SimulationError
-from simshuffle.studies.filtering.tables import (
+from simshuffle.extensions.learning.filtering.tables import (
     EPS_COLUMNS,
     FILTER_COLUMNS,
     POINT_COLUMNS,
@@ -77,7 +77,7 @@ class Retrained(PlainCell):
 
 @dataclass(frozen=True)
 class Made:
-    """The study, as `simshuffle.studies.filtering.request.Filtering`."""
+    """The study, as `simshuffle.extensions.learning.filtering.request.Filtering`."""
 
     facts: Mapping[str, Any] = field(
         default_factory=lambda: {"study": "made", "description": "Made up.", "device": "cpu"}

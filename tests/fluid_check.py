@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from simshuffle.network.fluid_records import (
+from simshuffle.fabric.network.fluid_records import (
     ACTIVE,
     CAPACITY,
     FAN,

@@ -3,8 +3,8 @@ one."""
 
 from datetime import UTC, datetime
 
-from simshuffle.studies.validation.testbed import Overhead, finish_times
-from simshuffle.studies.validation.testbed_patterns import PATTERNS
+from simshuffle.extensions.calibration.validation.testbed import Overhead, finish_times
+from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS
 from simshuffle.study import engine
 from simshuffle.study.study import Result
 from simshuffle_testbed.hosts import Measured

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simshuffle.plan.running_statistics import effective_number
+from simshuffle.studies.training.running_statistics import effective_number
 
 
 def owners(recorded):

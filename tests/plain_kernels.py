@@ -13,9 +13,9 @@ import sys
 
 import numpy as np
 
-from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.flows import Flows, Links
-from simshuffle.network.models import Packet
+from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.fabric.network.flows import Flows, Links
+from simshuffle.fabric.network.models import Packet
 from simshuffle.spec import compiling
 
 WORD = ctypes.sizeof(ctypes.c_int64)
@@ -94,7 +94,7 @@ def fluid_ends(seed):
     """When transfers end that wait for others and go in pairs (s), and what links carried; with an
     odd seed they have rate limits too. Many start together, so that all ways to make rates fair are
     taken: repair, sweep and filling."""
-    from simshuffle.network.fluid import FluidNetwork
+    from simshuffle.fabric.network.fluid import FluidNetwork
 
     rng = np.random.default_rng(seed)
     count = 160

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from simshuffle.records.record import Record, framed
+from simshuffle.extensions.doctor.records.record import Record, framed
 
 UNKNOWN = {"loader": 0, "count": 0, "nbytes": 0, "sample": -1}
 

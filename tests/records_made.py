@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from simshuffle.records.record import Record, framed
+from simshuffle.extensions.doctor.records.record import Record, framed
 
 CPU = {"open": 0.1, "read": 0.1, "decode": 1.0, "transform": 1.0, "lock": 0.0, "collate": 1.0}
 """Share of what a worker does in which it computes."""

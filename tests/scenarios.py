@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.job.scenario.scenario import Scenario
 from tests.small import small
 
 

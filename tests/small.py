@@ -1,6 +1,6 @@
 """A small scenario without randomness, whose epochs can be worked out by hand."""
 
-from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
 
 PLAIN = {
     "cluster": "small-fat-tree",

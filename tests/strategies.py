@@ -4,16 +4,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from simshuffle.exchange import (
-    ExchangeSchedule,
-    GlobalShuffle,
-    ImportanceExchange,
-    ImportancePair,
-    LocalShuffle,
-    PairSchedule,
-    PartialLocalShuffle,
-)
-from simshuffle.topology import (
+from simshuffle.fabric.topology import (
     Abci,
     Dln,
     Dragonfly,
@@ -23,6 +14,15 @@ from simshuffle.topology import (
     RailOptimised,
     Star,
     Torus,
+)
+from simshuffle.workload.exchange import (
+    ExchangeSchedule,
+    GlobalShuffle,
+    ImportanceExchange,
+    ImportancePair,
+    LocalShuffle,
+    PairSchedule,
+    PartialLocalShuffle,
 )
 
 LINKS: dict[str, Any] = {"link_bandwidth": "12.5 GB/s", "cable_latency": "26 ns"}

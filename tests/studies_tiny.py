@@ -4,39 +4,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
-from simshuffle.studies.accuracy import asked as accuracy_asked
-from simshuffle.studies.accuracy import study as accuracy
-from simshuffle.studies.accuracy.verb import AccuracyOptions
-from simshuffle.studies.calibrate import study as calibration
-from simshuffle.studies.calibrate.verb import CalibrationOptions
+from simshuffle.extensions.calibration.calibrate import study as calibration
+from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
+from simshuffle.extensions.calibration.validation import study as validation
+from simshuffle.extensions.calibration.validation.sealed import seal
+from simshuffle.extensions.learning.accuracy import asked as accuracy_asked
+from simshuffle.extensions.learning.accuracy import study as accuracy
+from simshuffle.extensions.learning.accuracy.verb import AccuracyOptions
+from simshuffle.extensions.learning.filtering import study as filtering
+from simshuffle.extensions.learning.time_to_accuracy import join
+from simshuffle.extensions.learning.time_to_accuracy import study as time_to_accuracy
+from simshuffle.extensions.learning.time_to_accuracy.verb import TtaOptions
+from simshuffle.extensions.planning import asked as planned
+from simshuffle.extensions.planning import study as planning
+from simshuffle.extensions.planning.month import study as month
+from simshuffle.extensions.planning.verb import PlanOptions
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.congestion.verb import CongestionOptions
-from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.loader import policies, policy_cases, request, resume, tuning
 from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
-from simshuffle.studies.month import study as month
 from simshuffle.studies.oracle import request as oracle_request
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.oracle.verb import OracleOptions
-from simshuffle.studies.planning import asked as planned
-from simshuffle.studies.planning import study as planning
-from simshuffle.studies.planning.verb import PlanOptions
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.studies.sizes import study as sizes
-from simshuffle.studies.time_to_accuracy import join
-from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
-from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training import study as training
-from simshuffle.studies.validation import study as validation
-from simshuffle.studies.validation.sealed import seal
 from simshuffle.study.engine import run
 from simshuffle.study.study import Request, Study
+from simshuffle.workload.exchange import GlobalShuffle, PartialLocalShuffle
 from simshuffle_testbed import study as testbed
 from tests import filtered, measured, trained
 from tests.small import small

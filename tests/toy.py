@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import SimulationError
-from simshuffle.results.chart import Chart, Look, Mark, Panel
+from simshuffle.report.chart import Chart, Look, Mark, Panel
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.schema import Schema, count, real, share, text
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables

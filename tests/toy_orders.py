@@ -4,9 +4,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
+from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 
 
 def handed_out(of_rank: Ints64, readers: Readers) -> EpochOrder:

@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import SimulationError
-from simshuffle.exchange import initial_owner
-from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.time_to_accuracy import join
-from simshuffle.studies.time_to_accuracy import study as tta
-from simshuffle.studies.time_to_accuracy.verb import TtaOptions
+from simshuffle.extensions.learning.time_to_accuracy import join
+from simshuffle.extensions.learning.time_to_accuracy import study as tta
+from simshuffle.extensions.learning.time_to_accuracy.verb import TtaOptions
+from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
@@ -30,6 +28,8 @@ from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.study.study import Request
+from simshuffle.workload.exchange import initial_owner
+from simshuffle.workload.exchange.recording import RecordedPlans
 from tests.examples import partial, recorded_plans
 
 

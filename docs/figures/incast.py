@@ -24,11 +24,11 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.results.canvas import new_figure
-from simshuffle.results.style import COLOURS, STYLE
-from simshuffle.routing import ForwardingTable
-from simshuffle.topology import FatTree
+from simshuffle.fabric.network import Flows, Fluid, Links, Packet
+from simshuffle.fabric.routing import ForwardingTable
+from simshuffle.fabric.topology import FatTree
+from simshuffle.report.canvas import new_figure
+from simshuffle.report.style import COLOURS, STYLE
 
 ARITY = 32
 SENDERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24)

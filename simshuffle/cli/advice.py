@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from simshuffle.plan.findings import batch_sizes, partial_batch
-from simshuffle.plan.idle_inputs import IdleInput, idle_inputs
-from simshuffle.plan.warming import describe_warming
-from simshuffle.uncertainty.decisive import decisive_inputs
+from simshuffle.job.plan.findings import batch_sizes, partial_batch
+from simshuffle.job.plan.idle_inputs import IdleInput, idle_inputs
+from simshuffle.job.plan.warming import describe_warming
+from simshuffle.job.uncertainty.decisive import decisive_inputs
 
 if TYPE_CHECKING:
-    from simshuffle.scenario.scenario import Scenario
+    from simshuffle.job.scenario.scenario import Scenario
 
 IDLE = "Changes nothing here: {}."
 DECISIVE = "Not given, and what the epochs hang on most: {}."

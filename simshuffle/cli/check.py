@@ -11,11 +11,11 @@ import typer
 from simshuffle.cli.common import Set, To, check_format, print_json, print_parts
 from simshuffle.cli.help import command
 from simshuffle.errors import SimshuffleWarning
-from simshuffle.scenario.options import INTERVAL, RANGES, ScenarioNames, scenarios_of
+from simshuffle.job.scenario.options import INTERVAL, RANGES, ScenarioNames, scenarios_of
 from simshuffle.study.options import Option
 
 if TYPE_CHECKING:
-    from simshuffle.scenario.scenario import Scenario
+    from simshuffle.job.scenario.scenario import Scenario
 
 app = typer.Typer()
 
@@ -43,11 +43,11 @@ def check(
 
     Simulates nothing."""
     from simshuffle.cli.advice import advise_on_files
-    from simshuffle.plan.effort import check_size
-    from simshuffle.plan.faults import check_faults
-    from simshuffle.plan.jobs import each_alone
-    from simshuffle.plan.wiring import check_machine
-    from simshuffle.scenario.scenario import all_runs
+    from simshuffle.job.plan.effort import check_size
+    from simshuffle.job.plan.faults import check_faults
+    from simshuffle.job.plan.jobs import each_alone
+    from simshuffle.job.plan.wiring import check_machine
+    from simshuffle.job.scenario.scenario import all_runs
 
     check_format(json, to)
     with warnings.catch_warnings():
@@ -64,15 +64,15 @@ def check(
     if full:
         _print_in_full(scenarios, runs)
         return
-    from simshuffle.verdict import tables, verdict
+    from simshuffle.job.verdict import tables, verdict
 
     rows = [verdict(single, name) for name, single in runs.items()]
     parts = tables(rows)
     if any(single.jobs or single.background for single in given.values()):
         parts.append(ALONE)
     if interval or ranges:
-        from simshuffle.results import intervals
-        from simshuffle.uncertainty.report import plain, ranges_of
+        from simshuffle.job.uncertainty.report import plain, ranges_of
+        from simshuffle.report import intervals
 
         known = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
         found = plain({row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, known)
@@ -95,7 +95,7 @@ def check(
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
     """YAML that reads back as the scenarios, and what follows from each run as comments."""
-    from simshuffle.verdict import derived
+    from simshuffle.job.verdict import derived
 
     for number, single in enumerate(scenarios):
         typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())
@@ -117,7 +117,7 @@ def list_(to: To = None) -> None:
     """List scenarios, studies, machines, models, data sets, failures.
 
     Those that come with simshuffle."""
-    from simshuffle.results.console import new_table
+    from simshuffle.report.console import new_table
     from simshuffle.spec.library import catalog_names, shipped_names
 
     names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}

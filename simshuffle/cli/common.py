@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
-from simshuffle.scenario.options import SET, machine_names, result_folders
+from simshuffle.job.scenario.options import SET, machine_names, result_folders
 from simshuffle.spec.library import is_folder
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from simshuffle.results.excerpt import Excerpt
+    from simshuffle.report.excerpt import Excerpt
     from simshuffle.study.standing import Progress
     from simshuffle.study.study import Result
 
@@ -82,7 +82,7 @@ def check_place(
 def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write files of a folder, by their names, all whole or none, and return their paths; what is
     there is replaced."""
-    from simshuffle.results.folders import room_for
+    from simshuffle.report.folders import room_for
 
     written: list[Path] = []
     with room_for(folder / next(iter(texts)), folder) as room:
@@ -205,13 +205,13 @@ def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int 
     """Print texts and tables, as a terminal shows them or in that format; ``width`` in columns
     where there is no terminal."""
     if to is not None:
-        from simshuffle.results.console import exported
+        from simshuffle.report.console import exported
 
         typer.echo(exported(parts, to), nl=False)
         return
     from rich.console import Console
 
-    from simshuffle.results.console import print_whole
+    from simshuffle.report.console import print_whole
 
     console = Console(width=None if sys.stdout.isatty() else width)
     for part in parts:

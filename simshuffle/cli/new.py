@@ -117,8 +117,8 @@ def _advice(scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool) -> 
     """Return what is to be known of the answers: those that change nothing, and what decides.
     A file of DLIO has given the loader and the decoding, too."""
     from simshuffle.cli.advice import advise_on_answers
-    from simshuffle.scenario.scenario import load_scenario
-    from simshuffle.uncertainty.decisive import DECODE, WORKERS
+    from simshuffle.job.scenario.scenario import load_scenario
+    from simshuffle.job.uncertainty.decisive import DECODE, WORKERS
 
     written = load_scenario(scenario)
     given = {ALL_QUESTIONS[name].option: answer for name, answer in answers.items()}

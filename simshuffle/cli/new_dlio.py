@@ -17,7 +17,7 @@ from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import checked
 from simshuffle.cli.new_sources import sources
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.results.report import DLIO_PAUSES
+from simshuffle.report.report import DLIO_PAUSES
 from simshuffle.spec.library import read_yaml
 from simshuffle.study.matching import flat
 

@@ -23,9 +23,9 @@ from simshuffle.cli.new_questions import (
 )
 from simshuffle.cli.new_sources import quoted
 from simshuffle.errors import refuse
+from simshuffle.fabric.topology import RailOptimised
 from simshuffle.spec.library import find, is_file
 from simshuffle.spec.units import Dimension, parse_quantity, readable
-from simshuffle.topology import RailOptimised
 
 COLUMNS = 100
 _OF_LINKS = ("pcie", "pcie_why", "nvlink", "nvlink_why", "intra", "intra_why")

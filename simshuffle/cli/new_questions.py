@@ -16,7 +16,7 @@ from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.study.options import between_commas
 
 if TYPE_CHECKING:
-    from simshuffle.topology.base import Interconnect
+    from simshuffle.fabric.topology.base import Interconnect
 
 SHAPES = ("fat_tree", "dragonfly", "rail_optimised", "torus")
 NETWORK, MACHINE = "network", "machine"
@@ -41,7 +41,7 @@ BY_FORMAT = "format"
 """The answer that decoding costs what follows from the format of the samples."""
 NONE = "none"
 MEASURED, SHEET, ESTIMATE = "measured", "data sheet", "estimate"
-"""What stands behind a number, as `simshuffle.uncertainty` reads it from a source."""
+"""What stands behind a number, as `simshuffle.job.uncertainty` reads it from a source."""
 SOURCES = "Sources"
 """The group of the questions about what stands behind numbers, which decides intervals."""
 ALL_RANKS = "all"
@@ -307,12 +307,12 @@ def decided(topology: str) -> dict[str, str]:
     a shape. Raises an InputError if it is not valid."""
     start = start_of(topology)
     if start == NETWORK:
-        from simshuffle.topology import Custom
+        from simshuffle.fabric.topology import Custom
 
         return _of_network(Custom(kind="custom", path=topology))
     if start != MACHINE:
         return {}
-    from simshuffle.scenario.scenario import machine_of
+    from simshuffle.job.scenario.scenario import machine_of
 
     cluster = machine_of(topology)
     return {

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from simshuffle.allreduce import Ddp, Horovod
 from simshuffle.cli.common import write_together
 from simshuffle.cli.new_machine import COLUMNS, filled, links_of, machine_text, scalar
 from simshuffle.cli.new_questions import (
@@ -25,8 +24,9 @@ from simshuffle.cli.new_questions import (
 )
 from simshuffle.cli.new_sources import quoted, sources
 from simshuffle.errors import InputError
-from simshuffle.plan.holding import Offer, offers
-from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.fabric.allreduce import Ddp, Horovod
+from simshuffle.job.plan.holding import Offer, offers
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 BATCHES_AHEAD = 2

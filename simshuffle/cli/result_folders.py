@@ -101,7 +101,7 @@ def show(
     """Print the tables of a result folder again. Simulates nothing.
 
     LaTeX and Markdown have the warm epochs, with three significant digits."""
-    from simshuffle.results.excerpt import Excerpt
+    from simshuffle.report.excerpt import Excerpt
     from simshuffle.study.registry import read_folder
 
     check_format(json, to)
@@ -138,9 +138,9 @@ def verify(
     """Do again what is in a result folder, and say what differs.
 
     To the last bit, or within a tolerance if another version made it."""
-    from simshuffle.results.folders import meta_of
+    from simshuffle.report.folders import meta_of
+    from simshuffle.studies.verify import verify as verified
     from simshuffle.study.executors import Local
-    from simshuffle.verify import verify as verified
 
     on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
     at_once = processes or (1 if on_gpu else None)

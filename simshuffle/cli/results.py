@@ -20,8 +20,8 @@ from simshuffle.cli.common import (
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.presentation import KINDS
-from simshuffle.scenario.options import any_of, result_folders, scenario_names
+from simshuffle.job.scenario.options import any_of, result_folders, scenario_names
+from simshuffle.studies.presentation import KINDS
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def compare(
     """Say what differs between two results or two scenarios.
 
     First in what was asked, then in what came out. Simulates nothing."""
-    from simshuffle.comparison import compare as compared
-    from simshuffle.comparison import side
+    from simshuffle.studies.comparison import compare as compared
+    from simshuffle.studies.comparison import side
 
     check_format(json, to)
     found = compared(side(a), side(b))
@@ -78,7 +78,7 @@ def report(
     """Write results as one HTML page.
 
     A browser shows it without a network."""
-    from simshuffle.presentation.page import default_name, write_page
+    from simshuffle.studies.presentation.page import default_name, write_page
 
     place = file_in(out, default_name(folders))
     typer.echo(f"Page: {write_page(folders, place, force)}")
@@ -118,7 +118,7 @@ def figure(
         refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
     to = "latex" if latex else to
     check_format(json, to)
-    from simshuffle.presentation.draw import Wish, drawn, parts_of, rows_of, target
+    from simshuffle.studies.presentation.draw import Wish, drawn, parts_of, rows_of, target
 
     out = file_in(out, f"{kind}.{format_ or 'pdf'}")
     wish = Wish(kind, results or [], style, int(columns), format_, out, force)

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, TypeAdapter
 
-from simshuffle.allreduce.base import AllreduceAlgorithm
-from simshuffle.allreduce.nccl import SETS, Nccl
 from simshuffle.cli.schema_records import Definitions, Json, Texts
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange.schedule import NAMES, MessageSchedule
-from simshuffle.exchange.sending import ShardHolding
-from simshuffle.scenario.cluster import PLACEMENTS, Cluster
-from simshuffle.scenario.model import ModelProfile
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.scenario.workload import Workload
+from simshuffle.fabric.allreduce.base import AllreduceAlgorithm
+from simshuffle.fabric.allreduce.nccl import SETS, Nccl
+from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
+from simshuffle.job.scenario.model import ModelProfile
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.workload import Workload
 from simshuffle.spec.library import catalog_names, shipped_names
 from simshuffle.study.options import Options, fields_of
 from simshuffle.study.registry import verbs
+from simshuffle.workload.exchange.schedule import NAMES, MessageSchedule
+from simshuffle.workload.exchange.sending import ShardHolding
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 PATH = {
@@ -80,7 +80,7 @@ def _of_machines() -> Json:
 
 def _of_studies() -> Json:
     try:
-        from simshuffle.studies.filtering import record as filtering
+        from simshuffle.extensions.learning.filtering import record as filtering
         from simshuffle.train.run import Run
         from simshuffle.train.study import Study
         from simshuffle.train.training import Training

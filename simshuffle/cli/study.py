@@ -25,16 +25,16 @@ from simshuffle.cli.common import (
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.scenario.options import any_of, assigned, machine_names, scenario_names
+from simshuffle.job.scenario.options import any_of, assigned, machine_names, scenario_names
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 from simshuffle.study.registry import verbs
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from simshuffle.alltoall import AlltoallTable
-    from simshuffle.collective import Measurement
-    from simshuffle.network.replay import Replay
+    from simshuffle.fabric.network.replay import Replay
+    from simshuffle.studies.alltoall import AlltoallTable
+    from simshuffle.studies.collective import Measurement
 
 app = typer.Typer()
 KNOWN = ("scenario", "study", "topology", *(verb.word for verb in verbs().values()))
@@ -44,7 +44,7 @@ ALGORITHM = Option(
     "The allreduce, in place of the scenario's. Default for a machine: nccl. What is left out is of"
     " NCCL's table, and what the links carry. Of an alltoall one or more of default (Open MPI's"
     " choice), linear, linear_sync, pairwise, bruck.",
-    complete=words(place="simshuffle.allreduce:Allreduce"),
+    complete=words(place="simshuffle.fabric.allreduce:Allreduce"),
 )
 ALLREDUCE = Option(
     "KEY=VALUE",
@@ -124,8 +124,8 @@ def collective(
 def _allreduce(
     name: str, chosen: tuple[Any, ...], sizes: str | None, progress: Any, where: Mapping[str, Any]
 ) -> AlltoallTable | Measurement:
-    from simshuffle.collective import SIZES, bench, measure
-    from simshuffle.collective import sizes as read_sizes
+    from simshuffle.studies.collective import SIZES, bench, measure
+    from simshuffle.studies.collective import sizes as read_sizes
 
     wanted = SIZES if sizes is None else read_sizes(sizes)
     return measure(bench(name, *chosen, **where), wanted, progress)
@@ -139,8 +139,8 @@ def _alltoall(
     progress: Any,
     where: Mapping[str, Any],
 ) -> AlltoallTable | Measurement:
-    from simshuffle.alltoall import SIZES, algorithms, alltoall
-    from simshuffle.collective import sizes as read_sizes
+    from simshuffle.studies.alltoall import SIZES, algorithms, alltoall
+    from simshuffle.studies.collective import sizes as read_sizes
 
     wanted = SIZES if sizes is None else read_sizes(sizes, 1)
     return alltoall(name, values, algorithms(algorithm), wanted, progress=progress, **where)
@@ -180,10 +180,10 @@ def replay(
     """Say when the flows of a file end.
 
     As a CSV table, and a summary on standard error."""
-    from simshuffle.network.case import read_case
-    from simshuffle.network.replay import csv_rows, facts, network_model, title
-    from simshuffle.network.replay import replay as replay_case
-    from simshuffle.network.whole_file import check_target, whole_file
+    from simshuffle.fabric.network.case import read_case
+    from simshuffle.fabric.network.replay import csv_rows, facts, network_model, title
+    from simshuffle.fabric.network.replay import replay as replay_case
+    from simshuffle.fabric.network.whole_file import check_target, whole_file
 
     model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
     if (out := file_in(out, f"{case.name.partition('.')[0]}.csv")) is not None:
@@ -210,8 +210,8 @@ def replay(
 
 def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     """The summary as a table, and below it the ends unless a file has them."""
-    from simshuffle.network.replay import ends, facts, title
-    from simshuffle.results.console import new_table
+    from simshuffle.fabric.network.replay import ends, facts, title
+    from simshuffle.report.console import new_table
 
     summary = new_table(title(result), ["quantity", "value"])
     for name, text in facts(result).items():

@@ -75,7 +75,7 @@ def fingerprint(folder: Path) -> str:
 
 # no references are counted, and no code is made for what the kernels never do
 OPTIONS = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
-SOURCES = fingerprint(Path(__file__).parents[1] / "network")
+SOURCES = fingerprint(Path(__file__).parents[1] / "fabric" / "network")
 ONCE = "Compiling, once: a few seconds ..."
 NO_CACHE = (
     "kernels are compiled anew in every run, for some seconds: set NUMBA_CACHE_DIR to a folder that"

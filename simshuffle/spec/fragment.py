@@ -1,5 +1,5 @@
 """The text of a fragment that a scenario includes: what was measured or read, by dotted key, and
-what is known of it. `simshuffle.scenario.calibrated` reads it."""
+what is known of it. `simshuffle.job.scenario.calibrated` reads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Entry:
     key: str  # dotted
     value: Any  # as a scenario has it: a number, a text with its unit, or the points of a curve
     note: str  # how it came about
-    # 'low' and 'high' as ``value``, 'confidence', and 'over' (`simshuffle.scenario.calibrated`)
+    # 'low' and 'high' as ``value``, 'confidence', and 'over' (`simshuffle.job.scenario.calibrated`)
     known: Mapping[str, Any] = field(default_factory=dict)
     recorded: bool = True  # whether the scenario keeps where it is from
 

@@ -21,8 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError, refuse
-from simshuffle.results.columns import MOST
-from simshuffle.results.folders import meta_of
+from simshuffle.report.columns import MOST
+from simshuffle.report.folders import meta_of
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, usable_cores

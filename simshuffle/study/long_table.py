@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simshuffle.results.table_io import stacked
+from simshuffle.report.table_io import stacked
 
 ROWS_AT_ONCE = 1 << 17
 """Rows of a long table that are in memory at a time; those of a group in its file."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import Stopped, refuse
-from simshuffle.results.folders import check_place
+from simshuffle.report.folders import check_place
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Executor, Local

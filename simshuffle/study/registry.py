@@ -68,7 +68,7 @@ def study_of(kind: str) -> Study[Any]:
 def read_folder(folder: Path) -> Result:
     """The result in ``folder``, of any study; an InputError if it holds none, or a damaged one."""
     # what reads tables; a list of verbs needs none of it
-    from simshuffle.results.folders import meta_of  # noqa: PLC0415
+    from simshuffle.report.folders import meta_of  # noqa: PLC0415
     from simshuffle.study import engine  # noqa: PLC0415
 
     kind = meta_of(folder).get("kind")

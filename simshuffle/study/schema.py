@@ -13,7 +13,7 @@ import pyarrow.csv as pc
 from rich.table import Table as RichTable
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.results.columns import (
+from simshuffle.report.columns import (
     LARGEST,
     Column,
     amount,
@@ -24,7 +24,7 @@ from simshuffle.results.columns import (
     spent,
     text,
 )
-from simshuffle.results.console import new_table
+from simshuffle.report.console import new_table
 from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
 
 __all__ = ["LARGEST", "Column", "amount", "count", "flag", "real", "share", "spent", "text"]

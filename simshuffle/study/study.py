@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pandas as pd
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.results.console import html, terminal_text
-from simshuffle.results.folders import write_folder
-from simshuffle.results.names import short_names, shortened, with_short_names
-from simshuffle.results.style import signed
-from simshuffle.results.table_io import rows
+from simshuffle.report.console import html, terminal_text
+from simshuffle.report.folders import write_folder
+from simshuffle.report.names import short_names, shortened, with_short_names
+from simshuffle.report.style import signed
+from simshuffle.report.table_io import rows
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, code_digest
 from simshuffle.study.long_table import LazyTables, long, unloaded
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from simshuffle.results.chart import Chart
+    from simshuffle.report.chart import Chart
 
 LINE = 100  # columns of a verdict on a terminal
 V = TypeVar("V")
@@ -267,7 +267,7 @@ class Result:
         """Draw the figures into ``folder``, which is made if need be; returns their paths. ``name``
         is that of the file, where there is only one figure; that of the study if it is ''."""
         # matplotlib, where it is drawn
-        from simshuffle.results import canvas, paper  # noqa: PLC0415
+        from simshuffle.report import canvas, paper  # noqa: PLC0415
 
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -283,7 +283,7 @@ class Result:
         """The figure of that name, drawn now; the only one if none is named. An InputError if there
         is no such figure, or several and none is named."""
         # matplotlib, where it is drawn
-        from simshuffle.results import paper  # noqa: PLC0415
+        from simshuffle.report import paper  # noqa: PLC0415
 
         figures = self.study.figures(self)
         if not name and len(figures) == 1:

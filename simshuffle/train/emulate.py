@@ -13,7 +13,6 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, ScenarioError, SimshuffleWarning, refuse
-from simshuffle.exchange import Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
@@ -29,6 +28,7 @@ from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run, check_order
 from simshuffle.train.samples import ArraySource, Augmentation, DatasetSource, Source, TrainingSet
 from simshuffle.train.training import OptimizerFactory, Training, TrainingOptions, training_values
+from simshuffle.workload.exchange import Strategy, TrainedExchange
 
 __all__ = [
     "Diverged",

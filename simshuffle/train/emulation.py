@@ -18,14 +18,6 @@ import torch
 from torch import nn
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.exchange import (
-    ExchangePlan,
-    Places,
-    Shards,
-    Strategy,
-    initial_owner,
-)
-from simshuffle.resuming.epochs import epoch_samples
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.iterations import Shuffled
@@ -33,6 +25,14 @@ from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
 from simshuffle.train.samples import Augmentation, Source
 from simshuffle.train.training import OptimizerFactory, Training, optimizer_of, set_rate
+from simshuffle.workload.exchange import (
+    ExchangePlan,
+    Places,
+    Shards,
+    Strategy,
+    initial_owner,
+)
+from simshuffle.workload.exchange.epochs import epoch_samples
 
 Progress = Callable[[float], None]
 """Called with the share that is done, from 0 to 1."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simshuffle.exchange import Places, Shards, Strategy
-from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.resuming.epochs import Epochs, batch_sizes, epoch_samples, samples_per_rank
 from simshuffle.spec.arrays import Ints
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import Places, Shards, Strategy
+from simshuffle.workload.exchange.epochs import Epochs, batch_sizes, epoch_samples, samples_per_rank
+from simshuffle.workload.exchange.recording import RecordedPlans
 
 
 class Shuffled(Epochs):

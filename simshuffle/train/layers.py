@@ -12,14 +12,14 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.layers import LayerList
 from simshuffle.train.reading import Reader
+from simshuffle.workload.layers import LayerList
 
 
 def read_layers(
     module: nn.Module, example: torch.Tensor | Sequence[torch.Tensor], name: str = ""
 ) -> LayerList:
-    """A network as a list of layers, as `simshuffle.layers.LayerList` describes them.
+    """A network as a list of layers, as `simshuffle.workload.layers.LayerList` describes them.
 
     One forward pass shows them. It computes nothing and allocates nothing, and leaves the module as
     it was. Attention counts as one layer that keeps its scores, fused or not. Parameters that no

@@ -14,8 +14,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange import Shards
-from simshuffle.resuming.epochs import epoch_samples
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import (
     RankRows,
@@ -27,6 +25,8 @@ from simshuffle.train.iterations import local_batches, pass_batches
 from simshuffle.train.loss import FAULTS, Contrast, Loss, cross_entropy, try_loss
 from simshuffle.train.samples import Source
 from simshuffle.train.training import BatchNorm, Training
+from simshuffle.workload.exchange import Shards
+from simshuffle.workload.exchange.epochs import epoch_samples
 
 
 @dataclass

@@ -19,7 +19,6 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, refuse
-from simshuffle.exchange import Strategy
 from simshuffle.spec.overrides import related
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
@@ -53,6 +52,7 @@ from simshuffle.train.training import (
     own_optimizer,
     training_values,
 )
+from simshuffle.workload.exchange import Strategy
 
 Strategies = Sequence[str | Strategy]
 

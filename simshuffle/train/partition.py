@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from simshuffle.errors import refuse
-from simshuffle.exchange import initial_owner
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Count, Spec, whole_as_float
+from simshuffle.workload.exchange import initial_owner
 
 Concentration = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1e-4, le=1e6)]
 

@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from simshuffle.layers import INPUT, LayerList
-from simshuffle.layers.build import MASK, PLACES, Builder
-from simshuffle.layers.layer import Kind, Shape
+from simshuffle.workload.layers import INPUT, LayerList
+from simshuffle.workload.layers.build import MASK, PLACES, Builder
+from simshuffle.workload.layers.layer import Kind, Shape
 
 _KEEP_OUTPUT = {"relu", "sigmoid", "tanh", "softmax", "threshold", "hardsigmoid"}
 _ACTIVATIONS = {

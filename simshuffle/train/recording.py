@@ -11,10 +11,12 @@ import pandas as pd
 from pydantic import BaseModel
 from torch import nn
 
-from simshuffle.exchange import ExchangePlan, Strategy
-from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.plan.running_statistics import effective_number, epoch_kept, epochs_remembered
 from simshuffle.spec.arrays import Floats, Ints
+from simshuffle.studies.training.running_statistics import (
+    effective_number,
+    epoch_kept,
+    epochs_remembered,
+)
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -27,6 +29,8 @@ from simshuffle.train.evaluate import Score
 from simshuffle.train.iterations import Shuffled
 from simshuffle.train.partition import label_divergence
 from simshuffle.train.training import STATISTICS, Statistics, Training
+from simshuffle.workload.exchange import ExchangePlan, Strategy
+from simshuffle.workload.exchange.recording import RecordedPlans
 
 NAN = float("nan")
 

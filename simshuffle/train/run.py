@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.errors import InputError, refuse
-from simshuffle.exchange import GlobalShuffle, LoaderShuffle, Places, TrainedExchange
-from simshuffle.plan.resources import places_on
+from simshuffle.job.plan.resources import places_on
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.data import Data
@@ -17,6 +16,7 @@ from simshuffle.train.iterations import Shuffled
 from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import GlobalShuffle, LoaderShuffle, Places, TrainedExchange
 
 
 class Run(Spec):

@@ -28,15 +28,14 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import refuse
-from simshuffle.exchange import GlobalShuffle, Shards, Strategy, TrainedExchange
-from simshuffle.network.whole_file import whole_file
-from simshuffle.plan.running_statistics import (
+from simshuffle.fabric.network.whole_file import whole_file
+from simshuffle.spec.arrays import Floats, Ints
+from simshuffle.spec.record import Count, Spec
+from simshuffle.studies.training.running_statistics import (
     epoch_kept,
     epochs_remembered,
     number_by_iteration,
 )
-from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.spec.record import Count, Spec
 from simshuffle.study.standing import share_shown, study_progress
 from simshuffle.train.batch_norm import batch_norm_layers, statistics_momentum
 from simshuffle.train.emulate import device_named, plain_record, records_of
@@ -48,6 +47,7 @@ from simshuffle.train.partition import Partition, check_ranks, label_divergence
 from simshuffle.train.recording import strategy_label
 from simshuffle.train.samples import DatasetSource, Source
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import GlobalShuffle, Shards, Strategy, TrainedExchange
 
 LEVEL = 0.90
 """Of every interval."""

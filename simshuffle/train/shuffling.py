@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange import TrainedExchange
-from simshuffle.exchange.schedule import AUTHORS
 from simshuffle.studies.training.study import Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study.study import Meta, Request
@@ -21,6 +19,8 @@ from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
 from simshuffle.train.study import Study, load_study
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import TrainedExchange
+from simshuffle.workload.exchange.schedule import AUTHORS
 
 
 def request(study: Study, device: str) -> Request[Trainings]:

@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange import TrainedExchange
 from simshuffle.spec.library import by_kind, find, is_file, nearest, read_yaml
 from simshuffle.spec.overrides import (
     expand,
@@ -33,6 +32,7 @@ from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition
 from simshuffle.train.run import Run
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import TrainedExchange
 
 MOST_RUNS = 100_000
 

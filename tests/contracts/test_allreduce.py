@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.allreduce.nccl import double_tree
+from simshuffle.fabric.allreduce.nccl import double_tree
 from tests.allreduces import flows_of, hosts
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, ring, sharp, tree
 from tests.strategies import world_sizes

@@ -4,12 +4,12 @@ are sent (sparse). Carried out step by step, and worked out by hand."""
 import numpy as np
 import pytest
 
-from simshuffle.allreduce.dependent import contributions
-from simshuffle.allreduce.steps import Steps
-from simshuffle.collective import bench_of
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.collectives import Allreduces
-from simshuffle.plan.resources import Resources
+from simshuffle.fabric.allreduce.dependent import contributions
+from simshuffle.fabric.allreduce.steps import Steps
+from simshuffle.job.lowering.collectives import Allreduces
+from simshuffle.job.plan.resources import Resources
+from simshuffle.studies.collective import bench_of
 from tests.allreduces import carried_out, flows_of, hosts, steps_of
 from tests.examples import (
     ALPHA_INTER,

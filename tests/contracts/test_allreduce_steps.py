@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce.base import AllreduceFlows
+from simshuffle.fabric.allreduce.base import AllreduceFlows
 from tests.allreduces import carried_out, flows_of, hosts, steps_of
 from tests.examples import (
     ALGORITHMS,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simshuffle.routing import Ecmp, Fabric
-from simshuffle.routing.ecmp import most_choices
-from simshuffle.topology.base import Interconnect
+from simshuffle.fabric.routing import Ecmp, Fabric
+from simshuffle.fabric.routing.ecmp import most_choices
+from simshuffle.fabric.topology.base import Interconnect
 from tests.contracts.test_routing import Net
 from tests.strategies import fat_tree, star, switch_tree
 

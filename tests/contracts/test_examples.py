@@ -2,15 +2,21 @@
 
 from typing import Any, get_args
 
-from simshuffle.allreduce import Allreduce
-from simshuffle.exchange import STYLES, Exchange, ImportanceExchange, Recorded, TrainedExchange
-from simshuffle.routing import ForwardingTables, Routing
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.storage import Tier
+from simshuffle.fabric.allreduce import Allreduce
+from simshuffle.fabric.routing import ForwardingTables, Routing
+from simshuffle.fabric.topology import Topology
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.storage import Tier
 from simshuffle.studies.loader.cell import Shape
 from simshuffle.studies.loader.request import defaults
 from simshuffle.studies.training.figures import look_of
-from simshuffle.topology import Topology
+from simshuffle.workload.exchange import (
+    STYLES,
+    Exchange,
+    ImportanceExchange,
+    Recorded,
+    TrainedExchange,
+)
 from tests.examples import (
     ALGORITHMS,
     ROUTINGS,

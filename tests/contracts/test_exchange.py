@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.errors import ScenarioError
-from simshuffle.exchange import (
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.workload.exchange import (
     ExchangePlan,
     ExchangeSchedule,
     Shards,
     ShardsContext,
     initial_owner,
 )
-from simshuffle.exchange.plan import shuffled_shards
-from simshuffle.exchange.schedule import Pairing, epoch_quota, spread_over_iterations
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.workload.exchange.plan import shuffled_shards
+from simshuffle.workload.exchange.schedule import Pairing, epoch_quota, spread_over_iterations
 from tests.examples import (
     STRATEGIES,
     importance_exchange,

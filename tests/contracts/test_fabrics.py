@@ -14,11 +14,11 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.routing import DModK, Fabric, Router, routing_of
-from simshuffle.scenario.cluster import Cluster
+from simshuffle.fabric.routing import DModK, Fabric, Router, routing_of
+from simshuffle.fabric.topology import RailOptimised
+from simshuffle.fabric.topology.graph import graph_problems
+from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.spec.validation import validated
-from simshuffle.topology import RailOptimised
-from simshuffle.topology.graph import graph_problems
 from tests.attached import attach_storage
 from tests.examples import ABCI
 from tests.strategies import (

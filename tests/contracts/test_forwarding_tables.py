@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import TopologyError
-from simshuffle.fabrics.imported import of_network
-from simshuffle.routing import DModK, Fabric, ForwardingTables, MinHop
-from simshuffle.routing.forwarding_tables import TableRouter, Tables
+from simshuffle.extensions.interop.fabrics.imported import of_network
+from simshuffle.fabric.routing import DModK, Fabric, ForwardingTables, MinHop
+from simshuffle.fabric.routing.forwarding_tables import TableRouter, Tables
 from tests.attached import attach_storage
 from tests.contracts.test_opensm import compare
 from tests.strategies import abci, fat_tree, switch_tree

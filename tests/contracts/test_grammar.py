@@ -11,7 +11,7 @@ import typer.main
 
 from simshuffle.cli import app, main
 from simshuffle.cli.common import OUT_FILE, file_in
-from simshuffle.exports.export import FORMATS
+from simshuffle.extensions.interop.exports.export import FORMATS
 
 
 def verbs(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:

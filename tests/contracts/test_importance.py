@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import (
+from simshuffle.spec.record import Spec
+from simshuffle.spec.validation import validated
+from simshuffle.workload.exchange import (
     ExchangePlan,
     ExchangeSchedule,
     ImportanceExchange,
@@ -21,12 +23,10 @@ from simshuffle.exchange import (
     TrainedExchange,
     initial_owner,
 )
-from simshuffle.exchange import importance as importance_module
-from simshuffle.exchange.importance import Selection, rank_importance, selected
-from simshuffle.exchange.partners import couples, sorted_pairs
-from simshuffle.exchange.plan import shuffled_shards
-from simshuffle.spec.record import Spec
-from simshuffle.spec.validation import validated
+from simshuffle.workload.exchange import importance as importance_module
+from simshuffle.workload.exchange.importance import Selection, rank_importance, selected
+from simshuffle.workload.exchange.partners import couples, sorted_pairs
+from simshuffle.workload.exchange.plan import shuffled_shards
 from tests.examples import importance_exchange, importance_pair, planned_epoch, rng
 from tests.strategies import exchanges, importance_strategies
 

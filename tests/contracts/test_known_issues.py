@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.resuming.account import account
-from simshuffle.resuming.law import Crash, Refused
 from simshuffle.studies.loader.resume_tables import GOES_ON, REFUSES, outcome_of
+from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.law import Crash, Refused
 from tests.resumes import record
 from tests.resumes.interpreters import python_with
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.plan import wiring
-from simshuffle.plan.resources import Resources
-from simshuffle.routing import DimensionOrder, Fabric
-from simshuffle.routing.dimension_order import DimensionOrderRouter
-from simshuffle.scenario.cluster import Cluster
+from simshuffle.fabric.routing import DimensionOrder, Fabric
+from simshuffle.fabric.routing.dimension_order import DimensionOrderRouter
+from simshuffle.fabric.topology import HyperX, Torus
+from simshuffle.fabric.topology.cabling import FAR, Cabling
+from simshuffle.job.plan import wiring
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.spec.validation import validated
-from simshuffle.topology import HyperX, Torus
-from simshuffle.topology.cabling import FAR, Cabling
 from tests.attached import attach_storage
 
 HOST, LEAF, SPINE, MIDDLE = "host", "leaf", "spine", "level2"

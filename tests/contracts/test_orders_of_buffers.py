@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from simshuffle.errors import InputError
-from simshuffle.orders import AnyOrder
-from simshuffle.orders.order import Readers, ShardedSet
+from simshuffle.workload.orders import AnyOrder
+from simshuffle.workload.orders.order import Readers, ShardedSet
 from tests import order_libraries as libraries
 
 ORDER = TypeAdapter(AnyOrder)

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from simshuffle.errors import InputError
-from simshuffle.orders import AnyOrder, DistributedSampler, MosaicmlStreaming, Readers, ShardedSet
+from simshuffle.workload.orders import (
+    AnyOrder,
+    DistributedSampler,
+    MosaicmlStreaming,
+    Readers,
+    ShardedSet,
+)
 from tests.orders_of_libraries import LIBRARIES, RECORDED, answered
 from tests.resumes.loaders.files import without_torchvision
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import ScenarioError
-from simshuffle.exchange import (
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
+from simshuffle.workload.exchange import (
     EpochContext,
     ExchangePlan,
     ExchangeSchedule,
     PartialLocalShuffle,
     register,
 )
-from simshuffle.exchange.sending import ShardHolding
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.results import report
-from simshuffle.scenario.scenario import Scenario, load_scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.workload.exchange.sending import ShardHolding
 from tests.small import seconds, small
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import Places, partners
-from simshuffle.exchange.plan import shuffled_shards
-from simshuffle.exchange.schedule import ExchangeSchedule
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.workload.exchange import Places, partners
+from simshuffle.workload.exchange.plan import shuffled_shards
+from simshuffle.workload.exchange.schedule import ExchangeSchedule
 from tests.examples import cluster, importance_pair, partial, planned_epoch, rng
 from tests.small import small
 from tests.strategies import fat_tree
@@ -175,7 +175,7 @@ def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join():
 
 
 def test_the_simulator_keeps_partners_in_their_scope():
-    from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+    from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 
     scenario = small(
         cluster__host__gpus=4,

@@ -16,16 +16,16 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exports.export import export
-from simshuffle.exports.source import read_source
-from simshuffle.exports.trace_file import lanes
-from simshuffle.lowering.messages import exchange_costs
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.results.report import LABELS
-from simshuffle.results.timeline import HIDDEN, PHASES, concatenate
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.sim.recorder import Recorder
-from simshuffle.sim.simulate import simulate, simulate_epochs
+from simshuffle.extensions.interop.exports.export import export
+from simshuffle.extensions.interop.exports.source import read_source
+from simshuffle.extensions.interop.exports.trace_file import lanes
+from simshuffle.job.lowering.messages import exchange_costs
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.sim.recorder import Recorder
+from simshuffle.job.sim.simulate import simulate, simulate_epochs
+from simshuffle.report.report import LABELS
+from simshuffle.report.timeline import HIDDEN, PHASES, concatenate
 from tests.small import small
 
 PARTIAL = "partial_local_shuffle:exchange_fraction=0.3"

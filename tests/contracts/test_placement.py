@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import ScenarioError, TopologyError
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.scenario import from_dict, load_scenario
-from simshuffle.topology.graph import add_host, add_switch, connect, new_graph
+from simshuffle.fabric.topology.graph import add_host, add_switch, connect, new_graph
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.scenario import from_dict, load_scenario
 from tests.examples import ABCI, cluster, written
 from tests.strategies import fat_tree, star, switch_tree
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.exchange import initial_owner
-from simshuffle.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
-from simshuffle.plan.findings import exchange_nbytes, exchange_samples
-from simshuffle.plan.holding import staging_seconds
-from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.job.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
+from simshuffle.job.plan.findings import exchange_nbytes, exchange_samples
+from simshuffle.job.plan.holding import staging_seconds
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
+from simshuffle.workload.exchange import initial_owner
 
 STRATEGIES = [
     "global_shuffle:source=pfs",
@@ -58,7 +58,7 @@ def test_plans_are_the_same_whatever_is_made_at_once(exchange, cached, part, mon
     """Arrays of all samples are made a few ranks at a time: one, two and all six of them."""
     run = scenario(exchange, cluster__memory__page_cache=f"{cached * 500} MB", epochs=4)
     _, expected = plans(run)
-    monkeypatch.setattr("simshuffle.exchange.plan.PART", part)
+    monkeypatch.setattr("simshuffle.workload.exchange.plan.PART", part)
     shards = expected[0].shards
     assert len(list(shards.parts())) == {1: 6, 400: 3, 1003: 1}[part]
     _, found = plans(run)

@@ -5,9 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.routing import Adaptive, DModK, Ecmp, Fabric, MinHop, RandomStatic, RoutingRule
-from simshuffle.routing.router import reach
-from simshuffle.topology.cabling import FAR
+from simshuffle.fabric.routing import (
+    Adaptive,
+    DModK,
+    Ecmp,
+    Fabric,
+    MinHop,
+    RandomStatic,
+    RoutingRule,
+)
+from simshuffle.fabric.routing.router import reach
+from simshuffle.fabric.topology.cabling import FAR
 from tests.strategies import switch_tree
 
 RULES: dict[str, RoutingRule] = {

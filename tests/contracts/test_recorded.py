@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError, ScenarioError
-from simshuffle.exchange import ImportancePair, PartialLocalShuffle, Recorded
-from simshuffle.exchange.plan import initial_owner
-from simshuffle.exchange.recording import RecordedPlans, write_plans
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.workload.exchange import ImportancePair, PartialLocalShuffle, Recorded
+from simshuffle.workload.exchange.plan import initial_owner
+from simshuffle.workload.exchange.recording import RecordedPlans, write_plans
 from tests.examples import partial, planned_epoch, recorded_plans
 from tests.small import small
 
@@ -210,7 +210,7 @@ def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path):
 
 
 def test_the_path_of_a_scenario_file_is_taken_from_its_folder(tmp_path, monkeypatch):
-    from simshuffle.scenario.scenario import load_scenario
+    from simshuffle.job.scenario.scenario import load_scenario
 
     replay = stored(tmp_path, record(pair()))
     text = scenario(replay).to_yaml().replace(str(tmp_path / "plans.npz"), "plans.npz")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import TopologyError
-from simshuffle.plan.resources import Resources
-from simshuffle.plan.wiring import _wiring, wiring
-from simshuffle.scenario.checks import cluster_problems
-from simshuffle.scenario.cluster import Cluster
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.plan.wiring import _wiring, wiring
+from simshuffle.job.scenario.checks import cluster_problems
+from simshuffle.job.scenario.cluster import Cluster
 from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters, written
 from tests.strategies import fat_tree, star, switch_tree, trees
 

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from simshuffle.audit.script import Script
-from simshuffle.resuming.law import Crash, Refused
+from simshuffle.extensions.resuming.script import Script
+from simshuffle.workload.resuming.law import Crash, Refused
 from tests.resumes import record
 from tests.resumes.interpreters import python_with
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simshuffle.errors import TopologyError
-from simshuffle.routing import (
+from simshuffle.fabric.routing import (
     DimensionOrder,
     DModK,
     Fabric,
@@ -23,10 +23,10 @@ from simshuffle.routing import (
     SModK,
     routing_of,
 )
-from simshuffle.routing.minimal import MinimalRouter
-from simshuffle.topology import Torus
-from simshuffle.topology.cabling import Cabling, SwitchGraph, directed_links
-from simshuffle.topology.graph import add_host, add_switch, connect, new_graph
+from simshuffle.fabric.routing.minimal import MinimalRouter
+from simshuffle.fabric.topology import Torus
+from simshuffle.fabric.topology.cabling import Cabling, SwitchGraph, directed_links
+from simshuffle.fabric.topology.graph import add_host, add_switch, connect, new_graph
 from tests.attached import attach_storage
 from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, torus_of, trees

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from simshuffle.errors import TopologyError
-from simshuffle.network.deadlock import ChannelDependencies
-from simshuffle.network.flows import Links
-from simshuffle.network.packet import PacketNetwork
-from simshuffle.plan.resources import Resources
-from simshuffle.routing import (
+from simshuffle.fabric.network.deadlock import ChannelDependencies
+from simshuffle.fabric.network.flows import Links
+from simshuffle.fabric.network.packet import PacketNetwork
+from simshuffle.fabric.routing import (
     Adaptive,
     DimensionOrder,
     DModK,
@@ -32,13 +31,20 @@ from simshuffle.routing import (
     UpDown,
     Valiant,
 )
-from simshuffle.routing import fabric as fabric_module
-from simshuffle.routing.dimension_order import Grid
-from simshuffle.routing.min_hop import BalancedRouter
-from simshuffle.routing.router import HopByHop
+from simshuffle.fabric.routing import fabric as fabric_module
+from simshuffle.fabric.routing.dimension_order import Grid
+from simshuffle.fabric.routing.min_hop import BalancedRouter
+from simshuffle.fabric.routing.router import HopByHop
+from simshuffle.fabric.topology.cabling import Cabling, SwitchGraph
+from simshuffle.fabric.topology.graph import (
+    add_host,
+    add_switch,
+    connect,
+    graph_problems,
+    new_graph,
+)
+from simshuffle.job.plan.resources import Resources
 from simshuffle.spec.library import by_kind
-from simshuffle.topology.cabling import Cabling, SwitchGraph
-from simshuffle.topology.graph import add_host, add_switch, connect, graph_problems, new_graph
 from tests.attached import attach_storage
 from tests.contracts.test_routing import IRREGULAR, Net, ring_of_switches
 from tests.examples import ROUTINGS, cluster, small_topologies, written

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 from simshuffle.cli import main
 from simshuffle.cli.schema_files import schema
 from simshuffle.errors import InputError
-from simshuffle.scenario.reading import _references
-from simshuffle.scenario.scenario import from_dict, load_scenarios, machine_of
+from simshuffle.job.scenario.reading import _references
+from simshuffle.job.scenario.scenario import from_dict, load_scenarios, machine_of
 from simshuffle.spec.library import find, read_yaml, shipped, shipped_names
 from simshuffle.spec.overrides import put
 from simshuffle.spec.record import quantity_schema

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.scenario.workload import SampleSize, Workload
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.scenario.workload import SampleSize, Workload
 from tests.examples import TIERS, memory, ssd
 
 QUICKSTART = load_scenario("quickstart").workload

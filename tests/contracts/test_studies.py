@@ -19,10 +19,10 @@ from rich.table import Table
 from simshuffle.cli import main
 from simshuffle.cli.common import show
 from simshuffle.errors import InputError
-from simshuffle.results import canvas
-from simshuffle.results.console import exported
-from simshuffle.results.excerpt import MOST_COLUMNS
-from simshuffle.results.style import COLUMN_INCHES
+from simshuffle.report import canvas
+from simshuffle.report.console import exported
+from simshuffle.report.excerpt import MOST_COLUMNS
+from simshuffle.report.style import COLUMN_INCHES
 from simshuffle.study import engine, executors, registry
 from simshuffle.study.executors import Here, Processes
 from simshuffle.study.registry import kinds, read_folder, study_of

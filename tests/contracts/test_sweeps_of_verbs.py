@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from simshuffle.collective import ranks_of
 from simshuffle.errors import InputError
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.scenario.swept import runs_followed, single_run
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.swept import runs_followed, single_run
+from simshuffle.studies.collective import ranks_of
 from simshuffle.study.options import filled
 from simshuffle.study.registry import own_verbs
 from simshuffle.study.study import Request

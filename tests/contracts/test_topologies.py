@@ -22,13 +22,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
-from simshuffle.routing import Fabric, ForwardingTable, MinHop, routing_of
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.fabric.routing import Fabric, ForwardingTable, MinHop, routing_of
+from simshuffle.fabric.topology import Custom, FatTree
+from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph
+from simshuffle.fabric.topology.graph import (
+    add_host,
+    add_switch,
+    connect,
+    graph_problems,
+    new_graph,
+)
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.verdict import derived
 from simshuffle.spec.validation import validated
-from simshuffle.topology import Custom, FatTree
-from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
-from simshuffle.topology.graph import add_host, add_switch, connect, graph_problems, new_graph
-from simshuffle.verdict import derived
 from tests.attached import attach_storage
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
 from tests.strategies import (
@@ -110,7 +116,7 @@ def test_the_same_graph_is_made_anew_each_time_and_from_the_resolved_record(topo
 _PRINT_ROUTES = """
 import hashlib, numpy as np, sys
 from pathlib import Path
-from simshuffle.routing import Fabric, routing_of
+from simshuffle.fabric.routing import Fabric, routing_of
 from tests.attached import attach_storage
 from tests.examples import small_topologies
 digest = hashlib.sha256()

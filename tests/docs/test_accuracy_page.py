@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simshuffle.studies.validation.sealed import digest_of
+from simshuffle.extensions.calibration.validation.sealed import digest_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "accuracy.md").read_text()

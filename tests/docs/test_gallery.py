@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.presentation import storage
 from simshuffle.spec.library import shipped_names
+from simshuffle.studies.presentation import storage
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "gallery.md").read_text()

@@ -189,8 +189,8 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_bounds_of_the_security_page_are_those_of_the_readers():
+    from simshuffle.fabric.topology.custom import MAX_BYTES, MAX_LINKS
     from simshuffle.spec.library import MAX_NUMBER, MAX_YAML_DEPTH, MAX_YAML_LENGTH, MAX_YAML_VALUES
-    from simshuffle.topology.custom import MAX_BYTES, MAX_LINKS
 
     page = TEXTS[1].read_text()
     assert f"{MAX_YAML_LENGTH:,} characters, {MAX_YAML_VALUES:,} values" in page

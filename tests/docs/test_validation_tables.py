@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from simshuffle import validate
+from simshuffle.extensions.calibration.validation.sealed import seal
+from simshuffle.extensions.calibration.validation.table import read_rows, summary
+from simshuffle.extensions.calibration.validation.text import cells, reasons
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.sealed import seal
-from simshuffle.studies.validation.table import read_rows, summary
-from simshuffle.studies.validation.text import cells, reasons
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT / "benchmarks"))

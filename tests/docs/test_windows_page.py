@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from simshuffle.sim import simulate as window
+from simshuffle.job.sim import simulate as window
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "windows.md"

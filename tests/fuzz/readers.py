@@ -15,37 +15,37 @@ import numpy as np
 import yaml
 from rich.console import Console
 
-from simshuffle.cli.machine_import import machine_files
-from simshuffle.exchange import EpochContext
-from simshuffle.exchange.recording import write_plans
-from simshuffle.exports.chakra import encoded
-from simshuffle.fabrics import ibsim, infragraph
-from simshuffle.fabrics.imported import Missing, graphml
-from simshuffle.fabrics.lfts import read_tables, tables_of
-from simshuffle.fabrics.reading import read_fabric, read_host
-from simshuffle.network import Fluid
-from simshuffle.network.case import read_case
-from simshuffle.network.replay import replay
-from simshuffle.orders.order import COLUMNS
-from simshuffle.plan.effort import check_size
-from simshuffle.records.chakra_schema import Node, Storage
-from simshuffle.records.reading import read as read_record
-from simshuffle.routing import Fabric, ForwardingTables
-from simshuffle.routing.forwarding_tables import TableRouter
-from simshuffle.scenario.calibrated import Fragment
-from simshuffle.scenario.options import assignments, scenarios_of
-from simshuffle.scenario.scenario import all_runs
+from simshuffle.extensions.calibration.validation.predict import variants
+from simshuffle.extensions.calibration.validation.table import read_rows
+from simshuffle.extensions.doctor.records.chakra_schema import Node, Storage
+from simshuffle.extensions.doctor.records.reading import read as read_record
+from simshuffle.extensions.interop.exports.chakra import encoded
+from simshuffle.extensions.interop.fabrics import ibsim, infragraph
+from simshuffle.extensions.interop.fabrics.imported import Missing, graphml
+from simshuffle.extensions.interop.fabrics.lfts import read_tables, tables_of
+from simshuffle.extensions.interop.fabrics.reading import read_fabric, read_host
+from simshuffle.extensions.interop.import_command import machine_files
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.case import read_case
+from simshuffle.fabric.network.replay import replay
+from simshuffle.fabric.routing import Fabric, ForwardingTables
+from simshuffle.fabric.routing.forwarding_tables import TableRouter
+from simshuffle.fabric.topology import Custom
+from simshuffle.fabric.topology.graph import graph_problems
+from simshuffle.job.plan.effort import check_size
+from simshuffle.job.scenario.calibrated import Fragment
+from simshuffle.job.scenario.options import assignments, scenarios_of
+from simshuffle.job.scenario.scenario import all_runs
+from simshuffle.job.verdict import derived, tables, verdict
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import loader
 from simshuffle.studies.loader import policy_cases
 from simshuffle.studies.loader.request import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
-from simshuffle.studies.validation.predict import variants
-from simshuffle.studies.validation.table import read_rows
 from simshuffle.study.registry import read_folder
-from simshuffle.topology import Custom
-from simshuffle.topology.graph import graph_problems
-from simshuffle.verdict import derived, tables, verdict
+from simshuffle.workload.exchange import EpochContext
+from simshuffle.workload.exchange.recording import write_plans
+from simshuffle.workload.orders.order import COLUMNS
 from tests import small
 from tests.calibrated import calibrate
 from tests.examples import PACE
@@ -449,7 +449,7 @@ def _filtering_study(rng: random.Random, _: Path) -> Input:
 
 
 def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
-    from simshuffle.studies.filtering.record import load_study
+    from simshuffle.extensions.learning.filtering.record import load_study
 
     load_study(str(folder / "s.yaml"), assignments(arguments)).to_yaml()
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.results import canvas
+from simshuffle.report import canvas
 from tests.fuzz.readers import Input, Reader
 
 ACCEPTED, REFUSED, FAULT, SLOW = "accepted", "refused", "FAULT", "too slow"

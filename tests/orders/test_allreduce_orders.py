@@ -4,7 +4,7 @@ None of them is put in."""
 import pytest
 
 from simshuffle import load_scenario, run
-from simshuffle.collective import bench
+from simshuffle.studies.collective import bench
 
 GRADIENTS = 102228128.0
 ALGORITHMS = {

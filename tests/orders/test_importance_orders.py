@@ -8,7 +8,7 @@ docs/mechanisms.md.
 import pytest
 
 from simshuffle import load_scenario, run
-from simshuffle.results.report import booked
+from simshuffle.report.report import booked
 
 
 @pytest.fixture(scope="module")

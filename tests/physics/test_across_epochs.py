@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import ScenarioError
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.results import report
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 from tests.small import small
 
 # one rank, 100 samples, batches of 10: a batch is read in 10 x 100 kB / 100 MB/s = 10 ms, which

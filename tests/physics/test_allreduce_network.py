@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce import Allreduce
-from simshuffle.lowering.collectives import Allreduces, ranks_in_order
-from simshuffle.network.flows import Links
-from simshuffle.network.models import Fluid, shared_network
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.cluster import Cluster
+from simshuffle.fabric.allreduce import Allreduce
+from simshuffle.fabric.network.flows import Links
+from simshuffle.fabric.network.models import Fluid, shared_network
+from simshuffle.job.lowering.collectives import Allreduces, ranks_in_order
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.cluster import Cluster
 from tests.examples import (
     ALGORITHMS,
     ALPHA_INTER,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.lowering.alltoalls import ALGORITHMS, Alltoalls
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.host_work import LARGE, SMALL
+from simshuffle.job.lowering.alltoalls import ALGORITHMS, Alltoalls
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.host_work import LARGE, SMALL
 from tests.small import small
 
 US = 1e-6

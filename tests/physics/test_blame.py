@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.blame.replay import blame
-from simshuffle.blame.trace import read_trace, trace_of
+from simshuffle.extensions.doctor.blame.replay import blame
+from simshuffle.extensions.doctor.blame.trace import read_trace, trace_of
 
 TRACE = Path(__file__).parents[1] / "data" / "blame" / "slow-rank.csv"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.blame.runs import ranks_on_each
-from simshuffle.blame.waited_for import (
+from simshuffle.extensions.doctor.blame.runs import ranks_on_each
+from simshuffle.extensions.doctor.blame.waited_for import (
     COMPUTING,
     LABELS,
     as_they_were,
@@ -17,7 +17,7 @@ from simshuffle.blame.waited_for import (
     late_by_itself,
     ranked,
 )
-from simshuffle.results.timeline import EXCLUSIVE, PHASES
+from simshuffle.report.timeline import EXCLUSIVE, PHASES
 
 REDUCE = 2.0
 

@@ -19,16 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import ScenarioError
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.cache_tier import tier_share
-from simshuffle.plan.effort import thinned
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.plan.eviction import cache_of
-from simshuffle.plan.reading_bounds import ReadingBounds
-from simshuffle.plan.resources import Resources
-from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
-from simshuffle.results import report
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.cache_tier import tier_share
+from simshuffle.job.plan.effort import thinned
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.eviction import cache_of
+from simshuffle.job.plan.reading_bounds import ReadingBounds
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.plan.tier_gain import tier_gain, tier_warnings, told
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 from tests.small import small
 
 RECORDED = Path(__file__).parents[1] / "data" / "cache_tier" / "libcachesim-0.3.5.json"

@@ -8,20 +8,25 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from simshuffle.allreduce.nccl import Ring
 from simshuffle.errors import InputError
-from simshuffle.studies.calibrate.exchange import COPY, OVERHEAD, all_to_all, message_cost
-from simshuffle.studies.calibrate.fit import (
+from simshuffle.extensions.calibration.calibrate.exchange import (
+    COPY,
+    OVERHEAD,
+    all_to_all,
+    message_cost,
+)
+from simshuffle.extensions.calibration.calibrate.fit import (
     mean_interval,
     median_interval,
     relative_fit,
     saturation,
     variation,
 )
-from simshuffle.studies.calibrate.laws import allreduce, point_to_point
-from simshuffle.studies.calibrate.storage import opens, transfers
-from simshuffle.studies.calibrate.tables import Row, as_table
-from simshuffle.studies.calibrate.training import Network, training, uncontended
+from simshuffle.extensions.calibration.calibrate.laws import allreduce, point_to_point
+from simshuffle.extensions.calibration.calibrate.storage import opens, transfers
+from simshuffle.extensions.calibration.calibrate.tables import Row, as_table
+from simshuffle.extensions.calibration.calibrate.training import Network, training, uncontended
+from simshuffle.fabric.allreduce.nccl import Ring
 
 SIZES = [float(1 << k) for k in range(3, 31, 3)]
 SEEDS = 400

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.lowering.checkpoints import CheckpointTransfers
-from simshuffle.network import Fluid
-from simshuffle.plan.checkpoint_bounds import (
+from simshuffle.fabric.network import Fluid
+from simshuffle.job.lowering.checkpoints import CheckpointTransfers
+from simshuffle.job.plan.checkpoint_bounds import (
     drain_seconds,
     held_nbytes,
     restore_seconds,
@@ -24,14 +24,14 @@ from simshuffle.plan.checkpoint_bounds import (
     watchdog_waits,
     written,
 )
-from simshuffle.plan.checkpoint_findings import checkpoint_facts, checkpoint_warnings
-from simshuffle.plan.effort import expected_packets
-from simshuffle.plan.resources import Resources
-from simshuffle.results import report
-from simshuffle.results.timeline import Timeline
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import simulate
-from simshuffle.sim.simulation import Simulation
+from simshuffle.job.plan.checkpoint_findings import checkpoint_facts, checkpoint_warnings
+from simshuffle.job.plan.effort import expected_packets
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.job.sim.simulation import Simulation
+from simshuffle.report import report
+from simshuffle.report.timeline import Timeline
 from tests.explicit import finish_times
 from tests.small import small
 

@@ -7,9 +7,9 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.sim.clock import Barrier, NetworkClock, succeed_after
+from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.fabric.network.fluid import FluidNetwork
+from simshuffle.job.sim.clock import Barrier, NetworkClock, succeed_after
 from tests.explicit import finish_times
 
 

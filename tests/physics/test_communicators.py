@@ -6,22 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce import Allreduce
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.collectives import Allreduces, _shifted
-from simshuffle.lowering.division import communicators_of, job_of
-from simshuffle.lowering.step_transfers import (
+from simshuffle.fabric.allreduce import Allreduce
+from simshuffle.fabric.network.models import Analytic, Fluid
+from simshuffle.job.lowering.collectives import Allreduces, _shifted
+from simshuffle.job.lowering.division import communicators_of, job_of
+from simshuffle.job.lowering.step_transfers import (
     Communicators,
     StepTransfers,
     step_seconds,
     step_transfers,
 )
-from simshuffle.network.models import Analytic, Fluid
-from simshuffle.parallelism.divided import Spatial
-from simshuffle.parallelism.step import Node, Step
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.workload.parallelism.divided import Spatial
+from simshuffle.workload.parallelism.step import Node, Step
 from tests.examples import ALGORITHMS, cluster, halving_doubling, nccl, ring, torus, tree
 from tests.strategies import abci, rail_optimised, star
 

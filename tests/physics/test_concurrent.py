@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.plan.jobs import settled
-from simshuffle.results import report
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.jobs import simulate_jobs
-from simshuffle.studies.validation import concurrent
-from simshuffle.studies.validation.answers import load
-from simshuffle.studies.validation.concurrent import Job, quantity, side_by_side
+from simshuffle.extensions.calibration.validation import concurrent
+from simshuffle.extensions.calibration.validation.answers import load
+from simshuffle.extensions.calibration.validation.concurrent import Job, quantity, side_by_side
+from simshuffle.job.plan.jobs import settled
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.jobs import simulate_jobs
+from simshuffle.report import report
 
 LOG = "abci_dataparallel_2020.csv"
 RATE = 20_000.0

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import SimulationError
-from simshuffle.network import Flows, Fluid, Links
-from simshuffle.network.contention import finish_times, first_stage, self_contention
+from simshuffle.fabric.network import Flows, Fluid, Links
+from simshuffle.fabric.network.contention import finish_times, first_stage, self_contention
 from tests.physics.test_symmetry import all_to_all
 
 

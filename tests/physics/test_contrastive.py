@@ -13,7 +13,6 @@ from torch import nn
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exchange import ImportancePair, LocalShuffle, Strategy
 from simshuffle.train import Emulation, Training, check_run
 from simshuffle.train.evaluate import ClassMeans, Evaluation, chosen_samples, score
 from simshuffle.train.loss import Views, info_nce
@@ -22,6 +21,7 @@ from simshuffle.train.network import ACTIVATIONS_AT_ONCE, RankedNetwork
 from simshuffle.train.run import Run
 from simshuffle.train.samples import ArraySource, Augmentation, Samples
 from simshuffle.train.study import load_study
+from simshuffle.workload.exchange import ImportancePair, LocalShuffle, Strategy
 
 LOCAL = LocalShuffle(kind="local_shuffle")
 IMAGE = Augmentation((1, 2, 3), shift=1, contrast=0.4, noise=0.7)

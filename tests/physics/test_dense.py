@@ -2,10 +2,10 @@
 tie.
 
 There the solver sweeps over all saturated links in order instead of repairing a few
-(simshuffle/network/fluid_sweep.py), so small networks say nothing about it. Answers are compared
-with the plain solver, and rates with the definition of max-min fairness: feasible, and every flow
-has a bottleneck, a full link on which no flow is faster (Bertsekas & Gallager, Data Networks, 2nd
-ed., section 6.5.2).
+(simshuffle/fabric/network/fluid_sweep.py), so small networks say nothing about it. Answers are
+compared with the plain solver, and rates with the definition of max-min fairness: feasible, and
+every flow has a bottleneck, a full link on which no flow is faster (Bertsekas & Gallager, Data
+Networks, 2nd ed., section 6.5.2).
 """
 
 import math
@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.network import Flows, Fluid, Links
-from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.fluid_records import ACTIVE
+from simshuffle.fabric.network import Flows, Fluid, Links
+from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.fabric.network.fluid import FluidNetwork
+from simshuffle.fabric.network.fluid_records import ACTIVE
 from tests import reference
 from tests.explicit import finish_times
 

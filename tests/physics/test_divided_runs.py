@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.division import PIECES, communicators_of, divided, job_of
-from simshuffle.lowering.step_transfers import step_seconds
-from simshuffle.parallelism import Node, Step
-from simshuffle.plan.resources import Resources
-from simshuffle.results.timeline import HIDDEN
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.lowering.division import PIECES, communicators_of, divided, job_of
+from simshuffle.job.lowering.step_transfers import step_seconds
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report.timeline import HIDDEN
 from simshuffle.spec.rng import lognormal_factor
+from simshuffle.workload.parallelism import Node, Step
 from tests.small import seconds, small
 
 KINDS = (

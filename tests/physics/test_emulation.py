@@ -11,16 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from simshuffle.exchange import (
-    EpochContext,
-    GlobalShuffle,
-    ImportanceExchange,
-    ImportancePair,
-    LocalShuffle,
-    PartialLocalShuffle,
-    Strategy,
-    initial_owner,
-)
 from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import statistics_momentum
 from simshuffle.train.emulation import Emulation
@@ -31,6 +21,16 @@ from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses
 from simshuffle.train.recording import between_ranks, description, importance_row
 from simshuffle.train.samples import ArraySource, Samples
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import (
+    EpochContext,
+    GlobalShuffle,
+    ImportanceExchange,
+    ImportancePair,
+    LocalShuffle,
+    PartialLocalShuffle,
+    Strategy,
+    initial_owner,
+)
 
 CLASSES = 4
 GLOBAL, LOCAL = GlobalShuffle(kind="global_shuffle"), LocalShuffle(kind="local_shuffle")

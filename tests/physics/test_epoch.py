@@ -10,10 +10,10 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.results import report
-from simshuffle.results.timeline import EXCLUSIVE
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
+from simshuffle.report.timeline import EXCLUSIVE
 from tests.explicit import finish_times
 from tests.small import seconds, small
 
@@ -170,7 +170,7 @@ def test_a_lone_reader_is_held_by_latency():
 def test_a_tapered_uplink_binds():
     """16 hosts on a tree with 2:1 taper: 4 leaf switches with 2 links up for 4 hosts. All ranks of
     a leaf send to the next leaf."""
-    from simshuffle.plan.resources import Resources
+    from simshuffle.job.plan.resources import Resources
 
     tree = {
         "kind": "fat_tree",
@@ -200,7 +200,7 @@ def test_a_tapered_uplink_binds():
 def test_a_tapered_uplink_binds_on_every_rail(taper, hosts_per_leaf):
     """64 hosts with 4 GPUs and 2 HCAs on 40-port switches: all GPUs of a leaf switch's hosts send
     to those of the next one. 2 GPUs share an HCA of 25 GB/s, and ``taper`` HCAs a link up."""
-    from simshuffle.plan.resources import Resources
+    from simshuffle.job.plan.resources import Resources
 
     values = {"cluster": "a100-fat-tree", "cluster.topology.taper": taper, "world_size": 256}
     scenario = load_scenario("quickstart", values)
@@ -230,7 +230,7 @@ def test_a_machine_with_rails_is_simulated():
 def test_messages_and_gradients_share_an_hca():
     """One mechanism: a message and a ring flow that leave one host together get half of its HCA
     each."""
-    from simshuffle.plan.resources import Resources
+    from simshuffle.job.plan.resources import Resources
 
     scenario = small()
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))

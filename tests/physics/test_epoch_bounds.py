@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.exchange_bound import expected_largest
-from simshuffle.scenario.host_work import barrier_seconds
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.exchange_bound import expected_largest
+from simshuffle.job.scenario.host_work import barrier_seconds
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.sim.simulate import simulate
 from tests.scenarios import random_values, with_values
 from tests.small import small
 

@@ -10,9 +10,9 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.lowering.messages import MessageGraph
-from simshuffle.results import report
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.lowering.messages import MessageGraph
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 from tests.small import seconds, small
 
 BARRIER = math.ceil(math.log2(8)) * 1.3e-6
@@ -45,7 +45,7 @@ def partial(fraction=0.2, **schedule):
 
 def moving_ranks(scenario):
     """For every step of the first epoch, which ranks send (True) or keep their sample."""
-    from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+    from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 
     return next(plan_epochs(scenario, sample_nbytes(scenario))).exchange.moving
 

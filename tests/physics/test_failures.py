@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.reliability import Bursty, Exponential, Trace
-from simshuffle.reliability.daly import daly, share, young
-from simshuffle.reliability.fit import fit, lemon_share, worst_share
-from simshuffle.reliability.trace import FaultTrace
+from simshuffle.job.reliability import Bursty, Exponential, Trace
+from simshuffle.job.reliability.daly import daly, share, young
+from simshuffle.job.reliability.fit import fit, lemon_share, worst_share
+from simshuffle.job.reliability.trace import FaultTrace
 
 DAY = 86_400.0
 REPAIR = {"mean": "5.4 d", "median": "20.4 h"}

@@ -12,17 +12,17 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from simshuffle.plan.jobs import settled
-from simshuffle.plan.wiring import wiring
-from simshuffle.results import report
-from simshuffle.results.timeline import HIDDEN, Timeline
-from simshuffle.routing.detour import Detours
-from simshuffle.routing.fabric import Fabric
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.jobs import simulate_jobs
-from simshuffle.sim.recorder import Recorder
-from simshuffle.sim.simulate import simulate, simulate_epochs
-from simshuffle.topology.graph import add_host, add_switch, connect, new_graph
+from simshuffle.fabric.routing.detour import Detours
+from simshuffle.fabric.routing.fabric import Fabric
+from simshuffle.fabric.topology.graph import add_host, add_switch, connect, new_graph
+from simshuffle.job.plan.jobs import settled
+from simshuffle.job.plan.wiring import wiring
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.jobs import simulate_jobs
+from simshuffle.job.sim.recorder import Recorder
+from simshuffle.job.sim.simulate import simulate, simulate_epochs
+from simshuffle.report import report
+from simshuffle.report.timeline import HIDDEN, Timeline
 from tests.small import seconds, small
 
 FORWARD, BACKWARD = 9.083e-3, 18.17e-3  # s of a batch of 10

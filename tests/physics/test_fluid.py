@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import SimulationError
-from simshuffle.network import Flows, Fluid, Links
-from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.fluid_ahead import LARGE
+from simshuffle.fabric.network import Flows, Fluid, Links
+from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.fabric.network.fluid import FluidNetwork
+from simshuffle.fabric.network.fluid_ahead import LARGE
 from tests import reference
 from tests.explicit import finish_times
 
@@ -309,7 +309,7 @@ def test_links_without_flows_change_nothing():
 
 
 def test_a_long_solution_tells_its_progress(monkeypatch):
-    monkeypatch.setattr("simshuffle.network.fluid.SLICE", 20)
+    monkeypatch.setattr("simshuffle.fabric.network.fluid.SLICE", 20)
     shares = []
     links = Links([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
     flows = Flows.of([[k % 3] for k in range(200)], np.arange(1.0, 201.0))

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.fluid_ahead import LARGE
+from simshuffle.fabric.network.batch import TransferBatch, chain, pad_routes, tasks
+from simshuffle.fabric.network.fluid import FluidNetwork
+from simshuffle.fabric.network.fluid_ahead import LARGE
 
 
 def test_it_looks_no_farther_ahead_than_it_has_come():

@@ -16,11 +16,11 @@ import numpy as np
 FOUND = """
 import json, sys
 import numpy as np
-from simshuffle.network import fluid_sweep as sweep
+from simshuffle.fabric.network import fluid_sweep as sweep
 if sys.argv[1] == "restless":
     sweep.RESTLESS = sweep.SOME = 0
-from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork
+from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.fabric.network.fluid import FluidNetwork
 
 out = []
 for seed in range(3):

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.layers.shipped import layer_list
-from simshuffle.parallelism import Data, Job, ShardedData
+from simshuffle.workload.layers.shipped import layer_list
+from simshuffle.workload.parallelism import Data, Job, ShardedData
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "memory.md"
 RANKS = 64

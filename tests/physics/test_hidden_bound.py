@@ -1,7 +1,7 @@
 """The largest exchange that closed forms hide, by hand."""
 
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.hidden import PARTIAL, largest_hidden_fraction
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.hidden import PARTIAL, largest_hidden_fraction
 from tests.small import small
 
 

@@ -5,13 +5,13 @@ from dataclasses import asdict
 
 import pytest
 
-from simshuffle.plan.hidden import (
+from simshuffle.job.plan.hidden import (
     added_seconds,
     largest_hidden_fraction,
     unexchanged,
     unexchanged_seconds,
 )
-from simshuffle.scenario.host_work import host_work
+from simshuffle.job.scenario.host_work import host_work
 from simshuffle.studies.mechanisms import search
 from simshuffle.studies.mechanisms.border import Point, approach, largest
 from simshuffle.studies.mechanisms.hiding import STUDY, first_answer, request

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from simshuffle.api import run
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.results import report
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 from tests.small import seconds, small
 
 LATENCY = 1.3e-6

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.studies.validation.intervals import intervals
-from simshuffle.studies.validation.scores import scores, winkler
-from simshuffle.studies.validation.table import SCHEMA, coverage, summary
-from simshuffle.studies.validation.text import score_text
-from simshuffle.uncertainty.residuals import Residuals, residuals
+from simshuffle.extensions.calibration.validation.intervals import intervals
+from simshuffle.extensions.calibration.validation.scores import scores, winkler
+from simshuffle.extensions.calibration.validation.table import SCHEMA, coverage, summary
+from simshuffle.extensions.calibration.validation.text import score_text
+from simshuffle.job.uncertainty.residuals import Residuals, residuals
 
 
 def test_the_score_is_the_width_and_twenty_times_the_distance_outside():

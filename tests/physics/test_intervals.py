@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simshuffle.errors import InputError
-from simshuffle.plan.bounds import bounds
-from simshuffle.spec.units import Dimension
-from simshuffle.uncertainty import interval
-from simshuffle.uncertainty.inputs import (
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.uncertainty import interval
+from simshuffle.job.uncertainty.inputs import (
     ESTIMATE,
     MEASURED,
     SHEET,
@@ -21,10 +20,11 @@ from simshuffle.uncertainty.inputs import (
     inputs,
     kind_of,
 )
-from simshuffle.uncertainty.interval import epoch as epoch_of
-from simshuffle.uncertainty.interval import flip, hangs, loop_of, uncertain
-from simshuffle.uncertainty.report import plain, ranges_of
-from simshuffle.uncertainty.residuals import Residuals
+from simshuffle.job.uncertainty.interval import epoch as epoch_of
+from simshuffle.job.uncertainty.interval import flip, hangs, loop_of, uncertain
+from simshuffle.job.uncertainty.report import plain, ranges_of
+from simshuffle.job.uncertainty.residuals import Residuals
+from simshuffle.spec.units import Dimension
 from tests.small import small
 
 DECODE = "workload.dataset.decode"

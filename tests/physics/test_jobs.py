@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.network import Fluid, Links
-from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.network.models import shared_network
-from simshuffle.plan.jobs import alone, settled
-from simshuffle.results import report
-from simshuffle.results.timeline import Timeline, concatenate
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.jobs import simulate_jobs
-from simshuffle.sim.links import Peaks
-from simshuffle.sim.simulate import simulate
+from simshuffle.fabric.network import Fluid, Links
+from simshuffle.fabric.network.batch import TransferBatch, tasks
+from simshuffle.fabric.network.models import shared_network
+from simshuffle.job.plan.jobs import alone, settled
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.clock import NetworkClock
+from simshuffle.job.sim.jobs import simulate_jobs
+from simshuffle.job.sim.links import Peaks
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
+from simshuffle.report.timeline import Timeline, concatenate
 from tests.small import small
 
 EDGE = 0.2

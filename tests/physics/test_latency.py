@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simshuffle.lowering import latencies as latency
-from simshuffle.lowering.reads import slowest_thread
-from simshuffle.plan.exchange_bound import expected_largest
+from simshuffle.job.lowering import latencies as latency
+from simshuffle.job.lowering.reads import slowest_thread
+from simshuffle.job.plan.exchange_bound import expected_largest
 from simshuffle.spec.rng import lognormal_factor
 from tests.physics.test_storage_time import CABLE, FAST_OPENS, LONE, PFS, epoch_s, first_read
 from tests.small import small

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, layer_list
-from simshuffle.layers import network as read_network
-from simshuffle.layers.build import Builder
-from simshuffle.layers.transformer import LOSS, block, gpt
-from simshuffle.parallelism.division import crossings
 from simshuffle.spec.library import catalog_entry, catalog_names
+from simshuffle.workload.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, layer_list
+from simshuffle.workload.layers import network as read_network
+from simshuffle.workload.layers.build import Builder
+from simshuffle.workload.layers.transformer import LOSS, block, gpt
+from simshuffle.workload.parallelism.division import crossings
 
 PARAMETERS = {
     "resnet50": 25_557_032,

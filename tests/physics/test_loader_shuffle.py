@@ -9,13 +9,10 @@ import torch
 from torch import nn
 
 from simshuffle.errors import InputError, ScenarioError
-from simshuffle.exchange import LoaderShuffle
-from simshuffle.orders.fetching import fetched, pieces
-from simshuffle.orders.order import Readers
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.epochs import EpochPlan, Fetches, plan_epochs, sample_nbytes
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.epochs import EpochPlan, Fetches, plan_epochs, sample_nbytes
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.simulate import simulate
 from simshuffle.train import train_run
 from simshuffle.train.cell import one_thread
 from simshuffle.train.emulation import Emulation
@@ -24,6 +21,9 @@ from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run
 from simshuffle.train.samples import ArraySource, Samples
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import LoaderShuffle
+from simshuffle.workload.orders.fetching import fetched, pieces
+from simshuffle.workload.orders.order import Readers
 from tests.small import seconds, small
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simshuffle.doctor.replay import Way, elapsed, together
+from simshuffle.extensions.doctor.replay import Way, elapsed, together
 
 exactly = pytest.approx
 

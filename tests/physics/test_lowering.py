@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.exchange import ExchangePlan, MessageSchedule
-from simshuffle.lowering.background import bursts, steady
-from simshuffle.lowering.collectives import Allreduces, gather_seconds
-from simshuffle.lowering.messages import (
+from simshuffle.fabric.network.batch import NO_PAIR, NONE, TASK, TransferBatch
+from simshuffle.job.lowering.background import bursts, steady
+from simshuffle.job.lowering.collectives import Allreduces, gather_seconds
+from simshuffle.job.lowering.messages import (
     MessageGraph,
     MessageLowering,
     StoreLowering,
@@ -19,13 +19,13 @@ from simshuffle.lowering.messages import (
     exchange_costs,
     messages_of,
 )
-from simshuffle.lowering.reads import FILLED, read_chains
-from simshuffle.lowering.staging import staging_traffic
-from simshuffle.network.batch import NO_PAIR, NONE, TASK, TransferBatch
-from simshuffle.plan.epochs import Reads
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.model import StepTimes
+from simshuffle.job.lowering.reads import FILLED, read_chains
+from simshuffle.job.lowering.staging import staging_traffic
+from simshuffle.job.plan.epochs import Reads
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.model import StepTimes
 from simshuffle.spec.rng import lognormal_factor
+from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
 from tests.small import small
 
 SCENARIO = small(world_size=2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.exchange import (
+from simshuffle.workload.exchange import (
     ExchangeSchedule,
     ImportanceExchange,
     ImportancePair,

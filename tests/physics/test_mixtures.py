@@ -8,12 +8,12 @@ from pydantic import TypeAdapter
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.orders import AnyOrder
-from simshuffle.orders.mixture import Stop, drawn_from, sources_of
-from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.resuming.account import account
-from simshuffle.resuming.law import Crash
-from simshuffle.resuming.mixture import InterleaveResume, NodesResume
+from simshuffle.workload.orders import AnyOrder
+from simshuffle.workload.orders.mixture import Stop, drawn_from, sources_of
+from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.law import Crash
+from simshuffle.workload.resuming.mixture import InterleaveResume, NodesResume
 from tests import ray_mix
 
 ORDER = TypeAdapter(AnyOrder)

@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import ScenarioError, TopologyError
-from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
-from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork
-from simshuffle.network.models import shared_network
-from simshuffle.network.packet import run
-from simshuffle.plan.effort import expected_packets
-from simshuffle.plan.resources import Resources
-from simshuffle.sim import simulate as runs
-from simshuffle.sim.machine import LinkStatistics
-from simshuffle.sim.simpy_network import SimpyNetwork
-from simshuffle.sim.simulate import simulate
+from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Packet
+from simshuffle.fabric.network.batch import TransferBatch, chain, pad_routes, tasks
+from simshuffle.fabric.network.fluid import FluidNetwork
+from simshuffle.fabric.network.hybrid import AnalyticNetwork, HybridNetwork
+from simshuffle.fabric.network.models import shared_network
+from simshuffle.fabric.network.packet import run
+from simshuffle.job.plan.effort import expected_packets
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.sim import simulate as runs
+from simshuffle.job.sim.machine import LinkStatistics
+from simshuffle.job.sim.simpy_network import SimpyNetwork
+from simshuffle.job.sim.simulate import simulate
 from tests.small import small
 
 KINDS = ("analytic", "fluid", "packet")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.reliability import Bursty, Exponential
-from simshuffle.reliability.daly import daly, share
-from simshuffle.reliability.faults import Faults
-from simshuffle.reliability.goodput import (
+from simshuffle.job.reliability import Bursty, Exponential
+from simshuffle.job.reliability.daly import daly, share
+from simshuffle.job.reliability.faults import Faults
+from simshuffle.job.reliability.goodput import (
     CATEGORIES,
     Saves,
     best_period,
@@ -17,7 +17,7 @@ from simshuffle.reliability.goodput import (
     shortened,
     spent,
 )
-from simshuffle.reliability.hosts import Restarts, course
+from simshuffle.job.reliability.hosts import Restarts, course
 
 DAY = 86_400.0
 HOUR = 3600.0

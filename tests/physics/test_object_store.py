@@ -6,7 +6,7 @@ patterns. Prices: US East, June 2026. Tries: mean of a geometric distribution, 1
 
 import pytest
 
-from simshuffle.scenario.storage import ObjectStore
+from simshuffle.job.scenario.storage import ObjectStore
 
 PLAIN = {"latency": "0.1 s", "connection_bandwidth": "100 MB/s", "request_rate": "1 k/s"}
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from simshuffle.lowering.reads import slowest_thread
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.holding import staging_seconds
-from simshuffle.results import report
-from simshuffle.sim.simulate import simulate
-from simshuffle.verdict import verdict
+from simshuffle.job.lowering.reads import slowest_thread
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.holding import staging_seconds
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.job.verdict import verdict
+from simshuffle.report import report
 from tests.small import small
 
 STORE = {"latency": "100 ms", "connection_bandwidth": "100 MB/s", "request_rate": "1000 k/s"}

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import (
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.studies.training.running_statistics import epoch_kept
+from simshuffle.train.iterations import planned
+from simshuffle.workload.exchange import (
     EpochContext,
     ExchangePlan,
     ImportanceExchange,
@@ -17,10 +20,7 @@ from simshuffle.exchange import (
     PartialLocalShuffle,
     Shards,
 )
-from simshuffle.exchange.importance import selected
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.plan.running_statistics import epoch_kept
-from simshuffle.train.iterations import planned
+from simshuffle.workload.exchange.importance import selected
 from tests.mixing import effective_samples, owners
 from tests.small import small
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce import Ddp, Horovod
-from simshuffle.plan.bounds import Compute, bounds
-from simshuffle.results import report
-from simshuffle.results.timeline import EXCLUSIVE
-from simshuffle.sim.simulate import simulate
+from simshuffle.fabric.allreduce import Ddp, Horovod
+from simshuffle.job.plan.bounds import Compute, bounds
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
+from simshuffle.report.timeline import EXCLUSIVE
 from tests.small import seconds, small
 
 FORWARD, BACKWARD = 10e-3, 20e-3  # s of a batch of 10

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.errors import SimulationError, TopologyError
-from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
-from simshuffle.network.deadlock import ChannelDependencies
-from simshuffle.network.packet import PacketNetwork, run
-from simshuffle.routing import ForwardingTable
+from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Packet
+from simshuffle.fabric.network.deadlock import ChannelDependencies
+from simshuffle.fabric.network.packet import PacketNetwork, run
+from simshuffle.fabric.routing import ForwardingTable
 from tests.strategies import fat_tree
 
 MTU = 4000
@@ -770,7 +770,7 @@ def test_a_run_in_slices_is_the_same_and_tells_its_progress(monkeypatch):
     src, dst, nbytes = random_traffic(hosts, 50, seed=1)
     flows = Flows(routes(src, dst), nbytes, np.zeros(50))
     whole = packet().finish_times(links, flows).finish
-    monkeypatch.setattr("simshuffle.network.packet.EVENTS_PER_SLICE", 100)
+    monkeypatch.setattr("simshuffle.fabric.network.packet.EVENTS_PER_SLICE", 100)
     told = []
     np.testing.assert_array_equal(
         packet().finish_times(links, flows, progress=told.append).finish, whole
@@ -782,7 +782,7 @@ def test_a_run_can_be_interrupted_between_slices(monkeypatch):
     def interrupt(share):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simshuffle.network.packet.EVENTS_PER_SLICE", 10)
+    monkeypatch.setattr("simshuffle.fabric.network.packet.EVENTS_PER_SLICE", 10)
     links, route = star(2)
     with pytest.raises(KeyboardInterrupt):
         packet().finish_times(links, Flows.of([route(0, 1)], [1e6]), progress=interrupt)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.job.scenario.scenario import Scenario
 from tests.small import small
 
 LOCAL, GLOBAL, PARTIAL = (

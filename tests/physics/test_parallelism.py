@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.layers import INPUT, Layer, LayerList, layer_list
-from simshuffle.layers.transformer import gpt
-from simshuffle.parallelism import (
+from simshuffle.workload.layers import INPUT, Layer, LayerList, layer_list
+from simshuffle.workload.layers.transformer import gpt
+from simshuffle.workload.parallelism import (
     Channel,
     Data,
     Filter,
@@ -30,7 +30,12 @@ from simshuffle.parallelism import (
     candidates,
     name_of,
 )
-from simshuffle.parallelism.division import block_starts, crossings, kept_values, stage_starts
+from simshuffle.workload.parallelism.division import (
+    block_starts,
+    crossings,
+    kept_values,
+    stage_starts,
+)
 
 # s of one collective, and of one byte of it; all different, so that none stands in for another
 ALPHA = {

@@ -2,7 +2,8 @@
 o = 1 us, copies at 1 GB/s, copies up to 1000 B, asked for from 5000 B on, L = 2 us.
 
 A message of 100 B costs 2 us of trip and 1 + 0.1 us of its hosts, one of 10 kB three trips and
-2 + 1 us. A barrier of 8 ranks is 3 latencies, one of 16 is 4. Law: `simshuffle.lowering.alltoalls`.
+2 + 1 us. A barrier of 8 ranks is 3 latencies, one of 16 is 4. Law:
+`simshuffle.job.lowering.alltoalls`.
 """
 
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.lowering.alltoalls import Alltoalls
-from simshuffle.network import Analytic, Fluid, Packet
-from simshuffle.plan.resources import Resources
+from simshuffle.fabric.network import Analytic, Fluid, Packet
+from simshuffle.job.lowering.alltoalls import Alltoalls
+from simshuffle.job.plan.resources import Resources
 from simshuffle.studies.congestion.messages import message_seconds, seconds_with_messages
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.traffic import Fabric, exchange

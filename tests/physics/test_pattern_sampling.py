@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.network import Fluid
-from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.fabric.network import Fluid
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.studies.congestion.cell import Place, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.sampling import (

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.network import Analytic, Fluid
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.fabric.network import Analytic, Fluid
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, distances, partners, variants
 from simshuffle.studies.congestion.traffic import Fabric, exchange, first_samples
 from tests.strategies import abci, fat_tree, star

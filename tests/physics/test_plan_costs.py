@@ -3,16 +3,16 @@
 import pytest
 
 from simshuffle import plan_training
-from simshuffle.sim.simulate import simulate
-from simshuffle.studies.planning.cells import (
+from simshuffle.extensions.planning.cells import (
     CLOSE,
     FileSystemCell,
     largest_hidden,
     shares,
     smallest,
 )
-from simshuffle.studies.planning.costs import Needs, cheapest, training_seconds
-from simshuffle.studies.planning.months import fewest
+from simshuffle.extensions.planning.costs import Needs, cheapest, training_seconds
+from simshuffle.extensions.planning.months import fewest
+from simshuffle.job.sim.simulate import simulate
 from simshuffle.study.store import Memory, attempt
 from tests.small import small
 
@@ -139,7 +139,7 @@ def test_a_search_that_is_interrupted_goes_on_with_what_it_has_simulated(monkeyp
         begun.append(1)
         return simulate(*words, **options)
 
-    monkeypatch.setattr("simshuffle.studies.planning.cells.simulate", counted)
+    monkeypatch.setattr("simshuffle.extensions.planning.cells.simulate", counted)
     cell, store = FileSystemCell(opens_bound().to_dict(), "global-pfs", 0.05, exact), Memory()
     with pytest.raises(KeyboardInterrupt):
         attempt(cell, "search", store, lambda share: None)

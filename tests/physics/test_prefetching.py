@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.plan.prefetching import demand, waits
-from simshuffle.results import report
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.prefetching import demand, waits
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 from simshuffle.studies.loader.tuning import row
 from tests.small import small
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.routing import ForwardingTable
+from simshuffle.fabric.network import Flows, Fluid, Links, Packet
+from simshuffle.fabric.routing import ForwardingTable
 from tests.strategies import fat_tree
 
 LINE_RATE = 12.5e9  # bytes/s

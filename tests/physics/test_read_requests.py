@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.sim.simulate import simulate
 from tests.small import small
 
 FILES = {"workload__dataset__samples_per_file": 20, "workload__dataset__samples_per_request": 5}

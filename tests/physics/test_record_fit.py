@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.doctor.fit import fit
-from simshuffle.doctor.predicting import predict
-from simshuffle.records.record import framed
-from simshuffle.scenario.scenario import from_dict
+from simshuffle.extensions.doctor.fit import fit
+from simshuffle.extensions.doctor.predicting import predict
+from simshuffle.extensions.doctor.records.record import framed
+from simshuffle.job.scenario.scenario import from_dict
 from tests.recorded import Training
 
 STEP_BOUND = Training(samples=100, batch=8, step=(4e-3, 1e-3))

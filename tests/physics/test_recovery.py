@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.plan.checkpoint_bounds import restore_seconds
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.plan.remaining import since, with_fewer
-from simshuffle.results import report
-from simshuffle.results.timeline import EXCLUSIVE
-from simshuffle.sim.recorder import Recorder
-from simshuffle.sim.simulate import simulate, simulate_epochs
+from simshuffle.job.plan.checkpoint_bounds import restore_seconds
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.remaining import since, with_fewer
+from simshuffle.job.sim.recorder import Recorder
+from simshuffle.job.sim.simulate import simulate, simulate_epochs
+from simshuffle.report import report
+from simshuffle.report.timeline import EXCLUSIVE
 from tests.small import seconds, small, uneven
 
 SAVING = {"every": 2, "layout": "deduplicated", "state": "80 MB"}

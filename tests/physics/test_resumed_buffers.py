@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.resuming.account import account
-from simshuffle.resuming.buffers import WebDatasetRestart
-from simshuffle.resuming.hugging_face import HuggingFaceState
-from simshuffle.resuming.law import Crash, Refused
+from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.buffers import WebDatasetRestart
+from simshuffle.workload.resuming.hugging_face import HuggingFaceState
+from simshuffle.workload.resuming.law import Crash, Refused
 
 SET = ShardedSet(np.full(20, 10), np.full(20, 1e3))
 ALONE = Readers(nodes=1, ranks=1, workers=1, batch_size=1)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.resuming.account import account
-from simshuffle.resuming.law import Crash, Refused
-from simshuffle.resuming.streaming import ResumedLitdata, ResumedMosaicml
+from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.law import Crash, Refused
+from simshuffle.workload.resuming.streaming import ResumedLitdata, ResumedMosaicml
 
 
 def stored(*samples):

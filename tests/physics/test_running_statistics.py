@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.exchange import (
-    GlobalShuffle,
-    ImportanceExchange,
-    LoaderShuffle,
-    LocalShuffle,
-    PartialLocalShuffle,
-)
-from simshuffle.plan.running_statistics import (
+from simshuffle.studies.training.running_statistics import (
     Forgetting,
     effective_number,
     epoch_kept,
     number_by_iteration,
     rests_on,
 )
-from simshuffle.resuming.epochs import Epochs
+from simshuffle.workload.exchange import (
+    GlobalShuffle,
+    ImportanceExchange,
+    LoaderShuffle,
+    LocalShuffle,
+    PartialLocalShuffle,
+)
+from simshuffle.workload.exchange.epochs import Epochs
 
 LOCAL, GLOBAL = LocalShuffle(kind="local_shuffle"), GlobalShuffle(kind="global_shuffle")
 
@@ -173,7 +173,9 @@ def test_fewer_ranks_rest_on_as_much(strategy, monkeypatch):
     """16 samples a rank: n of all 4,096 ranks within 2 % of that of those that are emulated."""
     found = rests_on(strategy, 16 * 4096, 4096, 8, epochs=60)
     assert 0 < found.ranks < 4096
-    monkeypatch.setattr("simshuffle.plan.running_statistics._ranks", lambda of, ranks: ranks)
+    monkeypatch.setattr(
+        "simshuffle.studies.training.running_statistics._ranks", lambda of, ranks: ranks
+    )
     whole = rests_on(strategy, 16 * 4096, 4096, 8, epochs=60)
     assert whole.ranks == 4096
     assert found.number == pytest.approx(whole.number, rel=0.02)

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce import Allreduce
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.collectives import Allreduces, gather_seconds, ranks_in_order
-from simshuffle.lowering.staging import staging_traffic
-from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
-from simshuffle.plan.bounds import allreduce_seconds, bounds
-from simshuffle.plan.effort import expected_packets
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.checks import allreduce_problems, cluster_problems
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.fabric.allreduce import Allreduce
+from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Packet
+from simshuffle.job.lowering.collectives import Allreduces, gather_seconds, ranks_in_order
+from simshuffle.job.lowering.staging import staging_traffic
+from simshuffle.job.plan.bounds import allreduce_seconds, bounds
+from simshuffle.job.plan.effort import expected_packets
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.checks import allreduce_problems, cluster_problems
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.simulate import simulate
 from simshuffle.studies.congestion.traffic import Fabric
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, cluster, ring, tree
 from tests.small import small

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from simshuffle.errors import InputError
-from simshuffle.studies.accuracy.sensitivity import of_screening, screened
+from simshuffle.extensions.learning.accuracy.sensitivity import of_screening, screened
 from simshuffle.train import emulate
 from simshuffle.train.screening import Screening, screen
 

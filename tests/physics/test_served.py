@@ -4,11 +4,11 @@ and against the whole epoch."""
 import numpy as np
 import pytest
 
-from simshuffle.results import report
-from simshuffle.scenario.workload import Loader
-from simshuffle.sim.served import Served
-from simshuffle.sim.simulate import simulate
-from simshuffle.sim.steady import Window
+from simshuffle.job.scenario.workload import Loader
+from simshuffle.job.sim.served import Served
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.job.sim.steady import Window
+from simshuffle.report import report
 from tests.small import small
 
 SATURATED = {

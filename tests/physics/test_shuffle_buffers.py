@@ -4,9 +4,9 @@ shuffles were measured with."""
 import numpy as np
 import pytest
 
-from simshuffle.orders.buffers import HuggingFace, TfData, batched, buffered, replaced
-from simshuffle.orders.levanter import Levanter
-from simshuffle.orders.order import Readers, ShardedSet
+from simshuffle.workload.orders.buffers import HuggingFace, TfData, batched, buffered, replaced
+from simshuffle.workload.orders.levanter import Levanter
+from simshuffle.workload.orders.order import Readers, ShardedSet
 
 ALONE = Readers(1, 1, 1, batch_size=8)
 

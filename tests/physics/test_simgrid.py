@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.network import Fluid
-from simshuffle.network.case import read_case
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.case import read_case
 from tests.explicit import finish_times
 
 CASES = sorted((Path(__file__).parent.parent / "golden" / "simgrid").glob("*.json.gz"))

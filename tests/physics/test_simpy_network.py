@@ -10,8 +10,8 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.network import Flows, Fluid, Links
-from simshuffle.sim.simpy_network import SimpyNetwork
+from simshuffle.fabric.network import Flows, Fluid, Links
+from simshuffle.job.sim.simpy_network import SimpyNetwork
 
 
 @pytest.fixture
@@ -427,8 +427,8 @@ def test_what_is_no_network_is_refused(env, arguments, text):
 
 def test_it_needs_little_of_the_rest():
     code = (
-        "import sys, simshuffle.sim.simpy_network; print({'pandas', 'matplotlib', 'networkx',"
-        " 'simshuffle.scenario.scenario', 'simshuffle.sim.simulate'} & set(sys.modules))"
+        "import sys, simshuffle.job.sim.simpy_network; print({'pandas', 'matplotlib', 'networkx',"
+        " 'simshuffle.job.scenario.scenario', 'simshuffle.job.sim.simulate'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=900

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from simshuffle import sizes
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from tests.small import small
 
 N, M, NBYTES = 160, 4, 1000.0

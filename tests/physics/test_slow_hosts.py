@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce import Nccl, Ring, Torus, Tree
-from simshuffle.allreduce.base import SlowHosts
-from simshuffle.allreduce.nccl import Choice
-from simshuffle.lowering.collectives import Half
+from simshuffle.fabric.allreduce import Nccl, Ring, Torus, Tree
+from simshuffle.fabric.allreduce.base import SlowHosts
+from simshuffle.fabric.allreduce.nccl import Choice
+from simshuffle.job.lowering.collectives import Half
 from tests.allreduces import flows_of, hosts
 
 BUS = 10e9

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.exports.program import program
-from simshuffle.sim.simulate import simulate
+from simshuffle.extensions.interop.exports.program import program
+from simshuffle.job.sim.simulate import simulate
 
 ROOT = Path(__file__).parent.parent.parent
 SAME = 5e-5  # share of the time; SMPI adds 16 bytes to every message

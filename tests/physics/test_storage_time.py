@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.plan.holding import staging_seconds
-from simshuffle.plan.resources import Resources
-from simshuffle.results import report
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.holding import staging_seconds
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 from simshuffle.spec.rng import lognormal_factor
 from tests.explicit import finish_times
 from tests.small import small

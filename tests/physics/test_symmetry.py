@@ -7,11 +7,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.network.case import read_case
-from simshuffle.network.flows import Flows, Links
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.fluid_symmetry import MOST_ROUNDS, Partition, finish_times, quotient, refine
+from simshuffle.fabric.network.batch import TransferBatch, tasks
+from simshuffle.fabric.network.case import read_case
+from simshuffle.fabric.network.flows import Flows, Links
+from simshuffle.fabric.network.fluid import FluidNetwork
+from simshuffle.fabric.network.fluid_symmetry import (
+    MOST_ROUNDS,
+    Partition,
+    finish_times,
+    quotient,
+    refine,
+)
 from tests import reference
 
 CASES = sorted((Path(__file__).parent.parent / "golden" / "simgrid").glob("*.json.gz"))

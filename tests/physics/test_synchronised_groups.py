@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import ImportanceExchange, LocalShuffle, PartialLocalShuffle
 from simshuffle.train.emulate import emulate
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, recalibrate, score
@@ -17,6 +16,7 @@ from simshuffle.train.models import Mlp, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses, ranked_network
 from simshuffle.train.samples import ArraySource, Augmentation, Samples
 from simshuffle.train.training import Contrastive, Training
+from simshuffle.workload.exchange import ImportanceExchange, LocalShuffle, PartialLocalShuffle
 
 LOCAL = LocalShuffle(kind="local_shuffle")
 PARTIAL = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.4)

@@ -15,10 +15,20 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import ExchangePlan
-from simshuffle.studies.validation import testbed
-from simshuffle.studies.validation.testbed import HEADERS, Overhead, finish_times, makespan
-from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape, of_plan, partial_plan
+from simshuffle.extensions.calibration.validation import testbed
+from simshuffle.extensions.calibration.validation.testbed import (
+    HEADERS,
+    Overhead,
+    finish_times,
+    makespan,
+)
+from simshuffle.extensions.calibration.validation.testbed_patterns import (
+    PATTERNS,
+    Shape,
+    of_plan,
+    partial_plan,
+)
+from simshuffle.workload.exchange import ExchangePlan
 from simshuffle_testbed import namespaces
 from simshuffle_testbed.commands import NamespaceNetwork
 from simshuffle_testbed.measure import GLOO

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.lowering.reads import compute_factor
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.epochs import Reads, plan_epochs, sample_nbytes
-from simshuffle.scenario.model import StepTimes
-from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario
-from simshuffle.scenario.tokens import PACKINGS, Tokens, draw_lengths, repeated
-from simshuffle.sim.simulate import simulate
-from simshuffle.verdict import derived
+from simshuffle.job.lowering.reads import compute_factor
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.epochs import Reads, plan_epochs, sample_nbytes
+from simshuffle.job.scenario.model import StepTimes
+from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario
+from simshuffle.job.scenario.tokens import PACKINGS, Tokens, draw_lengths, repeated
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.job.verdict import derived
 from tests.small import seconds, small
 
 ALIKE = {"mean": 300, "std": 0}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from simshuffle.allreduce import Nccl, Tree
-from simshuffle.allreduce.nccl import TREE_BANDWIDTH, double_tree
-from simshuffle.collective import bench_of
-from simshuffle.plan.effort import expected_packets
-from simshuffle.sim.simulate import simulate
+from simshuffle.fabric.allreduce import Nccl, Tree
+from simshuffle.fabric.allreduce.nccl import TREE_BANDWIDTH, double_tree
+from simshuffle.job.plan.effort import expected_packets
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.studies.collective import bench_of
 from tests import examples
 from tests.allreduces import flows_of, hosts
 from tests.small import seconds, small

@@ -8,9 +8,9 @@ halve it.
 import numpy as np
 import pytest
 
-from simshuffle.doctor.gains import batch_seconds, gain
 from simshuffle.errors import SimshuffleError
-from simshuffle.records.record import Record, framed
+from simshuffle.extensions.doctor.gains import batch_seconds, gain
+from simshuffle.extensions.doctor.records.record import Record, framed
 
 
 def record(waits, steps, *, workers=0, prefetch=2, rank=0, loader=0, epoch=0):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
-from simshuffle.studies.time_to_accuracy.comparison import (
+from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     AtFraction,
     Beaten,
     beaten,
@@ -27,19 +26,29 @@ from simshuffle.studies.time_to_accuracy.comparison import (
     same,
     sentences,
 )
-from simshuffle.studies.time_to_accuracy.join import joined
-from simshuffle.studies.time_to_accuracy.learned import Learned, Study, Trained
-from simshuffle.studies.time_to_accuracy.replay import (
+from simshuffle.extensions.learning.time_to_accuracy.join import joined
+from simshuffle.extensions.learning.time_to_accuracy.learned import Learned, Study, Trained
+from simshuffle.extensions.learning.time_to_accuracy.replay import (
     busiest_cable,
     end_of_epoch,
     epochs_to_simulate,
     requests_until,
     weights,
 )
-from simshuffle.studies.time_to_accuracy.simulated import Scaled, Setting, mean_of, scaled
-from simshuffle.studies.time_to_accuracy.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
-from simshuffle.studies.time_to_accuracy.text import details, slower
+from simshuffle.extensions.learning.time_to_accuracy.simulated import (
+    Scaled,
+    Setting,
+    mean_of,
+    scaled,
+)
+from simshuffle.extensions.learning.time_to_accuracy.tables import (
+    SETTING_COLUMNS,
+    SIMULATED_COLUMNS,
+    Tables,
+)
+from simshuffle.extensions.learning.time_to_accuracy.text import details, slower
 from simshuffle.studies.training.wording import as_report
+from simshuffle.workload.exchange import GlobalShuffle, PartialLocalShuffle
 from tests.small import small
 
 TRAINED = Trained(world_size=8, num_samples=160, local_batch_size=5)

@@ -5,10 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.results.report import LABELS, breakdown
-from simshuffle.results.timeline import PHASE_COLUMNS, PHASES, Timeline
-from simshuffle.results.waiting import hosts_waited_for, waiting, waits_by_host
-from simshuffle.sim.cell import RunCell
+from simshuffle.job.sim.cell import RunCell
+from simshuffle.report.report import LABELS, breakdown
+from simshuffle.report.timeline import PHASE_COLUMNS, PHASES, Timeline
+from simshuffle.report.waiting import hosts_waited_for, waiting, waits_by_host
 from tests.small import small
 
 REDUCED = [("allreduce", 2.0), ("update", 1.0)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import ScenarioError
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.sim.simulate import simulate
 from tests.small import small
 
 EXCHANGE = "exchange_fraction=0.3"

@@ -6,10 +6,10 @@ import pytest
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.warming import warming
-from simshuffle.results import report
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.warming import warming
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
 from tests.small import small
 
 

@@ -14,17 +14,17 @@ from matplotlib.collections import LineCollection
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.exchange import ExchangePlan
-from simshuffle.exchange.recording import RecordedPlans, write_plans
-from simshuffle.plan.effort import thinned
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.results import report
-from simshuffle.results.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
-from simshuffle.scenario.workload import Loader
-from simshuffle.sim.served import RestOfPass
-from simshuffle.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, simulate
-from simshuffle.sim.steady import MeanError, Seen, window_of
+from simshuffle.job.plan.effort import thinned
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.scenario.workload import Loader
+from simshuffle.job.sim.served import RestOfPass
+from simshuffle.job.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, simulate
+from simshuffle.job.sim.steady import MeanError, Seen, window_of
+from simshuffle.report import report
+from simshuffle.report.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
 from simshuffle.studies.simulation.study import STUDY
+from simshuffle.workload.exchange import ExchangePlan
+from simshuffle.workload.exchange.recording import RecordedPlans, write_plans
 from tests.drawn import laid_out
 from tests.small import small
 

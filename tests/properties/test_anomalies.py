@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import simpy
 
-from simshuffle.network import Packet
-from simshuffle.network.packet_records import TICK
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simpy_network import SimpyNetwork
-from simshuffle.sim.simulate import simulate
+from simshuffle.fabric.network import Packet
+from simshuffle.fabric.network.packet_records import TICK
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.simpy_network import SimpyNetwork
+from simshuffle.job.sim.simulate import simulate
 from tests.small import small
 
 FREE = {

@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.exports.program import program
-from simshuffle.lowering.messages import MessageLowering, StoreLowering, exchange_costs, messages_of
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.plan.resources import Resources
+from simshuffle.extensions.interop.exports.program import program
+from simshuffle.job.lowering.messages import (
+    MessageLowering,
+    StoreLowering,
+    exchange_costs,
+    messages_of,
+)
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.resources import Resources
 from tests.scenarios import random_scenario
 from tests.small import small
 

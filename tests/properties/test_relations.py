@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.results.timeline import EXCLUSIVE, Timeline
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report.timeline import EXCLUSIVE, Timeline
 from tests.scenarios import random_values, with_values
 
 Values = dict[str, Any]

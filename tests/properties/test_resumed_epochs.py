@@ -9,20 +9,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import (
+from simshuffle.workload.exchange import (
     GlobalShuffle,
     LoaderShuffle,
     LocalShuffle,
     PartialLocalShuffle,
     empty_plan,
 )
-from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.resuming.account import account
-from simshuffle.resuming.dealing import Moved, dealt, quotas
-from simshuffle.resuming.epochs import Epochs
-from simshuffle.resuming.law import Crash
-from simshuffle.resuming.own import Own
-from simshuffle.resuming.states import loaded, saved
+from simshuffle.workload.exchange.dealing import Moved, dealt, quotas
+from simshuffle.workload.exchange.epochs import Epochs
+from simshuffle.workload.exchange.states import loaded, saved
+from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.law import Crash
+from simshuffle.workload.resuming.own import Own
 
 PARTIAL = [
     PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=q, selection=how)

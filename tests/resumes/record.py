@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from simshuffle.audit import ranks
-from simshuffle.audit.script import Command, Script, rows_of
 from simshuffle.errors import InputError
-from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.resuming import AnyResume
-from simshuffle.resuming.law import Batches, Resume
+from simshuffle.extensions.resuming import ranks
+from simshuffle.extensions.resuming.script import Command, Script, rows_of
+from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.resuming import AnyResume
+from simshuffle.workload.resuming.law import Batches, Resume
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "data" / "resumes"

@@ -12,8 +12,6 @@ from scipy import stats
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exchange import empty_plan
-from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.summary import estimate, holm, summary
@@ -30,6 +28,8 @@ from simshuffle.studies.training.wording import as_report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
+from simshuffle.workload.exchange import empty_plan
+from simshuffle.workload.exchange.recording import RecordedPlans, read_plans, write_plans
 from tests.drawn import laid_out
 from tests.trained import description, record, recorded, saved
 

@@ -13,17 +13,23 @@ from scipy import stats
 
 from simshuffle import accuracy
 from simshuffle.errors import InputError
-from simshuffle.results.report import WHOLE
-from simshuffle.scenario.scenario import Scenario, load_scenario
-from simshuffle.studies.accuracy import study
-from simshuffle.studies.accuracy.asked import again, request
-from simshuffle.studies.accuracy.cells import SumsCell
-from simshuffle.studies.accuracy.first import lines
-from simshuffle.studies.accuracy.remedies import epoch_by_forms
-from simshuffle.studies.accuracy.sensitivity import NORMAL, Sensitivity, of_network, pooled, table
-from simshuffle.studies.accuracy.study import STUDY
-from simshuffle.studies.accuracy.tables import SENSITIVITY
-from simshuffle.studies.accuracy.verb import AccuracyOptions
+from simshuffle.extensions.learning.accuracy import study
+from simshuffle.extensions.learning.accuracy.asked import again, request
+from simshuffle.extensions.learning.accuracy.cells import SumsCell
+from simshuffle.extensions.learning.accuracy.first import lines
+from simshuffle.extensions.learning.accuracy.remedies import epoch_by_forms
+from simshuffle.extensions.learning.accuracy.sensitivity import (
+    NORMAL,
+    Sensitivity,
+    of_network,
+    pooled,
+    table,
+)
+from simshuffle.extensions.learning.accuracy.study import STUDY
+from simshuffle.extensions.learning.accuracy.tables import SENSITIVITY
+from simshuffle.extensions.learning.accuracy.verb import AccuracyOptions
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
+from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms.variants import WarmCell
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome

@@ -6,9 +6,9 @@ import shlex
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.plan.idle_inputs import LINK, PFS, SSD, TAPER, idle_inputs
-from simshuffle.sim.simulate import simulate
-from simshuffle.uncertainty.decisive import DECODE, PAGE_CACHE, WORKERS, decisive_inputs
+from simshuffle.job.plan.idle_inputs import LINK, PFS, SSD, TAPER, idle_inputs
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.job.uncertainty.decisive import DECODE, PAGE_CACHE, WORKERS, decisive_inputs
 from tests.small import small
 
 # a leaf switch of 24 ports has 8 up and 16 down with a taper of 2; 36 hosts are on three

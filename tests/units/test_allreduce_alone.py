@@ -1,7 +1,7 @@
 """Allreduces that were looked at are looked up, and never for a scenario that decides otherwise."""
 
-from simshuffle.plan.allreduce_alone import _seconds_alone, allreduce_alone
-from simshuffle.uncertainty.inputs import scaled
+from simshuffle.job.plan.allreduce_alone import _seconds_alone, allreduce_alone
+from simshuffle.job.uncertainty.inputs import scaled
 from tests.small import small
 
 LINK, OPENS = "cluster.topology.link_bandwidth", "cluster.parallel_file_system.open_rate"
@@ -28,5 +28,5 @@ def test_half_the_bandwidth_takes_twice_as_long():
 def test_a_value_that_does_not_decide_is_looked_up(monkeypatch):
     base = small()
     seconds = allreduce_alone(base, 1e6)
-    monkeypatch.setattr("simshuffle.plan.allreduce_alone._seconds_alone", None)
+    monkeypatch.setattr("simshuffle.job.plan.allreduce_alone._seconds_alone", None)
     assert allreduce_alone(scaled(base, {OPENS: 0.5}), 1e6) == seconds

@@ -15,10 +15,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from simshuffle.audit import auditing
-from simshuffle.audit.counted import SCHEMAS
-from simshuffle.audit.script import Script
 from simshuffle.cli import main
+from simshuffle.extensions.resuming import auditing
+from simshuffle.extensions.resuming.counted import SCHEMAS
+from simshuffle.extensions.resuming.script import Script
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "tests" / "data" / "audit" / "my_loader.py"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from simshuffle.errors import ScenarioError
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.scenario import load_scenario
 
 
 def test_check_refuses_what_run_refuses_with_the_same_words(refused):

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from simshuffle.blame import runs
-from simshuffle.blame.runs import Blamed, Found, blame_runs
-from simshuffle.blame.waited_for import Row
 from simshuffle.cli import main
-from simshuffle.results.console import terminal_text
+from simshuffle.extensions.doctor.blame import runs
+from simshuffle.extensions.doctor.blame.runs import Blamed, Found, blame_runs
+from simshuffle.extensions.doctor.blame.waited_for import Row
+from simshuffle.report.console import terminal_text
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine

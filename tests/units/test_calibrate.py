@@ -15,17 +15,17 @@ from simshuffle.cli import main
 from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_questions import asked_of
 from simshuffle.errors import InputError
-from simshuffle.plan.findings import extrapolated
-from simshuffle.scenario.calibrated import read_fragment
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
+from simshuffle.extensions.calibration.calibrate.files import sources
+from simshuffle.extensions.calibration.calibrate.findings import parameters_of, parameters_table
+from simshuffle.extensions.calibration.calibrate.readers import read_rows, recognise
+from simshuffle.extensions.calibration.calibrate.study import fitted, request
+from simshuffle.extensions.calibration.calibrate.tables import MEASUREMENTS, PARAMETERS, as_table
+from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
+from simshuffle.job.plan.findings import extrapolated
+from simshuffle.job.scenario.calibrated import read_fragment
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped
-from simshuffle.studies.calibrate.figures import residuals_chart
-from simshuffle.studies.calibrate.files import sources
-from simshuffle.studies.calibrate.findings import parameters_of, parameters_table
-from simshuffle.studies.calibrate.readers import read_rows, recognise
-from simshuffle.studies.calibrate.study import fitted, request
-from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, as_table
-from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
 from tests.calibrated import calibrate
 from tests.drawn import laid_out

@@ -18,8 +18,8 @@ from matplotlib.image import imread
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.plan.jobs import each_alone
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.plan.jobs import each_alone
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
 from tests.contents import contents as content
@@ -369,7 +369,7 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
 
 def test_the_public_names_are_the_same_whatever_was_imported_first(tmp_path):
     first = ["simshuffle", "simshuffle.cli", "simshuffle.studies.simulation.study"]
-    first += ["simshuffle.api", "simshuffle.results.style"]
+    first += ["simshuffle.api", "simshuffle.report.style"]
     code = """
 import importlib, sys
 for first in sys.argv[1:]:
@@ -491,7 +491,7 @@ def test_numbers_are_never_cut(capsys, monkeypatch):
     """A table that is too wide for the terminal is printed whole."""
     from rich.console import Console
 
-    from simshuffle.results.console import new_table, print_whole
+    from simshuffle.report.console import new_table, print_whole
 
     table = new_table(None, ["run"], ["seconds", "bytes"])
     table.add_row("a long name of a run", "1234.5678", "987654321")

@@ -9,12 +9,12 @@ from typer.main import get_command
 
 from simshuffle.cli import app, main
 from simshuffle.cli.new_questions import BY_NAME, CHOICES, WAYS
-from simshuffle.exchange import Exchange
-from simshuffle.orders import AnyOrder
-from simshuffle.routing import Routing
+from simshuffle.fabric.routing import Routing
 from simshuffle.studies.congestion.patterns import PATTERNS
 from simshuffle.study import registry
 from simshuffle.study.options import Words, fields_of, plain_type, words
+from simshuffle.workload.exchange import Exchange
+from simshuffle.workload.orders import AnyOrder
 
 OPEN = {
     *(
@@ -164,7 +164,7 @@ def test_the_kinds_of_a_union_are_words(union, monkeypatch):
 
 def test_words_complete_what_is_begun():
     assert words("pfs", "ssd", "store")("s") == ["ssd", "store"]
-    assert "webdataset" in words(place="simshuffle.orders:AnyOrder")("web")
+    assert "webdataset" in words(place="simshuffle.workload.orders:AnyOrder")("web")
     assert "imagenet1k" in words(place="simshuffle.spec.library:dataset_names")("imagenet")
 
 

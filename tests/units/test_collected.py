@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.recorder.rows import CODES, FIELDS, ROW
-from simshuffle.records.collected import collected
+from simshuffle.extensions.doctor.recorder.rows import CODES, FIELDS, ROW
+from simshuffle.extensions.doctor.records.collected import collected
 
 EMPTY = dict.fromkeys(FIELDS, -1) | {"rank": -1, "loader": 0, "epoch": 0, "count": 0, "nbytes": 0}
 

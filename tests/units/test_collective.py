@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simshuffle.allreduce import AllreduceFlows
 from simshuffle.cli import main
-from simshuffle.collective import SIZES, bench, bench_of, measure, sizes
 from simshuffle.errors import InputError
+from simshuffle.fabric.allreduce import AllreduceFlows
+from simshuffle.studies.collective import SIZES, bench, bench_of, measure, sizes
 from tests.calibrated import calibrate
 from tests.examples import ring
 from tests.small import PLAIN, small

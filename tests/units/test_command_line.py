@@ -104,7 +104,7 @@ def nothing_is_done(monkeypatch):
         module, function = name.split(".")
         target = importlib.import_module(f"simshuffle.study.{module}")
         monkeypatch.setattr(target, function, reached)
-    replay = importlib.import_module("simshuffle.network.replay")
+    replay = importlib.import_module("simshuffle.fabric.network.replay")
     monkeypatch.setattr(replay, "replay", reached)
     measure = importlib.import_module("simshuffle_testbed.measure")
     monkeypatch.setattr(measure, "measure_all", reached)

@@ -12,10 +12,10 @@ import pytest
 import simshuffle
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.comparison import Side, _beside, compare, side
 from simshuffle.errors import InputError
-from simshuffle.results.report import by_cause, part_name
-from simshuffle.results.side_by_side import values
+from simshuffle.report.report import by_cause, part_name
+from simshuffle.report.side_by_side import values
+from simshuffle.studies.comparison import Side, _beside, compare, side
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine

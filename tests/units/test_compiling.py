@@ -12,9 +12,9 @@ import pytest
 
 from simshuffle import load_scenario, run
 from simshuffle.cli.common import reset_volume, set_volume
-from simshuffle.network import Analytic, Fluid, Packet, fluid_events, fluid_transfers
-from simshuffle.network import packet_kernel as kernel
-from simshuffle.network.models import make_ready
+from simshuffle.fabric.network import Analytic, Fluid, Packet, fluid_events, fluid_transfers
+from simshuffle.fabric.network import packet_kernel as kernel
+from simshuffle.fabric.network.models import make_ready
 from simshuffle.spec import compiling
 from simshuffle.spec.compiling import at_address, entry, fingerprint, words
 from tests.plain_kernels import ENDS
@@ -39,8 +39,8 @@ def loaded(code):
 @pytest.mark.parametrize(
     "code",
     [
-        "import simshuffle.network.models, simshuffle.network.case",
-        "from simshuffle.scenario.scenario import load_scenario; load_scenario('quickstart')",
+        "import simshuffle.fabric.network.models, simshuffle.fabric.network.case",
+        "from simshuffle.job.scenario.scenario import load_scenario; load_scenario('quickstart')",
     ],
     ids=["import", "scenario"],
 )
@@ -55,7 +55,7 @@ def test_a_result_is_shown_and_drawn_without_compiled_code(result_of, verb):
 
 
 def test_a_simulation_does():
-    code = "from simshuffle.network import Flows, Fluid, Links\n"
+    code = "from simshuffle.fabric.network import Flows, Fluid, Links\n"
     assert loaded(code + "Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))")
 
 

@@ -11,9 +11,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from simshuffle.cli import main
-from simshuffle.network import Analytic
-from simshuffle.plan import wiring
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.fabric.network import Analytic
+from simshuffle.job.plan import wiring
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.congestion import cell, details, figures, text
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY, request, scenarios

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from rich.table import Table
 
-from simshuffle.results.console import terminal_text
+from simshuffle.report.console import terminal_text
 from simshuffle.studies.congestion import answer, details, effort, study, text, verb
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.congestion import verb
 from simshuffle.studies.congestion.study import STUDY, request
 from simshuffle.studies.congestion.verb import CongestionOptions

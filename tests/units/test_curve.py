@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.interpolation import BandwidthByCount, BandwidthBySize, Curve, FrequencyByCount
 from simshuffle.spec.record import Spec
 

@@ -8,8 +8,8 @@ import networkx as nx
 import pytest
 
 from simshuffle.errors import TopologyError
-from simshuffle.topology import Custom, custom
-from simshuffle.topology.graph import graph_problems
+from simshuffle.fabric.topology import Custom, custom
+from simshuffle.fabric.topology.graph import graph_problems
 
 HEAD = (
     '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from simshuffle.errors import InputError, SimulationError
-from simshuffle.studies.filtering.cells import (
+from simshuffle.extensions.learning.filtering.cells import (
     ExtractionCell,
     noise,
     ordinary_run,
@@ -21,26 +21,26 @@ from simshuffle.studies.filtering.cells import (
     random_filter,
     trained,
 )
-from simshuffle.studies.filtering.record import (
+from simshuffle.extensions.learning.filtering.record import (
     DataOptimisedStudy,
     Extractor,
     Projection,
     load_study,
 )
-from simshuffle.studies.filtering.request import (
+from simshuffle.extensions.learning.filtering.request import (
     extraction_cells,
     request,
     retraining_cells,
 )
-from simshuffle.studies.filtering.study import STUDY
-from simshuffle.studies.filtering.tables import (
+from simshuffle.extensions.learning.filtering.study import STUDY
+from simshuffle.extensions.learning.filtering.tables import (
     STORED,
     SUMMARY_COLUMNS,
     FilterTables,
     best_rates,
     summary,
 )
-from simshuffle.studies.filtering.text import parts
+from simshuffle.extensions.learning.filtering.text import parts
 from simshuffle.studies.training.wording import as_report
 from simshuffle.study import engine
 from simshuffle.study.executors import Here

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.scenario import load_scenario
 from tests.contents import contents
 
 VALUES = {

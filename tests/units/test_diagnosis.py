@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 import yaml
 
-from simshuffle.doctor.diagnosis import _remedies, diagnose
-from simshuffle.doctor.gains import Gain
-from simshuffle.doctor.loop import PARTS, loop_of
-from simshuffle.doctor.quiet import quieted
-from simshuffle.doctor.workers import computing_less
 from simshuffle.errors import InputError
-from simshuffle.recorder.rows import CODES
-from simshuffle.records.record import Record, framed
+from simshuffle.extensions.doctor.diagnosis import _remedies, diagnose
+from simshuffle.extensions.doctor.gains import Gain
+from simshuffle.extensions.doctor.loop import PARTS, loop_of
+from simshuffle.extensions.doctor.quiet import quieted
+from simshuffle.extensions.doctor.recorder.rows import CODES
+from simshuffle.extensions.doctor.records.record import Record, framed
+from simshuffle.extensions.doctor.workers import computing_less
 from tests.records_made import Training
 
 MADE = yaml.safe_load((Path(__file__).parents[1] / "data" / "doctor" / "causes.yaml").read_text())

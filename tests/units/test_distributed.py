@@ -17,7 +17,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import ExchangePlan
 from simshuffle.train.distributed import (
     ExchangeError,
     ImageFolder,
@@ -28,6 +27,7 @@ from simshuffle.train.distributed import (
 from simshuffle.train.distributed.carrying import faults
 from simshuffle.train.distributed.storage import FolderStore, decode, encode
 from simshuffle.train.distributed.transport import messages_of
+from simshuffle.workload.exchange import ExchangePlan
 from tests.preloaded import PATIENCE, Preloaded, fork_ranks, run_ranks
 
 SECONDS = 240

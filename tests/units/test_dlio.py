@@ -12,9 +12,9 @@ from simshuffle.cli import main
 from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_dlio import read_dlio
 from simshuffle.errors import InputError
-from simshuffle.plan.bounds import bounds
-from simshuffle.results.console import terminal_text
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.report.console import terminal_text
 
 DATA = Path(__file__).parents[1] / "data" / "dlio"
 ONE_SAMPLE_A_FILE, MANY_SAMPLES_A_FILE = (

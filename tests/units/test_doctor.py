@@ -13,10 +13,10 @@ from contextlib import suppress
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.cli.doctor import _default
-from simshuffle.doctor import running, trying
-from simshuffle.doctor.predicting import predict
-from simshuffle.records.reading import read
+from simshuffle.extensions.doctor import running, trying
+from simshuffle.extensions.doctor.command import _default
+from simshuffle.extensions.doctor.predicting import predict
+from simshuffle.extensions.doctor.records.reading import read
 from tests.doctored import TRAINING
 from tests.recorded import Training
 
@@ -219,7 +219,7 @@ def test_what_was_recorded_stays_where_the_rest_breaks(folder, capfd, monkeypatc
     def breaks(_):
         raise MemoryError
 
-    monkeypatch.setattr("simshuffle.doctor.diagnosis.diagnose", breaks)
+    monkeypatch.setattr("simshuffle.extensions.doctor.diagnosis.diagnose", breaks)
     with suppress(MemoryError):
         main(["doctor", "--", *TRAIN])
     told = capfd.readouterr().err

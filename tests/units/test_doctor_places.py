@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.doctor.diagnosis import diagnose
-from simshuffle.recorder.places import MOST, WRITTEN, Places, locate
+from simshuffle.extensions.doctor.diagnosis import diagnose
+from simshuffle.extensions.doctor.recorder.places import MOST, WRITTEN, Places, locate
 from tests.records_made import Training
 
 HERE = Path(__file__).name

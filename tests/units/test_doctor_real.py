@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.records.reading import read
+from simshuffle.extensions.doctor.records.reading import read
 
 pytest.importorskip("torch")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from simshuffle.doctor import running
 from simshuffle.errors import InputError
-from simshuffle.recorder import SITE
+from simshuffle.extensions.doctor import running
+from simshuffle.extensions.doctor.recorder import SITE
 
 ROOT = Path(__file__).parents[2]
 BEGIN = """
@@ -214,7 +214,7 @@ sys.exit(40 + count)
     program = f"""
 import sys
 from pathlib import Path
-from simshuffle.doctor import running
+from simshuffle.extensions.doctor import running
 ended = running.run_recorded([sys.executable, {str(script)!r}], Path("rows"), print)
 print("ended", ended.status, ended.asked, flush=True)
 """

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from simshuffle.doctor.diagnosis import diagnose
-from simshuffle.doctor.gains import Gain
-from simshuffle.doctor.shown import REST, WAITING, batch_rows, doctor_chart, tries_parts
-from simshuffle.doctor.trying import BOUND, Tried, trials_of
-from simshuffle.records.reading import read
-from simshuffle.results import paper
+from simshuffle.extensions.doctor.diagnosis import diagnose
+from simshuffle.extensions.doctor.gains import Gain
+from simshuffle.extensions.doctor.records.reading import read
+from simshuffle.extensions.doctor.shown import REST, WAITING, batch_rows, doctor_chart, tries_parts
+from simshuffle.extensions.doctor.trying import BOUND, Tried, trials_of
+from simshuffle.report import paper
 
 RECORD = Path(__file__).parents[1] / "data" / "doctor" / "record.parquet"
 REAL = diagnose(read(RECORD))

@@ -7,9 +7,9 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exports import chakra as written_chakra
-from simshuffle.records.chakra_schema import BATCH, COLL, COMP, Node
-from simshuffle.records.reading import read
+from simshuffle.extensions.doctor.records.chakra_schema import BATCH, COLL, COMP, Node
+from simshuffle.extensions.doctor.records.reading import read
+from simshuffle.extensions.interop.exports import chakra as written_chakra
 
 PARTS = [
     ("forward", "user_annotation", "## forward ##", 100, 300),

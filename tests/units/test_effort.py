@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.plan.effort import effort, expected_iterations
-from simshuffle.plan.jobs import each_alone
-from simshuffle.scenario.scenario import all_runs, load_scenarios
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.effort import effort, expected_iterations
+from simshuffle.job.plan.jobs import each_alone
+from simshuffle.job.scenario.scenario import all_runs, load_scenarios
+from simshuffle.job.sim.simulate import simulate
 from simshuffle.study.standing import FACTOR, SURE
 
 ROOT = Path(__file__).parent.parent.parent

@@ -6,8 +6,8 @@ import pytest
 from rich.table import Table
 
 from simshuffle.errors import InputError
-from simshuffle.results.console import exported, new_table
-from simshuffle.results.excerpt import MOST_COLUMNS, Excerpt, shorten_numbers
+from simshuffle.report.console import exported, new_table
+from simshuffle.report.excerpt import MOST_COLUMNS, Excerpt, shorten_numbers
 
 
 def seconds_table() -> Table:

@@ -17,8 +17,8 @@ from simshuffle.api import run
 from simshuffle.cli import main
 from simshuffle.cli.common import To
 from simshuffle.cli.result_folders import LabelsOption
-from simshuffle.results.console import FORMATS, exported, new_table
-from simshuffle.results.report import Booking
+from simshuffle.report.console import FORMATS, exported, new_table
+from simshuffle.report.report import Booking
 from simshuffle.study.study import Result
 from tests.small import small
 

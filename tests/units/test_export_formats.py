@@ -16,14 +16,14 @@ import pytest
 from simshuffle.api import run as simulated
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exports import chakra, htsim
-from simshuffle.exports.program import program
-from simshuffle.fabrics.htsim import written as htsim_network
-from simshuffle.fabrics.imported import Missing
-from simshuffle.fabrics.reading import read_fabric
-from simshuffle.network import Fluid
-from simshuffle.network.flows import Flows, Links
-from simshuffle.topology.fat_tree import FatTree
+from simshuffle.extensions.interop.exports import chakra, htsim
+from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.fabrics.htsim import written as htsim_network
+from simshuffle.extensions.interop.fabrics.imported import Missing
+from simshuffle.extensions.interop.fabrics.reading import read_fabric
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.flows import Flows, Links
+from simshuffle.fabric.topology.fat_tree import FatTree
 from tests.small import small
 
 SCHEMA = Path(__file__).parents[1] / "data" / "chakra" / "et.textproto"

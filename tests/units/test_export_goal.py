@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.exports.goal import schedules
-from simshuffle.exports.program import program
+from simshuffle.extensions.interop.exports.goal import schedules
+from simshuffle.extensions.interop.exports.program import program
 from tests.units.test_export_formats import COMMAND, exchanging
 
 WORD = r"[a-zA-Z][a-zA-Z0-9_]*"

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simshuffle.exports.export import export
-from simshuffle.exports.program import program
-from simshuffle.exports.simgrid import WIDTH, routes_of, smpi_options
-from simshuffle.exports.source import Source
+from simshuffle.extensions.interop.exports.export import export
+from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.simgrid import WIDTH, routes_of, smpi_options
+from simshuffle.extensions.interop.exports.source import Source
 from tests.units.test_export_formats import exchanging
 
 SCHEDULE = {"kind": "authors", "overlap": False}

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from simshuffle.fabrics.ibnetdiscover import fabric_of
-from simshuffle.fabrics.imported import Missing
-from simshuffle.fabrics.lfts import tables_of
-from simshuffle.fabrics.reading import read_fabric, read_host
+from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
+from simshuffle.extensions.interop.fabrics.imported import Missing
+from simshuffle.extensions.interop.fabrics.lfts import tables_of
+from simshuffle.extensions.interop.fabrics.reading import read_fabric, read_host
 from tests.units.test_fabrics_import import CONF, DATA, DUMP, GB, RACK, cabled, rack_text
 from tests.units.test_host_inside import dump, matrix
 

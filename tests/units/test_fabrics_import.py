@@ -11,9 +11,9 @@ import yaml
 
 from simshuffle.cli import main
 from simshuffle.errors import TopologyError
-from simshuffle.fabrics import ibsim, infragraph
-from simshuffle.fabrics.ibnetdiscover import fabric_of
-from simshuffle.fabrics.imported import (
+from simshuffle.extensions.interop.fabrics import ibsim, infragraph
+from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
+from simshuffle.extensions.interop.fabrics.imported import (
     Missing,
     graphml,
     natural,
@@ -21,12 +21,12 @@ from simshuffle.fabrics.imported import (
     opensm_order,
     unique_names,
 )
-from simshuffle.fabrics.infiniband import LANE_GBIT, bandwidth_of, rate_of
-from simshuffle.fabrics.lfts import read_tables, tables_of
-from simshuffle.fabrics.reading import read_fabric
-from simshuffle.scenario.scenario import load_scenario, machine_of
-from simshuffle.topology.cabling import Cabling
-from simshuffle.topology.custom import Custom
+from simshuffle.extensions.interop.fabrics.infiniband import LANE_GBIT, bandwidth_of, rate_of
+from simshuffle.extensions.interop.fabrics.lfts import read_tables, tables_of
+from simshuffle.extensions.interop.fabrics.reading import read_fabric
+from simshuffle.fabric.topology.cabling import Cabling
+from simshuffle.fabric.topology.custom import Custom
+from simshuffle.job.scenario.scenario import load_scenario, machine_of
 from tests.strategies import fat_tree
 
 ROOT = Path(__file__).parents[2]

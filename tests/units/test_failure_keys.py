@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.reliability.trace import read_trace
-from simshuffle.scenario.scenario import load_scenario, stored
+from simshuffle.job.reliability.trace import read_trace
+from simshuffle.job.scenario.scenario import load_scenario, stored
 
 DATA = Path(__file__).parent.parent / "data" / "faults"
 DAY = 86_400.0

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.cli import main
-from simshuffle.scenario.scenario import from_dict
-from simshuffle.sim.simulate import FAULTS, why_whole
+from simshuffle.job.scenario.scenario import from_dict
+from simshuffle.job.sim.simulate import FAULTS, why_whole
 from tests.small import small
 
 SLOW: dict[str, Any] = {"what": "h0003", "at": "0 s", "rate": 0.5}

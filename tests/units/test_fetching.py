@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.orders.fetching import Fetched, fetched, in_time, pieces
-from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from simshuffle.workload.orders.fetching import Fetched, fetched, in_time, pieces
+from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
 from tests.toy_orders import Drawn, Kept
 
 RECORDED = Path(__file__).parents[1] / "data" / "orders" / "libcachesim-0.3.5.json"

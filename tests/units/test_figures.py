@@ -11,16 +11,16 @@ import pytest
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
-from simshuffle.presentation.page_vega import specs
-from simshuffle.results.canvas import Wanted, overlap, placed, save
-from simshuffle.results.chart import SHAPES, Axis, Chart, Look, Mark, Marker, Panel, key
-from simshuffle.results.paper import draw
-from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
-from simshuffle.studies.calibrate.figures import residuals_chart
+from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
+from simshuffle.extensions.learning.time_to_accuracy.figures import figures, frontier_chart
+from simshuffle.extensions.learning.time_to_accuracy.tables import Tables
+from simshuffle.report.canvas import Wanted, overlap, placed, save
+from simshuffle.report.chart import SHAPES, Axis, Chart, Look, Mark, Marker, Panel, key
+from simshuffle.report.paper import draw
+from simshuffle.report.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.mechanisms.figures import hiding_chart
+from simshuffle.studies.presentation.page_vega import specs
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
-from simshuffle.studies.time_to_accuracy.figures import figures, frontier_chart
-from simshuffle.studies.time_to_accuracy.tables import Tables
 from tests.drawn import faults, laid_out, legend, rows_of, words
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.results.folders import check_place, room_for, take_place, write_folder
+from simshuffle.report.folders import check_place, room_for, take_place, write_folder
 from tests.contents import contents
 from tests.fuzz.results import KINDS
 

@@ -8,9 +8,9 @@ import yaml
 
 from simshuffle.cli import main
 from simshuffle.errors import TopologyError
-from simshuffle.fabrics.nccl_topology import link_bandwidth
-from simshuffle.fabrics.reading import read_fabric, read_host
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.extensions.interop.fabrics.nccl_topology import link_bandwidth
+from simshuffle.extensions.interop.fabrics.reading import read_fabric, read_host
+from simshuffle.job.scenario.scenario import load_scenario
 
 HOST = "cluster.host."
 DATA = Path(__file__).parents[1] / "data" / "fabrics"

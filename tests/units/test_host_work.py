@@ -3,8 +3,8 @@
 import pytest
 
 from simshuffle import load_scenario
-from simshuffle.exchange import ExchangeSchedule
-from simshuffle.scenario.host_work import host_work
+from simshuffle.job.scenario.host_work import host_work
+from simshuffle.workload.exchange import ExchangeSchedule
 
 
 def of(dataset="imagenet1k", **schedule):

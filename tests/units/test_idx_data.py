@@ -10,7 +10,6 @@ import torch
 from pydantic import TypeAdapter
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import LocalShuffle
 from simshuffle.train import data_idx
 from simshuffle.train.data import Data, FashionMnist, Idx
 from simshuffle.train.data_idx import PACKAGED
@@ -20,6 +19,7 @@ from simshuffle.train.partition import SortedPartition
 from simshuffle.train.run import Run
 from simshuffle.train.samples import ArraySource
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import LocalShuffle
 
 NAMES = {
     (part, what): f"{start}-{what}-idx{count}-ubyte"

@@ -17,7 +17,7 @@ import pytest
 from pyarrow.parquet import ParquetWriter
 
 from simshuffle.cli import main
-from simshuffle.results import canvas as plots
+from simshuffle.report import canvas as plots
 from tests.contents import contents as content
 
 KEYS = ["world_size=8", "epochs=1", "workload.exchange=local_shuffle"]

@@ -12,16 +12,16 @@ import pytest
 
 import simshuffle
 from simshuffle.errors import InputError
-from simshuffle.results import report
-from simshuffle.results.timeline import PHASES, Timeline
-from simshuffle.sim import cell
-from simshuffle.sim.simulate import simulate, simulate_epochs
+from simshuffle.job.sim import cell
+from simshuffle.job.sim.simulate import simulate, simulate_epochs
+from simshuffle.report import report
+from simshuffle.report.timeline import PHASES, Timeline
 from simshuffle.studies.simulation import study
 from simshuffle.studies.simulation.verb import RunOptions
+from simshuffle.studies.verify import verify
 from simshuffle.study import engine, long_table
 from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
-from simshuffle.verify import verify
 
 KINDS: tuple[report.Kept, ...] = ("full", "ranks", "none")
 
@@ -172,7 +172,7 @@ def test_an_epoch_is_not_held_while_the_next_one_is_simulated(kind, monkeypatch)
 
 
 def test_the_simulation_leaves_nothing_of_an_epoch_behind():
-    from simshuffle.sim.epoch import Epoch
+    from simshuffle.job.sim.epoch import Epoch
 
     def alive() -> int:
         # not isinstance, which asks objects of other packages for their class, and one warns then

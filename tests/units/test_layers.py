@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.scenario.model import FIXED, StepTimes
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.model import FIXED, StepTimes
+from simshuffle.job.scenario.scenario import load_scenario
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -4,11 +4,11 @@ they depend on."""
 import numpy as np
 import pytest
 
-from simshuffle.scenario.host_work import host_work, payload_nbytes
-from simshuffle.scenario.model import StepTimes
-from simshuffle.scenario.scenario import from_dict, load_scenario
-from simshuffle.scenario.workload import SampleSize
-from simshuffle.verdict import derived
+from simshuffle.job.scenario.host_work import host_work, payload_nbytes
+from simshuffle.job.scenario.model import StepTimes
+from simshuffle.job.scenario.scenario import from_dict, load_scenario
+from simshuffle.job.scenario.workload import SampleSize
+from simshuffle.job.verdict import derived
 from tests.small import small
 
 DATASET = {"name": "mine", "num_samples": 1000, "sample_size": {"mean": "110 kB"}}

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from simshuffle.results.links import links_of_whole_epochs
+from simshuffle.report.links import links_of_whole_epochs
 
 
 def tables(simulated):

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.orders.mixture import Mixture
-from simshuffle.orders.order import COLUMNS, Readers, ShardedSet
 from simshuffle.studies.loader import request
 from simshuffle.studies.loader.cell import Shape
 from simshuffle.study.registry import read_folder
+from simshuffle.workload.orders.mixture import Mixture
+from simshuffle.workload.orders.order import COLUMNS, Readers, ShardedSet
 from tests.toy_orders import Drawn, Kept
 
 DATA = ShardedSet(np.full(16, 16), np.full(16, 1.6e6))

@@ -9,15 +9,15 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.orders.order import EpochOrder, Order, Readers, Unit
-from simshuffle.resuming import AnyResume
-from simshuffle.resuming.law import Batches, Refused, Resume, Resumed, dealt_in_batches
-from simshuffle.resuming.restart import Restart
-from simshuffle.scenario.options import kinds_of
+from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import resume
 from simshuffle.studies.loader.resume_storage import Storage, of_scenario, of_store
 from simshuffle.studies.loader.resume_tables import RESUMES, right, row_of
 from simshuffle.studies.loader.study import store_of
+from simshuffle.workload.orders.order import EpochOrder, Order, Readers, Unit
+from simshuffle.workload.resuming import AnyResume
+from simshuffle.workload.resuming.law import Batches, Refused, Resume, Resumed, dealt_in_batches
+from simshuffle.workload.resuming.restart import Restart
 from tests.small import small
 from tests.toy_orders import handed_out
 from tests.units.test_loader import OF_ALL

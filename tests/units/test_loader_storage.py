@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from simshuffle.api import run
-from simshuffle.exchange import LoaderShuffle
-from simshuffle.plan.holding import held_in, most_held
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.job.plan.holding import held_in, most_held
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.verdict import verdict
 from simshuffle.studies.simulation.text import notes
-from simshuffle.verdict import verdict
+from simshuffle.workload.exchange import LoaderShuffle
 from tests.examples import loader_shuffle
 from tests.trained import time_to_accuracy
 from tests.units.test_tta import EPOCHS, described, of_scale, record, study

@@ -10,7 +10,7 @@ import pytest
 
 import simshuffle
 from simshuffle.errors import InputError
-from simshuffle.results.console import terminal_text
+from simshuffle.report.console import terminal_text
 from simshuffle.study import long_table, schema
 from simshuffle.study.cell import Outcome
 from simshuffle.study.long_table import (

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from simshuffle.errors import ScenarioError
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.scenario import load_scenario
 from tests.contracts.test_refusals import DATA, read_refusals
 
 ROWS = [

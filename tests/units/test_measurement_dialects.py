@@ -7,9 +7,9 @@ import math
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.studies.calibrate.files import sources
-from simshuffle.studies.calibrate.flags import flags_of, nbytes_of
-from simshuffle.studies.calibrate.readers import read_rows
+from simshuffle.extensions.calibration.calibrate.files import sources
+from simshuffle.extensions.calibration.calibrate.flags import flags_of, nbytes_of
+from simshuffle.extensions.calibration.calibrate.readers import read_rows
 from tests.calibrated import calibrate
 from tests.units.test_calibrate import DATA
 from tests.units.test_fabric_dialects import TAGS

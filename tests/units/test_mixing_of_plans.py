@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.exchange import ExchangePlan, empty_plan
-from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.workload.exchange import ExchangePlan, empty_plan
+from simshuffle.workload.exchange.recording import RecordedPlans
 from tests.mixing import effective_samples
 from tests.trained import recorded
 

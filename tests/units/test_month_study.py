@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.plan.checkpoint_bounds import restore_seconds, save_seconds, stall_seconds
-from simshuffle.plan.holding import reread_seconds, staging_seconds
-from simshuffle.reliability.goodput import CATEGORIES
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.month import study
-from simshuffle.studies.month.cell import Month, MonthCell
-from simshuffle.studies.month.epoch import EpochCell
-from simshuffle.studies.month.tables import MEANINGS, in_words
+from simshuffle.extensions.planning.month import study
+from simshuffle.extensions.planning.month.cell import Month, MonthCell
+from simshuffle.extensions.planning.month.epoch import EpochCell
+from simshuffle.extensions.planning.month.tables import MEANINGS, in_words
+from simshuffle.job.plan.checkpoint_bounds import restore_seconds, save_seconds, stall_seconds
+from simshuffle.job.plan.holding import reread_seconds, staging_seconds
+from simshuffle.job.reliability.goodput import CATEGORIES
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.study.engine import run
 from simshuffle.study.study import Request
 from tests.small import small

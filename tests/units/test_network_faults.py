@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.collective import bench_of
 from simshuffle.errors import InputError
-from simshuffle.fabrics.survey import Survey
-from simshuffle.plan.wiring import check_machine, names_of, routing, wiring
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.topology.cabling import Cabling
+from simshuffle.extensions.interop.fabrics.survey import Survey
+from simshuffle.fabric.topology.cabling import Cabling
+from simshuffle.job.plan.wiring import check_machine, names_of, routing, wiring
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.studies.collective import bench_of
 from tests.strategies import dragonfly, fat_tree, rail_optimised, torus_of
 
 RACK = Path(__file__).parents[2] / "tests" / "data" / "fabrics" / "rack.ibnet"

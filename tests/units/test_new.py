@@ -16,11 +16,11 @@ from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_questions import BY_NAME, CHOICES, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import drafts as drafts_and_left_out
 from simshuffle.errors import InputError
-from simshuffle.scenario.scenario import load_scenario, machine_of
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.scenario.scenario import load_scenario, machine_of
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.job.verdict import verdict
 from simshuffle.spec.library import find, read_yaml, shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.verdict import verdict
 
 TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "new.yaml").read_text())
 NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}

@@ -5,9 +5,9 @@ import pytest
 from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_questions import QUESTIONS, asked_of
 from simshuffle.cli.new_sources import INPUTS
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.uncertainty.inputs import default_ranges, inputs
-from simshuffle.uncertainty.interval import uncertain
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.uncertainty.inputs import default_ranges, inputs
+from simshuffle.job.uncertainty.interval import uncertain
 
 NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
 KEYS = {

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import GlobalShuffle, LocalShuffle
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.train.batch_norm import mode_of
 from simshuffle.train.data import Procedural
@@ -21,6 +20,7 @@ from simshuffle.train.run import Run
 from simshuffle.train.samples import ArraySource, Samples
 from simshuffle.train.shuffling import description
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import GlobalShuffle, LocalShuffle
 
 WITHOUT: list[Any] = [
     SmallCnn(kind="small_cnn", width=4, norm="group"),

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.parallelism import Data, Memory, Node, Step
-from simshuffle.plan.bounds import bounds
+from simshuffle.job.plan.bounds import bounds
 from simshuffle.studies.oracle import machine as points
 from simshuffle.studies.oracle import request as requests
 from simshuffle.studies.oracle import tables as recommend
@@ -18,6 +17,7 @@ from simshuffle.studies.oracle.study import STUDY
 from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study import engine
+from simshuffle.workload.parallelism import Data, Memory, Node, Step
 from tests.drawn import faults, laid_out, rows_of, words
 from tests.small import small
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simshuffle.orders.mixing import (
+from simshuffle.workload.orders.mixing import (
     Coverage,
     along,
     batches,
@@ -14,7 +14,7 @@ from simshuffle.orders.mixing import (
     position_entropy,
     shards_of_batches,
 )
-from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
 from tests.toy_orders import Drawn, Kept, handed_out
 
 READERS = Readers(nodes=4, ranks=2, workers=2, batch_size=8)

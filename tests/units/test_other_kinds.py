@@ -11,8 +11,8 @@ import yaml
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleWarning
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.filtering.record import load_study as load_filtering
+from simshuffle.extensions.learning.filtering.record import load_study as load_filtering
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.train.study import load_study
 
 ALLREDUCE = "workload.allreduce.kind"

@@ -10,12 +10,12 @@ import pytest
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.fabrics.ibnetdiscover import fabric_of
-from simshuffle.fabrics.imported import Missing
-from simshuffle.fabrics.infiniband import read_names
-from simshuffle.scenario.scenario import load_scenario, machine_of
-from simshuffle.topology.cabling import usual
-from simshuffle.topology.custom import Custom
+from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
+from simshuffle.extensions.interop.fabrics.imported import Missing
+from simshuffle.extensions.interop.fabrics.infiniband import read_names
+from simshuffle.fabric.topology.cabling import usual
+from simshuffle.fabric.topology.custom import Custom
+from simshuffle.job.scenario.scenario import load_scenario, machine_of
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "fabrics"

@@ -12,12 +12,12 @@ import pytest
 
 from simshuffle.api import read, run
 from simshuffle.cli import main
-from simshuffle.presentation import page_network as network
-from simshuffle.presentation.page import write_page
-from simshuffle.presentation.page_parts import as_script, cautions, notes, sourced, tables
-from simshuffle.presentation.page_runs import _over_ranks
-from simshuffle.presentation.page_vega import specs
-from simshuffle.results.chart import Chart, Look, Mark, Panel
+from simshuffle.report.chart import Chart, Look, Mark, Panel
+from simshuffle.studies.presentation import page_network as network
+from simshuffle.studies.presentation.page import write_page
+from simshuffle.studies.presentation.page_parts import as_script, cautions, notes, sourced, tables
+from simshuffle.studies.presentation.page_runs import _over_ranks
+from simshuffle.studies.presentation.page_vega import specs
 from tests.small import small
 
 EVIL = "<script>alert(1)</script>"

@@ -13,14 +13,14 @@ from PIL import Image
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.presentation import KINDS
-from simshuffle.presentation.catalogue import CATALOGUE, check_results, heading, kind_named
-from simshuffle.presentation.draw import TEX, Wish, write
-from simshuffle.presentation.of_runs import Given
-from simshuffle.presentation.storage import Q, apart, data_sets, fit, machines
-from simshuffle.results.canvas import new_figure
-from simshuffle.results.style import COLUMN_INCHES, STYLES, in_style, width
-from simshuffle.studies.time_to_accuracy.figures import frontier_chart
+from simshuffle.extensions.learning.time_to_accuracy.figures import frontier_chart
+from simshuffle.report.canvas import new_figure
+from simshuffle.report.style import COLUMN_INCHES, STYLES, in_style, width
+from simshuffle.studies.presentation import KINDS
+from simshuffle.studies.presentation.catalogue import CATALOGUE, check_results, heading, kind_named
+from simshuffle.studies.presentation.draw import TEX, Wish, write
+from simshuffle.studies.presentation.of_runs import Given
+from simshuffle.studies.presentation.storage import Q, apart, data_sets, fit, machines
 from tests.drawn import faults, laid_out, words
 from tests.figure_results import PAIRS, made
 from tests.units.test_figures import frontier as crowded

@@ -6,9 +6,9 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import ScenarioError, SimshuffleWarning
-from simshuffle.plan.findings import partial_batch
+from simshuffle.job.plan.findings import partial_batch
+from simshuffle.job.verdict import verdict
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions, run, sweep
-from simshuffle.verdict import verdict
 from tests.small import small
 
 # 8 ranks with batches of 10 need 80 samples

@@ -13,22 +13,22 @@ import pytest
 from simshuffle import plan_training
 from simshuffle.cli import main
 from simshuffle.errors import ScenarioError
-from simshuffle.plan.effort import effort
-from simshuffle.results.table_io import read_csv
-from simshuffle.scenario.options import scenario_of
+from simshuffle.extensions.planning import asked as planned
+from simshuffle.extensions.planning import first
+from simshuffle.extensions.planning.curves import curves, setting_of
+from simshuffle.extensions.planning.flips import NOT_SIMULATED, FlipSearch
+from simshuffle.extensions.planning.moved import MovedInput, keys_of_inputs, moved_inputs
+from simshuffle.extensions.planning.precision import COARSE, TOLERANCE, runs_in_time
+from simshuffle.extensions.planning.stages import late_cells
+from simshuffle.extensions.planning.study import STUDY
+from simshuffle.extensions.planning.text import _rounded_down, _rounded_up
+from simshuffle.extensions.planning.turns import DecisionModel, read_offer
+from simshuffle.extensions.planning.verb import PlanOptions
+from simshuffle.extensions.planning.written import in_unit, written_units
+from simshuffle.job.plan.effort import effort
+from simshuffle.job.scenario.options import scenario_of
+from simshuffle.report.table_io import read_csv
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.studies.planning import asked as planned
-from simshuffle.studies.planning import first
-from simshuffle.studies.planning.curves import curves, setting_of
-from simshuffle.studies.planning.flips import NOT_SIMULATED, FlipSearch
-from simshuffle.studies.planning.moved import MovedInput, keys_of_inputs, moved_inputs
-from simshuffle.studies.planning.precision import COARSE, TOLERANCE, runs_in_time
-from simshuffle.studies.planning.stages import late_cells
-from simshuffle.studies.planning.study import STUDY
-from simshuffle.studies.planning.text import _rounded_down, _rounded_up
-from simshuffle.studies.planning.turns import DecisionModel, read_offer
-from simshuffle.studies.planning.verb import PlanOptions
-from simshuffle.studies.planning.written import in_unit, written_units
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from tests.small import small
@@ -92,7 +92,7 @@ def test_saves_and_spares_are_those_of_months_that_can_be_repeated(here, capsys)
 
 
 def test_a_turn_can_be_planned(here, monkeypatch, capsys):
-    monkeypatch.setattr("simshuffle.studies.planning.stages.MOST_SECONDS", 0.0)
+    monkeypatch.setattr("simshuffle.extensions.planning.stages.MOST_SECONDS", 0.0)
     named = ["--strategy", "global_shuffle:source=pfs", "--strategy", "local_shuffle"]
     values = [*SET, "--set", "workload.dataset.num_samples=5120"]
     values += ["--set", "workload.exchange=local_shuffle"]
@@ -114,7 +114,7 @@ def test_a_turn_can_be_planned(here, monkeypatch, capsys):
         return f"{key}={back * parse_quantity(value, Dimension.SECONDS):.6g} s"
 
     # what is chosen there is asked, not where the choice turns from there
-    monkeypatch.setattr("simshuffle.studies.planning.flips.INPUT_SECONDS", 0.0)
+    monkeypatch.setattr("simshuffle.extensions.planning.flips.INPUT_SECONDS", 0.0)
     for run, chosen in ((words, "global-pfs"), ([still(word) for word in words], "local")):
         assert main([*run, "--out", chosen, "--quiet"]) == 0
         table = read_csv(here / chosen / "strategies.csv").set_index("strategy")
@@ -372,12 +372,12 @@ def test_closed_forms_answer_first():
 
 def test_within_a_minute_long_runs_are_coarse_and_the_longest_are_left_out(monkeypatch):
     short = small(workload__exchange="local_shuffle", time_tolerance=0.01)
-    monkeypatch.setattr("simshuffle.studies.planning.precision.LIGHT", effort(short).seconds)
+    monkeypatch.setattr("simshuffle.extensions.planning.precision.LIGHT", effort(short).seconds)
     long = short.with_values({"workload.exchange": "partial_local_shuffle:exchange_fraction=1"})
     kept = runs_in_time({"short": short, "long": long})
     assert kept["short"].time_tolerance == 0.01
     assert kept["long"].time_tolerance == COARSE
-    monkeypatch.setattr("simshuffle.studies.planning.precision.MOST_SECONDS", 0.0)
+    monkeypatch.setattr("simshuffle.extensions.planning.precision.MOST_SECONDS", 0.0)
     assert list(runs_in_time({"long": long, "short": short})) == ["short"]
     assert TOLERANCE == "time_tolerance"
 

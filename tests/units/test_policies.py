@@ -11,7 +11,7 @@ import yaml
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.loader.figures import policies_chart
 from simshuffle.studies.loader.policies import STUDY, predicted, request
 from simshuffle.studies.loader.policy_cases import Cases, load, names

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from simshuffle.api import run
-from simshuffle.doctor.fit import fit
-from simshuffle.doctor.predicting import predict
 from simshuffle.errors import InputError
-from simshuffle.records.record import framed
-from simshuffle.scenario.calibrated import read_fragment
-from simshuffle.scenario.scenario import from_dict, load_scenario
+from simshuffle.extensions.doctor.fit import fit
+from simshuffle.extensions.doctor.predicting import predict
+from simshuffle.extensions.doctor.records.record import framed
+from simshuffle.job.scenario.calibrated import read_fragment
+from simshuffle.job.scenario.scenario import from_dict, load_scenario
 from tests.recorded import Training
 
 TRAINING = Training(

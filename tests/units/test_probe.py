@@ -15,9 +15,9 @@ from PIL import Image
 
 from simshuffle.cli import machine, main
 from simshuffle.errors import InputError
-from simshuffle.probe import probe, storage
-from simshuffle.probe import samples as measuring
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.extensions.calibration.probe import probe, storage
+from simshuffle.extensions.calibration.probe import samples as measuring
+from simshuffle.job.scenario.scenario import load_scenario
 
 DATASET, SCHEDULE = "workload.dataset", "workload.exchange.schedule"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.layers import ModelLayer, as_written, layer_list, network
-from simshuffle.layers.transformer import LOSS
+from simshuffle.workload.layers import ModelLayer, as_written, layer_list, network
+from simshuffle.workload.layers.transformer import LOSS
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -17,9 +17,9 @@ from torch.utils.data import (  # noqa: E402
 
 from simshuffle.cli import main  # noqa: E402
 from simshuffle.errors import InputError  # noqa: E402
-from simshuffle.orders import DistributedSampler as Order  # noqa: E402
-from simshuffle.orders import Readers, ShardedSet  # noqa: E402
 from simshuffle.train import recorded_order  # noqa: E402
+from simshuffle.workload.orders import DistributedSampler as Order  # noqa: E402
+from simshuffle.workload.orders import Readers, ShardedSet  # noqa: E402
 
 
 class Photos(Dataset):

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import recording
-from simshuffle.exchange.plan import ExchangePlan
-from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
+from simshuffle.workload.exchange import recording
+from simshuffle.workload.exchange.plan import ExchangePlan
+from simshuffle.workload.exchange.recording import RecordedPlans, read_plans, write_plans
 
 OWNER = np.array([0, 0, 1, 1, 2, 2], np.int32)
 PLAN = ExchangePlan(

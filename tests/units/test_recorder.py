@@ -21,16 +21,24 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-import simshuffle.recorder
-from simshuffle.recorder import cores
-from simshuffle.recorder import meter as meters
-from simshuffle.recorder.caching import uncached
-from simshuffle.recorder.files import Files
-from simshuffle.recorder.meter import COLLATE, DECODE, OPEN, READ, TRANSFORM, Budget, Meter
-from simshuffle.recorder.rows import CODES, OPERATIONS
-from simshuffle.records.collected import collected
+import simshuffle.extensions.doctor.recorder
+from simshuffle.extensions.doctor.recorder import cores
+from simshuffle.extensions.doctor.recorder import meter as meters
+from simshuffle.extensions.doctor.recorder.caching import uncached
+from simshuffle.extensions.doctor.recorder.files import Files
+from simshuffle.extensions.doctor.recorder.meter import (
+    COLLATE,
+    DECODE,
+    OPEN,
+    READ,
+    TRANSFORM,
+    Budget,
+    Meter,
+)
+from simshuffle.extensions.doctor.recorder.rows import CODES, OPERATIONS
+from simshuffle.extensions.doctor.records.collected import collected
 
-FOLDER = Path(simshuffle.recorder.__file__).parent
+FOLDER = Path(simshuffle.extensions.doctor.recorder.__file__).parent
 NAMES = list(OPERATIONS)
 OF_A_SAMPLE = ["open", "read", "decode", "transform", "lock"]
 NS = 1e-9
@@ -74,7 +82,7 @@ def folder(tmp_path):
 
 def recorded(folder, loop, changes=None):
     """The record of a loop in this process."""
-    process = simshuffle.recorder.watch(str(folder), changes or {}, None)
+    process = simshuffle.extensions.doctor.recorder.watch(str(folder), changes or {}, None)
     try:
         loop()
     finally:
@@ -543,7 +551,7 @@ def test_files_are_what_they_were(folder, tmp_path):
         return told
 
     before = seen()
-    process = simshuffle.recorder.watch(str(folder), {}, None)
+    process = simshuffle.extensions.doctor.recorder.watch(str(folder), {}, None)
     try:
         assert seen() == before
         assert pickle.dumps(open) == pickle.dumps(io.open)
@@ -574,8 +582,14 @@ def script(tmp_path, folder, text, environment=None):
     """A script under the recorder, as the command line runs it."""
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(text))
-    site = os.pathsep.join([simshuffle.recorder.SITE, *(environment or {}).pop("paths", [])])
-    told = {"PYTHONPATH": site, simshuffle.recorder.FOLDER: str(folder), **(environment or {})}
+    site = os.pathsep.join(
+        [simshuffle.extensions.doctor.recorder.SITE, *(environment or {}).pop("paths", [])]
+    )
+    told = {
+        "PYTHONPATH": site,
+        simshuffle.extensions.doctor.recorder.FOLDER: str(folder),
+        **(environment or {}),
+    }
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         [sys.executable, path], env=given | told, capture_output=True, text=True, check=False
@@ -637,7 +651,7 @@ def test_spawned_workers_and_an_end_in_order_when_the_time_is_over(tmp_path, fol
                 for batch in DataLoader(range(10), 2):
                     pass
         """
-    run = script(tmp_path, folder, text, {simshuffle.recorder.SECONDS: "0.2"})
+    run = script(tmp_path, folder, text, {simshuffle.extensions.doctor.recorder.SECONDS: "0.2"})
     assert (run.returncode, run.stderr) == (0, "")
     record = collected(folder, {})
     assert record.about["stopped"]
@@ -649,7 +663,7 @@ def test_spawned_workers_and_an_end_in_order_when_the_time_is_over(tmp_path, fol
 
 
 def killed(folder):
-    simshuffle.recorder.watch(folder, {}, None)
+    simshuffle.extensions.doctor.recorder.watch(folder, {}, None)
     for number, _ in enumerate(DataLoader(range(10), 2)):
         if number == 3:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
-import simshuffle.recorder
+import simshuffle.extensions.doctor.recorder
 import simshuffle.train
 from simshuffle.errors import InputError
-from simshuffle.records.record import read_parquet
+from simshuffle.extensions.doctor.records.record import read_parquet
 from tests.units.test_recorder import recorded
 
 
@@ -215,9 +215,13 @@ def test_what_a_loop_raises_is_said_and_a_loop_must_take_a_batch():
 
 
 def test_without_a_folder_nothing_is_watched(tmp_path):
-    told = {simshuffle.recorder.FOLDER: str(tmp_path / "none")}
+    told = {simshuffle.extensions.doctor.recorder.FOLDER: str(tmp_path / "none")}
     for environment in (told, {}):
-        given = {**os.environ, **environment, "PYTHONPATH": simshuffle.recorder.SITE}
+        given = {
+            **os.environ,
+            **environment,
+            "PYTHONPATH": simshuffle.extensions.doctor.recorder.SITE,
+        }
         text = "import io; print(type(open).__name__)"
         run = subprocess.run(
             [sys.executable, "-c", text], env=given, capture_output=True, text=True, check=True

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.exports import chakra as written_chakra
-from simshuffle.exports.program import program
-from simshuffle.records.chakra_schema import (
+from simshuffle.extensions.doctor.records.chakra_schema import (
     BATCH,
     CHECKPOINT,
     COLL,
@@ -20,8 +18,10 @@ from simshuffle.records.chakra_schema import (
     Storage,
     read_nodes,
 )
-from simshuffle.records.reading import RECORD, read
-from simshuffle.records.record import Record, framed
+from simshuffle.extensions.doctor.records.reading import RECORD, read
+from simshuffle.extensions.doctor.records.record import Record, framed
+from simshuffle.extensions.interop.exports import chakra as written_chakra
+from simshuffle.extensions.interop.exports.program import program
 from tests.small import small as scenario
 
 RECORDS, OTHERS = (Path(__file__).parents[1] / "data" / name for name in ("records", "others"))

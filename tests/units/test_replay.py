@@ -20,11 +20,11 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.network import Analytic, Fluid, Packet
-from simshuffle.network.analytic import alone
-from simshuffle.network.case import read_case
-from simshuffle.network.flows import latest_ends
-from simshuffle.network.replay import network_model, relative_errors, replay
+from simshuffle.fabric.network import Analytic, Fluid, Packet
+from simshuffle.fabric.network.analytic import alone
+from simshuffle.fabric.network.case import read_case
+from simshuffle.fabric.network.flows import latest_ends
+from simshuffle.fabric.network.replay import network_model, relative_errors, replay
 from tests.units.test_cli import imported_by
 
 CASES = Path(__file__).parent.parent / "golden" / "simgrid"
@@ -174,7 +174,7 @@ def test_a_compressed_table_holds_the_same_and_is_the_same_every_time(replayed):
 
 def test_a_long_table_is_written_in_pieces(monkeypatch, replayed):
     whole = replayed(CASES / "fanin_p1_64.json.gz").out
-    monkeypatch.setattr("simshuffle.network.replay._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("simshuffle.fabric.network.replay._ROWS_AT_ONCE", 10)
     assert replayed(CASES / "fanin_p1_64.json.gz").out == whole
     assert len(whole.splitlines()) == 64
 
@@ -310,7 +310,7 @@ def test_a_path_with_a_zero_byte_is_refused():
 
 
 def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, refused):
-    monkeypatch.setattr("simshuffle.network.case.MOST_HOPS", 9)
+    monkeypatch.setattr("simshuffle.fabric.network.case.MOST_HOPS", 9)
     said = "flows.route: flows times links of the longest route must be at most 9; got 5 x 2"
     assert said in refused(VALID)
 
@@ -409,7 +409,7 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it
         yield "flow,finish_s\n"
         raise error
 
-    monkeypatch.setattr("simshuffle.network.replay.csv_rows", failing)
+    monkeypatch.setattr("simshuffle.fabric.network.replay.csv_rows", failing)
     assert main(["study", "replay", str(SHARED), "--out", name]) == status
     assert list(here.iterdir()) == []
     Path(name).write_bytes(b"old")

@@ -11,16 +11,20 @@ from matplotlib.collections import LineCollection
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from simshuffle.exchange import PairSchedule, PartialLocalShuffle
-from simshuffle.plan.running_statistics import effective_number, epoch_kept, epochs_remembered
-from simshuffle.results.canvas import save
+from simshuffle.report.canvas import save
 from simshuffle.studies.training.figures import figures
+from simshuffle.studies.training.running_statistics import (
+    effective_number,
+    epoch_kept,
+    epochs_remembered,
+)
 from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import collect
 from simshuffle.studies.training.text import parts
 from simshuffle.studies.training.wording import as_report
 from simshuffle.train import emulate
 from simshuffle.train.iterations import planned
+from simshuffle.workload.exchange import PairSchedule, PartialLocalShuffle
 from tests.drawn import laid_out, rows_of
 from tests.mixing import effective_samples, owners
 from tests.trained import description, outcome_of, record

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
 from simshuffle.errors import InputError
-from simshuffle.resuming.epochs import Epochs
 from simshuffle.train.distributed import Scheduler, ShardDataset
+from simshuffle.workload.exchange.epochs import Epochs
 from tests.preloaded import fork_ranks, run_ranks
 
 SECONDS = 240

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.resuming.account import account
-from simshuffle.resuming.law import Crash, Refused
+from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.law import Crash, Refused
 from tests.resumes.record import LAW, batches
 
 LEVANTER = {"kind": "levanter", "shuffle": "full"}

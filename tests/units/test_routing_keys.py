@@ -7,8 +7,8 @@ import pytest
 
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.routing import Ecmp, UpDown
-from simshuffle.scenario.scenario import from_dict, load_scenario
+from simshuffle.fabric.routing import Ecmp, UpDown
+from simshuffle.job.scenario.scenario import from_dict, load_scenario
 from simshuffle.studies.simulation.text import notes
 from tests.small import small
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from simshuffle.results.names import where_of, without_schedule
-from simshuffle.results.style import STYLES, in_style
+from simshuffle.report.names import where_of, without_schedule
+from simshuffle.report.style import STYLES, in_style
 from simshuffle.studies.simulation.figures import breakdown_chart
 from tests.drawn import laid_out, legend, rows_of
 

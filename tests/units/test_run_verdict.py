@@ -9,7 +9,7 @@ import yaml
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.results.report import EPOCH_COLUMNS
+from simshuffle.report.report import EPOCH_COLUMNS
 from simshuffle.studies.simulation.causes import Causes
 from simshuffle.studies.simulation.contest import SweptInput, read_quantity, scales_of, warm_epochs
 from simshuffle.studies.simulation.ranking import answers, listed, longer

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError, ScenarioError
-from simshuffle.exchange import GlobalShuffle, LocalShuffle, PartialLocalShuffle
-from simshuffle.presentation.page_parts import sourced
-from simshuffle.scenario.scenario import all_runs, load_scenario, load_scenarios
+from simshuffle.fabric.topology import Abci
+from simshuffle.job.scenario.scenario import all_runs, load_scenario, load_scenarios
 from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, shipped, shipped_names
-from simshuffle.topology import Abci
+from simshuffle.studies.presentation.page_parts import sourced
+from simshuffle.workload.exchange import GlobalShuffle, LocalShuffle, PartialLocalShuffle
 
 SCENARIOS = shipped_names("scenarios")
 TOPOLOGIES = shipped_names("topologies")

@@ -9,10 +9,10 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.studies.validation import sealed
-from simshuffle.studies.validation.entries import beside, read_entries
-from simshuffle.studies.validation.table import COLUMNS, read_rows
-from simshuffle.studies.validation.text import entry_cells
+from simshuffle.extensions.calibration.validation import sealed
+from simshuffle.extensions.calibration.validation.entries import beside, read_entries
+from simshuffle.extensions.calibration.validation.table import COLUMNS, read_rows
+from simshuffle.extensions.calibration.validation.text import entry_cells
 from simshuffle.study.registry import read_folder
 
 SMALL = "world_size=2;epochs=2;workload.dataset.num_samples=2000;workload.local_batch_size=32"

@@ -15,7 +15,7 @@ from matplotlib.collections import LineCollection
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.results import report
+from simshuffle.report import report
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.study import STUDY, SimulationResult, request

@@ -13,21 +13,21 @@ import pytest
 from simshuffle import run
 from simshuffle.api import read
 from simshuffle.cli import main
-from simshuffle.comparison import compare, side
-from simshuffle.presentation import of_runs
-from simshuffle.presentation.of_runs import Given
-from simshuffle.presentation.page import document
-from simshuffle.results import intervals
-from simshuffle.results.intervals import HIGH, LOW, NONE_COMPARED, beside, frame, with_ends
+from simshuffle.job.uncertainty.residuals import residuals
+from simshuffle.report import intervals
+from simshuffle.report.intervals import HIGH, LOW, NONE_COMPARED, beside, frame, with_ends
+from simshuffle.studies.comparison import compare, side
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import model_error
 from simshuffle.studies.oracle.tables import STORED
+from simshuffle.studies.presentation import of_runs
+from simshuffle.studies.presentation.of_runs import Given
+from simshuffle.studies.presentation.page import document
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.standing import Standing
-from simshuffle.uncertainty.residuals import residuals
 from tests.drawn import faults, legend, rows_of
 from tests.small import small
 from tests.units.test_run_names import tables

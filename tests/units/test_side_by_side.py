@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from simshuffle.cli import main
-from simshuffle.plan.jobs import alone, each_alone, settled
-from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario
+from simshuffle.job.plan.jobs import alone, each_alone, settled
+from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine

@@ -17,22 +17,22 @@ import simshuffle
 from simshuffle import load_scenario
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exchange.recording import write_plans
-from simshuffle.results.table_io import read_csv
-from simshuffle.scenario.reading import by_content, files
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.cell import RunCell
+from simshuffle.job.scenario.reading import by_content, files
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.cell import RunCell
+from simshuffle.report.table_io import read_csv
 from simshuffle.studies.mechanisms import hiding
 from simshuffle.studies.mechanisms.verb import HidingOptions
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
+from simshuffle.studies.verify import verify
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.engine import MADE, made
 from simshuffle.study.executors import Processes
 from simshuffle.study.registry import study_of
 from simshuffle.study.study import Request, fingerprint
-from simshuffle.verify import verify
+from simshuffle.workload.exchange.recording import write_plans
 from tests import trained
 from tests.contents import contents
 from tests.small import small

@@ -4,9 +4,9 @@ import pytest
 import yaml
 
 from simshuffle import run
-from simshuffle.results.report import EPOCH_COLUMNS
-from simshuffle.scenario.scenario import Scenario, load_scenario
-from simshuffle.verdict import derived
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
+from simshuffle.job.verdict import derived
+from simshuffle.report.report import EPOCH_COLUMNS
 from tests.small import small
 
 PFS = "cluster.parallel_file_system"

@@ -389,13 +389,13 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     root = tmp_path / "simshuffle"
     sources = {
         "sim/__init__.py": "",
-        "sim/run.py": "from simshuffle.plan import (\n    epochs,\n)\n",
+        "sim/run.py": "from simshuffle.job.plan import (\n    epochs,\n)\n",
         "plan/__init__.py": "",
         "plan/epochs.py": "import simshuffle.spec.units\n",
         "plan/catalog/models.yaml": "a: 1\n",
         "spec/__init__.py": "",
         "spec/units.py": "",
-        "plots.py": "from simshuffle.sim import run\n",
+        "plots.py": "from simshuffle.job.sim import run\n",
     }
     for name, source in sources.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -405,7 +405,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     def digest() -> str:
         for function in ("code_digest", "_imported", "_files"):
             getattr(sys.modules["simshuffle.study.cell"], function).cache_clear()
-        return code_digest("simshuffle.sim.run")
+        return code_digest("simshuffle.job.sim.run")
 
     before = digest()
     (root / "plots.py").write_text("COLOUR = 'red'\n")

@@ -20,9 +20,9 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
-from simshuffle.studies.validation.table import read_rows
-from simshuffle.studies.validation.testbed import checked, predicted
-from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape
+from simshuffle.extensions.calibration.validation.table import read_rows
+from simshuffle.extensions.calibration.validation.testbed import checked, predicted
+from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS, Shape
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from simshuffle_testbed import commands, figures, hosts, measure, namespaces

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.cli.fabric_figure import fabric_figure, save_figure
 from simshuffle.errors import InputError
-from simshuffle.fabrics import survey as surveying
-from simshuffle.fabrics.survey import (
+from simshuffle.extensions.interop.fabrics import survey as surveying
+from simshuffle.extensions.interop.fabrics.figure import fabric_figure, save_figure
+from simshuffle.extensions.interop.fabrics.survey import (
     PATTERNS,
     Survey,
     check_effort,
@@ -20,8 +20,8 @@ from simshuffle.fabrics.survey import (
     host_ports,
     pattern_loads,
 )
-from simshuffle.routing import DModK, Fabric, MinHop
-from simshuffle.routing.router import loads, uniform_loads
+from simshuffle.fabric.routing import DModK, Fabric, MinHop
+from simshuffle.fabric.routing.router import loads, uniform_loads
 from simshuffle.spec.library import shipped_names
 from tests.examples import ROUTINGS, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star

@@ -18,14 +18,14 @@ import yaml
 
 from simshuffle.cli import main
 from simshuffle.errors import SimulationError
-from simshuffle.exchange.recording import read_plans
-from simshuffle.studies.filtering.cells import ExtractionCell, RetrainingCell
+from simshuffle.extensions.learning.filtering.cells import ExtractionCell, RetrainingCell
 from simshuffle.studies.training.study import STUDY as KIND
 from simshuffle.studies.training.tables import STATISTICS
 from simshuffle.study import engine
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.train.cell import OwnCell, RunCell
+from simshuffle.workload.exchange.recording import read_plans
 
 STUDY = {
     "name": "small",

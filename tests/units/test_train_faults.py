@@ -13,12 +13,6 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import (
-    ImportanceExchange,
-    ImportancePair,
-    LocalShuffle,
-    PartialLocalShuffle,
-)
 from simshuffle.spec.library import by_kind
 from simshuffle.studies.training.tables import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.study.store import TABLE
@@ -29,6 +23,12 @@ from simshuffle.train.models import Mlp, SmallCnn
 from simshuffle.train.partition import DirichletPartition
 from simshuffle.train.recording import strategy_label
 from simshuffle.train.samples import ArraySource, DatasetSource, Samples, TrainingSet
+from simshuffle.workload.exchange import (
+    ImportanceExchange,
+    ImportancePair,
+    LocalShuffle,
+    PartialLocalShuffle,
+)
 
 LOCAL = LocalShuffle(kind="local_shuffle")
 PARTIAL, EXCHANGE, PAIR = (

@@ -12,21 +12,12 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exchange import (
-    GlobalShuffle,
-    ImportancePair,
-    LoaderShuffle,
-    LocalShuffle,
-    PartialLocalShuffle,
-)
-from simshuffle.exchange.plan import initial_owner
-from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import simulate
-from simshuffle.studies.time_to_accuracy import simulated
-from simshuffle.studies.time_to_accuracy.join import Join, first_answer, request
-from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
-from simshuffle.studies.time_to_accuracy.verb import TtaOptions
+from simshuffle.extensions.learning.time_to_accuracy import simulated
+from simshuffle.extensions.learning.time_to_accuracy.join import Join, first_answer, request
+from simshuffle.extensions.learning.time_to_accuracy.study import STUDY, TimeToAccuracy
+from simshuffle.extensions.learning.time_to_accuracy.verb import TtaOptions
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.simulate import simulate
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -34,6 +25,15 @@ from simshuffle.studies.training.tables import (
     RunRecord,
 )
 from simshuffle.study import engine
+from simshuffle.workload.exchange import (
+    GlobalShuffle,
+    ImportancePair,
+    LoaderShuffle,
+    LocalShuffle,
+    PartialLocalShuffle,
+)
+from simshuffle.workload.exchange.plan import initial_owner
+from simshuffle.workload.exchange.recording import RecordedPlans
 from tests.examples import recorded_plans, rng
 from tests.small import small
 from tests.trained import saved, time_to_accuracy

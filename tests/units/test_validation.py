@@ -16,13 +16,18 @@ from hypothesis import strategies as st
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.answers import Times
-from simshuffle.studies.validation.entries import ENTRIES
-from simshuffle.studies.validation.figures import ratios_chart
-from simshuffle.studies.validation.predict import TRAFFIC, predictions, tasks_of, traffic, variants
-from simshuffle.studies.validation.study import STUDY
-from simshuffle.studies.validation.table import (
+from simshuffle.extensions.calibration.validation.answers import Times
+from simshuffle.extensions.calibration.validation.entries import ENTRIES
+from simshuffle.extensions.calibration.validation.figures import ratios_chart
+from simshuffle.extensions.calibration.validation.predict import (
+    TRAFFIC,
+    predictions,
+    tasks_of,
+    traffic,
+    variants,
+)
+from simshuffle.extensions.calibration.validation.study import STUDY
+from simshuffle.extensions.calibration.validation.table import (
     COLUMNS,
     Row,
     assignments,
@@ -32,7 +37,8 @@ from simshuffle.studies.validation.table import (
     summary,
     table,
 )
-from simshuffle.studies.validation.text import coverage_text, parts, span, value
+from simshuffle.extensions.calibration.validation.text import coverage_text, parts, span, value
+from simshuffle.spec.library import shipped
 from simshuffle.study.study import Result
 from tests.drawn import laid_out, rows_of
 

@@ -14,11 +14,11 @@ import yaml
 
 from simshuffle import validate
 from simshuffle.errors import InputError
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.extensions.calibration.validation.answers import PARTS, Parts, load, parts_of
+from simshuffle.extensions.calibration.validation.predict import TRAFFIC, traffic
+from simshuffle.extensions.calibration.validation.table import assignments, read_rows
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.answers import PARTS, Parts, load, parts_of
-from simshuffle.studies.validation.predict import TRAFFIC, traffic
-from simshuffle.studies.validation.table import assignments, read_rows
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT / "benchmarks"))

@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from simshuffle.errors import InputError
+from simshuffle.extensions.calibration.validation import answers
+from simshuffle.extensions.calibration.validation.answers import load
+from simshuffle.extensions.calibration.validation.table import assignments, ends, read_rows
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation import answers
-from simshuffle.studies.validation.answers import load
-from simshuffle.studies.validation.table import assignments, ends, read_rows
 
 SETS = (
     *("collectives", "cosmoflow", "deepcam", "frameworks", "mlperf_storage", "mlperf_storage_v3"),

@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from simshuffle.cli import main
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.effort import SHARED_NBYTES, START, effort
-from simshuffle.plan.findings import USUAL, Usual, warnings
-from simshuffle.results.console import terminal_text
-from simshuffle.scenario.scenario import load_scenario
-from simshuffle.sim.cell import RunCell
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.effort import SHARED_NBYTES, START, effort
+from simshuffle.job.plan.findings import USUAL, Usual, warnings
+from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.job.sim.cell import RunCell
+from simshuffle.job.verdict import tables, verdict
+from simshuffle.report.console import terminal_text
 from simshuffle.spec.library import CATALOG, shipped, shipped_names
 from simshuffle.spec.units import UnitError, parse_quantity
-from simshuffle.verdict import tables, verdict
 from tests.small import small
 
 RUNS = ["global-pfs @64", "local @64", "partial-0.1 streamlined @64"]

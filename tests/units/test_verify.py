@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.results.table_io import read_csv
+from simshuffle.report.table_io import read_csv
+from simshuffle.studies.verify import TOLERANCE, verify
 from simshuffle.study import engine
 from simshuffle.study.registry import kinds, study_of
 from simshuffle.study.study import Request, Study
-from simshuffle.verify import TOLERANCE, verify
 from tests.contents import contents
 from tests.units.test_data_optimised import RAW
 
@@ -63,7 +63,7 @@ REFUSED = {
 
 
 def trained(raw: dict[str, Any], place: Path) -> tuple[Study[Any], Request[Any]]:
-    from simshuffle.studies.filtering.request import requested
+    from simshuffle.extensions.learning.filtering.request import requested
 
     place.mkdir(parents=True)
     (place / "study.yaml").write_text(json.dumps(raw))

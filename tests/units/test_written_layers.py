@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from simshuffle.errors import ScenarioError
-from simshuffle.layers import layer_list
-from simshuffle.plan import findings
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.job.plan import findings
+from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.oracle.request import with_exact_gradients
+from simshuffle.workload.layers import layer_list
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 KEY = "workload.model.layers"

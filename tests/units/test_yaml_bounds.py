@@ -9,6 +9,7 @@ import pytest
 
 from simshuffle import validate
 from simshuffle.errors import InputError, ScenarioError
+from simshuffle.extensions.calibration.validation.table import COLUMNS
 from simshuffle.spec import library
 from simshuffle.spec.library import (
     MAX_NUMBER,
@@ -19,7 +20,6 @@ from simshuffle.spec.library import (
     read_value,
     read_yaml,
 )
-from simshuffle.studies.validation.table import COLUMNS
 
 TIMES = ", ".join(["*a{}"] * 9)
 BOMB = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(

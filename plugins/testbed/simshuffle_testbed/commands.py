@@ -12,7 +12,7 @@ from itertools import chain, permutations
 
 import numpy as np
 
-from simshuffle.studies.validation.testbed import LeafSpine
+from simshuffle.extensions.calibration.validation.testbed import LeafSpine
 
 PREFIX = "simshuffle"
 MTU = 1500  # bytes of an IP packet; the default of Ethernet

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule
-from simshuffle.results.console import new_table
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule
+from simshuffle.report.console import new_table
 from simshuffle.study.study import Tables
 
 LOOKS = {

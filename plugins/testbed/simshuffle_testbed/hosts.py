@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.exchange import ExchangePlan
-from simshuffle.studies.validation.testbed_patterns import Pattern
+from simshuffle.extensions.calibration.validation.testbed_patterns import Pattern
+from simshuffle.workload.exchange import ExchangePlan
 from simshuffle_testbed import commands
 from simshuffle_testbed.namespaces import in_namespace, uninterrupted
 

@@ -14,16 +14,21 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.spec.library import nearest
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.studies.validation.testbed import Overhead, checked, makespan, require
-from simshuffle.studies.validation.testbed_patterns import (
+from simshuffle.extensions.calibration.validation.testbed import (
+    Overhead,
+    checked,
+    makespan,
+    require,
+)
+from simshuffle.extensions.calibration.validation.testbed_patterns import (
     PATTERNS,
     Pattern,
     Shape,
     pairs_plan,
     partial_plan,
 )
+from simshuffle.spec.library import nearest
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle_testbed import hosts, namespaces
 from simshuffle_testbed.commands import NamespaceNetwork
 from simshuffle_testbed.hosts import Crew, Measured

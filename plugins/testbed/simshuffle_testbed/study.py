@@ -22,9 +22,9 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.results.table_io import rows
-from simshuffle.studies.validation.testbed import Overhead, finish_times
-from simshuffle.studies.validation.testbed_patterns import PATTERNS
+from simshuffle.extensions.calibration.validation.testbed import Overhead, finish_times
+from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS
+from simshuffle.report.table_io import rows
 from simshuffle.study.schema import REMEDY, Schema, amount, count, flag, real, share, text
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle_testbed import commands, figures, worker
@@ -280,7 +280,7 @@ def verdict(ratio: float) -> str:
 
 def summary(result: Result) -> pd.DataFrame:
     """The rows that are kept beside the code, with all that is needed to predict them again (see
-    `simshuffle.studies.validation.testbed.predicted`); columns `SUMMARY`."""
+    `simshuffle.extensions.calibration.validation.testbed.predicted`); columns `SUMMARY`."""
     about, patterns = _SAYS.validate_python(dict(result.meta)), result.tables["patterns"]
     settings, fit, shape = about["settings"], about["overhead"], about["settings"].shape
     origin = f"{about['date'][:10]}, Linux {about['kernel']}"

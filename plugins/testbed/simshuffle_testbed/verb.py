@@ -26,7 +26,9 @@ class TestbedOptions(Options):
             "NAME",
             "A pattern. Default: all.",
             many=True,
-            complete=words(place="simshuffle.studies.validation.testbed_patterns:PATTERNS"),
+            complete=words(
+                place="simshuffle.extensions.calibration.validation.testbed_patterns:PATTERNS"
+            ),
         ),
     ] = ()
     leaves: Annotated[int, Option("N", "Leaf switches.")] = 2
@@ -63,10 +65,10 @@ class TestbedOptions(Options):
 
 def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     """What was measured just now, to be compared."""
-    from simshuffle.network.whole_file import check_target  # noqa: PLC0415 - what computes
-    from simshuffle.results.folders import check_place  # noqa: PLC0415
+    from simshuffle.extensions.calibration.validation.testbed_patterns import Shape  # noqa: PLC0415
+    from simshuffle.fabric.network.whole_file import check_target  # noqa: PLC0415 - what computes
+    from simshuffle.report.folders import check_place  # noqa: PLC0415
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
-    from simshuffle.studies.validation.testbed_patterns import Shape  # noqa: PLC0415
     from simshuffle.study.perform import share_told  # noqa: PLC0415
     from simshuffle_testbed import measure, study  # noqa: PLC0415
 
@@ -96,7 +98,7 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
 
 def _keep(result: Result, folder: Path, options: TestbedOptions) -> Iterable[str]:
     """Write the summary where it is wanted too."""
-    from simshuffle.network.whole_file import whole_file  # noqa: PLC0415 - what writes
+    from simshuffle.fabric.network.whole_file import whole_file  # noqa: PLC0415 - what writes
 
     if options.keep_as is None:
         return []

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.network import Fluid, Outcome, Packet
-from simshuffle.network.models import make_ready
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.reading import unnamed
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.fabric.network import Fluid, Outcome, Packet
+from simshuffle.fabric.network.models import make_ready
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Ints64
 from simshuffle.studies.congestion.measure import (
     NBYTES,

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table
+from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.answer import digits_of, shown_rows, time_unit
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants

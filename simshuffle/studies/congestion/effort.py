@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.network import Analytic
+from simshuffle.fabric.network import Analytic
 from simshuffle.studies.congestion.answer import answer, contenders
 from simshuffle.studies.congestion.cell import TrafficCell, fabric_of, traffic_of
 from simshuffle.studies.congestion.messages import seconds_with_messages

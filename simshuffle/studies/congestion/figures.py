@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.results.chart import (
+from simshuffle.report.chart import (
     DASHES,
     GREY,
     Axis,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network import Flows, Links, Outcome
-from simshuffle.network.analytic import unhindered
-from simshuffle.network.contention import first_stage
+from simshuffle.fabric.network import Flows, Links, Outcome
+from simshuffle.fabric.network.analytic import unhindered
+from simshuffle.fabric.network.contention import first_stage
 from simshuffle.spec.arrays import Floats
 from simshuffle.studies.congestion.sampling import Estimate
 from simshuffle.studies.congestion.traffic import Fabric, Traffic

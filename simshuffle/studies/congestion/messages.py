@@ -2,10 +2,11 @@
 
 A message of n bytes takes its sender and receiver together ``host_seconds(n)``, and crosses the
 network ``trips(n)`` times, each with the latency of software and HCA and that of its route (law,
-fit and source: `simshuffle.lowering.alltoalls`). In steps the network models do that themselves: a
-message waits for a flow without bytes that lasts as long as it costs, and a barrier lasts as long
-as its own messages. An all-to-all has the closed form of that law instead: posts that are staggered
-rank by rank are as many events as messages, and the law with which machines agree is this one."""
+fit and source: `simshuffle.job.lowering.alltoalls`). In steps the network models do that
+themselves: a message waits for a flow without bytes that lasts as long as it costs, and a barrier
+lasts as long as its own messages. An all-to-all has the closed form of that law instead: posts
+that are staggered rank by rank are as many events as messages, and the law with which machines
+agree is this one."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.network import Analytic, Flows, Fluid, Links, Outcome, Packet
-from simshuffle.scenario.cluster import Cluster, MessagePassing
-from simshuffle.scenario.host_work import barrier_seconds
+from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Outcome, Packet
+from simshuffle.job.scenario.cluster import Cluster, MessagePassing
+from simshuffle.job.scenario.host_work import barrier_seconds
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.studies.congestion.traffic import Fabric, Samples, Traffic
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange.partners import couples, sorted_pairs
+from simshuffle.workload.exchange.partners import couples, sorted_pairs
 
 if TYPE_CHECKING:
     from simshuffle.studies.congestion.traffic import Fabric

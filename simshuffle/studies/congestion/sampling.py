@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.network import Links
+from simshuffle.fabric.network import Links
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.studies.congestion.traffic import Traffic
 

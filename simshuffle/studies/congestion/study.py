@@ -16,14 +16,14 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.network import Packet
-from simshuffle.network.models import MODELS
-from simshuffle.plan.wiring import routing
-from simshuffle.results.chart import Chart
-from simshuffle.results.table_io import rows
-from simshuffle.scenario.options import scenario_of
-from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
+from simshuffle.fabric.network import Packet
+from simshuffle.fabric.network.models import MODELS
+from simshuffle.job.plan.wiring import routing
+from simshuffle.job.scenario.options import scenario_of
+from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
+from simshuffle.report.chart import Chart
+from simshuffle.report.table_io import rows
 from simshuffle.spec.library import by_kind
 from simshuffle.studies.congestion import answer, details, text
 from simshuffle.studies.congestion.cell import LINKS, Place, SentCell, TrafficCell

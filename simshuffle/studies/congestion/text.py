@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table
+from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.answer import (
     Duration,

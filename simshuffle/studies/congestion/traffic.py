@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
-from simshuffle.network import Flows, Links
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.host_work import payload_nbytes
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.fabric.network import Flows, Links
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.host_work import payload_nbytes
+from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags
 from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, partners
+from simshuffle.workload.exchange.schedule import epoch_quota, spread_over_iterations
 
 FEWEST = 4
 """Samples of a rank that a shortened set keeps before it cuts them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.scenario.options import ROUTINGS, ScenarioName, Set
+from simshuffle.job.scenario.options import ROUTINGS, ScenarioName, Set
 from simshuffle.study.options import Option, RefinedOptions
 from simshuffle.study.verb import Verb
 
@@ -94,7 +94,7 @@ def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
-    from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
+    from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
     from simshuffle.studies.congestion import study  # noqa: PLC0415
 
     path, kept = folder / "scenario.yaml", meta["settings"]

@@ -13,8 +13,14 @@ import pandas as pd
 from pydantic import Field
 
 from simshuffle.errors import InputError
-from simshuffle.orders.fetching import Pieces, fetched, pieces
-from simshuffle.orders.mixing import (
+from simshuffle.spec.arrays import Floats
+from simshuffle.spec.record import Count, Few, Spec
+from simshuffle.studies.loader import order_file
+from simshuffle.studies.loader.tables import STORED, WINDOWS
+from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
+from simshuffle.study.study import Outcomes, Tables
+from simshuffle.workload.orders.fetching import Pieces, fetched, pieces
+from simshuffle.workload.orders.mixing import (
     along,
     batches,
     companions,
@@ -24,14 +30,8 @@ from simshuffle.orders.mixing import (
     position_entropy,
     shards_of_batches,
 )
-from simshuffle.orders.mixture import Mixture, sources_of
-from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.spec.arrays import Floats
-from simshuffle.spec.record import Count, Few, Spec
-from simshuffle.studies.loader import order_file
-from simshuffle.studies.loader.tables import STORED, WINDOWS
-from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
-from simshuffle.study.study import Outcomes, Tables
+from simshuffle.workload.orders.mixture import Mixture, sources_of
+from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 
 MOST_ROWS = 2**28
 """Samples times epochs."""

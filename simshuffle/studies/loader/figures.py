@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from simshuffle.results.chart import (
+from simshuffle.report.chart import (
     DASHES,
     GREY,
     Axis,

@@ -15,8 +15,8 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.orders.order import COLUMNS, EpochOrder
 from simshuffle.spec.arrays import Ints64
+from simshuffle.workload.orders.order import COLUMNS, EpochOrder
 
 MOST = {"epoch": 100_000, "rank": 2**20, "worker": 4096, "position": 2**28, "sample": 2**28}
 """No number of these columns is as large."""

@@ -14,7 +14,7 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.results.console import new_table
+from simshuffle.report.console import new_table
 from simshuffle.spec.library import nearest, read_value
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.loader.cell import by_label

@@ -12,9 +12,9 @@ import yaml
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.plan.wiring import wiring
-from simshuffle.scenario.scenario import Scenario, load_scenario
-from simshuffle.scenario.swept import EXCHANGE, single_run
+from simshuffle.job.plan.wiring import wiring
+from simshuffle.job.scenario.scenario import Scenario, load_scenario
+from simshuffle.job.scenario.swept import EXCHANGE, single_run
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import documents, is_file, nearest, read_yaml, shipped_names
 from simshuffle.spec.overrides import put

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.scenario.workload import SampleSize
+from simshuffle.job.scenario.workload import SampleSize
 from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.interpolation import BandwidthByCount
 from simshuffle.spec.record import Bandwidth, Count, Frequency, NBytes, Seconds, Sourced

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange import LoaderShuffle
-from simshuffle.orders import AnyOrder
-from simshuffle.orders.order import Order, Unit
-from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.scenario.swept import EXCHANGE, runs_followed, single_run
-from simshuffle.scenario.workload import Dataset
+from simshuffle.job.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.swept import EXCHANGE, runs_followed, single_run
+from simshuffle.job.scenario.workload import Dataset
 from simshuffle.spec.library import catalog_entry, nearest
 from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
@@ -21,6 +18,9 @@ from simshuffle.studies.loader.cell import MOST_ROWS, FileOrder, LoaderCell, Sha
 from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.study import Request
+from simshuffle.workload.exchange import LoaderShuffle
+from simshuffle.workload.orders import AnyOrder
+from simshuffle.workload.orders.order import Order, Unit
 
 if TYPE_CHECKING:
     from simshuffle.studies.loader.verb import LoaderOptions

@@ -13,9 +13,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.orders.order import Readers
-from simshuffle.resuming import AnyResume
-from simshuffle.scenario.options import kinds_of, record_of, scenario_of
+from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.studies.loader.cell import Shape, by_label, facts_of
 from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, shaping_run, with_
 from simshuffle.studies.loader.resume_cell import ResumeCell
@@ -33,6 +31,8 @@ from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, fields_of
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables, detailed
+from simshuffle.workload.orders.order import Readers
+from simshuffle.workload.resuming import AnyResume
 
 if TYPE_CHECKING:
     from simshuffle.studies.loader.verb import LoaderOptions

@@ -8,10 +8,6 @@ from typing import Any
 import numpy as np
 
 from simshuffle.errors import InputError, refuse
-from simshuffle.orders.fetching import Caches, Pieces, pieces
-from simshuffle.orders.order import Readers
-from simshuffle.resuming.account import account
-from simshuffle.resuming.law import Batches, Crash, Refused, Resume, Resumed
 from simshuffle.spec.arrays import Flags, Ints64
 from simshuffle.studies.loader.cell import BYTES_PER_ROW, SECONDS_PER_ROW, Shape
 from simshuffle.studies.loader.resume_storage import Storage
@@ -25,6 +21,10 @@ from simshuffle.studies.loader.resume_tables import (
     row_of,
 )
 from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
+from simshuffle.workload.orders.fetching import Caches, Pieces, pieces
+from simshuffle.workload.orders.order import Readers
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.law import Batches, Crash, Refused, Resume, Resumed
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from simshuffle.resuming import AnyResume
-from simshuffle.resuming.law import Resume
-from simshuffle.scenario.options import kinds_of
+from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import request
 from simshuffle.studies.loader.cell import Shape
+from simshuffle.workload.resuming import AnyResume
+from simshuffle.workload.resuming.law import Resume
 
 
 def defaults(shape: Shape) -> dict[str, Resume]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.orders.order import Readers
-from simshuffle.plan.reading_bounds import cable_bandwidth
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.scenario.storage import ObjectStore
+from simshuffle.job.plan.reading_bounds import cable_bandwidth
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.storage import ObjectStore
 from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.workload.orders.order import Readers
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Storage:
         The slowest of the ranks, whose c = min(workers x threads, requests) connections are never
         idle, of the hosts, and of what all share: max over ranks of (requests x request_s + bytes x
         byte_s) / c, and of requests x request_s and bytes x byte_s of the others. It is the law of
-        `simshuffle.plan.reading_bounds` for the PFS and the object store, and of
+        `simshuffle.job.plan.reading_bounds` for the PFS and the object store, and of
         `ObjectStore.least_seconds`, without decoding.
         """
         busy = np.full(readers.world_size, readers.workers) if workers is None else workers

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.orders.order import Readers
-from simshuffle.resuming.account import Account, batch_companions
-from simshuffle.resuming.dealing import Moved
-from simshuffle.resuming.law import Batches
 from simshuffle.studies.loader.tables import maybe_amount, maybe_count, maybe_share
 from simshuffle.study.schema import Schema, text
+from simshuffle.workload.exchange.dealing import Moved
+from simshuffle.workload.orders.order import Readers
+from simshuffle.workload.resuming.account import Account, batch_companions
+from simshuffle.workload.resuming.law import Batches
 
 GOES_ON, AGAIN, REFUSES = "goes on", "begins again", "refuses"
 HANGS, MISFIT = "hangs", "does not fit"

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.chart import GREY, Axis, Chart, Look, Mark, Panel, in_rows, percent, stacked
-from simshuffle.results.chart import ticks as ticks_at
+from simshuffle.report.chart import GREY, Axis, Chart, Look, Mark, Panel, in_rows, percent, stacked
+from simshuffle.report.chart import ticks as ticks_at
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.loader.resume_tables import AGAIN, GOES_ON, RESUMES, right
 

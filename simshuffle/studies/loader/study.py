@@ -11,8 +11,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
-from simshuffle.scenario.options import record_of
-from simshuffle.scenario.storage import ObjectStore
+from simshuffle.job.scenario.options import record_of
+from simshuffle.job.scenario.storage import ObjectStore
 from simshuffle.studies.loader.cell import (
     BETWEEN,
     LoaderCell,

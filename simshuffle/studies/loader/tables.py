@@ -141,7 +141,7 @@ RESOURCES = (
     *("file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD", "memory", "decode", "PCIe"),
     *("store requests", "store bandwidth", "store hosts"),
 )
-"""Those that ranks share, as `simshuffle.plan.reading_bounds` names them."""
+"""Those that ranks share, as `simshuffle.job.plan.reading_bounds` names them."""
 LOST = 0.001
 """So much of the time may be lost by waiting where it is said that nothing stalls."""
 _RUN = text("name of the run")

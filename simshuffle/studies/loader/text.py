@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results import intervals
+from simshuffle.report import intervals
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.loader.tables import (
     ANSWERS,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.plan.prefetching import Demand, demand, waits
-from simshuffle.scenario.options import scenario_of
-from simshuffle.scenario.reading import unnamed
-from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
-from simshuffle.scenario.workload import Loader
+from simshuffle.job.plan.prefetching import Demand, demand, waits
+from simshuffle.job.scenario.options import scenario_of
+from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, stored
+from simshuffle.job.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import lognormal_factor
 from simshuffle.studies.loader.cell import by_label

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.scenario.options import Set, scenario_names
+from simshuffle.job.scenario.options import Set, scenario_names
 from simshuffle.study.options import Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
@@ -83,7 +83,7 @@ class LoaderOptions(CellOptions):
             "KIND[:KEY=VALUE,...]",
             "A loader that has a state, with --resume-at. Default: all.",
             many=True,
-            complete=words(place="simshuffle.resuming:AnyResume"),
+            complete=words(place="simshuffle.workload.resuming:AnyResume"),
         ),
     ] = ()
     set: Set = field(default_factory=dict)
@@ -101,7 +101,7 @@ class LoaderOptions(CellOptions):
             "KIND[:KEY=VALUE,...]",
             "An order. Default: all.",
             many=True,
-            complete=words(place="simshuffle.orders:AnyOrder"),
+            complete=words(place="simshuffle.workload.orders:AnyOrder"),
         ),
     ] = ()
     dataset: Annotated[

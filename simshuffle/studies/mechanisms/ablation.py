@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange.sending import SendingStrategy
-from simshuffle.scenario.options import scenario_of
-from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.scenario.swept import EXCHANGE, runs_followed
+from simshuffle.job.scenario.options import scenario_of
+from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.swept import EXCHANGE, runs_followed
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
 from simshuffle.studies.mechanisms.switches import (
@@ -47,6 +46,7 @@ from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
+from simshuffle.workload.exchange.sending import SendingStrategy
 
 if TYPE_CHECKING:
     from simshuffle.studies.mechanisms.verb import AblationOptions

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, percent, rule, ticks
-from simshuffle.results.style import COLOURS
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, percent, rule, ticks
+from simshuffle.report.style import COLOURS
 from simshuffle.studies.mechanisms.tables import ALL, NAMES, title_of
 from simshuffle.study.study import Tables
 

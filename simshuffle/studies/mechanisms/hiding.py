@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NotRequired
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.exchange.sending import ShardHolding
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.effort import effort
-from simshuffle.plan.hidden import largest_hidden_fraction, without_exchange
-from simshuffle.results.report import WHOLE
-from simshuffle.scenario.options import scenario_of
-from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.effort import effort
+from simshuffle.job.plan.hidden import largest_hidden_fraction, without_exchange
+from simshuffle.job.scenario.options import scenario_of
+from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
+from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import hiding_chart
 from simshuffle.studies.mechanisms.search import SearchCell
@@ -34,6 +33,7 @@ from simshuffle.studies.mechanisms.variants import (
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
+from simshuffle.workload.exchange.sending import ShardHolding
 
 if TYPE_CHECKING:
     from simshuffle.studies.mechanisms.verb import HidingOptions

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.plan.bounds import Bounds
-from simshuffle.plan.effort import effort
-from simshuffle.plan.hidden import (
+from simshuffle.job.plan.bounds import Bounds
+from simshuffle.job.plan.effort import effort
+from simshuffle.job.plan.hidden import (
     added_seconds,
     fraction_of,
     hidden_samples,
@@ -22,10 +22,10 @@ from simshuffle.plan.hidden import (
     unexchanged,
     without_exchange,
 )
-from simshuffle.results.report import WHOLE
-from simshuffle.results.timeline import Timeline
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.cell import NetworkCell, RunCell
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.cell import NetworkCell, RunCell
+from simshuffle.report.report import WHOLE
+from simshuffle.report.timeline import Timeline
 from simshuffle.studies.mechanisms.border import FIRST, Border, Point, approach, largest, spread
 from simshuffle.studies.mechanisms.variants import (
     ALL_IN_MEMORY,

@@ -12,12 +12,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange import ImportanceExchange
-from simshuffle.results.report import WHOLE
+from simshuffle.report.report import WHOLE
 from simshuffle.spec.library import nearest, read_value
 from simshuffle.spec.validation import validated
 from simshuffle.studies.mechanisms.tables import ALL, CHANGES, CONTRIBUTIONS
 from simshuffle.study.options import COMMAND_LINE
+from simshuffle.workload.exchange import ImportanceExchange
 
 Values = dict[str, Any]
 """An exchange by keys of its schedule and `OWN`; quantities as text, what is not set as None."""
@@ -50,7 +50,7 @@ class Switch:
 
 def flat(exchange: Any) -> Values:
     """The values of a strategy that sends a fraction
-    (`simshuffle.exchange.sending.SendingStrategy`)."""
+    (`simshuffle.workload.exchange.sending.SendingStrategy`)."""
     dumped = exchange.model_dump(mode="json")
     schedule = {key: value for key, value in dumped["schedule"].items() if key != "source"}
     return {

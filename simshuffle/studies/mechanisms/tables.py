@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from simshuffle.results import report
+from simshuffle.report import report
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
 BASES = ("start", "end")

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results import intervals
-from simshuffle.results.report import WHOLE
+from simshuffle.report import intervals
+from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms.tables import (
     ALONE,
     ENDS,

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from simshuffle.exchange import MessageSchedule
-from simshuffle.exchange.schedule import AUTHORS
-from simshuffle.plan.hidden import WARM, fraction_of
-from simshuffle.results import report
-from simshuffle.results.timeline import Timeline
-from simshuffle.scenario.host_work import host_work
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.cell import RunCell
-from simshuffle.sim.simulate import simulate
+from simshuffle.job.plan.hidden import WARM, fraction_of
+from simshuffle.job.scenario.host_work import host_work
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.cell import RunCell
+from simshuffle.job.sim.simulate import simulate
+from simshuffle.report import report
+from simshuffle.report.timeline import Timeline
 from simshuffle.study.cell import Outcome, Tell
+from simshuffle.workload.exchange import MessageSchedule
+from simshuffle.workload.exchange.schedule import AUTHORS
 
 NOTHING = "0 s"
 WORK = ("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.scenario.options import ScenarioName, Set, pairs
+from simshuffle.job.scenario.options import ScenarioName, Set, pairs
 from simshuffle.study.options import CellOptions, Option, RefinedOptions, words
 from simshuffle.study.verb import Verb
 
@@ -97,7 +97,7 @@ def ablate(options: AblationOptions) -> tuple[Study[Any], Request[Any]]:
 
 def ablation_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of an ablation, from its folder."""
-    from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - computes
+    from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - computes
     from simshuffle.studies.mechanisms.switches import read  # noqa: PLC0415 - computes
 
     asked = dict(meta["asked"])
@@ -117,7 +117,7 @@ def hiding(options: HidingOptions) -> tuple[Study[Any], Request[Any]]:
 
 def hiding_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a search, from its folder."""
-    from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - computes
+    from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - computes
     from simshuffle.studies.mechanisms import hiding as study  # noqa: PLC0415 - computes
 
     sized, asked = load_scenarios(folder / "scenario.yaml"), meta["asked"]

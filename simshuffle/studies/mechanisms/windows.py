@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from simshuffle.plan.effort import WORTH_LEAVING_OUT, effort, thinned
-from simshuffle.plan.hidden import fraction_of
-from simshuffle.results import report
-from simshuffle.results.report import WHOLE
-from simshuffle.results.timeline import EXCLUSIVE, Timeline
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.job.plan.effort import WORTH_LEAVING_OUT, effort, thinned
+from simshuffle.job.plan.hidden import fraction_of
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.report import report
+from simshuffle.report.report import WHOLE
+from simshuffle.report.timeline import EXCLUSIVE, Timeline
 from simshuffle.spec.arrays import Floats
 from simshuffle.studies.mechanisms.border import Point
 from simshuffle.studies.mechanisms.variants import EPOCHS, seconds, warm_epoch

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.network import Fluid
-from simshuffle.network.models import make_ready
-from simshuffle.parallelism import Data
-from simshuffle.scenario.reading import by_content
-from simshuffle.scenario.scenario import from_dict
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.models import make_ready
+from simshuffle.job.scenario.reading import by_content
+from simshuffle.job.scenario.scenario import from_dict
+from simshuffle.job.uncertainty.residuals import MECHANISMS, residuals
 from simshuffle.spec.arrays import Floats
 from simshuffle.studies.oracle.machine import Machine, Point, assumptions
 from simshuffle.studies.oracle.request import Oracle, alone, strategy_of
 from simshuffle.studies.oracle.tables import KEY, STORED, gib, usable
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
-from simshuffle.uncertainty.residuals import MECHANISMS, residuals
+from simshuffle.workload.parallelism import Data
 
 SWEEP = "all closed forms"
 _STEP_S = 2e-3
@@ -217,7 +217,7 @@ def model_error(tables: Tables) -> dict[str, Any]:
 
 
 def _mechanism(row: Mapping[Any, Any]) -> str:
-    """The one of `simshuffle.uncertainty.residuals` behind a point."""
+    """The one of `simshuffle.job.uncertainty.residuals` behind a point."""
     return "step" if row["kind"] == Data().kind else "divided"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.results.chart import (
+from simshuffle.report.chart import (
     DASHES,
     Axis,
     Chart,
@@ -19,7 +19,7 @@ from simshuffle.results.chart import (
     said,
     stacked,
 )
-from simshuffle.results.style import letters
+from simshuffle.report.style import letters
 from simshuffle.studies.oracle.tables import GIB, MEMORY, usable
 from simshuffle.studies.oracle.text import chosen_scale
 from simshuffle.study.study import Tables

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.exchange.sending import SendingStrategy
-from simshuffle.lowering.division import job_of
-from simshuffle.lowering.step_transfers import Communicators, step_seconds
-from simshuffle.network import Fluid
-from simshuffle.parallelism import Data, GroupParallelism, Job, Node, Parallelism, Step
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.exchange_bound import exchange_bound, expected_largest
-from simshuffle.plan.reading_bounds import cable_bandwidth
-from simshuffle.plan.resources import Resources
-from simshuffle.plan.wiring import routing
-from simshuffle.scenario.host_work import payload_nbytes
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.fabric.network import Fluid
+from simshuffle.job.lowering.division import job_of
+from simshuffle.job.lowering.step_transfers import Communicators, step_seconds
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.exchange_bound import exchange_bound, expected_largest
+from simshuffle.job.plan.reading_bounds import cable_bandwidth
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.plan.wiring import routing
+from simshuffle.job.scenario.host_work import payload_nbytes
+from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.studies.oracle.tables import LOOP, MEMORY
+from simshuffle.workload.exchange.sending import SendingStrategy
+from simshuffle.workload.parallelism import Data, GroupParallelism, Job, Node, Parallelism, Step
 
 MOST_PIECES = 32
 """Layers next to one another go together in so many pieces at most: hundreds by themselves tell no

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
-from simshuffle.layers import SHIPPED, LayerList
-from simshuffle.parallelism import AnyParallelism, Data, Parallelism
-from simshuffle.parallelism.candidates import candidates, name_of
-from simshuffle.scenario.model import NOTED
-from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
-from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.scenario.swept import WORLD_SIZE, runs_followed
+from simshuffle.job.scenario.model import NOTED
+from simshuffle.job.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
+from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.swept import WORLD_SIZE, runs_followed
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.spec.validation import validated
 from simshuffle.studies.oracle.tables import GIB
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Request
+from simshuffle.workload.layers import SHIPPED, LayerList
+from simshuffle.workload.parallelism import AnyParallelism, Data, Parallelism
+from simshuffle.workload.parallelism.candidates import candidates, name_of
 
 if TYPE_CHECKING:
     from simshuffle.studies.oracle.verb import OracleOptions

@@ -10,8 +10,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
-from simshuffle.results.chart import Chart
-from simshuffle.results.intervals import ModelError
+from simshuffle.report.chart import Chart
+from simshuffle.report.intervals import ModelError
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import closed_forms, collect, facts_of, model_error, simulations
 from simshuffle.studies.oracle.figures import memory_chart, times_chart

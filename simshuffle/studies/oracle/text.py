@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results import intervals
-from simshuffle.results.console import new_table
+from simshuffle.report import intervals
+from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.oracle.tables import ALL, KEY, STORED, gib, seconds, usable
 from simshuffle.study.study import Tables

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.scenario.options import ScenarioName, Set, counts_of
+from simshuffle.job.scenario.options import ScenarioName, Set, counts_of
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
@@ -63,7 +63,7 @@ class OracleOptions(CellOptions):
             "Ways to divide training, such as data,data+spatial,pipeline:stages=4. Default: all"
             " that may work on as many GPUs.",
             read=strategies_of,
-            complete=words(place="simshuffle.parallelism:AnyParallelism"),
+            complete=words(place="simshuffle.workload.parallelism:AnyParallelism"),
         ),
     ] = ()
     world_sizes: Annotated[
@@ -111,7 +111,7 @@ def oracle_request(options: OracleOptions) -> tuple[Study[Any], Request[Any]]:
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
-    from simshuffle.scenario.scenario import load_scenario  # noqa: PLC0415 - what computes
+    from simshuffle.job.scenario.scenario import load_scenario  # noqa: PLC0415 - what computes
     from simshuffle.studies.oracle.request import powers_of_two, request  # noqa: PLC0415
 
     plain = meta["asked"]

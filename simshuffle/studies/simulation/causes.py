@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.results import report
-from simshuffle.results.faults import NAMED, describe_fault
-from simshuffle.results.links import links_of_whole_epochs
+from simshuffle.report import report
+from simshuffle.report.faults import NAMED, describe_fault
+from simshuffle.report.links import links_of_whole_epochs
 from simshuffle.studies.simulation.contest import Row, Scale, is_undecided, ties
 from simshuffle.studies.simulation.tables import label_column
 from simshuffle.study.long_table import long
@@ -195,7 +195,7 @@ def causes_of_run(result: Result, rows: pd.DataFrame, breakdown: pd.DataFrame) -
     Args:
         result: its links and ``meta.json`` are read.
         rows: the warm epoch of each run.
-        breakdown: means over seeds, as of `simshuffle.results.report.breakdown`.
+        breakdown: means over seeds, as of `simshuffle.report.report.breakdown`.
     """
     parts = report.by_cause(breakdown.astype({"run": str}))
     last = rows.set_index("run")["epoch"]

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.results.names import without_schedule
+from simshuffle.report.names import without_schedule
 from simshuffle.spec.library import documents
 from simshuffle.spec.overrides import short
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity

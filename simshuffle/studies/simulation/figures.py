@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from simshuffle.results import intervals, report
-from simshuffle.results.chart import (
+from simshuffle.report import intervals, report
+from simshuffle.report.chart import (
     MOST_INCHES,
     Axis,
     Chart,
@@ -23,9 +23,9 @@ from simshuffle.results.chart import (
     rule,
     stacked,
 )
-from simshuffle.results.intervals import HIGH, LOW, Ends, with_ends
-from simshuffle.results.names import without_schedule
-from simshuffle.results.style import COLOURS, line_height
+from simshuffle.report.intervals import HIGH, LOW, Ends, with_ends
+from simshuffle.report.names import without_schedule
+from simshuffle.report.style import COLOURS, line_height
 from simshuffle.studies.simulation.text import number
 
 BAR, THIN = 0.66, 0.16
@@ -60,7 +60,7 @@ def breakdown_chart(
     bars: Sequence[tuple[str, int]] | None = None,
     ends: Ends | None = None,
 ) -> Chart:
-    """The breakdown of epochs of runs, from `simshuffle.results.report.breakdown`, and run, epoch,
+    """The breakdown of epochs of runs, from `simshuffle.report.report.breakdown`, and run, epoch,
     world_size, exchange_total_s, exchange_exposed_s of the same runs. ``labels`` are 'cause' for
     waiting in the colour of what is waited for, hatched, or 'paper' for the authors' booking, where
     waiting counts where it happens; ``half`` is half the 95 % interval of an epoch (s), by run and

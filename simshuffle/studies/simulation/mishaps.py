@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from simshuffle.results.console import new_table
-from simshuffle.results.faults import faults_told
+from simshuffle.report.console import new_table
+from simshuffle.report.faults import faults_told
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.study import Result
 

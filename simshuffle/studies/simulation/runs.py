@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simshuffle.errors import InputError
-from simshuffle.plan.hidden import PARTIAL, largest_hidden_fraction
-from simshuffle.plan.jobs import alone, settled
-from simshuffle.plan.warming import describe_warming
-from simshuffle.results.report import Kept
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.cell import RunCell
-from simshuffle.sim.jobs_cell import JobsCell, of_job
+from simshuffle.job.plan.hidden import PARTIAL, largest_hidden_fraction
+from simshuffle.job.plan.jobs import alone, settled
+from simshuffle.job.plan.warming import describe_warming
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.cell import RunCell
+from simshuffle.job.sim.jobs_cell import JobsCell, of_job
+from simshuffle.report.report import Kept
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation.jobs import ALONE
 from simshuffle.study.cell import Outcome
@@ -69,7 +69,7 @@ def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Run
 
     Raises:
         ScenarioError: a job cannot be placed.
-        TopologyError: as `simshuffle.plan.jobs.settled`.
+        TopologyError: as `simshuffle.job.plan.jobs.settled`.
     """
     singles, machines, jobs = dict[str, Scenario](), dict[str, Scenario](), {}
     for label, scenario in runs.items():

@@ -13,18 +13,19 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.plan.faults import check_run
-from simshuffle.plan.findings import batch_sizes, warn_of_partial_batches
-from simshuffle.results import intervals, report
-from simshuffle.results.chart import Chart
-from simshuffle.results.console import html
-from simshuffle.results.excerpt import shorten_numbers
-from simshuffle.results.report import Kept
-from simshuffle.results.table_io import rows
-from simshuffle.results.timeline import Timeline
-from simshuffle.scenario.options import scenarios_of
-from simshuffle.scenario.scenario import Scenario, all_runs, stored
-from simshuffle.sim.cell import TABLES, kept_of, reported
+from simshuffle.job.plan.faults import check_run
+from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
+from simshuffle.job.scenario.options import scenarios_of
+from simshuffle.job.scenario.scenario import Scenario, all_runs, stored
+from simshuffle.job.sim.cell import TABLES, kept_of, reported
+from simshuffle.job.uncertainty.report import asked_of, plain, ranges_of
+from simshuffle.report import intervals, report
+from simshuffle.report.chart import Chart
+from simshuffle.report.console import html
+from simshuffle.report.excerpt import shorten_numbers
+from simshuffle.report.report import Kept
+from simshuffle.report.table_io import rows
+from simshuffle.report.timeline import Timeline
 from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.contest import warm_epochs
 from simshuffle.studies.simulation.figures import breakdown_chart
@@ -49,7 +50,6 @@ from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import misfits
 from simshuffle.study.standing import share_teller
 from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
-from simshuffle.uncertainty.report import asked_of, plain, ranges_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -349,12 +349,12 @@ class SimulationResult(Result):
 
     @property
     def epochs(self) -> pd.DataFrame:
-        """A row for every epoch of every run: columns `simshuffle.results.report.EPOCH_COLUMNS`."""
+        """A row for every epoch of every run: columns `simshuffle.report.report.EPOCH_COLUMNS`."""
         return self.tables["epochs"]
 
     @property
     def breakdown(self) -> pd.DataFrame:
-        """Seconds of every epoch by label and cause: see `simshuffle.results.report.breakdown`."""
+        """Seconds of every epoch by label and cause: see `simshuffle.report.report.breakdown`."""
         return self.tables["breakdown"]
 
     @property

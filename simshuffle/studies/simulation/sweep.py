@@ -10,15 +10,16 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.plan.faults import check_run
-from simshuffle.plan.findings import batch_sizes, warn_of_partial_batches
-from simshuffle.results import intervals
-from simshuffle.results.chart import Chart
-from simshuffle.results.report import LABELS, WHOLE
-from simshuffle.scenario.options import scenario_of
-from simshuffle.scenario.reading import exchange_located
-from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
-from simshuffle.sim.cell import RunCell, reported
+from simshuffle.job.plan.faults import check_run
+from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
+from simshuffle.job.scenario.options import scenario_of
+from simshuffle.job.scenario.reading import exchange_located
+from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, stored
+from simshuffle.job.sim.cell import RunCell, reported
+from simshuffle.job.uncertainty.report import asked_of, plain, ranges_of
+from simshuffle.report import intervals
+from simshuffle.report.chart import Chart
+from simshuffle.report.report import LABELS, WHOLE
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.sweep_text import (
@@ -45,7 +46,6 @@ from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.standing import share_teller
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
-from simshuffle.uncertainty.report import asked_of, plain, ranges_of
 
 if TYPE_CHECKING:
     from simshuffle.studies.simulation.verb import SweepOptions

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.results.chart import (
+from simshuffle.report.chart import (
     WIDE_RANGE,
     Axis,
     Chart,
@@ -22,10 +22,10 @@ from simshuffle.results.chart import (
     key,
     log_axis,
 )
-from simshuffle.results.intervals import HIGH, LOW
-from simshuffle.results.intervals import WHISKER as OF_90
-from simshuffle.results.names import without_schedule
-from simshuffle.results.style import BRIGHT
+from simshuffle.report.intervals import HIGH, LOW
+from simshuffle.report.intervals import WHISKER as OF_90
+from simshuffle.report.names import without_schedule
+from simshuffle.report.style import BRIGHT
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.studies.simulation.text import number

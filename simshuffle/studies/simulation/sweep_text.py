@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results import intervals
-from simshuffle.results.console import new_table
+from simshuffle.report import intervals
+from simshuffle.report.console import new_table
 from simshuffle.studies.simulation import text, verdict
 from simshuffle.studies.simulation.causes import causes_of_sweep
 from simshuffle.studies.simulation.contest import (

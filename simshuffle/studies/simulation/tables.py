@@ -10,10 +10,10 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.results import report
-from simshuffle.results.intervals import Ends
-from simshuffle.results.report import ALL_LABELS, EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
-from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
+from simshuffle.report import report
+from simshuffle.report.intervals import Ends
+from simshuffle.report.report import ALL_LABELS, EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
+from simshuffle.report.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
 from simshuffle.spec.late import special
 from simshuffle.spec.library import nearest
 from simshuffle.spec.overrides import MOST_COMBINATIONS
@@ -186,7 +186,7 @@ def summary(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
     """The rows of ``epochs``, and beside them their seconds of own work and of waiting by label, a
-    column each; 0 where an epoch has none. Both are of `simshuffle.results.report`."""
+    column each; 0 where an epoch has none. Both are of `simshuffle.report.report`."""
     keys = report.keys_of(epochs)
     parts = report.by_cause(breakdown)[[*keys, "label", "waiting", "seconds"]]
     found = {row[:-1]: row[-1] for row in parts.itertuples(index=False, name=None)}
@@ -220,7 +220,7 @@ def over_seeds(seeds: int) -> str:
 class Means:
     """What tables and figures show of runs: means over seeds. Of one seed, what that gives."""
 
-    # epochs, breakdown: as `simshuffle.results.report` makes them, without seed
+    # epochs, breakdown: as `simshuffle.report.report` makes them, without seed
     epochs: pd.DataFrame
     breakdown: pd.DataFrame
     # half the 95 % interval of each measure of ``epochs``, by run and epoch; None of one seed
@@ -262,7 +262,7 @@ def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
 
 
 def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
-    """Means over seeds of what `simshuffle.results.report` makes, which may have the seed."""
+    """Means over seeds of what `simshuffle.report.report` makes, which may have the seed."""
     if "seed" not in epochs:
         return Means(epochs, breakdown)
     keys = ["run", "epoch"]

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results import report
-from simshuffle.results.console import new_table
-from simshuffle.results.names import where_of
-from simshuffle.results.report import Kept
-from simshuffle.results.slow_cables import slow_cables_in_use
+from simshuffle.report import report
+from simshuffle.report.console import new_table
+from simshuffle.report.names import where_of
+from simshuffle.report.report import Kept
+from simshuffle.report.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.mishaps import lines as lines_of
 from simshuffle.studies.simulation.tables import STORED, Means

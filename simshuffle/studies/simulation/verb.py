@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from simshuffle.scenario.options import Interval, Over, Ranges, ScenarioName, ScenarioNames, Set
+from simshuffle.job.scenario.options import Interval, Over, Ranges, ScenarioName, ScenarioNames, Set
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
@@ -86,7 +86,7 @@ def run(options: RunOptions) -> tuple[Study[Any], Request[Any]]:
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result of ``run``, from its folder."""
-    from simshuffle.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
+    from simshuffle.job.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
 
     given = {name: meta[name] for name in ("labels", "seeds") if name in meta}
     kept = meta.get("timeline", "full")
@@ -103,7 +103,7 @@ def sweep(options: SweepOptions) -> tuple[Study[Any], Request[Any]]:
 
 def sweep_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result of ``sweep``, from its folder."""
-    from simshuffle.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
+    from simshuffle.job.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
 
     given = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | asked_again(meta)
     return sweep(SweepOptions(scenario=folder / "scenario.yaml", **given))[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.results import intervals
+from simshuffle.report import intervals
 from simshuffle.studies.simulation import contest, mishaps
 from simshuffle.studies.simulation.causes import Causes, causes_of_run
 from simshuffle.studies.simulation.contest import Scale, scales_of, warm_epochs

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results import intervals, report
-from simshuffle.results.console import new_table
-from simshuffle.results.names import without_schedule
+from simshuffle.report import intervals, report
+from simshuffle.report.console import new_table
+from simshuffle.report.names import without_schedule
 from simshuffle.studies.simulation.contest import Row
 from simshuffle.studies.simulation.tables import Means, label_column
 from simshuffle.study.study import Result

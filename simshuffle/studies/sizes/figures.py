@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from simshuffle.results.chart import DASHES, Axis, Chart, Look, Mark, Panel
+from simshuffle.report.chart import DASHES, Axis, Chart, Look, Mark, Panel
 
 BINS = 24  # equal ranges of bytes, from the fewest to the most of any rank
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE")

@@ -13,9 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
-from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.scenario.reading import unnamed
-from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
+from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.scenario.options import ScenarioName, Set, scenario_of
+from simshuffle.job.scenario.options import ScenarioName, Set, scenario_of
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 

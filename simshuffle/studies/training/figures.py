@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.exchange import STYLES
-from simshuffle.results.chart import (
+from simshuffle.report.chart import (
     DASHES,
     Axis,
     Chart,
@@ -33,6 +32,7 @@ from simshuffle.studies.training.tables import (
     trained,
 )
 from simshuffle.studies.training.wording import setting
+from simshuffle.workload.exchange import STYLES
 
 MOST_PANELS = 4
 PANEL_INCHES = 1.45

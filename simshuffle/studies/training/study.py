@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from simshuffle.results.table_io import rows
+from simshuffle.report.table_io import rows
 from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.summary import SUMMARY, summary

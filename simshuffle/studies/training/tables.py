@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from simshuffle.exchange import STYLES
-from simshuffle.exchange.recording import RecordedPlans, write_plans
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real, share, spent, text
+from simshuffle.workload.exchange import STYLES
+from simshuffle.workload.exchange.recording import RecordedPlans, write_plans
 
 ABSENT = "absent"
 """Kind of batch norm of a network that has none, whatever the training says."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table, terminal_text
+from simshuffle.report.console import new_table, terminal_text
 from simshuffle.studies.training.tables import CONDITION, NORMS, STATUS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from simshuffle.errors import InputError, Problem, SimshuffleError, refuse
-from simshuffle.results.folders import check_place, meta_of
+from simshuffle.report.folders import check_place, meta_of
 from simshuffle.spec.library import read_value
 from simshuffle.studies.training.study import STUDY
 from simshuffle.study.store import CELLS, Disk

@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
-from simshuffle.exchange import TrainedExchange
-from simshuffle.resuming.epochs import Epochs, EpochState
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Spec
 from simshuffle.train.distributed.dataset import ShardSampler
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.emulate import records_of
 from simshuffle.train.training import Training
+from simshuffle.workload.exchange import TrainedExchange
+from simshuffle.workload.exchange.epochs import Epochs, EpochState
 
 
 class Arguments(Spec):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.errors import SimshuffleError, refuse
-from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.train.distributed.dataset import Manifest, Payload, ShardDataset
 from simshuffle.train.distributed.group import SHOWN, ExchangeError, collectively, named, reason_of
@@ -18,6 +17,7 @@ from simshuffle.train.distributed.transport import (
     split,
     wait,
 )
+from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
 
 
 class EpochExchange:

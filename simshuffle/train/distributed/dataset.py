@@ -13,8 +13,6 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange import Shards
-from simshuffle.resuming.states import VERSION
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
@@ -23,6 +21,8 @@ from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store
 from simshuffle.train.emulate import records_of
 from simshuffle.train.partition import Partition
 from simshuffle.train.samples import length_of
+from simshuffle.workload.exchange import Shards
+from simshuffle.workload.exchange.states import VERSION
 
 Payload = Literal["decoded", "encoded"]
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
-from simshuffle.results.timeline import phase_rows
+from simshuffle.report.timeline import phase_rows
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import batch_norm_layers
 from simshuffle.train.distributed.dataset import ShardDataset, default_device
@@ -27,7 +27,7 @@ from simshuffle.train.run import Run
 from simshuffle.train.training import Statistics
 
 PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
-"""What an iteration goes through, as of `simshuffle.results.timeline.PHASES`."""
+"""What an iteration goes through, as of `simshuffle.report.timeline.PHASES`."""
 _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
 """Which of them make up each time of the iterations table."""
 

@@ -13,8 +13,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from simshuffle.errors import SimshuffleWarning
-from simshuffle.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
-from simshuffle.resuming.states import loaded, saved
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
@@ -36,6 +34,8 @@ from simshuffle.train.distributed.measuring import (
 from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
 from simshuffle.train.iterations import Shuffled, large_batch_warning, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
+from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
+from simshuffle.workload.exchange.states import loaded, saved
 
 _SAME = {
     "samples": "Give every rank the same dataset.",

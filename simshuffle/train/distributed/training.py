@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
-from simshuffle.results.timeline import phase_table
+from simshuffle.report.timeline import phase_table
 from simshuffle.spec.arrays import Floats
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
@@ -51,7 +51,7 @@ Watcher = Callable[["RankTraining", int], None]
 class MeasuredRun(RunRecord):
     """The record of a run on real ranks, and"""
 
-    # columns `simshuffle.results.timeline.PHASE_COLUMNS`, as a simulation has them: what each rank
+    # columns `simshuffle.report.timeline.PHASE_COLUMNS`, as a simulation has them: what each rank
     # did when, in s since all began. Waiting for the others' gradients is in ``allreduce``, and for
     # their samples in ``exchange``; bytes are 0.
     timeline: pd.DataFrame

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 from simshuffle.errors import SimshuffleError, refuse
-from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.spec.arrays import Ints
 from simshuffle.train.distributed.group import Ranks, named
+from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
 
 TransportName = Literal["isend", "all_to_all"]
 TRANSPORTS: tuple[TransportName, ...] = ("isend", "all_to_all")

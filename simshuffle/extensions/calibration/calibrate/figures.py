@@ -1,0 +1,82 @@
+"""The figure of a calibration, from its table of residuals alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle
+
+import pandas as pd
+
+from simshuffle.report.chart import (
+    GREY,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Marker,
+    Panel,
+    key,
+    log_axis,
+    rule,
+)
+from simshuffle.report.style import BRIGHT
+from simshuffle.spec.units import Dimension, readable
+
+MARKERS: tuple[Marker, ...] = ("o", "s", "^", "D", "v", "P", "X")
+UNITS = {
+    "s": ("time", Dimension.SECONDS),
+    "B/s": ("bandwidth", Dimension.BANDWIDTH),
+    "1/s": ("files/s", None),
+}
+"""What an axis is called, and how its numbers are written, by unit in the order of the rows."""
+EQUAL = Look(colour=GREY, width=0.7)
+
+
+def residuals_chart(residuals: pd.DataFrame) -> Chart:
+    """Fitted against measured values on the left, and the relative error on the right; a row for
+    each unit, a colour for each law. Rows of the table `RESIDUALS` that were not fitted are hollow.
+    """
+    laws = list(dict.fromkeys(residuals["law"]))
+    looks = {
+        law: Look(law, colour, marker, size=3)
+        for law, colour, marker in zip(laws, cycle(BRIGHT[:6]), cycle(MARKERS), strict=False)
+    }
+    hollow = {
+        f"{law}, not fitted": Look("", look.colour, look.marker, size=3, fill="none")
+        for law, look in looks.items()
+    }
+    fitted = residuals["law"].where(residuals["used"], residuals["law"] + ", not fitted")
+    tips = residuals["law"] + ": " + (100 * residuals["relative"]).map("{:+.2f} %".format)
+    rows = residuals.assign(look=fitted, percent=100 * residuals["relative"], tip=tips)
+    panels = [
+        panel for unit in UNITS if (rows["unit"] == unit).any() for panel in _pair(rows, unit)
+    ]
+    names = [*laws, *["not fitted"] * (not residuals["used"].all())]
+    keys = [key(name, "point") for name in names]
+    panels[0] = replace(panels[0], marks=[*panels[0].marks, *keys])
+    looks |= {"not fitted": Look("not fitted", GREY, "o", fill="none"), **hollow}
+    about = "Fitted against measured values, and the relative error."
+    return Chart(panels, 1.7 * len(panels) / 2, looks, about, across=2)
+
+
+def _pair(residuals: pd.DataFrame, unit: str) -> list[Panel]:
+    """Both panels of a unit."""
+    rows = residuals[residuals["unit"] == unit]
+    name, dimension = UNITS[unit]
+    values = rows[["measured", "fitted"]].to_numpy(float)
+    low, high = float(values.min()) / 1.3, float(values.max()) * 1.3
+    diagonal = pd.DataFrame({"x": [low, high], "y": [low, high]})
+
+    def text(value: float) -> str:
+        return f"{value:g}" if dimension is None else readable(value, dimension, 3)
+
+    axis = replace(log_axis("", low, high, most=4, text=text), small=True)
+    farthest = max(float(rows["percent"].abs().max()) * 1.15, 0.1)
+    against = [Mark("line", diagonal, look=EQUAL), Mark("point", rows, x="measured", y="fitted")]
+    errors = [rule(EQUAL, y=0.0), Mark("point", rows, x="measured", y="percent")]
+    below = replace(axis, title=f"measured {name}", turned=40)
+    beside = Axis("relative error (%)", low=-farthest, high=farthest, small=True)
+    return [
+        Panel(against, below, replace(axis, title=f"fitted {name}")),
+        Panel(errors, below, beside),
+    ]

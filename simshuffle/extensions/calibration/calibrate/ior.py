@@ -1,0 +1,175 @@
+"""Reader of IOR: 2.10 to 4.1, as text, as CSV and as JSON (src/ior-output.c of github.com/hpc/ior).
+
+Bandwidths are MiB/s, over all tasks together. A row is a repetition; where a file has the table
+'Summary of all tests' alone, a row is the mean of all repetitions of a test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.ior_run import IorRun, Rate
+from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+
+_BANNER = re.compile(r"^\s*IOR-\d")
+_TEST = re.compile(r"^\s*(?:TestID\s*:|Test \d+ started)")
+_OPTION = re.compile(r"^\s*([A-Za-z][\w ]*?)\s*[:=]\s*(.*?)\s*$")
+_SUMMARY_HEAD = ["Operation", "Max(MiB)", "Min(MiB)"]
+_OPERATIONS = ("write", "read")
+_CUT = "line {} is cut off and was left out"
+_MOST_DEEP = 20
+
+
+@dataclass
+class Output:
+    """What has been read of a file: its runs, and the columns of the table that is open."""
+
+    runs: list[IorRun] = field(default_factory=lambda: [IorRun()])
+    first_of_program: int = 0  # index of the first run since the last banner
+    columns: tuple[str, ...] = ()
+    separator: str | None = None
+    in_summary: bool = False
+
+    def begin_program(self) -> None:
+        """Begin what another call of IOR printed."""
+        self.runs.append(IorRun())
+        self.first_of_program = len(self.runs) - 1
+        self.columns, self.in_summary = (), False
+
+    def begin_test(self) -> None:
+        """Begin another test of the same call."""
+        if self.runs[-1].rates:
+            self.runs.append(IorRun(flags=self.runs[-1].flags))
+
+
+def ior(source: Source) -> Iterator[Row | Note]:
+    """Read reads and writes of all runs in a file.
+
+    Raises:
+        InputError: with the line; or nothing says how many tasks took part.
+    """
+    if source.text.lstrip().startswith("{"):
+        runs = read_document(source)
+    else:
+        output = Output()
+        for number, line in source.lines():
+            if note := read_line(source, output, number, line):
+                yield note
+        runs = output.runs
+    written: set[str] = set()
+    for run in runs:
+        yield from run.rows(source, written)
+        if run.writes:
+            written.add(run.path)
+
+
+def read_line(source: Source, output: Output, number: int, line: str) -> Note | None:
+    """Read a line of text or CSV; returns a note where it is left out."""
+    words = line.replace(",", " ").split() if output.separator else line.split()
+    run = output.runs[-1]
+    if _BANNER.match(line):
+        output.begin_program()
+    elif _TEST.match(line):
+        output.begin_test()
+    elif is_head(line):
+        output.separator = "," if "," in line else None
+        output.columns = tuple(line.replace(",", " ").split())
+        output.in_summary = False
+    elif words[:3] == _SUMMARY_HEAD:
+        output.columns, output.in_summary = tuple(words), True
+    elif output.in_summary and words and words[0] in _OPERATIONS:
+        read_summary(source, output, number, words)
+    elif output.columns and words and words[0] in _OPERATIONS:
+        if len(words) < len(output.columns) and source.is_cut(number):
+            return Note(source.name, _CUT.format(number))
+        joined = " ".join(words)
+        cells = dict(zip(output.columns, source.cells(number, joined, output.columns), strict=True))
+        mebibytes = source.positive(number, cells["bw(MiB/s)"], "bw(MiB/s)")
+        run.rates.append(Rate(number, words[0], mebibytes * 2**20))
+        run.take_cells(source, number, cells)
+    elif line.strip().startswith(("Max Write", "Max Read", "Summary of all tests")):
+        output.columns = ()
+    elif option := _OPTION.match(line):
+        run.take_option(source, number, option[1], option[2])
+    return None
+
+
+def is_head(line: str) -> bool:
+    """Whether a line is the head of the table of repetitions."""
+    return re.match(r"^\s*access[\s,]+bw\(MiB/s\)", line) is not None
+
+
+def read_summary(source: Source, output: Output, number: int, words: list[str]) -> None:
+    """Read a row of 'Summary of all tests': options of its test, and its mean where no row of a
+    repetition was read."""
+    if len(words) != len(output.columns):
+        return
+    cells = dict(zip(output.columns, words, strict=True))
+    index = output.first_of_program
+    if cells.get("Test#", "").isdecimal():
+        index += int(cells["Test#"])
+    run = output.runs[index] if index < len(output.runs) else output.runs[-1]
+    run.take_summary(source, number, cells)
+    is_read = any(rate.operation == words[0] and not rate.is_mean for rate in run.rates)
+    if not is_read:
+        mebibytes = source.positive(number, cells["Mean(MiB)"], "Mean(MiB)")
+        count = source.whole(number, cells.get("reps", "1"), "reps", least=1)
+        run.rates.append(Rate(number, words[0], mebibytes * 2**20, count, is_mean=True))
+
+
+# --------------------------------------------------------------------------------------------- JSON
+
+
+def read_document(source: Source) -> list[IorRun]:
+    """Read the runs of a file that `-O summaryFormat=JSON` writes; a row's line is the number of
+    its result.
+
+    Raises:
+        InputError: it is no JSON, or holds no test.
+    """
+    try:
+        document = json.loads(source.text)
+    except (RecursionError, ValueError) as error:
+        line = getattr(error, "lineno", 0)
+        remedy = "Was the run cut short? Run it again, or give what it printed as text."
+        raise source.bad(line, f"must be JSON: {error}", remedy=remedy) from None
+    tests = document.get("tests") if isinstance(document, dict) else None
+    number = 0
+    runs = []
+    for test in tests if isinstance(tests, list) else []:
+        run = IorRun()
+        command = document.get("Command line")
+        if isinstance(command, str):
+            run.take_option(source, 0, "Command line", command)
+        for section in ("Options", "Parameters"):
+            values = test.get(section) if isinstance(test, dict) else None
+            for name, value in (values if isinstance(values, dict) else {}).items():
+                if isinstance(value, str | int | float):
+                    run.take_option(source, 0, name, str(value))
+        for result in results_in(test):
+            if result["access"] not in _OPERATIONS:
+                continue
+            number += 1
+            mebibytes = source.positive(number, str(result["bwMiB"]), "bwMiB")
+            run.rates.append(Rate(number, result["access"], mebibytes * 2**20))
+        runs.append(run)
+    return runs
+
+
+def results_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Find the results below a value, wherever a version puts them."""
+    if depth > _MOST_DEEP:
+        return
+    if isinstance(value, dict):
+        if "access" in value and "bwMiB" in value:
+            yield value
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from results_in(part, depth + 1)

@@ -1,0 +1,102 @@
+"""Reader of OSU's tables (github.com/mvapich, util/osu_util).
+
+Sizes are bytes, times microseconds, bandwidths MB/s of 1e6 bytes. ``osu_alltoall`` counts the bytes
+for each pair of ranks. The tables do not say how many ranks took part; a collective needs them from
+the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+
+_TITLE = re.compile(r"^\s*#\s*OSU (?:MPI|NCCL|RCCL)(?:-\S+)?\s+(.+?)\s+(?:Test\s+)?v\d")
+_BEGINS_AS_A_SIZE = re.compile(r"^\s*[-+]?\d")
+TESTS = {
+    "Latency": ("latency", "osu_latency"),
+    "Bandwidth": ("bandwidth", "osu_bw"),
+    "All-to-All Personalized Exchange Latency": ("all_to_all", "osu_alltoall"),
+    "Alltoall Latency": ("all_to_all", "osu_alltoall"),
+    "Allreduce Latency": ("all_reduce", "osu_allreduce"),
+}
+"""Operation and program by the title of the table."""
+
+
+@dataclass
+class Table:
+    """The table that is being read; without a program it is not read."""
+
+    operation: str = ""
+    program: str = ""
+    num_columns: int = 0
+
+
+def osu(source: Source) -> Iterator[Row | Note]:
+    """Read the rows of all tables. Tables of other tests, and lines that are no rows, are left
+    out."""
+    table = Table()
+    num_foreign = 0
+    for number, line in source.lines():
+        if title := _TITLE.match(line):
+            name = title[1].removesuffix(" Test")
+            table = Table(*TESTS.get(name, ("", "")))
+            if not table.program:
+                programs = ", ".join(dict.fromkeys(program for _, program in TESTS.values()))
+                text = f"the table '{name}' in line {number} was left out: read are {programs}"
+                yield Note(source.name, text)
+        elif line.lstrip().startswith("#"):
+            table.num_columns = count_columns(source, number, line, table) or table.num_columns
+        elif line.strip() and table.operation:
+            if not _BEGINS_AS_A_SIZE.match(line):
+                num_foreign += 1
+                continue
+            if source.is_cut(number) and len(line.split()) < table.num_columns:
+                yield Note(source.name, f"line {number} is cut off and was left out")
+                continue
+            yield read_row(source, number, line, table)
+    if num_foreign:
+        text = f"{num_foreign} lines among the rows were left out: they begin with no size"
+        yield Note(source.name, text)
+
+
+def count_columns(source: Source, number: int, line: str, table: Table) -> int:
+    """Return the number of columns that the line '# Size ...' announces; 0 for another comment.
+
+    Raises:
+        InputError: the second column has another unit.
+    """
+    header = re.sub(r"\s+\(", "(", line.lstrip()[1:].strip())
+    names = [name.strip() for name in re.split(r"\s{2,}|\t", header) if name.strip()]
+    if not names or names[0] != "Size" or not table.program:
+        return 0
+    rated = table.program == "osu_bw"
+    unit, column = ("MB/s", "bandwidth(mb/s)") if rated else ("us", "latency(us)")
+    if len(names) < 2 or not names[1].lower().endswith(column):
+        rule = f"the second column of {table.program} must be in {unit}"
+        raise source.bad(number, rule, line, "Run it without options on columns.")
+    return len(names)
+
+
+def read_row(source: Source, number: int, line: str, table: Table) -> Row:
+    """Read a row of a table.
+
+    Raises:
+        InputError: it has other columns than the table, or is no number.
+    """
+    cells = line.split()
+    if table.num_columns == 0 or len(cells) != table.num_columns:
+        num_values = table.num_columns - 1
+        expected = f"a size and {num_values} value{'s' if num_values > 1 else ''}"
+        expected = expected if table.num_columns else "below a line '# Size ...'"
+        raise source.bad(number, f"must be {expected}", line, "Take that line out.")
+    nbytes = float(source.whole(number, cells[0], "size (B)"))
+    rated = table.operation == "bandwidth"
+    value = source.positive(number, cells[1], "bandwidth (MB/s)" if rated else "latency (us)")
+    is_pair = table.operation in {"latency", "bandwidth"}
+    ranks, hosts = (2, source.hosts) if is_pair else source.layout()
+    row = Row(source.name, number, "osu", table.operation, ranks, hosts, nbytes)
+    return replace(row, rate=value * 1e6) if rated else replace(row, seconds=value * 1e-6)

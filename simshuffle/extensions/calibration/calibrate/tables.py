@@ -1,0 +1,145 @@
+"""The tables of a calibration: what was measured, what was fitted, and how far that is off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import pandas as pd
+
+from simshuffle.job.scenario.calibrated import QUANTITIES
+from simshuffle.spec.units import Dimension
+from simshuffle.study.schema import Schema, amount, count, flag, real, text
+
+TOOLS = ("nccl-tests", "osu", "ior", "mdtest", "epochs", "pico", "crab")
+MESSAGES = ("all_reduce", "all_to_all", "latency", "bandwidth")
+OPERATIONS = (*MESSAGES, "read", "write", "file_read", "file_stat", "iteration")
+DIMENSIONS = {dimension.unit: dimension for dimension in Dimension}
+"""By the unit that a table names."""
+
+MEASUREMENTS = Schema(
+    {
+        "source": text("name of the file, without its folder"),
+        "line": count("line of the file; of a JSON file the number of the result, from 1", 1),
+        "tool": text("that measured", *TOOLS),
+        "operation": text("that was measured", *OPERATIONS),
+        "ranks": count("processes or GPUs that took part; clients of a file system", 1),
+        "hosts": count("hosts that they filled; empty if not known", 1, empty=True),
+        "nbytes": amount(
+            "bytes of a message, file or transfer; empty if there is none", empty=True
+        ),
+        "seconds": amount("time of one operation (s); empty if a rate was measured", empty=True),
+        "rate": amount(
+            "bytes/s, or operations/s for files, of all ranks together; empty if a time was"
+            " measured",
+            empty=True,
+        ),
+        "count": count("repetitions that the number is the mean or median of", 1),
+        "spread": amount(
+            "standard deviation over them, in the unit of the number; empty if not known",
+            empty=True,
+        ),
+        "model": text("neural network; empty but for epochs"),
+        "epoch": count("number of the epoch; 0 but for epochs"),
+        "batch": count("samples of a rank in an iteration; 0 but for epochs"),
+        "algorithm": text(
+            "of an all-to-all, as its tool calls it; of IOR and mdtest how files were used; empty"
+            " if not told"
+        ),
+    }
+)
+"""A row for each number that a tool printed."""
+_MEASURED = MEASUREMENTS.columns
+RESIDUALS = Schema(
+    {
+        "source": _MEASURED["source"],
+        "line": count("line of the file; 0 for a value drawn from several"),
+        "tool": _MEASURED["tool"],
+        "operation": _MEASURED["operation"],
+        "law": text("what was fitted"),
+        "ranks": _MEASURED["ranks"],
+        "hosts": count("as in the measurements, or as the law took them", 1, empty=True),
+        "nbytes": amount("as in the measurements; gradients of a model", empty=True),
+        "model": _MEASURED["model"],
+        "unit": text("of measured and fitted", *DIMENSIONS),
+        "measured": amount("what was measured"),
+        "fitted": amount("what the law gives"),
+        "relative": real("fitted / measured - 1"),
+        "used": flag(
+            "whether the row was fitted; others are predicted (--fit-up-to) or were left out"
+        ),
+    }
+)
+"""A row for each measured value that a law gives."""
+_OVER = {
+    f"{name}_{end}": amount(
+        f"{end}est {name.replace('_', ' ')}{f' ({dimension.unit})' if dimension else ''} that it"
+        " was measured for; empty if that is no matter",
+        empty=True,
+    )
+    for name, dimension in QUANTITIES.items()
+    for end in ("low", "high")
+}
+PARAMETERS = Schema(
+    {
+        "number": count("of the parameter, from 1; the points of a curve share it", 1),
+        "key": text("dotted key of a scenario, or a name for people"),
+        "place": amount(
+            "bytes of a message, or hosts, at a point of a curve; empty for a single value",
+            empty=True,
+        ),
+        "value": amount("what was fitted, in its unit"),
+        "low": amount(
+            "lower end of its interval of 95 %; empty if the points are too few", empty=True
+        ),
+        "high": amount("upper end of it", empty=True),
+        "unit": text("of value, low and high; empty for a pure number", "", *DIMENSIONS),
+        **_OVER,
+        "residual": amount("mean of |fitted / measured - 1| over the rows", empty=True),
+        "rows": count("measurements that it comes from"),
+        "source": text("files and tool"),
+        "note": text("what a reader must know"),
+        "model": text("the only model that it holds for; empty for all"),
+        "in_scenario": flag("whether a scenario has the key"),
+    }
+)
+"""A row for each parameter, or for each point of one that is a curve."""
+STORED = {"parameters": PARAMETERS, "measurements": MEASUREMENTS, "residuals": RESIDUALS}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number; attributes as in `MEASUREMENTS`."""
+
+    source: str
+    line: int
+    tool: str
+    operation: str
+    ranks: int
+    hosts: float = math.nan
+    nbytes: float = math.nan
+    seconds: float = math.nan
+    rate: float = math.nan
+    count: int = 1
+    spread: float = math.nan
+    model: str = ""
+    epoch: int = 0
+    batch: int = 0
+    algorithm: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence on what a reader left out or assumed."""
+
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.text}"
+
+
+def as_table(rows: Iterable[Row]) -> pd.DataFrame:
+    """The rows as a table with the columns of `MEASUREMENTS`."""
+    return pd.DataFrame([asdict(row) for row in rows], columns=list(MEASUREMENTS.columns))

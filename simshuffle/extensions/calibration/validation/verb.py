@@ -1,0 +1,124 @@
+"""What ``simshuffle study validate`` is asked: which rows that were measured elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.errors import refuse
+from simshuffle.study.options import COMMAND_LINE, CellOptions, Option, words
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Result, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationOptions(CellOptions):
+    """Predict what was measured on real machines, and print the errors.
+
+    Fitted and predicted rows apart."""
+
+    only: Annotated[
+        tuple[str, ...],
+        Option(
+            "SET",
+            "A set of rows. Default: all.",
+            many=True,
+            complete=words(place="simshuffle.extensions.calibration.validation.study:shipped_sets"),
+        ),
+    ] = ()
+    folder: Annotated[
+        Path | None,
+        Option(
+            "FOLDER",
+            "Folder of CSV files; the default is what comes with simshuffle.",
+            flag="--from",
+        ),
+    ] = None
+    seal: Annotated[
+        Path | None,
+        Option(
+            "FILE",
+            "Also write the predictions, their intervals, versions, date and digest to this file,"
+            " without what was measured; rows may have no measured value yet.",
+        ),
+    ] = None
+    open: Annotated[
+        Path | None,
+        Option(
+            "FILE",
+            "Compare the predictions that were sealed in this file, in place of new ones, with"
+            " what the CSV files measured since.",
+        ),
+    ] = None
+    entry: Annotated[
+        tuple[Path, ...],
+        Option(
+            "FILE",
+            "A CSV file of what another program predicts: by, set, case, quantity, predicted,"
+            " interval_low, interval_high. It is scored beside simshuffle on the same rows.",
+            many=True,
+        ),
+    ] = ()
+    out: Annotated[
+        Path | None,
+        Option("FOLDER", "Folder for the table and the figure; nothing is written without it."),
+    ] = None
+
+
+def request(options: ValidationOptions) -> tuple[Study[Any], Request[Any]]:
+    """A prediction of each row, or what was sealed of them. Where predictions are to be sealed is
+    checked before they are computed."""
+    from simshuffle.extensions.calibration.validation import sealed, study  # noqa: PLC0415 - what computes
+
+    if options.seal is not None:
+        if options.open is not None:
+            rule, remedy = "cannot be given together with --open", "Leave one of them out."
+            refuse("--seal", rule, str(options.seal), remedy, COMMAND_LINE)
+        sealed.check_place(options.seal, replace=options.force)
+    asked = study.request(
+        options.only,
+        options.folder,
+        seal=options.seal is not None,
+        opened=options.open,
+        entry=options.entry,
+    )
+    return study.STUDY if options.open is None else study.OPENED, asked
+
+
+def _sealed(result: Result, options: ValidationOptions) -> Iterable[str]:
+    """Seals the predictions if that is asked; says so, with their digest."""
+    if options.seal is None:
+        return
+    from simshuffle.extensions.calibration.validation import sealed  # noqa: PLC0415 - what computes
+
+    code = result.meta["code"]
+    digest = sealed.seal(options.seal, result.tables["validation"], code, replace=options.force)
+    yield f"Sealed: {options.seal}, sha-256 {digest}"
+
+
+VERBS = (
+    Verb(
+        "study validate",
+        ValidationOptions,
+        request,
+        examples=(
+            "simshuffle study validate",
+            "simshuffle study validate --only testbed --out validated --to markdown",
+            "simshuffle study validate --from mine --seal sealed.json",
+            "simshuffle study validate --from mine --open sealed.json",
+        ),
+        kinds={
+            "validation": "simshuffle.extensions.calibration.validation.study",
+            "validation_opened": "simshuffle.extensions.calibration.validation.study:OPENED",
+        },
+        function="validate",
+        noun="prediction",
+        width=120,
+        kept=False,
+        also=_sealed,
+    ),
+)

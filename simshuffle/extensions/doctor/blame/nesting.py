@@ -1,0 +1,136 @@
+"""Operations of a trace that hold others, as the timers of Megatron-LM and DeepSpeed do, and
+operations in which ranks wait for one another without a name that says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simshuffle.errors import refuse
+from simshuffle.extensions.doctor.blame.kinds import LOCAL, Role
+from simshuffle.extensions.doctor.blame.trace import Trace
+from simshuffle.spec.arrays import Floats
+
+UNCOVERED = 0.05
+"""Share of an operation, beside those that it holds, from which on it is more than their bracket
+(chosen)."""
+TOGETHER = 0.25
+"""Spread of the ends of an operation over ranks, as a share of the spread of its starts, below
+which ranks end it together (chosen)."""
+FEWEST_PAIRS = 4
+"""Pairs of ranks and steps that must end together, so that it is not by chance (chosen)."""
+RESOLUTION_S = 1e-6
+"""By how much times of a nested operation may lie outside, in s: a tick of the profiler's clock."""
+
+
+def untangle(trace: Trace, source: str) -> Trace:
+    """Return the trace without operations whose time others hold, and with the role of a collective
+    for those that all ranks end together; its notes name both.
+
+    Raises:
+        InputError: an operation holds several others and more beside them.
+    """
+    inside = _containment(trace)
+    role = np.array([trace.roles[kind] for _, kind, _ in trace.operations], dtype=object)
+    is_local = np.array([each in LOCAL for each in role], dtype=bool)
+    left_out: dict[str, str] = {}
+    for outer in np.flatnonzero(is_local).tolist():
+        outer_kind = trace.operations[outer][1]
+        held = np.flatnonzero(inside[outer]).tolist()
+        held_kinds = sorted({trace.operations[index][1] for index in held if is_local[index]})
+        if not held_kinds or outer_kind in left_out:
+            continue
+        uncovered = _uncovered(trace, outer, held)
+        if uncovered <= UNCOVERED:
+            parts = sorted({trace.operations[index][1] for index in held})
+            left_out[outer_kind] = f"{outer_kind} (all of it is {', '.join(parts)})"
+        elif len(held_kinds) == 1:
+            left_out[held_kinds[0]] = f"{held_kinds[0]} (part of {outer_kind})"
+        else:
+            rule = "an operation that holds others must be no longer than they are"
+            value = f"{outer_kind}, of which {uncovered:.0%} is none of {', '.join(held_kinds)}"
+            refuse("kind", rule, value, f"Leave out {outer_kind}, or what it holds.", source)
+    meeting = _meeting_kinds(trace, left_out)
+    for outer, (_, kind, _) in enumerate(trace.operations):
+        if kind in meeting:
+            for index in np.flatnonzero(inside[outer]).tolist():
+                held_kind = trace.operations[index][1]
+                left_out[held_kind] = f"{held_kind} (part of {kind})"
+    return _without(trace, left_out, meeting)
+
+
+def _containment(trace: Trace) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """Return whether an operation (row) holds another (column) of its stage on every rank, in
+    every step."""
+    starts, ends = trace.starts, trace.starts + trace.durations
+    stage = np.array([operation[0] for operation in trace.operations])
+    kind = np.array([operation[1] for operation in trace.operations])
+    inside = np.zeros((len(stage), len(stage)), dtype=bool)
+    for outer in range(len(stage)):
+        begins = (starts >= starts[outer] - RESOLUTION_S).all(axis=(1, 2))
+        finishes = (ends <= ends[outer] + RESOLUTION_S).all(axis=(1, 2))
+        shorter = (trace.durations < trace.durations[outer]).any(axis=(1, 2))
+        lasts = (trace.durations > 0).any(axis=(1, 2))
+        inside[outer] = begins & finishes & shorter & lasts
+        inside[outer] &= (stage == stage[outer]) & (kind != kind[outer])
+    return inside
+
+
+def _uncovered(trace: Trace, outer: int, held: list[int]) -> float:
+    """Return the share of an operation in which none runs of those that it holds, over all ranks
+    and steps; ``held`` may overlap."""
+    starts = trace.starts[held].reshape(len(held), -1)
+    ends = starts + trace.durations[held].reshape(len(held), -1)
+    order = np.argsort(starts, axis=0)
+    starts, ends = np.take_along_axis(starts, order, 0), np.take_along_axis(ends, order, 0)
+    reached = np.maximum.accumulate(ends, axis=0)
+    covered: Floats = ends[0] - starts[0]
+    for index in range(1, len(held)):
+        fresh = ends[index] - np.maximum(starts[index], reached[index - 1])
+        covered = covered + np.maximum(fresh, 0.0)
+    whole = float(trace.durations[outer].sum())
+    return 1.0 - float(covered.sum()) / whole
+
+
+def _meeting_kinds(trace: Trace, left_out: dict[str, str]) -> set[str]:
+    """Return the local kinds that all ranks of a stage end together although they begin them one
+    after the other: they wait for one another there."""
+    meeting = set()
+    ends = trace.starts + trace.durations
+    kinds = np.array([operation[1] for operation in trace.operations])
+    for kind in dict.fromkeys(kinds.tolist()):
+        own = kinds == kind
+        num_pairs = own.sum() * trace.starts.shape[1] * (trace.starts.shape[2] - 1)
+        if trace.roles[kind] not in LOCAL or kind in left_out or num_pairs < FEWEST_PAIRS:
+            continue
+        start_spread = np.ptp(trace.starts[own], axis=2)
+        end_spread = np.ptp(ends[own], axis=2)
+        overlap = trace.starts[own].max(axis=2) <= ends[own].min(axis=2)
+        apart = start_spread > RESOLUTION_S
+        if apart.any() and overlap.all() and (end_spread <= TOGETHER * start_spread)[apart].all():
+            meeting.add(kind)
+    return meeting
+
+
+def _without(trace: Trace, left_out: dict[str, str], meeting: set[str]) -> Trace:
+    """Return the trace without some kinds, with others as collectives, and notes on both."""
+    if not left_out and not meeting:
+        return trace
+    kept = [index for index, one in enumerate(trace.operations) if one[1] not in left_out]
+    notes = list(trace.notes)
+    if left_out:
+        notes.append(f"Left out: {'; '.join(left_out.values())}.")
+    notes += [
+        f"Ranks end {kind} together, so they wait for one another in it: who is slow within"
+        f" {kind} does not show, who comes late to it does."
+        for kind in sorted(meeting)
+    ]
+    return replace(
+        trace,
+        operations=[trace.operations[index] for index in kept],
+        starts=trace.starts[kept],
+        durations=trace.durations[kept],
+        roles={**trace.roles, **dict.fromkeys(meeting, Role.COLLECTIVE)},
+        notes=tuple(notes),
+    )

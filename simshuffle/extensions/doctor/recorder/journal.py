@@ -1,0 +1,73 @@
+"""What a process writes down: its rows, and what is known of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from .rows import SUFFIX
+
+
+class Journal:
+    """The two files of a process in a folder: rows, appended by one write for each call, so that
+    a process that is killed loses none; and ``facts`` as JSON, replaced as a whole.
+
+    Attributes:
+        facts: pid and parent; of a rank also what
+            `simshuffle.extensions.doctor.records.record.Record.about` holds, `rank`, and
+            `workers`: by the pid of each, its loader and first epoch.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.descriptor = -1
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the files of this process: at its start, and where it has been forked."""
+        self.pid = pid = os.getpid()
+        parent = os.getppid()
+        self.facts: dict[str, Any] = {"pid": pid, "parent": parent}
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+        for other in range(1000):
+            self.name = f"{self.folder}/{pid}" + f"-{other}" * (other > 0)
+            try:
+                descriptor = os.open(f"{self.name}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            except FileExistsError:  # of an older process, or one in another container
+                continue
+            except OSError:  # the folder is gone: there is nothing to record any more
+                break
+            # without the json module: most processes never have more to say
+            os.write(descriptor, b'{"pid": %d, "parent": %d}' % (pid, parent))
+            os.close(descriptor)
+            break
+
+    def write(self, rows: Iterable[bytes]) -> None:
+        """Append rows, packed as `ROW` says. Without a row there is no file: the time of a training
+        begins with the first, that of a batch for which workers may have loaded torch."""
+        packed = b"".join(rows)
+        if not packed:
+            return
+        with suppress(OSError):  # a full disk ends the record, not the training
+            if self.descriptor < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self.descriptor = os.open(self.name + SUFFIX, flags, 0o644)
+            os.write(self.descriptor, packed)
+
+    def save(self) -> None:
+        """Write the facts."""
+        import json  # noqa: PLC0415 - only where there is something to say
+
+        # from this clock to that of the wall: it puts the rows of two hosts in order
+        self.facts["clock"] = time.time_ns() - time.perf_counter_ns()
+        draft = f"{self.name}.part"
+        with suppress(OSError):
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.write(descriptor, json.dumps(self.facts).encode())
+            os.close(descriptor)
+            os.replace(draft, f"{self.name}.json")  # noqa: PTH105 - pathlib takes long to import

@@ -1,0 +1,115 @@
+"""The verb ``results export``: a run for another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simshuffle.cli.common import OUT_FILE, Set, loaded, say, share_progress
+from simshuffle.cli.help import command
+from simshuffle.errors import refuse
+from simshuffle.job.scenario.options import scenario_names
+from simshuffle.spec.library import is_folder
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
+
+app = typer.Typer()
+
+Source = Annotated[
+    str,
+    Argument(
+        "SOURCE",
+        "A result folder of run, a scenario file, or a name below scenarios/.",
+        complete=scenario_names,
+    ),
+]
+ToOption = Annotated[
+    str,
+    Option(
+        "FORMAT",
+        "perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim),"
+        " chakra-storage (with nodes of storage, which it refuses), htsim (its messages),"
+        " goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform);"
+        " infragraph, ibsim, graphml or json (the network, as machine export).",
+        complete=words(place="simshuffle.extensions.interop.exports.export:FORMATS"),
+    ),
+]
+Ranks = Annotated[
+    str | None,
+    Option(
+        "RANK,...",
+        "perfetto: numbers, 4-7, slowest, fastest, sample, all. Default: all of up to 16"
+        " ranks, else slowest,fastest,sample.",
+        read=",".join,
+        many=True,
+    ),
+]
+Messages = Annotated[
+    str | None,
+    Option(
+        "WHICH",
+        "perfetto: chosen (of the ranks shown, the default), or none (no simulation: the"
+        " tables of the result alone).",
+        complete=words("chosen", "none"),
+    ),
+]
+
+
+@command(
+    app,
+    "Results",
+    "simshuffle results export results/quickstart --to perfetto --out trace.json.gz",
+    "simshuffle results export quickstart --to perfetto --ranks slowest,0-3",
+)
+def export(
+    source: Source,
+    to: ToOption,
+    out: Annotated[
+        Path | None, Option(OUT_FILE, "What to write. Default: RUN-FORMAT, here.")
+    ] = None,
+    run: Annotated[
+        str | None, Option("NAME", "Of several runs. Default: the first that has what is written.")
+    ] = None,
+    epoch: Annotated[
+        str | None, Option("N", "From 1; perfetto takes 2-4 too.", "--epoch --epochs")
+    ] = None,
+    iteration: Annotated[
+        int | None, Option("N", "From 1, of the epoch. Default: the first that sends.")
+    ] = None,
+    ranks: Ranks = None,
+    messages: Messages = None,
+    set_: Set = None,
+    force: Annotated[bool, Option("", "Replace what is there.")] = False,
+) -> None:
+    """Write a run of SOURCE for another tool."""
+    from simshuffle.extensions.interop.exports.export import check_out, default_out, format_of
+    from simshuffle.extensions.interop.exports.export import export as write
+    from simshuffle.extensions.interop.exports.source import read_source
+
+    kind = format_of(to)
+    given = {
+        "epoch": epoch,
+        "epochs": epoch if epoch is not None and not epoch.strip().isdecimal() else None,
+        "iteration": iteration,
+        "ranks": ranks,
+        "messages": messages,
+    }
+    for name, value in given.items():
+        if value is not None and name not in kind.options:
+            rule = "must be one epoch" if name == "epochs" else "is no option of this format"
+            refuse(f"--{name}", f"{rule} (--to {to})", str(value), "Leave it out.", COMMAND_LINE)
+    folder = out if kind.suffix and out is not None and is_folder(out) else None
+    if out is not None and folder is None:  # before anything is read
+        check_out(out, folder=not kind.suffix, replace=force)
+    sends = "iteration" in kind.options
+    found = read_source(source, set_ or {}, run, epoch, iteration, sends=sends)
+    if run is None and len(found.runs) > 1:
+        say(f"Of {len(found.runs)} runs this is '{found.run}'; --run NAME names another.")
+    path = (folder or Path()) / default_out(found, to) if folder or out is None else out
+    loaded()
+    with share_progress("export") as tell:
+        said = write(found, to, path, tell, ranks=ranks, messages=messages, replace=force)
+    for line in said:
+        say(line)
+    typer.echo(f"Written: {path}")

@@ -1,0 +1,219 @@
+"""Program: what every rank does in the exchange of one iteration, as plain arrays, for formats that
+describe messages.
+
+It is made by the code that the simulator runs: the plan of the epoch, its costs, its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.job.lowering.messages import Message, exchange_costs, messages_of
+from simshuffle.job.lowering.reads import compute_factor
+from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.host_work import barrier_seconds
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
+
+Tell = Callable[[float], None]
+"""Told of the share of an export that is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One message of every rank. A rank is done with a step when its work is: it does not wait for
+    the message."""
+
+    # (M,) rank that the message goes to; its own if the rank keeps its samples and sends nothing
+    target: Ints
+    nbytes: Floats  # (M,) bytes on the wire; 0 where nothing is sent
+    # (M,) s and bytes that the sender reads from its device before it sends, which take what they
+    # take alone: in the simulator they share the host's devices
+    read_s: Floats
+    read_nbytes: Floats
+    work_s: Floats  # (M,) s that it then works on the samples, and takes them from memory
+    # (M,) s between the end of that and the first byte on the route: of the cables and of message
+    # passing; 0 where nothing is sent
+    latency_s: Floats
+    # (M, width) int32, the links that the bytes cross, as numbers in `Resources.links`, -1 at the
+    # end and where nothing is sent. Routes that a routing chooses by what it carried before are as
+    # if nothing had been.
+    route: Ints32
+
+    @property
+    def before_s(self) -> Floats:
+        """(M,) s of the sender before it sends."""
+        return self.read_s + self.work_s
+
+    @property
+    def sends(self) -> Flags:
+        """(M,) whether a rank sends anything."""
+        return np.asarray(self.target != np.arange(len(self.target)))
+
+    @cached_property
+    def source(self) -> Ints:
+        """(M,) rank that each rank receives from; its own if it receives nothing."""
+        out = np.empty_like(self.target)
+        out[self.target] = np.arange(len(out))
+        return out
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What surrounds the exchange in an iteration."""
+
+    nbytes: float  # bytes of the gradients that are summed; 0 for one rank
+    algorithm: str  # kind of the allreduce: 'ring', ...
+    # forward_s, backward_s: (M,) s of the accelerator in this iteration
+    forward_s: Floats
+    backward_s: Floats
+    update_s: float  # s of the optimiser
+
+
+@dataclass(frozen=True)
+class Program:
+    """The exchange of one iteration: for each step [barrier,] work, send; then, when all messages
+    that it sends and receives have arrived, a rank stores what came [, barrier]."""
+
+    name: str  # label of the scenario
+    # epoch, iteration: which one it is, both from 1
+    epoch: int
+    iteration: int
+    world_size: int  # M
+    resources: Resources  # hosts of the ranks, and the links that `Step.route` crosses
+    steps: list[Step]  # what each rank sends, in order, at least one
+    # 'message': all ranks meet before the work of every step and after storing; 'iteration': before
+    # that of the first and after storing; 'none'
+    barriers: Literal["message", "iteration", "none"]
+    barrier_s: float  # s that a barrier takes when the last rank has come to it
+    unpack_s: Floats  # (M,) s of each rank after the receipt: re-encodes what came
+    # (M,) s and bytes that it then writes, alone on its device; in memory these are no bytes
+    write_s: Floats
+    write_nbytes: Floats
+    # whether the messages are waited for only after the next iteration's backward pass, and then
+    # stored; else at once
+    overlap: bool
+    serial_pairs: bool  # whether the messages of an ordered pair of ranks go one after the other
+    # s of a message in the software of message passing, which `Step.latency_s` has in it
+    latency_s: float
+    stream_bandwidth: float  # bytes/s of a message at most; inf for no limit of its own
+    gradients: Gradients  # what is computed and summed before the exchange
+
+    @property
+    def store_s(self) -> Floats:
+        """(M,) s of each rank after the receipt."""
+        return self.unpack_s + self.write_s
+
+    @property
+    def barrier_before(self) -> list[bool]:
+        """Of each step whether all ranks meet before it."""
+        first = {"message": len(self.steps), "iteration": 1, "none": 0}[self.barriers]
+        return [number < first for number in range(len(self.steps))]
+
+    @property
+    def barrier_after(self) -> bool:
+        """Whether all ranks meet after they have stored what came."""
+        return self.barriers != "none"
+
+
+def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Program:
+    """The exchange after an iteration of an epoch, both from 1; if it is None, after the first one
+    after which anything is sent. The scenario has no sweep. Raises an InputError if the strategy
+    exchanges nothing, or nothing is sent after this iteration."""
+    workload, cluster = scenario.workload, scenario.cluster
+    if (way := workload.parallelism.kind) != "data":
+        rule = "must be data where what an iteration sends is written for other tools"
+        remedy = "Set workload.parallelism=data, or choose --to perfetto."
+        raise InputError(Problem("workload.parallelism", rule, way, remedy))
+    kind, schedule = workload.exchange.kind, workload.exchange.exchange_schedule
+    if schedule is None:
+        rule = f"{kind} exchanges nothing, so that there are no messages to write"
+        remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
+        refuse("workload.exchange", rule, kind, remedy, scenario.name)
+    nbytes = sample_nbytes(scenario)
+    plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
+    sent = plan.sent_from_cache
+    costs = exchange_costs(plan.exchange, schedule, workload.dataset, nbytes, sent, plan.iterations)
+    iteration = _sending(scenario, plan, iteration)
+    resources = Resources(cluster, scenario.world_size, scenario.rng("placement"))
+    messages = messages_of(costs, iteration - 1, resources, workload.loader.reads_in_flight)
+    received = costs.received[iteration - 1]
+    in_memory = workload.source == "memory"
+    stored = (
+        received / cluster.memory.bandwidth if in_memory else cluster.ssd.write_seconds(received)
+    )
+    return Program(
+        name=scenario.label(),
+        epoch=epoch,
+        iteration=iteration,
+        world_size=scenario.world_size,
+        resources=resources,
+        steps=[_step(message, resources) for message in messages],
+        barriers=schedule.barriers,
+        barrier_s=barrier_seconds(cluster, resources.world_size),
+        unpack_s=costs.received_work[iteration - 1],
+        write_s=stored,
+        write_nbytes=np.zeros_like(received) if in_memory else received,
+        overlap=schedule.overlap,
+        serial_pairs=scenario.network.serial_pairs,
+        latency_s=cluster.message_passing.latency,
+        stream_bandwidth=cluster.message_passing.stream_bandwidth or np.inf,
+        gradients=_gradients(scenario, plan, iteration - 1),
+    )
+
+
+def _sending(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
+    """An iteration, from 1, after which samples leave their rank: the first if it is None. Raises
+    an InputError if there is none, or it is not that one."""
+    sending = np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
+    if not len(sending):
+        rule = f"nothing is sent in epoch {plan.epoch}"
+        remedy = "Exchange a larger fraction, or use more ranks or samples."
+        refuse("workload.exchange", rule, scenario.label(), remedy, scenario.name)
+    if iteration is None:
+        return int(sending[0])
+    if iteration not in sending:
+        nearest = sending[np.abs(sending - iteration).argmin()]
+        rule = f"must be one after which samples are sent: {len(sending)} of {plan.iterations} are"
+        remedy = f"The nearest is {nearest}."
+        raise InputError(Problem("--iteration", rule, str(iteration), remedy))
+    return iteration
+
+
+def _step(message: Message, resources: Resources) -> Step:
+    cluster, ranks = resources.cluster, np.arange(resources.world_size)
+    sends = message.target != ranks
+    route, latency = resources.message(ranks, message.target)
+    route[~sends] = -1
+    return Step(
+        target=message.target,
+        nbytes=np.where(sends, message.nbytes, 0.0),
+        read_s=message.read + message.files * cluster.ssd.latency,
+        read_nbytes=message.missed,
+        work_s=message.cached / cluster.memory.bandwidth + message.work,
+        latency_s=np.where(sends, latency + cluster.message_passing.latency, 0.0),
+        route=route,
+    )
+
+
+def _gradients(scenario: Scenario, plan: EpochPlan, iteration: int) -> Gradients:
+    workload = scenario.workload
+    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    samples = plan.training.samples
+    rng = scenario.rng("compute_jitter", plan.epoch)
+    jitter = compute_factor(rng, workload.jitter.compute, plan.training, times)
+    return Gradients(
+        nbytes=workload.model.gradient_size if scenario.world_size > 1 else 0.0,
+        algorithm=workload.allreduce.kind,
+        forward_s=(times.forward_of(samples) * jitter)[iteration],
+        backward_s=(times.backward_of(samples) * jitter)[iteration],
+        update_s=times.update,
+    )

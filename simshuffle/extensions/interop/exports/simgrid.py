@@ -1,0 +1,172 @@
+"""A platform, a host file and an MPI program for SMPI, the part of SimGrid that runs MPI programs
+on a simulated network.
+
+A rank is a host of its own, so that routes can depend on its HCA and its memory. Each directed
+link of the run is a link. Every route has one more, without sharing, which has the latency of
+message passing and the limit of a single stream. The latencies of cables are not in the platform:
+SimGrid shares a link by the inverse of the latencies of the routes on it (network/weight-S), so
+unequal ones would make sharing unfair. The sender waits them out in place of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from simshuffle.extensions.interop.exports.program import Program, Tell
+from simshuffle.spec.arrays import Ints, Ints32
+
+Routes = dict[tuple[int, int], list[int]]
+
+WIDTH = 112
+"""Characters of a line of exchange.txt, with its end: the WIDTH of exchange.c."""
+SETTINGS = {
+    "network/model": "CM02",  # latency, then bytes at a fair rate; factors and windows off:
+    "network/bandwidth-factor": "1",
+    "network/latency-factor": "1",
+    "network/TCP-gamma": "0",
+    "network/crosstraffic": "0",
+    "network/weight-S": "0",
+    "network/optim": "Full",  # Lazy overloads links when flows begin together
+    "surf/precision": "1e-12",
+    "maxmin/precision": "1e-6",  # with 1e-12, 3.32 fails on links of 12.5 GB/s
+    "smpi/host-speed": "1Gf",
+    "smpi/simulate-computation": "no",  # only what exchange.c says takes time
+    "smpi/async-small-thresh": "1000",  # what is smaller is sent eagerly: barriers
+    "smpi/send-is-detached-thresh": "1000",
+    "smpi/barrier": "ompi_bruck",  # dissemination
+    "smpi/init": "0",
+    "smpi/wtime": "0",
+    "smpi/test": "0",
+    "smpi/iprobe": "0",
+}
+"""What makes SMPI share links max-min fairly, and lets nothing but the program take time."""
+README = """\
+{name}: the exchange after iteration {iteration} of epoch {epoch} of {ranks} ranks.
+
+    smpicc -O2 exchange.c -o exchange
+    smpirun -platform platform.xml -hostfile hostfile \\
+{settings} \\
+      ./exchange exchange.txt
+
+A line of each rank: its number; when it had sent all; when all had arrived; when it was done; when
+it left each barrier (s). The program runs on a real cluster too, with its mpicc and mpirun.
+
+platform.xml has the {links} links that messages cross and {routes} routes: of pairs that exchange
+samples, or meet in a round of a barrier. Other pairs have none.
+The latency of cables is waited out by the sender, in exchange.c.
+Made with SimGrid 3.32.
+"""
+
+
+def write(made: Program, path: Path, tell: Tell) -> list[str]:
+    """Write the exchange of an iteration to a new folder ``path``."""
+    routes, other = routes_of(made)
+    tell(0.5)
+    path.mkdir()
+    crossed = sorted({link for route in routes.values() for link in route})
+    _write(path / "platform.xml", _platform(made, routes, crossed))
+    tell(0.8)
+    _write(path / "hostfile", (f"rank-{rank}\n" for rank in range(made.world_size)))
+    _write(path / "exchange.txt", _exchange(made))
+    code = Path(__file__).with_name("exchange.c").read_text(encoding="ascii")
+    _write(path / "exchange.c", [code])
+    readme = README.format(
+        name=made.name,
+        iteration=made.iteration,
+        epoch=made.epoch,
+        ranks=made.world_size,
+        settings=" \\\n".join(f"      {option}" for option in smpi_options()),
+        links=len(crossed),
+        routes=len(routes),
+    )
+    _write(path / "README.txt", [readme])
+    said = [f"{len(crossed)} links and the {len(routes)} routes that are used. See README.txt."]
+    if other:
+        said.append(
+            f"{other} messages take another route here: the first of their pair, since SimGrid has"
+            " one for each."
+        )
+    return said
+
+
+def smpi_options() -> list[str]:
+    """What smpirun is to be given."""
+    return [f"--cfg={key}:{value}" for key, value in SETTINGS.items()]
+
+
+def routes_of(made: Program) -> tuple[Routes, int]:
+    """The links between each two ranks that exchange samples or meet in a round of a barrier; and
+    how many messages take another route than the first of their pair."""
+    ranks, resources = np.arange(made.world_size), made.resources.afresh()
+    routes: Routes = {}
+    other = 0
+
+    def add(target: Ints, links: Ints32, who: Ints) -> int:
+        different = 0
+        for rank in who.tolist():
+            route = [link for link in links[rank].tolist() if link >= 0]
+            different += routes.setdefault((rank, int(target[rank])), route) != route
+        return different
+
+    for step in made.steps:
+        other += add(step.target, step.route, np.flatnonzero(step.sends))
+    for turn in range((made.world_size - 1).bit_length()):
+        target = (ranks + (1 << turn)) % made.world_size
+        add(target, resources.message(ranks, target)[0], ranks)
+    return routes, other
+
+
+def _platform(made: Program, routes: Routes, crossed: list[int]) -> Iterator[str]:
+    links = made.resources.links
+    yield "<?xml version='1.0'?>\n"
+    yield '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
+    yield '<platform version="4.1">\n<zone id="machine" routing="Full">\n'
+    for rank in range(made.world_size):
+        yield f'<host id="rank-{rank}" speed="1Gf"/>\n'
+    # SimGrid knows no link without a limit
+    stream = min(made.stream_bandwidth, 1e3 * float(links.capacity[crossed].max()))
+    yield f'<link id="message passing" bandwidth="{stream!r}Bps" latency="{made.latency_s!r}s"'
+    yield ' sharing_policy="FATPIPE"/>\n'
+    names = {link: quoteattr(links.names[link]) for link in crossed}
+    for link, name in names.items():
+        capacity = float(links.capacity[link])
+        yield f'<link id={name} bandwidth="{capacity!r}Bps" latency="0s"/>\n'
+    for (source, target), route in routes.items():
+        yield f'<route src="rank-{source}" dst="rank-{target}" symmetrical="NO">'
+        yield '<link_ctn id="message passing"/>'
+        yield "".join(f"<link_ctn id={names[link]}/>" for link in route)
+        yield "</route>\n"
+    yield "</zone>\n</platform>\n"
+
+
+def _exchange(made: Program) -> Iterator[str]:
+    """The lines of exchange.txt: those of `WIDTH` characters that exchange.c reads."""
+    barriers = sum(made.barrier_before)
+    yield _line(made.world_size, len(made.steps), barriers, int(made.barrier_after))
+    columns = []
+    for step in made.steps:
+        nbytes = np.where(step.sends, np.maximum(np.rint(step.nbytes), 1), 0).astype(np.int64)
+        late = np.where(step.sends, step.latency_s - made.latency_s, 0.0)
+        source = step.source
+        received = nbytes[source]
+        columns.append(
+            [c.tolist() for c in (step.target, source, nbytes, received, step.before_s, late)]
+        )
+    for rank, store in enumerate(made.store_s.tolist()):
+        for column in columns:
+            yield _line(*(of[rank] for of in column))
+        yield _line(store)
+
+
+def _line(*values: float) -> str:
+    text = " ".join(f"{v:.12e}" if isinstance(v, float) else str(v) for v in values)
+    return f"{text:<{WIDTH - 1}}\n"
+
+
+def _write(path: Path, parts: list[str] | Iterator[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(parts)

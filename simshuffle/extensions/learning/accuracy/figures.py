@@ -1,0 +1,92 @@
+"""The figure of an accuracy, from tables alone: points lost against the time of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.report.chart import (
+    WIDE_RANGE,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    log_axis,
+    rule,
+    said,
+)
+from simshuffle.study.study import Tables
+
+LOOKS = {
+    "front": Look("on the front", "#4477AA", "o", size=3.5),
+    "beaten": Look("beaten", "#888888", "o", size=3.0, fill="none"),
+    "network": Look("another network", "#228833", "D", size=3.0, fill="none"),
+    "tolerance": Look("may be lost", "#AA3377", dash=(0, (4, 1.5))),
+}
+ROOM = 0.12  # of the axes, beside points
+
+
+def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
+    """Points lost with 90 % intervals against seconds of an epoch, a panel for each number of
+    ranks; filled on the front. Where several strategies have no remedies, they are beside one
+    another."""
+    remedies = tables["remedies"]
+    alone = remedies.groupby(["world_size", "strategy"])["remedy"].transform("size") == 1
+    several_runs = remedies.groupby("world_size")["strategy"].transform("nunique") > 1
+    named = remedies["strategy"].where(alone & several_runs, remedies["remedy"])
+    remedies = remedies.assign(remedy=named)
+    there = remedies[remedies["epoch_s"].notna() & remedies["loss_points"].notna()]
+    sizes = sorted(there["world_size"].unique())
+    several = len(sizes) > 1
+    tolerance = float(meta["asked"]["tolerance"])
+    panels = [
+        _panel(there[there["world_size"] == size], tolerance, f"{size:,} ranks" * several)
+        for size in sizes
+    ]
+    return Chart(
+        panels or [said("nothing is known")],
+        2.1 * max(len(panels), 1),
+        LOOKS,
+        "Points of accuracy lost, with 90 % intervals, against the time of an epoch; filled: on the"
+        " front.",
+        legend=str(meta["sensitivity"]["model"]),
+        x="warm epoch (s)",
+        y="points lost",
+    )
+
+
+def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
+    look = rows["front"].map({True: "front", False: "beaten"})
+    look = look.where(rows["kind"] != "group norm", "network")
+    named = rows["front"] | rows["chosen"]
+    short = rows["remedy"].str.replace("local batch", "b =").str.replace("momentum", "m =")
+    rows = rows.assign(
+        x=rows["epoch_s"],
+        y=rows["loss_points"],
+        low=rows["low_points"],
+        high=rows["high_points"],
+        look=look,
+        text=short.where(named, "") + rows["chosen"].map({True: " *", False: ""}),
+        tip=rows["remedy"],
+        colour=look.map({name: of.colour for name, of in LOOKS.items()}),
+        size=rows["front"].map({True: LOOKS["front"].size, False: LOOKS["beaten"].size}),
+    )
+    rows = rows.sort_values(["front", "chosen"], kind="stable")  # these over the others
+    low, high = float(rows["x"].min()), float(rows["x"].max())
+    room = (high - low) or low
+    x = Axis(low=low - ROOM * room, high=high + 3 * ROOM * room)
+    if high > WIDE_RANGE * low > 0:
+        x = log_axis("", low / 1.3, high * 2.0)
+    ends = rows[["low", "high"]].assign(tolerance=tolerance).to_numpy(float)
+    up = (ends.max() - ends.min()) or 1.0
+    y = Axis(low=float(ends.min() - ROOM * up), high=float(ends.max() + ROOM * up))
+    marks = [
+        rule("tolerance", y=tolerance),
+        Mark("interval", rows, y="low", y2="high"),
+        Mark("point", rows),
+        Mark("label", rows),
+    ]
+    return Panel(marks, x, y, title)

@@ -1,0 +1,98 @@
+"""What ``simshuffle accuracy`` is asked: which network, on how many ranks, and what may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.extensions.planning.prices import EPOCHS
+from simshuffle.job.scenario.options import ScenarioName, Set
+from simshuffle.study.options import Option, RefinedOptions
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions(RefinedOptions):
+    """Say what a shuffle costs in accuracy, and what helps.
+
+    Against global shuffle, with each rank's own batch-norm statistics, before anything is trained.
+    The law holds for shards drawn at random."""
+
+    scenario: ScenarioName
+    model: Annotated[
+        str | None,
+        Option("NET", "The network whose sensitivity counts. Default: that of the scenario."),
+    ] = None
+    norm: Annotated[
+        str | None,
+        Option(
+            "NORM",
+            "What it normalises by: batch, group, layer or none. Default: what is known of it; of a"
+            " network of which nothing is known batch, and the answer says so.",
+            choices=("batch", "group", "layer", "none"),
+        ),
+    ] = None
+    momentum: Annotated[
+        float,
+        Option(
+            "SHARE", "That running statistics take of each batch, as in PyTorch.", low=1e-3, high=1
+        ),
+    ] = 0.1
+    world_size: Annotated[
+        tuple[int, ...],
+        Option("M", "Ranks. Default: those of the scenario's runs.", low=1, many=True),
+    ] = ()
+    screening: Annotated[
+        Path | None,
+        Option("FILE", "What simshuffle.train.screen measured of your own network (JSON)."),
+    ] = None
+    shards: Annotated[
+        str,
+        Option(
+            "SHARDS",
+            "How samples came to ranks: random or sorted. The law holds for random ones.",
+            choices=("random", "sorted"),
+        ),
+    ] = "random"
+    epochs: Annotated[int, Option("N", "Of the training.", low=1)] = EPOCHS
+    tolerance: Annotated[
+        float, Option("POINTS", "Points of accuracy that may be lost.", low=0, high=100)
+    ] = 0.5
+    set: Set = field(default_factory=dict)
+
+
+def request(options: AccuracyOptions) -> tuple[Study[Any], Request[Any]]:
+    """The law for each number of ranks, and a simulation of every remedy that takes time."""
+    from simshuffle.extensions.learning.accuracy import asked, study  # noqa: PLC0415 - what computes
+
+    return study.STUDY, asked.request(options)
+
+
+def first_answer(options: AccuracyOptions, request: Request[Any]) -> Iterable[str]:
+    """The law alone, with the times of closed forms."""
+    from simshuffle.extensions.learning.accuracy import first  # noqa: PLC0415 - what computes
+
+    return first.lines(request.values)
+
+
+VERBS = (
+    Verb(
+        "accuracy",
+        AccuracyOptions,
+        request,
+        examples=(
+            "simshuffle accuracy quickstart",
+            "simshuffle accuracy abci-imagenet1k --world-size 64 --world-size 2048",
+            "simshuffle accuracy quickstart --model mlp --tolerance 0.2",
+        ),
+        kinds={"accuracy": "simshuffle.extensions.learning.accuracy.study"},
+        function="accuracy",
+        noun="cell",
+        first_answer=first_answer,
+    ),
+)

@@ -1,0 +1,84 @@
+"""The figures of a study of data-optimised training, from its tables alone."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from simshuffle.extensions.learning.filtering.tables import SUBSETS, FilterTables, summary
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, key, spread, ticks, with_lines
+from simshuffle.studies.training.figures import ASIDE, in_percent
+
+LOOKS = {
+    "full": Look("full data", "#000000", "s"),
+    "network": Look("network-filtered", "#4477AA", "o"),
+    "random": Look("randomly filtered", "#EE6677", "v"),
+}
+TAB20 = (
+    *("#1f77b4", "#aec7e8", "#ff7f0e", "#ffbb78", "#2ca02c", "#98df8a", "#d62728", "#ff9896"),
+    *("#9467bd", "#c5b0d5", "#8c564b", "#c49c94", "#e377c2", "#f7b6d2", "#7f7f7f", "#c7c7c7"),
+    *("#bcbd22", "#dbdb8d", "#17becf", "#9edae5"),
+)
+"""Of classes."""
+MOST_RATES = 6
+SIZES, ACCURACY = "batch size (samples)", "test accuracy (%)"
+
+
+def figures(tables: FilterTables) -> dict[str, Chart]:
+    """Every figure that the tables have something for, by the name of its file."""
+    out = {}
+    if len(tables.points):
+        out["points"] = points_chart(tables.points)
+    settings = summary(tables.runs)
+    if len(settings):
+        out["accuracy_batch_size"] = batch_size_chart(settings)
+        if settings["learning_rate"].nunique() > 1:
+            out["accuracy_learning_rate"] = learning_rate_chart(settings)
+    return out
+
+
+def points_chart(points: pd.DataFrame) -> Chart:
+    """The training samples of the first seed in t-SNE's plane, coloured by class, with what is
+    filtered out in black; of columns `POINT_COLUMNS`."""
+    rows = points[points["seed"] == points["seed"].iloc[0]]
+    noise = rows["noise"].astype(bool)
+    size = min(max((3000 / len(rows)) ** 0.5, 0.45), 2.0)
+    text = f"noise ({100 * noise.mean():.1f} %, seed {rows['seed'].iloc[0]})"
+    classes = {n: Look("", colour, "o", size=size) for n, colour in enumerate(TAB20)}
+    filtered = {"noise": Look(text, "#000000", "x", size=1.2 * size)}
+    kept = {"kept": Look("kept (colour: class)", TAB20[0], "o", size=3)}
+    marks = [
+        Mark("point", rows[~noise].assign(look=rows["label"] % len(TAB20))),
+        Mark("point", rows[noise].assign(look="noise")),
+        key("kept", "point"),
+    ]
+    x, y = (Axis(f"{which} axis of t-SNE") for which in ("first", "second"))
+    about = "Training samples in t-SNE's plane, and which are filtered out."
+    return Chart([Panel(marks, x, y, equal=True)], 2.9, {**filtered, **kept, **classes}, about)
+
+
+def batch_size_chart(settings: pd.DataFrame) -> Chart:
+    """Accuracy against batch size, a line for each data set, at the learning rate that is best for
+    the full data; of columns `SUMMARY_COLUMNS`."""
+    panel = _panel(settings[settings["chosen"]], "")
+    about = "Accuracy by batch size, at the learning rate that is best for the full data."
+    return Chart([panel], 2.25, LOOKS, about, x=SIZES, y=ACCURACY)
+
+
+def learning_rate_chart(settings: pd.DataFrame) -> Chart:
+    """Accuracy against batch size, a panel for each learning rate, the first six; likewise."""
+    rates = sorted(set(settings["learning_rate"]))[:MOST_RATES]
+    titles = {rate: f"learning rate {rate:g}" for rate in rates}
+    panels = [_panel(settings[settings["learning_rate"] == r], titles[r]) for r in rates]
+    height, about = 1.35 * -(-len(rates) // 2) + 0.4, "Accuracy by batch size and learning rate."
+    return Chart(panels, height, LOOKS, about, across=2, share="xy", x=SIZES, y=ACCURACY)
+
+
+def _panel(rows: pd.DataFrame, title: str) -> Panel:
+    sizes = sorted(set(rows["batch_size"]))
+    order = rows["subset"].map(SUBSETS.index)
+    lines = rows.assign(order=order, look=rows["subset"], x=rows["batch_size"])
+    lines = in_percent(lines.sort_values(["order", "batch_size"]))
+    lines = spread(lines, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
+    slanted = 45 if len(sizes) > 6 else 0
+    x = Axis(log=True, ticks=ticks(sizes, str), small=True, turned=slanted)
+    return Panel(with_lines(lines), x, Axis(small=bool(title)), title)

@@ -1,0 +1,88 @@
+"""What ``simshuffle train`` is asked: a study of shuffling strategies, or of filtering."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.errors import refuse
+from simshuffle.job.scenario.options import Set, study_names
+from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option, words
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+KIND = "training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(CellOptions):
+    """Train every run of a study on emulated ranks.
+
+    Writes tables, a report and figures. A stopped study goes on when called again."""
+
+    study: Annotated[
+        str, Argument("STUDY", "A study file, or a name below studies/.", complete=study_names)
+    ]
+    device: Annotated[
+        str,
+        Option(
+            "DEVICE",
+            "What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.",
+            complete=words("auto", "cpu", "cuda"),
+        ),
+    ] = "auto"
+    set: Set = field(default_factory=dict)
+
+
+def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
+    """A training for each run and seed."""
+    from simshuffle.study.registry import study_of  # noqa: PLC0415 - what computes
+
+    device = available(options.device)
+    from simshuffle.extensions.learning.filtering.request import requested  # noqa: PLC0415 - torch
+
+    kind, asked = requested(options.study, options.set, device)
+    return study_of(kind), replace(asked, one_device=device != "cpu")
+
+
+def available(device: str) -> str:
+    """The device that trains, when torch and scikit-learn are there and it is; or raise
+    InputError."""
+    try:
+        import sklearn  # noqa: F401, PLC0415 - extras
+        import torch  # noqa: PLC0415
+    except ImportError as error:
+        remedy = "Install it: pip install 'simshuffle[train]'."
+        refuse("", f"training needs {error.name}", "", remedy, "simshuffle train")
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, number = device.partition(":")
+    rule, remedy = "", "Train on the CPU."
+    if kind not in {"cpu", "cuda"} or (number and not number.isdigit()):
+        rule, remedy = "must be auto, cpu, cuda or cuda:N", "Leave it out for auto."
+    elif kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        rule = f"must be there; torch finds {torch.cuda.device_count()} GPUs that torch can use"
+    if rule:
+        refuse("--device", rule, repr(device), remedy, COMMAND_LINE)
+    return device
+
+
+VERBS = (
+    Verb(
+        "train",
+        TrainOptions,
+        request,
+        examples=(
+            "simshuffle train quick",
+            "simshuffle train digits --set seeds=5 --device cpu --out digits",
+        ),
+        kinds={
+            KIND: "simshuffle.studies.training.study",
+            "data_optimised": "simshuffle.extensions.learning.filtering.study",
+        },
+        function="train_study",
+        done="trained",
+    ),
+)

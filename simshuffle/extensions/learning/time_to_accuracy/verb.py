@@ -1,0 +1,166 @@
+"""What ``study tta`` is asked: which training, on which machine, up to which accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.errors import refuse
+from simshuffle.extensions.learning.filtering.verb import KIND, TrainOptions
+from simshuffle.extensions.learning.filtering.verb import VERBS as TRAIN
+from simshuffle.job.scenario.options import (
+    ScenarioName,
+    Set,
+    any_of,
+    assigned,
+    result_folders,
+    scenario_of,
+    study_names,
+)
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, RefinedOptions, words
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class TtaOptions(RefinedOptions):
+    """Join accuracy per epoch with simulated time per epoch.
+
+    Of a training and a scenario: what reaches which accuracy when."""
+
+    study: Annotated[
+        Path,
+        Argument(
+            "STUDY",
+            "A result folder of 'simshuffle train', or a study, which is trained first.",
+            complete=any_of(result_folders, study_names),
+        ),
+    ]
+    scenario: ScenarioName
+    scale: Annotated[
+        str | None,
+        Option(
+            "RULE",
+            "trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.",
+            choices=("trained", "samples", "ranks"),
+        ),
+    ] = None
+    target: Annotated[
+        tuple[float, ...],
+        Option(
+            "ACCURACY",
+            "Such as 0.9. Default: global less 1 and less 3 points.",
+            many=True,
+            low=0,
+            high=1,
+        ),
+    ] = ()
+    world_size: Annotated[
+        int | None, Option("M", "Of the study; the default is the M with most strategies.")
+    ] = None
+    batch_norm: Annotated[
+        str | None,
+        Option(
+            "KIND",
+            "Of the study: per_rank, sync or none.",
+            complete=words("per_rank", "sync", "none"),
+        ),
+    ] = None
+    variant: Annotated[str | None, Option("TEXT", "Of the study, as in its tables.")] = None
+    statistics: Annotated[
+        str,
+        Option(
+            "NAME",
+            "Of the evaluation: own, rank0, pooled or recalibrated.",
+            complete=words("own", "rank0", "pooled", "recalibrated"),
+        ),
+    ] = "own"
+    replayed_seeds: Annotated[
+        int, Option("K", "Seeds of each setting whose plans are simulated.", low=1)
+    ] = 1
+    global_source: Annotated[
+        tuple[str, ...],
+        Option(
+            "TIER",
+            "pfs, ssd or object_store: where global shuffle reads. Default: as the scenario,"
+            " else pfs.",
+            many=True,
+            choices=("pfs", "ssd", "object_store"),
+        ),
+    ] = ()
+    set_study: Annotated[
+        Mapping[str, Any],
+        Option(
+            "KEY.PATH=VALUE",
+            "Set a value of the study that is trained.",
+            read=assigned("--set-study", "seeds=3"),
+            many=True,
+        ),
+    ] = field(default_factory=dict)
+    set: Set = field(default_factory=dict)
+
+
+def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
+    """A simulation of each setting of the training, which is done first if it is not there."""
+    from simshuffle.extensions.learning.time_to_accuracy import join  # noqa: PLC0415
+    from simshuffle.extensions.learning.time_to_accuracy.study import STUDY  # noqa: PLC0415
+    from simshuffle.report.folders import check_place  # noqa: PLC0415 - what computes
+
+    if options.out is not None:  # before a training, not after it
+        check_place(options.out, replace=True, known=STUDY.names)
+    scenario = scenario_of(options.scenario, options.set)
+    asked = join.request(options, _trained(options), scenario)
+    rule = str(asked.asked["rule"])
+    about = f"{len(asked.values.cells)} simulations. {rule[0].upper()}{rule[1:]}."
+    return STUDY, replace(asked, about=about)
+
+
+def _trained(options: TtaOptions) -> Path:
+    """The result folder that is named; or that of the study that is named, trained to its end."""
+    if options.study.is_dir():
+        if options.set_study:
+            values = ", ".join(f"{key}={value}" for key, value in options.set_study.items())
+            rule, remedy = "has no effect on a training that is done", "Name the study instead."
+            refuse("--set-study", rule, values, remedy, COMMAND_LINE)
+        return options.study
+    from simshuffle.study.perform import Performance  # noqa: PLC0415 - what computes
+
+    (train,) = TRAIN
+    wanted = TrainOptions(
+        study=str(options.study), set=options.set_study, processes=options.processes
+    )
+    performance = Performance(train, wanted)
+    study, asked = train.request(wanted)
+    if study.kind != KIND:
+        rule = "must be a study of shuffling strategies"
+        refuse("kind", rule, study.kind, "Name another study.", wanted.study)
+    folder = performance.of(study, asked)[1]
+    assert folder is not None  # noqa: S101 - a training is kept
+    return folder
+
+
+def first_answer(options: TtaOptions, request: Request[Any]) -> Iterable[str]:
+    """The times of closed forms beside the accuracies of the training."""
+    from simshuffle.extensions.learning.time_to_accuracy import join  # noqa: PLC0415 - what computes
+
+    return join.first_answer(request.values)
+
+
+VERBS = (
+    Verb(
+        "study tta",
+        TtaOptions,
+        request,
+        examples=(
+            "simshuffle study tta quick quickstart --scale trained",
+            "simshuffle study tta results/digits abci-imagenet1k --target 0.9 --scale ranks",
+        ),
+        kinds={"time_to_accuracy": "simshuffle.extensions.learning.time_to_accuracy.study"},
+        function="tta",
+        first_answer=first_answer,
+    ),
+)

@@ -1,0 +1,81 @@
+"""The figure of a month, from tables alone: goodput over the period of checkpoints, and what the
+days are spent on beside training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from simshuffle.extensions.planning.month.tables import MEANINGS
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Marker,
+    Panel,
+    in_rows,
+    log_axis,
+    stacked,
+)
+from simshuffle.report.style import BRIGHT
+from simshuffle.study.study import Tables
+
+COLOURS = ("#228833", "#BBCC33", "#CCBB44", "#EE6677", "#AA3377", "#4477AA", "#66CCEE", "#99DDFF")
+PART_COLOURS = dict(zip(MEANINGS.values(), (*COLOURS, "#BBBBBB"), strict=True))
+MARKERS: Mapping[str, tuple[Marker, str]] = {
+    "used": ("o", "used"),
+    "best": ("s", "best of the search"),
+    "daly": ("^", "Daly's"),
+}
+MINUTE = 60.0
+
+
+def month_chart(tables: Tables) -> Chart:
+    """From the tables ``periods`` and ``parts``: a line and its periods for each run, and a bar of
+    shares."""
+    runs = list(dict.fromkeys(tables["parts"]["run"]))
+    several = len(runs) > 1
+    looks = {
+        f"of {run}": Look(run if several else "", BRIGHT[n % len(BRIGHT)])
+        for n, run in enumerate(runs)
+    }
+    points = {
+        name: Look(label, "#000000", marker=marker, size=3.2)
+        for name, (marker, label) in MARKERS.items()
+    }
+    shares = {name: Look(name, colour) for name, colour in PART_COLOURS.items()}
+    panels = [_over_periods(tables["periods"]), _of_days(tables["parts"], runs)]
+    caption = (
+        "Goodput over the training between two checkpoints, the band 90 % of the seeds; and what"
+        " the days are spent on beside training."
+    )
+    return Chart(panels, 2.3 + 0.28 * len(runs), looks | points | shares, caption)
+
+
+def _over_periods(periods: pd.DataFrame) -> Panel:
+    rows = periods.assign(x=periods["period_s"] / MINUTE, look="of " + periods["run"])
+    rows = rows.assign(y=100 * rows["goodput"], low=100 * rows["low"], high=100 * rows["high"])
+    line = rows.sort_values(["run", "x"], kind="stable")
+    marked = rows[rows["which"].isin([*MARKERS])]
+    marked = marked.assign(look=marked["which"])
+    marks = [
+        Mark("line", line),
+        Mark("line", line, y="low", look=Look("", "#BBBBBB", width=0.5)),
+        Mark("line", line, y="high", look=Look("", "#BBBBBB", width=0.5)),
+        Mark("point", marked),
+    ]
+    if rows["run"].nunique() > 1:  # bands would hide one another
+        marks = [marks[0], marks[3]]
+    low, high = float(rows["x"].min()), float(rows["x"].max())
+    x = log_axis("training between two checkpoints (min)", low, high)
+    return Panel(marks, x, Axis("goodput (%)", high=100.0), weight=2.0)
+
+
+def _of_days(parts: pd.DataFrame, runs: list[str]) -> Panel:
+    rows = parts[(parts["share"] > 0) & (parts["part"] != MEANINGS["training"])]
+    rows = rows.assign(percent=100 * rows["share"], look=rows["part"])
+    rows = stacked(rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2"))
+    x = Axis("share of all days that is no training (%)", low=0.0)
+    return Panel([Mark("bar", rows)], x, in_rows(runs))

@@ -1,0 +1,145 @@
+"""The tables of a month, and what follows from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.job.reliability.goodput import CATEGORIES
+from simshuffle.job.reliability.hosts import PHASES
+from simshuffle.study.schema import Schema, amount, count, share, text
+
+LONG = 120.0  # s from which on a time is told in minutes, and so on
+
+
+def in_words(seconds: float) -> str:
+    """A time for people: '42 s', '12 min', '5.2 h', '3.1 d'."""
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= max(LONG, 2 * size):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+MEANINGS = {
+    "training": "training that counts",
+    "slower": "slower by fewer hosts",
+    "stalls": "checkpoint stalls",
+    "lost": "lost work",
+    "detection": "noticing failures",
+    "waiting": "waiting for hosts",
+    "restart": "restarts",
+    "restore": "reading checkpoints",
+    "reread": "reading shards again",
+}
+"""What the categories are called."""
+WHICH = {
+    "grid": "tried",
+    "used": "used",
+    "best": "best of the search",
+    "daly": "Daly's",
+    "young": "Young's",
+}
+"""What the periods are called."""
+RUN = text("name of the run", head="run")
+DAYS = Schema(
+    {
+        "run": RUN,
+        "seed": count("of the failures that are drawn"),
+        "days": amount("days of the training; the next columns add up to them"),
+        **{f"{name}_days": amount(f"days of {meaning}") for name, meaning in MEANINGS.items()},
+        "goodput": share("training that counts over all days"),
+        "interruptions": count("failures that interrupt training"),
+        "epochs": amount("epochs that are trained"),
+    },
+    key=("run", "seed"),
+)
+PERIODS = Schema(
+    {
+        "run": RUN,
+        "which": text("why this period is tried", *WHICH, head="period"),
+        "period_s": amount("s of training between two checkpoints", head="s", look=",.0f"),
+        "goodput": share("mean over seeds", look=".2%"),
+        "low": share("5 % of the seeds have less", head="5 %", look=".2%"),
+        "high": share("5 % of the seeds have more", head="95 %", look=".2%"),
+        "formula": share(
+            "what Daly's formula says, with failures exponential and hosts at once",
+            head="formula",
+            look=".2%",
+        ),
+    },
+    key=("run", "which", "period_s"),
+)
+CAUSES = Schema(
+    {
+        "run": RUN,
+        "cause": text("of a failure", head="cause"),
+        "interruptions": amount("of a month, mean over seeds", look=".1f"),
+        "days": amount("that they cost, mean over seeds: lost work and all until training goes on"),
+    },
+    key=("run", "cause"),
+)
+INPUTS = Schema(
+    {
+        "run": RUN,
+        "hosts": count("that the ranks fill"),
+        "spares": count("hosts beside them"),
+        "policy": text("what is done when a host fails"),
+        "between_s": amount(
+            "s between two failures of the job's hosts; empty where none fails",
+            empty=True,
+            head="between failures",
+            look=in_words,
+        ),
+        "period_s": amount("s of training between two checkpoints", head="period", look=in_words),
+        "save_s": amount(
+            "s from the begin of a save until no failure can undo it", head="save", look=in_words
+        ),
+        "stall_s": amount("s that training stands at each save", head="stall", look=in_words),
+        "detect_s": amount("s until a failure is noticed"),
+        "restart_s": amount("s to start all processes"),
+        "restore_s": amount("s to read the last checkpoint", head="restore", look=in_words),
+        "reread_s": amount("s for a new host to read its shard", head="shard again", look=in_words),
+        "loader": text("the law by which the loader resumes (`recovery.resume`); empty without"),
+        "repeated": share(
+            "of the data set that comes again after an interruption, mean; empty without",
+            empty=True,
+        ),
+        "lost": share("of the data set that its epoch never has, mean; empty without", empty=True),
+        "refused": share(
+            "of the moments at which the loader does not go on; empty without", empty=True
+        ),
+        "first_s": amount("s of the first epoch and the staging before it"),
+        "steady_s": amount("s of the epoch that repeats", head="epoch", look=in_words),
+        "reads_share": share(
+            "of the epoch that repeats, waiting for samples", head="waits for samples", look=".1%"
+        ),
+        "simulated": count("epochs that were simulated until two agreed"),
+    },
+    key=("run",),
+)
+PARTS = Schema(
+    {
+        "run": RUN,
+        "part": text("what the days are spent on", *MEANINGS.values(), head="days of"),
+        "days": amount("mean over seeds", look=".3g"),
+        "share": share("of all days", look=".2%"),
+        "low": amount("5 % of the seeds have fewer days", head="5 %", look=".3g"),
+        "high": amount("5 % of the seeds have more days", head="95 %", look=".3g"),
+    },
+    key=("run", "part"),
+)
+assert set(MEANINGS) == set(CATEGORIES) and set(PHASES) < set(CATEGORIES)  # noqa: S101
+
+
+def parts(days: pd.DataFrame) -> pd.DataFrame:
+    """What the days of every run are spent on, over its seeds: columns `PARTS`."""
+    rows = []
+    for run, own in days.groupby("run", sort=False):
+        for name, meaning in MEANINGS.items():
+            values = own[f"{name}_days"]
+            low, high = np.quantile(values, (0.05, 0.95)).tolist()
+            mean = float(values.mean())
+            share_of = mean / float(own["days"].mean())
+            row = {"run": run, "part": meaning, "days": mean, "share": share_of}
+            rows.append({**row, "low": low, "high": high})
+    return PARTS.framed(rows)

@@ -1,0 +1,123 @@
+"""What ``simshuffle plan`` is asked: which training, by which prices, up to which accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.errors import refuse
+from simshuffle.extensions.planning.prices import EPOCHS, HOST_HOUR, IO_SHARE, PRICES
+from simshuffle.job.scenario.options import ScenarioName, Set, any_of, pairs, result_folders
+from simshuffle.study.options import COMMAND_LINE, Option, RefinedOptions, between_commas, words
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+_EXAMPLE = f"{HOST_HOUR}=12.5"
+
+
+def _prices(texts: Sequence[str]) -> dict[str, Any]:
+    """Prices by name, of texts with one or more of them."""
+    return dict(pairs("--price", _EXAMPLE, "NAME=PRICE,...")(between_commas(texts)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(RefinedOptions):
+    """Say what to do: strategy, file system and cost of a training.
+
+    Which strategies fit the storage, what each costs, the largest Q that stays hidden, the smallest
+    file system, and what the choice hangs on."""
+
+    scenario: ScenarioName
+    target_accuracy: Annotated[
+        Path | None,
+        Option(
+            "FILE|FOLDER",
+            "Accuracy by epoch, so that epochs to a target count: a CSV file, or a result of train"
+            " or tta.",
+            complete=any_of(result_folders),
+        ),
+    ] = None
+    target: Annotated[
+        float | None,
+        Option(
+            "ACCURACY",
+            "With --target-accuracy: such as 0.75. Default: the best of global less 1 point.",
+            low=0,
+            high=1,
+        ),
+    ] = None
+    epochs: Annotated[
+        int | None,
+        Option("N", f"Of the training, where no accuracy says it. Default: {EPOCHS}.", low=1),
+    ] = None
+    prices: Annotated[
+        Mapping[str, Any],
+        Option(
+            "NAME=PRICE,...",
+            f"Of {', '.join(PRICES)}. Default: a host-hour costs 1.",
+            flag="--price",
+            read=_prices,
+            many=True,
+        ),
+    ] = field(default_factory=dict)
+    budget: Annotated[
+        float | None, Option("PRICE", "What the training may cost at most.", low=0)
+    ] = None
+    strategy: Annotated[
+        tuple[str, ...],
+        Option(
+            "EXCHANGE",
+            "A strategy that is considered, as in a scenario. Default: those that are usual.",
+            many=True,
+            complete=words(place="simshuffle.workload.exchange:Exchange"),
+        ),
+    ] = ()
+    io_share: Annotated[
+        float,
+        Option(
+            "SHARE",
+            "Share of an epoch that I/O may take of the smallest file system.",
+            low=0.001,
+            high=0.999,
+        ),
+    ] = IO_SHARE
+    set: Set = field(default_factory=dict)
+
+
+def request(options: PlanOptions) -> tuple[Study[Any], Request[Any]]:
+    """A run of every strategy that fits; then what is searched for."""
+    from simshuffle.extensions.planning import asked, study  # noqa: PLC0415 - what computes
+
+    if options.target is not None and options.target_accuracy is None:
+        rule, remedy = "needs accuracy by epoch", "Add --target-accuracy FILE."
+        refuse("--target", rule, f"{options.target:g}", remedy, COMMAND_LINE)
+    return study.STUDY, asked.request(options)
+
+
+def first_answer(options: PlanOptions, request: Request[Any]) -> Iterable[str]:
+    """Say what closed forms answer."""
+    from simshuffle.extensions.planning import first  # noqa: PLC0415 - what computes
+
+    return first.answer(request.values)
+
+
+VERBS = (
+    Verb(
+        "plan",
+        PlanOptions,
+        request,
+        examples=(
+            "simshuffle plan quickstart",
+            "simshuffle plan quickstart --set cluster.ssd.capacity='1 GB'",
+            "simshuffle plan abci-imagenet1k --price host-hour=12.5,ssd-tb=80 --budget 5000",
+        ),
+        kinds={"planning": "simshuffle.extensions.planning.study"},
+        function="plan_training",
+        done="planned",
+        first_answer=first_answer,
+    ),
+)

@@ -1,0 +1,195 @@
+"""A loader's script in the interpreter that it needs, which is asked job by job."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from types import TracebackType
+from typing import Any, Self
+
+from simshuffle.errors import refuse
+from simshuffle.extensions.resuming import ranks
+from simshuffle.study.options import COMMAND_LINE
+
+EXAMPLE = "Write simshuffle study audit [OPTIONS] -- python my_loader.py"
+GRACE = 30.0
+"""Seconds that an answer may be late (chosen: a busy machine forks and kills in less)."""
+LOAD = 300.0
+"""Seconds in which a script must be loaded (chosen: torch from a cold network disk takes one)."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is written behind ``--``."""
+
+    python: tuple[str, ...]  # the interpreter, and its options
+    script: str
+    arguments: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Command:
+        """From words as 'python -X dev my_loader.py --fast'. Raises an InputError if they are not
+        written so, or name what is not there."""
+        if not words:
+            refuse("COMMAND", "must stand behind --", "", EXAMPLE, COMMAND_LINE)
+        place = next((k for k, word in enumerate(words) if PurePath(word).suffix == ".py"), None)
+        shown = " ".join(words)[:100]
+        if place == 0:
+            remedy = f"Write `python {words[0]}`, with the Python of the loader's environment."
+            refuse("COMMAND", "must begin with an interpreter", shown, remedy, COMMAND_LINE)
+        if shutil.which(words[0]) is None:
+            rule, remedy = "must begin with a program that is there", "See what `command -v` says."
+            refuse("COMMAND", rule, repr(words[0]), remedy, COMMAND_LINE)
+        if place is None:
+            rule, remedy = "must be python [OPTIONS] SCRIPT.py [ARGUMENTS]", f"{EXAMPLE}."
+            refuse("COMMAND", rule, shown, remedy, COMMAND_LINE)
+        if not Path(words[place]).is_file():
+            rule, remedy = "must be a file that is there", "Write the path of the script."
+            refuse("COMMAND", rule, repr(words[place]), remedy, COMMAND_LINE)
+        return cls(tuple(words[:place]), words[place], tuple(words[place + 1 :]))
+
+    @property
+    def words(self) -> list[str]:
+        """All of it, as it was written."""
+        return [*self.python, self.script, *self.arguments]
+
+    @property
+    def name(self) -> str:
+        """The script and its arguments, shortened."""
+        return " ".join([PurePath(self.script).stem, *self.arguments])[:40]
+
+
+class Script:
+    """A script that is loaded in its interpreter; ``with`` ends it, and all that it started."""
+
+    def __init__(self, command: Command, folder: Path, load: float = LOAD) -> None:
+        """Load it; ``folder``, which is there, gets what its ranks write. Raises an InputError if
+        the script cannot be loaded, or lacks a function."""
+        self.command, self._folder, self._number = command, folder, 0
+        (folder / "of_loader").mkdir()
+        self._log = folder / "log"
+        words = [*command.python, ranks.__file__, command.script, *command.arguments]
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(  # noqa: S603 - as asked
+                    words,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    # out of reach of a terminal's Ctrl-C, so that it can end its ranks
+                    start_new_session=True,
+                )
+        except OSError as error:
+            rule, remedy = f"must be a program: {error.strerror}", EXAMPLE
+            refuse("COMMAND", rule, repr(command.python[0]), remedy, COMMAND_LINE)
+        try:
+            self.versions = self._loaded(load)
+        except BaseException:
+            self.close(0.0)
+            raise
+
+    def _loaded(self, load: float) -> dict[str, str]:
+        """The versions of its libraries."""
+        said, script = self._answer(load), self.command.script
+        if said is None:
+            rule, remedy = f"must be loaded within {load:g} s", "Do in make() what takes long."
+            refuse(script, rule, "", remedy, COMMAND_LINE)
+        if not said:
+            remedy = "Begin with a Python of version 3.8 or newer."
+            rule, python = "must be an interpreter that runs Python", self.command.python
+            refuse("COMMAND", rule, f"{' '.join(python)}{self._last()}", remedy, COMMAND_LINE)
+        if said["missing"]:
+            rule = "must have functions make(run), state(loader), resume(run, states)"
+            remedy = f"Define {', '.join(said['missing'])}."
+            refuse(script, rule, f"without {', '.join(said['missing'])}", remedy, COMMAND_LINE)
+        if not said["ready"]:
+            remedy = f"See that `{' '.join(self.command.words)}` runs."
+            refuse(script, "must load without an error", said["error"], remedy, COMMAND_LINE)
+        versions: dict[str, str] = said["versions"]
+        return versions
+
+    def log(self) -> str:
+        """What it wrote, errors of its ranks included."""
+        return self._log.read_text(encoding="utf-8", errors="replace").strip()
+
+    def _last(self) -> str:
+        lines = self.log().splitlines()
+        return f", which says {lines[-1][:200]!r}" if lines else ""
+
+    def _answer(self, seconds: float) -> dict[str, Any] | None:
+        """Its next line; None where none comes in so many seconds; {} if it has ended."""
+        stream = self._process.stdout
+        if stream is None or not select.select([stream], [], [], seconds)[0]:
+            return None
+        try:
+            found: dict[str, Any] = json.loads(stream.readline())
+        except ValueError:
+            return {}
+        return found
+
+    def job(self, run: Mapping[str, Any], seconds: float, **of: Any) -> tuple[Path, list[str]]:
+        """A job as `simshuffle.extensions.resuming.ranks` has it: the folder of what its ranks
+        wrote, and what they came to, all within so many seconds. Raises an InputError if the
+        script itself ends."""
+        self._number += 1
+        out = self._folder / str(self._number)
+        out.mkdir()
+        asked = {**run, "folder": str(self._folder / "of_loader")}
+        job = {"states": "", "saved": 0, "further": 0, "kill_at": -1, "save_at": [], **of}
+        job["run"] = asked
+        line = json.dumps({**job, "out": str(out), "seconds": seconds})
+        stream, said = self._process.stdin, None
+        with suppress(BrokenPipeError):
+            if stream is not None:
+                stream.write(f"{line}\n".encode())
+                stream.flush()
+                said = self._answer(seconds + GRACE)
+        if not said:
+            rule, remedy = "ended while its ranks ran", "See that nothing kills its process."
+            refuse(self.command.script, rule, self._last(), remedy, COMMAND_LINE)
+        came_to: list[str] = said["ranks"]
+        return out, came_to
+
+    def close(self, grace: float = 5.0) -> None:
+        """End it: it kills its ranks when it hears no more; after ``grace`` s it is killed."""
+        process = self._process
+        if process.stdin is not None:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def rows_of(out: Path, count: int, epoch: int) -> list[list[list[int]]]:
+    """Of each rank of a job the batches of an epoch."""
+    found = []
+    for rank in range(count):
+        path = out / f"{rank}.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found.append([line[2] for line in map(json.loads, lines) if line[0] == epoch])
+    return found

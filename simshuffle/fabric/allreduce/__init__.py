@@ -1,0 +1,57 @@
+"""Allreduce algorithms."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from simshuffle.fabric.allreduce.base import (
+    AllreduceFlows,
+    Ddp,
+    Horovod,
+    HostOrder,
+    NoOverlap,
+    Overlap,
+)
+from simshuffle.fabric.allreduce.dependent import (
+    HalvingDoubling,
+    Hierarchical,
+    RecursiveDoubling,
+    Sharp,
+    Sparse,
+    Torus,
+)
+from simshuffle.fabric.allreduce.nccl import Nccl, Ring, Tree
+
+Allreduce = Annotated[
+    Ring
+    | Tree
+    | Nccl
+    | HalvingDoubling
+    | RecursiveDoubling
+    | Torus
+    | Hierarchical
+    | Sharp
+    | Sparse,
+    Field(discriminator="kind"),
+]
+
+__all__ = [
+    "Allreduce",
+    "AllreduceFlows",
+    "Ddp",
+    "HalvingDoubling",
+    "Hierarchical",
+    "Horovod",
+    "HostOrder",
+    "Nccl",
+    "NoOverlap",
+    "Overlap",
+    "RecursiveDoubling",
+    "Ring",
+    "Sharp",
+    "Sparse",
+    "Torus",
+    "Tree",
+]

@@ -1,0 +1,404 @@
+"""The engine of the fluid network: max-min fair sharing of links, kept up to date from event to
+event, in compiled code.
+
+A rate vector is max-min fair exactly if it is feasible and every flow has a bottleneck: a saturated
+link on which no other flow is faster (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2).
+So all flows that have their bottleneck on one link have one rate, the *level* of that link, and the
+state of the network is one level for each saturated link and one bottleneck for each flow. Let the
+*other load* of a link be what the flows with a bottleneck elsewhere take of it. Then ``level =
+(capacity - other load) / flows of its own``.
+
+Three things follow, and the code is made of them:
+
+*Virtual time.* The flows of a link drain at one level, so they end in the order of ``served + bytes
+left``, where ``served`` integrates the level. A new level moves the next end of the link, but no
+flow: a link holds its flows in a heap by that key, and only the links have a place in time.
+(Processor sharing in virtual time, as in fair queueing: Demers, Keshav & Shenker, SIGCOMM 1989.)
+
+*Influence runs upwards.* A level depends on lower levels only (the bottleneck structure of
+Ros-Giralt et al., SIGMETRICS 2020). After an arrival or a departure the links are visited from the
+lowest changed one upwards; a link whose level changes passes the difference on to the links that
+its flows cross. A flow changes its bottleneck when a visit finds a lower level on its route.
+
+*Two ways to visit.* While few links change, those that do are kept in a heap by level
+(``fluid_repair.py``). When an event moves most levels, as in a dense all-to-all, the links are
+visited in the order of their levels before the event, which is nearly right; one that comes out
+below its predecessor is moved forward (``fluid_sweep.py``). An order that does not decrease proves
+the bottleneck condition. When much of the network starts at one instant, all is filled anew
+(progressive filling, there too).
+
+Where to read, each file standing on those before it:
+
+- ``fluid_records.py``: the arrays, by owner, with the meaning and unit of each field;
+  ``tests/fluid_check.py``: what holds between them after every event, in plain Python;
+- ``fluid_members.py``: the flows of a link; ``fluid_events.py``: what comes next, an end or a delay
+  that passes, and what is posted; ``fluid_ahead.py``: what is needed next, fetched into the caches
+  where a network is larger than they are;
+- ``fluid_repair.py``, ``fluid_sweep.py``: three ways to make rates fair again;
+- ``fluid_transfers.py``: which of them is taken; the life of a transfer around its draining:
+  dependencies, delays, pairs, groups; the loop of events;
+- here `FluidNetwork`, the whole of it for Python;
+- ``fluid_solve.py``: explicit flows over explicit links, with ``fluid_symmetry.py`` (one flow
+  stands for all that are equivalent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simshuffle.fabric.network import fluid_change as change
+from simshuffle.fabric.network import fluid_events as events
+from simshuffle.fabric.network import fluid_records as records
+from simshuffle.fabric.network import fluid_transfers as transfers
+from simshuffle.fabric.network.batch import TransferBatch, as_floats
+from simshuffle.fabric.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP
+from simshuffle.spec.arrays import Floats, Ints, Ints32
+from simshuffle.spec.compiling import words
+
+# Links kept for distinct rate limits of transfers; more are made when they are needed.
+RATE_LIMITS = 15
+# Events, and visits of links, between two looks at whether the user wants to stop: well under a
+# second.
+SLICE = 1 << 20
+
+
+class FluidNetwork:
+    """Links and the transfers on them, without SimPy: batches are posted, and it says when the next
+    group of transfers is complete.
+
+    Args:
+        capacities: (links,) capacity of each directed link, in its own units per second; greater
+            than 0.
+        width: the longest route, in links.
+        accounts: number of time accounts (see `TASK.account`).
+        tags: number of end times to note (see `TASK.tag`).
+        capped: whether transfers may have a rate limit of their own (see `TASK.cap`).
+        tolerance: a transfer ends as soon as it has at most this share of its work left; 0 for the
+            exact answer.
+
+    Raises:
+        ValueError: a capacity is not a positive finite number.
+    """
+
+    def __init__(
+        self,
+        capacities: ArrayLike,
+        *,
+        width: int = 8,
+        accounts: int = 0,
+        tags: int = 0,
+        capped: bool = True,
+        tolerance: float = 0.0,
+    ) -> None:
+        values = as_floats(capacities)
+        if not np.all(np.isfinite(values) & (values > 0)):
+            raise ValueError("every link needs a capacity that is finite and greater than 0")
+        self._tolerance = tolerance
+        # called now and then during a long `advance`
+        self.after_slice: Callable[[], None] | None = None
+        self._count = len(values)
+        self._state = records.no_links(max(width, 1) + capped)
+        self._graph = records.no_transfers(max(accounts, 1), max(tags, 1))
+        clock = self.clock = self._state.clock
+        clock["null_link"] = self._count
+        clock["free_node"] = clock["free_edge"] = clock["outbox"] = -1
+        self._now, self._seq, self._n_done, self._outbox = (
+            _quick(clock[name]) for name in ("now", "seq", "n_done", "outbox")
+        )
+        self._n_posted = 0
+        self._free_groups: list[int] = []
+        self._grow_links(self._count + 1 + (RATE_LIMITS if capped else 0))
+        self._state.load[CAPACITY, : self._count] = values
+        self._grow_nodes(256)
+        self._grow_edges(256)
+        self._grow_groups(64)
+        self._write_words()
+
+    def _write_words(self) -> None:
+        """Tell compiled code where the arrays are: again when any has been replaced."""
+        self._words = words(self._state), words(self._graph)
+        self._addresses = self._words[0].ctypes.data, self._words[1].ctypes.data
+
+    @property
+    def links(self) -> NDArray[Any]:
+        """(links,) records of dtype `LINK`, of which ``work`` (units carried), ``nbytes`` (bytes of
+        the transfers that ended), ``busy`` (s with any transfer) and ``peak`` (highest load /
+        capacity since `restart_peaks`) are up to date after `settle`."""
+        statistics: NDArray[Any] = self._state.links[: self._count]
+        return statistics
+
+    @property
+    def now(self) -> float:
+        """Simulated time reached (s)."""
+        now: float = self._now[0]
+        return now
+
+    @property
+    def alive(self) -> int:
+        """Transfers posted and not yet ended."""
+        return int(self.clock["n_alive"][0])
+
+    @property
+    def accounts(self) -> Floats:
+        """(accounts,) s, see `TASK.account`."""
+        return self._graph.accounts
+
+    @property
+    def finish(self) -> Floats:
+        """(tags,) s, see `TASK.tag`; nan where nothing has ended."""
+        return self._graph.finish
+
+    def reserve_tags(self, count: int) -> None:
+        """Make room for at least ``count`` noted ends."""
+        old = self._graph.finish
+        if count > len(old):
+            finish = np.full(2 * count, np.nan)
+            finish[: len(old)] = old
+            self._graph = self._graph._replace(finish=finish)
+            self._write_words()
+
+    def open_group(self, expected: int) -> int:
+        """The number of a new group, which is complete when ``expected`` (at least 1) of its
+        transfers have ended."""
+        if not self._free_groups:
+            self._grow_groups(2 * len(self._graph.groups))
+            self._write_words()
+        group = self._free_groups.pop()
+        self._remaining[group] = expected
+        self._watched[group] = 0
+        return group
+
+    def is_complete(self, group: int) -> bool:
+        """Whether all transfers of a group have ended."""
+        return bool(self._remaining[group] == 0)
+
+    def watch(self, group: int) -> bool:
+        """Have `advance` report the completion of a group; False if it is complete already."""
+        if self._remaining[group] == 0:
+            return False
+        self._watched[group] = 1
+        return True
+
+    def close_group(self, group: int) -> tuple[float, float]:
+        """Give the number of a complete group back: when its marked transfer ended, and its last
+        one (s)."""
+        self._free_groups.append(group)
+        return self._t_mark[group], self._t_done[group]
+
+    @property
+    def posted(self) -> Ints32:
+        """(n,) slots of the transfers of the batch posted last."""
+        return self._graph.slots[: self._n_posted]
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The last transfer of the batch posted last, for the columns 'after' and 'after_seq' of
+        another."""
+        return self._slots[self._n_posted - 1], self._seq[0] - 1
+
+    def post(self, now: float, batch: TransferBatch) -> float:
+        """Post transfers at time ``now`` (s); returns the time of the next event (s).
+
+        All events before ``now`` must have been run by `advance`.
+        """
+        columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
+        upcoming = events.post(*self._addresses, float(now), *columns, True)
+        while upcoming < 0.0:
+            self._make_room(upcoming, batch)
+            count = upcoming != events.LACKS_ENTRIES
+            upcoming = events.post(*self._addresses, float(now), *columns, count)
+        self._n_posted = len(batch.tasks)
+        return upcoming
+
+    def advance(self, horizon: float) -> tuple[float, list[int]]:
+        """Run events up to ``horizon`` (s), stopping after the first instant that completes a
+        watched group.
+
+        Returns the time of the next event (s, inf if there is none) and those groups; `now` is the
+        instant reached.
+        """
+        until = float(horizon)
+        upcoming = transfers.advance(*self._addresses, until, self._tolerance, SLICE)
+        while (
+            not self._n_done[0] and upcoming <= horizon and upcoming < inf and self._outbox[0] < 0
+        ):
+            if self.after_slice is not None:
+                self.after_slice()
+            upcoming = transfers.advance(*self._addresses, until, self._tolerance, SLICE)
+        return upcoming, self._done[: self._n_done[0]].tolist()
+
+    def take_outbox(self) -> list[int]:
+        """The slots of the transfers whose turn it is to be carried elsewhere (`TASK.outside`), in
+        the order of posting."""
+        nodes, slots = self._state.nodes, []
+        slot = int(self._outbox[0])
+        while slot >= 0:
+            slots.append(slot)
+            slot = int(nodes["next"][slot])
+        self._outbox[0] = -1
+        return sorted(slots, key=nodes["seq"].__getitem__)
+
+    def complete(self, slot: int, now: float) -> float:
+        """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
+        returns the time of the next event (s)."""
+        return transfers.complete(*self._addresses, slot, float(now))
+
+    def settle(self, now: float | None = None) -> None:
+        """Bring the statistics of every link up to `now`; or to a moment (s) after it, up to which
+        all events have been run. Packets count when they have crossed a cable."""
+        transfers.settle(self._addresses[0], self._now[0] if now is None else float(now))
+
+    def restart_peaks(self) -> None:
+        """Forget the highest loads so far; `settle` then gives those from now on."""
+        load = self._state.load
+        load[PEAK] = np.where(self._state.links["n"] > 0, load[CAPACITY], load[OTHER])
+
+    def raise_peaks(self, links: Ints) -> None:
+        """Note that ``links`` have been in use to their whole capacity."""
+        load = self._state.load
+        load[PEAK, links] = load[CAPACITY, links]
+
+    def set_capacity(self, links: Ints, values: ArrayLike, now: float) -> float:
+        """Give ``links`` other capacities at ``now`` (s), (n,) units/s greater than 0; returns the
+        time of the next event (s). All events before ``now`` must have been run by `advance`."""
+        of = np.asarray(links, np.int32), as_floats(values)
+        return change.set_capacity(*self._addresses, float(now), *of)
+
+    def crossing(self, links: Ints) -> tuple[Ints32, Ints32]:
+        """The transfers not yet ended whose routes have any of ``links``: (n,) their slots, and (n,
+        links of the longest route) their routes, padded with -1 and without rate limits."""
+        return change.crossing(self._state, links, self._count)
+
+    def reroute(self, slots: Ints32, routes: Ints32, now: float) -> float:
+        """Let the transfers in ``slots`` go on over ``routes``, (n, up to the width) links padded
+        with -1, from ``now`` (s) on; what they have carried stays with the links of their old ones.
+        Returns the time of the next event (s), as `set_capacity`."""
+        work, upcoming, count = np.empty(len(slots)), events.LACKS_ENTRIES, True
+        while upcoming == events.LACKS_ENTRIES:
+            state, graph = self._addresses
+            upcoming = change.reroute(state, graph, float(now), slots, routes, work, count)
+            if upcoming == events.LACKS_ENTRIES:
+                self._grow_arena(routes.size)
+                self._write_words()
+            count = False
+        self._state.nodes["work"][slots] = work
+        return upcoming
+
+    # ------------------------------------------------------------------------------- longer arrays
+
+    def _make_room(self, lack: float, batch: TransferBatch) -> None:
+        """Make more of what `events.post` says that it lacks for ``batch``."""
+        state, graph, clock = self._state, self._graph, self.clock
+        if lack == events.LACKS_WIDTH:
+            raise ValueError(
+                f"a route of {batch.routes.shape[1]} links does not fit the width of {state.width}"
+            )
+        if lack == events.LACKS_NODES:
+            nodes = int(clock["n_alive"][0]) + len(batch)
+            self._grow_nodes(max(len(state.nodes) * 3 // 2, nodes))
+        elif lack == events.LACKS_EDGES:
+            edges = int(clock["n_edges"][0]) + len(batch.edge_from) + len(batch)
+            self._grow_edges(max(2 * len(graph.edges), edges))
+        elif lack == events.LACKS_LINKS:
+            self._grow_links(2 * len(state.links))
+        else:
+            self._grow_arena(batch.routes.size + len(batch))
+        self._write_words()
+
+    def _thread(self, following: Ints32, old: int, head: str) -> None:
+        """Put the entries from ``old`` on in front of a free list, lowest index first."""
+        following[old:] = np.arange(old + 1, len(following) + 1)
+        following[-1] = self.clock[head][0]
+        self.clock[head] = old
+
+    def _grow_links(self, count: int) -> None:
+        """Make the number of links ``count``; what is new is for rate limits."""
+        state = self._state
+        old = len(state.links)
+        links = _longer(state.links, count)
+        for name in ("head", "alone", "rank"):
+            links[name][old:] = -1
+        # not zeros: vector stores into memory that was never written are slow on some processors
+        load = np.full((3, count), 0.0)
+        load[CAPACITY] = np.inf
+        load[:, :old] = state.load
+        groups = -(-count // FAN**2)
+        ends = np.full(groups * PER_GROUP, np.inf)
+        ends[:old] = state.ends[:old]
+        blocks = groups * FAN * FAN
+        ends[blocks:-groups] = ends[:blocks].reshape(-1, FAN).min(axis=1)
+        ends[-groups:] = ends[blocks:-groups].reshape(-1, FAN).min(axis=1)
+        self._state = state._replace(links=links, load=load, ends=ends)
+        self._grow_scratch(count + 1)
+
+    def _grow_scratch(self, count: int) -> None:
+        state = self._state
+        if count > len(state.visits):
+            self._state = state._replace(
+                visits=_longer(state.visits, count),
+                dirty=_longer(state.dirty, count),
+                order=_longer(state.order, count),
+                flows=_longer(state.flows, count),
+            )
+
+    def _grow_nodes(self, count: int) -> None:
+        state, old = self._state, len(self._state.nodes)
+        nodes = _longer(state.nodes, count)
+        self._state = state._replace(nodes=nodes, hops=_longer(state.hops, count * state.width))
+        self._graph = self._graph._replace(
+            heap=_longer(self._graph.heap, count),
+            starting=np.empty(count, np.int32),
+            queue=np.empty(2 * count, np.int32),
+            slots=np.empty(count, np.int32),
+        )
+        self._slots = _quick(self._graph.slots)
+        self._grow_scratch(count)
+        self._thread(nodes["next"], old, "free_node")
+
+    def _grow_arena(self, hops: int) -> None:
+        """Enlarge the arena for the heaps of the links, at least by what so many hops may need."""
+        state = self._state
+        promised = int(self.clock["promised"][0])
+        count = max(2 * len(state.entries), promised + events.MOVES * hops)
+        # most of the arena is promised and never used: what was not written takes no memory
+        used, others = int(self.clock["heap_top"][0]), state.width - 1
+        self._state = state._replace(
+            entries=_longer(state.entries, count, used),
+            members=_longer(state.members, count, used),
+            others=_longer(state.others, count * others, used * others),
+        )
+
+    def _grow_edges(self, count: int) -> None:
+        old, edges = len(self._graph.edges), _longer(self._graph.edges, count)
+        self._graph = self._graph._replace(edges=edges)
+        self._thread(edges["next"], old, "free_edge")
+
+    def _grow_groups(self, count: int) -> None:
+        old, groups = len(self._graph.groups), _longer(self._graph.groups, count)
+        self._graph = self._graph._replace(groups=groups, done=np.empty(count, np.int32))
+        self._done = _quick(self._graph.done)
+        self._remaining, self._watched, self._t_mark, self._t_done = (
+            _quick(groups[name]) for name in ("remaining", "watched", "t_mark", "t_done")
+        )
+        self._free_groups[:0] = range(count - 1, old - 1, -1)
+
+
+def _quick(values: Any) -> Any:
+    """The same values, of which Python reads and writes single ones faster than of an array."""
+    return memoryview(values)
+
+
+def _longer(values: NDArray[Any], count: int, used: int | None = None) -> NDArray[Any]:
+    """A copy with room for ``count`` rows: the first ``used`` (all of them by default), the others
+    0. It begins with a cache line."""
+    size = count * values.dtype.itemsize
+    room = np.zeros(size + records.CACHE_LINE, np.uint8)
+    first = -room.ctypes.data % records.CACHE_LINE
+    out = room[first : first + size].view(values.dtype)
+    out[: len(values[:used])] = values[:used]
+    return out

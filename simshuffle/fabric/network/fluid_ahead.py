@@ -1,0 +1,147 @@
+"""What is needed next, fetched into the caches before its turn comes.
+
+An event touches a few dozen items, each of which names others: a link its flows, a flow its links.
+Where a network is larger than the caches, it waits for one after the other. But the links whose
+turn comes next are known well enough. So the items of some dozens of links are asked for together,
+with an instruction of the processor that numba does not know by itself (`fetch`).
+Nothing here changes a rate: a wrong guess costs time alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from simshuffle.fabric.network.fluid_records import CACHE_LINE, FAN, FIRST, PER_GROUP, State
+from simshuffle.spec.compiling import compiled, int64, intrinsic
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _fetch(_: Any, array: Any, index: Any, offset: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array_type, index_type, offset_type = signature.args
+        data = context.make_array(array_type)(context, builder, arguments[0]).data
+        word = context.cast(builder, arguments[1], index_type, types.int64)
+        skipped = context.cast(builder, arguments[2], offset_type, types.int64)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        item = builder.gep(builder.bitcast(builder.gep(data, [word]), byte), [skipped])
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        asked = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        # to be written, to be kept in all caches, data
+        builder.call(asked, [item, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index, offset), code
+
+
+fetch = cast(Callable[[Any, int, int], None], _fetch)
+
+
+# With fewer links all fits into the caches.
+LARGE = 1 << 13
+# Links to look ahead in a list; in a heap, those that lie on its first four levels, for as many
+# turns as most of them then come in; on each link so many flows.
+LISTED = 64
+IN_HEAP, TURNS = 85, 32
+FLOWS = 2
+# Links with an end to look ahead, about, and fewer than so many.
+FEWEST, MOST = 32, 128
+
+
+@compiled
+def _fetch_link(s: State, ident: int) -> None:
+    fetch(s.links, ident, 0)
+    fetch(s.links, ident, CACHE_LINE)
+    fetch(s.ends, ident, 0)
+    # one item of every row of `load`, whose rows lie one after the other
+    for at in range(ident, s.load.shape[0] * s.load.shape[1], s.load.shape[1]):
+        fetch(s.load, at, 0)
+
+
+@compiled
+def _fetch_listed(s: State, n: int) -> None:
+    """Fetch the first ``n`` links listed in ``flows``, some flows of each that is a bottleneck or
+    may become one, and all links of these; each step for all, before the next needs it."""
+    width = s.width
+    for i in range(n):
+        _fetch_link(s, int64(s.flows[i]))
+    for i in range(n):
+        link = s.links[s.flows[i]]
+        s.flows[i] = -1
+        if link.n + link.n_open > 0:
+            s.flows[i] = link.head
+            fetch(s.entries, int64(link.offset), 0)
+            fetch(s.others, int64(link.offset * (width - 1)), 0)
+    for step in range(2 * FLOWS):
+        for i in range(n):
+            at = int64(s.flows[i])
+            if at >= 0:
+                flow = at // width  # whose hop it is
+                if step % 2 == 0:
+                    fetch(s.nodes, flow, 0)
+                    fetch(s.nodes, flow, CACHE_LINE)
+                    fetch(s.hops, flow * width, 0)
+                    fetch(s.hops, (flow + 1) * width - 1, 0)
+                else:
+                    s.flows[i] = s.hops[at].next
+                    for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
+                        _fetch_link(s, int64(s.hops[k].link))
+
+
+@compiled
+def fetch_turns(s: State, first: int, last: int) -> None:
+    """Fetch what is needed to freeze the flows of links listed in ``visits``."""
+    for i in range(first, last):
+        s.flows[i - first] = s.visits[i].link
+    _fetch_listed(s, last - first)
+
+
+@compiled
+def fetch_members(s: State, first: int) -> None:
+    """Fetch the first flow of each of the next links."""
+    last = min(first + LISTED, s.links.shape[0])
+    for ident in range(first, last):
+        if s.links[ident].n > 0:
+            fetch(s.entries, int64(s.links[ident].offset), 0)
+    for ident in range(first, last):
+        if s.links[ident].n > 0:
+            fetch(s.nodes, int64(s.entries[s.links[ident].offset].flow), 0)
+
+
+@compiled
+def _list_ends(s: State, until: float) -> int:
+    """List in ``flows`` links on which a flow ends ``until`` then (s), at most `MOST`."""
+    ends = s.ends
+    groups = ends.shape[0] // PER_GROUP
+    blocks = groups * FAN * FAN  # see `set_end` for where the minima lie
+    n = FIRST
+    for group in range(groups):
+        if ends[blocks + groups * FAN + group] <= until:
+            for block in range(group * FAN, (group + 1) * FAN):
+                if ends[blocks + block] <= until:
+                    for ident in range(block * FAN, (block + 1) * FAN):
+                        if ends[ident] <= until and n < MOST:
+                            s.flows[n] = ident
+                            n += 1
+    return int(n)
+
+
+@compiled
+def fetch_ends(s: State, first: float) -> None:
+    """Fetch what the ends need that come next, from ``first`` (s) on, unless that was done."""
+    clock = s.clock[0]
+    if first <= clock.fetched or first == np.inf:
+        return
+    n = _list_ends(s, first + clock.ahead)
+    while n == MOST and clock.ahead > 0.0:
+        clock.ahead /= 2.0
+        n = _list_ends(s, first + clock.ahead)
+    clock.fetched = first + clock.ahead
+    _fetch_listed(s, n)
+    if n < FEWEST:
+        # no farther than the time so far: with few flows under way it would grow beyond all bounds
+        clock.ahead = min(max(2.0 * clock.ahead, 1e-9 * first), first)

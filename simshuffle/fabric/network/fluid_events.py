@@ -1,0 +1,384 @@
+"""What comes next: the ends of flows, and the delays that pass; where all arrays are; and transfers
+that are posted: room on their links, their routes, what they wait for.
+
+The next end is found by minima over the ends of all links, kept up to date. The transfers whose
+delay has not passed are in order of time and of posting: those with one delay that become ready one
+after the other come in order, as after a barrier, so they are kept in runs, each in order, and a
+heap has the first of each run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simshuffle.fabric.network.fluid_records import (
+    DELAYED,
+    FAN,
+    PER_GROUP,
+    UNUSED,
+    WAITING,
+    Graph,
+    Records,
+    State,
+    no_links,
+    no_transfers,
+)
+from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.spec.compiling import at_address, compiled, entry, int64, reducing
+
+
+@reducing
+def smallest(values: Floats, first: int, last: int) -> float:
+    """The smallest of ``values`` from ``first`` to before ``last``, inf if there are none."""
+    out = np.inf
+    # an unsigned index cannot mean one counted from the end
+    for i in range(np.uint64(first), np.uint64(last)):
+        out = min(out, values[i])
+    return out
+
+
+@compiled
+def set_end(s: State, link: int, when: float) -> None:
+    """Note the next end of a link, and keep the minima above it."""
+    ends = s.ends
+    before = ends[link]
+    if when == before:
+        return
+    # `ends` has FAN * FAN links for each group; then, from `blocks` on, the minimum of each FAN
+    # links; and from `supers` on that of each FAN of those
+    groups = ends.shape[0] // PER_GROUP
+    block = link // FAN
+    blocks = groups * FAN * FAN
+    supers = blocks + groups * FAN
+    ends[link] = when
+    if when < ends[blocks + block]:
+        ends[blocks + block] = when
+        ends[supers + block // FAN] = min(ends[supers + block // FAN], when)
+    elif before == ends[blocks + block]:
+        ends[blocks + block] = smallest(ends, block * FAN, (block + 1) * FAN)
+        group = block // FAN
+        ends[supers + group] = smallest(ends, blocks + group * FAN, blocks + (group + 1) * FAN)
+
+
+@compiled
+def next_end(ends: Floats) -> float:
+    """Time of the next end of a flow (s), inf if there is none."""
+    groups = ends.shape[0] // PER_GROUP
+    return smallest(ends, groups * (PER_GROUP - 1), groups * PER_GROUP)
+
+
+@compiled
+def next_link(ends: Floats) -> int:
+    """The link of the next end; the lowest number of several."""
+    groups = ends.shape[0] // PER_GROUP
+    when = next_end(ends)
+    # from the minima of the last level to the place in each level below that has the same value
+    at = groups * (PER_GROUP - 1)
+    while ends[at] != when:
+        at += 1
+    at = groups * FAN * FAN + (at - groups * (PER_GROUP - 1)) * FAN
+    while ends[at] != when:
+        at += 1
+    at = (at - groups * FAN * FAN) * FAN
+    while ends[at] != when:
+        at += 1
+    return int(at)
+
+
+@compiled
+def refresh_minima(ends: Floats, n_links: int) -> None:
+    """Make the minima over the ends of the links anew."""
+    groups = ends.shape[0] // PER_GROUP
+    to = groups * FAN * FAN
+    used = -(-n_links // FAN)
+    for block in range(used):
+        ends[to + block] = smallest(ends, block * FAN, (block + 1) * FAN)
+    for group in range(-(-used // FAN)):
+        ends[to + groups * FAN + group] = smallest(ends, to + group * FAN, to + (group + 1) * FAN)
+
+
+@compiled
+def upcoming_end(s: State, ident: int) -> float:
+    """When the next flow of a link ends (s); its service must be up to date."""
+    link = s.links[ident]
+    if link.n == 0 or link.level <= 0.0:
+        return np.inf
+    return float(link.t_last + max(s.entries[link.offset].key - link.served, 0.0) / link.level)
+
+
+# Runs that a transfer is offered to.
+RUNS = 4
+
+
+@compiled
+def _before(nodes: Records, a: int, b: int) -> bool:
+    x = nodes[a].upcoming
+    y = nodes[b].upcoming
+    return bool(x < y or (x == y and nodes[a].seq < nodes[b].seq))
+
+
+@compiled
+def push_event(s: State, g: Graph, flow: int) -> None:
+    """Add a transfer whose time is set: to the run that fits best of the first few in the heap,
+    else as a run of its own."""
+    nodes, heap, clock = s.nodes, g.heap, s.clock
+    n = int64(clock[0].n_heap)
+    nodes[flow].next = -1
+    best, best_tail = int64(-1), int64(-1)
+    for k in range(min(n, RUNS)):
+        tail = int64(nodes[heap[k]].run_tail)
+        if _before(nodes, tail, flow) and (best < 0 or _before(nodes, best_tail, tail)):
+            best, best_tail = int64(heap[k]), tail
+    if best >= 0:
+        nodes[best_tail].next = flow
+        nodes[best].run_tail = flow
+        return
+    nodes[flow].run_tail = flow
+    clock[0].n_heap = n + 1
+    while n > 0:
+        parent = (n - 1) >> 1
+        if not _before(nodes, flow, int64(heap[parent])):
+            break
+        heap[n] = heap[parent]
+        n = parent
+    heap[n] = flow
+
+
+@compiled
+def pop_event(s: State, g: Graph) -> int:
+    """Take out the first transfer."""
+    nodes, heap, clock = s.nodes, g.heap, s.clock
+    first = heap[0]
+    flow = int64(nodes[first].next)
+    if flow >= 0:  # the next of its run comes in its place
+        nodes[flow].run_tail = nodes[first].run_tail
+    else:
+        clock[0].n_heap -= 1
+        flow = int64(heap[clock[0].n_heap])
+    n = clock[0].n_heap
+    pos = 0  # a binary heap: below place k are 2k + 1 and 2k + 2
+    while True:
+        child = 2 * pos + 1
+        if child >= n:
+            break
+        if child + 1 < n and _before(nodes, int64(heap[child + 1]), int64(heap[child])):
+            child += 1
+        if not _before(nodes, int64(heap[child]), flow):
+            break
+        heap[pos] = heap[child]
+        pos = child
+    heap[pos] = flow
+    return int(first)
+
+
+@compiled
+def make_ready(s: State, g: Graph, flow: int) -> None:
+    """Let the delay of a transfer begin, which waits for nothing any more."""
+    node = s.nodes[flow]
+    node.state = DELAYED
+    node.t_ready = max(s.clock[0].now, node.t_ready)
+    node.upcoming += node.t_ready
+    push_event(s, g, flow)
+
+
+@compiled
+def upcoming(s: State, g: Graph) -> float:
+    """Time of the next event (s), inf if there is none."""
+    ends = next_end(s.ends)
+    return min(ends, s.nodes[g.heap[0]].upcoming) if s.clock[0].n_heap > 0 else ends
+
+
+state_at = at_address(no_links)
+graph_at = at_address(no_transfers)
+
+
+# What `post` returns instead of a time if it needs a larger arena, more links for rate limits, room
+# for more transfers or for more of what they wait for, or for longer routes.
+LACKS_ENTRIES, LACKS_LINKS, LACKS_NODES, LACKS_EDGES, LACKS_WIDTH = -1.0, -2.0, -3.0, -4.0, -5.0
+# Entries of the arena for a place of a heap, with those that it had before it moved; see `promise`.
+MOVES = 3
+
+
+@compiled
+def _limit_link(s: State, limit: float) -> int:
+    """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1 if all
+    such links are taken."""
+    clock = s.clock[0]
+    first = clock.null_link + 1
+    for ident in range(first, first + clock.n_fixed):
+        if s.links[ident].level == limit:
+            return ident
+    ident = first + clock.n_fixed
+    if ident == s.links.shape[0]:
+        return -1
+    s.links[ident].level = limit
+    s.links[ident].fixed = 1
+    clock.n_fixed += 1
+    return int(ident)
+
+
+@compiled
+def promise(s: State, ident: int) -> bool:
+    """Promise places in the arena for all transfers that may have their bottleneck on a link;
+    False if it is too small.
+
+    The heap of a link moves to four times its places, or to all that are promised, until these are
+    not enough. All its places together are fewer than 3 times the sum of those promised: the ones
+    of the first kind are at most a third more than the last of them.
+    """
+    link = s.links[ident]
+    if link.n_alive <= link.reserved:
+        return True
+    places = max(4, link.n_alive if link.reserved == 0 else link.n_alive + link.n_alive // 2)
+    if s.clock[0].promised + MOVES * places > s.entries.shape[0]:
+        return False
+    link.reserved = places
+    s.clock[0].promised += MOVES * places
+    return True
+
+
+@compiled
+def reserve_route(s: State, routes: Ints32, i: int, counting: bool) -> bool:
+    """Count one more transfer on the links of route ``i``, or make room for it in their heaps;
+    whether there is."""
+    k = 0
+    while k < routes.shape[1] and routes[i, k] >= 0:
+        if counting:
+            s.links[routes[i, k]].n_alive += 1
+        elif not promise(s, int64(routes[i, k])):
+            return False
+        k += 1
+    return True
+
+
+@compiled
+def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
+    """Make room on the links for a batch; ``count``: whether its transfers are still to be counted
+    on their links. Returns 0, `LACKS_ENTRIES` or `LACKS_LINKS`."""
+    for i in range(tasks.shape[0]):
+        if tasks[i].cap < np.inf and _limit_link(s, tasks[i].cap) < 0:
+            return LACKS_LINKS
+    for counting in range(0 if count else 1, 2):
+        for i in range(tasks.shape[0]):
+            if not reserve_route(s, routes, i, counting == 0):
+                return LACKS_ENTRIES
+            if tasks[i].cap < np.inf:
+                limit = _limit_link(s, tasks[i].cap)
+                if counting == 0:
+                    s.links[limit].n_alive += 1
+                elif not promise(s, limit):
+                    return LACKS_ENTRIES
+    return 0.0
+
+
+@compiled
+def _add_edge(s: State, g: Graph, before: int, after: int) -> None:
+    edge = s.clock[0].free_edge
+    s.clock[0].free_edge = g.edges[edge].next
+    s.clock[0].n_edges += 1
+    g.edges[edge].to = after
+    g.edges[edge].next = s.nodes[before].first_edge
+    s.nodes[before].first_edge = edge
+    s.nodes[after].n_deps += 1
+
+
+@compiled
+def _add_node(s: State, task: Records) -> int:
+    """A transfer, still without a route; returns its slot."""
+    clock = s.clock[0]
+    slot = int64(clock.free_node)
+    node = s.nodes[slot]
+    clock.free_node = node.next
+    clock.n_alive += 1
+    node.work = task.work
+    node.booked = 0.0
+    node.place = -1
+    node.nbytes = task.nbytes
+    node.upcoming = task.delay
+    node.t_ready = task.start
+    node.pair = task.pair
+    node.group = task.group
+    node.group2 = task.group2
+    node.account = task.account
+    node.tag = task.tag
+    node.mark = task.mark
+    node.outside = task.outside
+    node.seq = clock.seq
+    clock.seq += 1
+    node.state = WAITING
+    node.n_deps = 0
+    node.first_edge = -1
+    node.pair_next = -1
+    return int(slot)
+
+
+@compiled
+def _add_route(s: State, slot: int, routes: Ints32, i: int, limit: float) -> None:
+    """Note the links of route ``i``, and last that of the rate limit, if there is one."""
+    n_hops = 0
+    while n_hops < routes.shape[1] and routes[i, n_hops] >= 0:
+        s.hops[slot * s.width + n_hops].link = routes[i, n_hops]
+        n_hops += 1
+    s.nodes[slot].alone = n_hops < 2
+    if limit < np.inf:
+        s.hops[slot * s.width + n_hops].link = _limit_link(s, limit)
+        n_hops += 1
+    s.nodes[slot].n_hops = n_hops
+
+
+@compiled
+def _lacks(s: State, g: Graph, tasks: Records, routes: Ints32, n_edges: int) -> float:
+    """What a batch lacks that needs no count of links; 0 if nothing."""
+    if routes.shape[1] > s.width:
+        return LACKS_WIDTH
+    if s.clock[0].n_alive + tasks.shape[0] > s.nodes.shape[0]:
+        return LACKS_NODES
+    if s.clock[0].n_edges + n_edges + tasks.shape[0] > g.edges.shape[0]:
+        return LACKS_EDGES
+    return 0.0
+
+
+@entry
+def post(
+    state: int,
+    graph: int,
+    now: float,
+    tasks: Records,
+    routes: Ints32,
+    edge_from: Ints32,
+    edge_to: Ints32,
+    count: bool,
+) -> float:
+    """Post a batch of transfers; edges say which ends before which starts (indices within the
+    batch), and ``slots`` is filled with where they are kept.
+
+    Returns the time of the next event (s). If that is one of `LACKS_ENTRIES` to `LACKS_WIDTH`
+    nothing has been posted: the caller makes more of them and calls again, with ``count`` (whether
+    the transfers are still to be counted on their links) unless it was `LACKS_ENTRIES`.
+    """
+    s, g = state_at(state), graph_at(graph)
+    lack = _lacks(s, g, tasks, routes, int64(edge_from.shape[0]))
+    if lack == 0.0:
+        lack = _reserve(s, tasks, routes, count)
+    if lack < 0.0:
+        return lack
+    clock, slots = s.clock[0], g.slots
+    clock.now = max(clock.now, now)
+    for i in range(tasks.shape[0]):
+        slots[i] = _add_node(s, tasks[i])
+        _add_route(s, int64(slots[i]), routes, i, tasks[i].cap)
+    # the last first: then the transfers that wait for one are listed in the order of posting
+    for i in range(edge_from.shape[0] - 1, -1, -1):
+        _add_edge(s, g, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
+    for i in range(tasks.shape[0]):
+        before = int64(tasks[i].after)
+        if (
+            before >= 0
+            and s.nodes[before].seq == tasks[i].after_seq
+            and s.nodes[before].state != UNUSED
+        ):
+            _add_edge(s, g, before, int64(slots[i]))
+    for i in range(tasks.shape[0]):
+        if s.nodes[slots[i]].n_deps == 0:
+            make_ready(s, g, int64(slots[i]))
+    return upcoming(s, g)

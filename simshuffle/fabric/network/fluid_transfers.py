@@ -1,0 +1,342 @@
+"""The life of a transfer, and the loop of events: a graph of dependent transfers over shared links;
+with which way to make the rates of flows fair again.
+
+The loop knows nothing of hosts, ranks or SimPy. It sees *links* (anything with a capacity: a
+cable direction, a PCIe slot, an SSD, the cores of a host) and *transfers*. A transfer becomes ready
+when all transfers it waits for have ended, spends ``delay`` seconds without using anything
+(latency, or fixed work of a processor), then drains ``work`` units through every link of its route
+at its max-min fair rate (`share`), and ends. Transfers of the same ``pair`` go one after the
+other, in the order in which they were posted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simshuffle.fabric.network.fluid_ahead import LARGE, fetch_ends
+from simshuffle.fabric.network.fluid_events import (
+    graph_at,
+    make_ready,
+    next_end,
+    next_link,
+    pop_event,
+    push_event,
+    set_end,
+    state_at,
+    upcoming,
+    upcoming_end,
+)
+from simshuffle.fabric.network.fluid_members import start_flow, stop_flow
+from simshuffle.fabric.network.fluid_records import (
+    ACTIVE,
+    CAPACITY,
+    DELAYED,
+    ENDING,
+    FIRST,
+    INSTANT,
+    PEAK,
+    QUEUED,
+    UNUSED,
+    Graph,
+    State,
+)
+from simshuffle.fabric.network.fluid_repair import repair
+from simshuffle.fabric.network.fluid_sweep import PATIENCE, drop_rank, fill, sweep
+from simshuffle.spec.arrays import Ints32
+from simshuffle.spec.compiling import compiled, entry, int64
+
+# The sums in the other loads are made anew after so many repairs, lest rounding adds up.
+REFRESH = 1 << 14
+
+
+@compiled
+def share(s: State, starting: Ints32, n_starting: int) -> None:
+    """Make the rates max-min fair again: the first ``n_starting`` flows of ``starting`` have come,
+    and those that `stop_flow` took have gone."""
+    clock = s.clock[0]
+    if n_starting == 0 and clock.n_dirty == 0:
+        return
+    clock.n_repairs += 1
+    if (n_starting > 32 and n_starting * 8 > clock.n_active) or clock.n_repairs > REFRESH:
+        fill(s, starting, n_starting)
+        return
+    # a link that has lost its flows may get new ones, which belong elsewhere in the order
+    if clock.in_order and n_starting > 0:
+        for i in range(clock.n_dirty):
+            link = s.links[s.dirty[i]]
+            if link.n == 0 and link.rank >= 0:
+                drop_rank(s, int64(link.rank))
+    for i in range(n_starting):
+        start_flow(s, int64(starting[i]))
+    if clock.sweeping == 0 or clock.n_fixed > 0:
+        clock.in_order = 0
+        if repair(s):
+            return
+        clock.sweeping = PATIENCE
+    if clock.n_fixed > 0 or not sweep(s):
+        fill(s, starting, FIRST)
+
+
+@compiled
+def end_due(s: State, ident: int, limit: float, queue: Ints32, tail: int) -> int:
+    """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue`` from place
+    ``tail`` on; returns the new end of it."""
+    link = s.links[ident]
+    now = s.clock[0].now
+    link.served += link.level * (now - link.t_last)
+    link.t_last = now
+    while link.n > 0 and now + (s.entries[link.offset].key - link.served) / link.level <= limit:
+        flow = int64(s.entries[link.offset].flow)
+        stop_flow(s, flow)
+        queue[tail] = flow
+        tail += 1
+    set_end(s, ident, upcoming_end(s, ident))
+    return tail
+
+
+@compiled
+def end_early(s: State, tolerance: float, queue: Ints32, tail: int) -> int:
+    """Stop the flows that have at most a share ``tolerance`` of their units left; returns the new
+    end of ``queue``."""
+    clock = s.clock[0]
+    for ident in range(s.links.shape[0]):
+        link = s.links[ident]
+        if link.n == 0:
+            continue
+        link.served += link.level * (clock.now - link.t_last)
+        link.t_last = clock.now
+        stopped = False
+        while link.n > 0:
+            flow = int64(s.entries[link.offset].flow)
+            left = (s.entries[link.offset].key - link.served) / s.nodes[flow].work
+            if left > tolerance:
+                break
+            clock.skipped = max(clock.skipped, left)
+            stop_flow(s, flow)
+            queue[tail] = flow
+            tail += 1
+            stopped = True
+        if stopped:
+            set_end(s, ident, upcoming_end(s, ident))
+    return tail
+
+
+@entry
+def settle(state: int, now: float) -> None:
+    """Add to the statistics of every link what the flows under way have drained by ``now`` (s), and
+    the time it has been busy. No event lies between the clock and ``now``."""
+    s = state_at(state)
+    width = s.width
+    for ident in range(s.links.shape[0]):
+        link = s.links[ident]
+        link.peak = s.load[PEAK, ident] / s.load[CAPACITY, ident]
+        if link.n_active > 0:
+            link.busy += now - link.t_busy
+            link.t_busy = now
+        served = link.served + link.level * (now - link.t_last)
+        for at in range(link.offset, link.offset + link.n):
+            node = s.nodes[s.entries[at].flow]
+            drained = node.work - max(s.entries[at].key - served, 0.0)
+            for k in range(s.entries[at].flow * width, s.entries[at].flow * width + node.n_hops):
+                s.links[s.hops[k].link].work += drained - node.booked
+            node.booked = drained
+
+
+@compiled
+def _bucket_insert(s: State, g: Graph, flow: int) -> None:
+    nodes, buckets = s.nodes, g.buckets
+    b = nodes[flow].pair % buckets.shape[0]
+    nodes[flow].bucket_prev = -1
+    nodes[flow].bucket_next = buckets[b]
+    if buckets[b] >= 0:
+        nodes[buckets[b]].bucket_prev = flow
+    buckets[b] = flow
+
+
+@compiled
+def _bucket_remove(s: State, g: Graph, flow: int) -> None:
+    nodes, buckets = s.nodes, g.buckets
+    node = nodes[flow]
+    if node.bucket_prev >= 0:
+        nodes[node.bucket_prev].bucket_next = node.bucket_next
+    else:
+        buckets[node.pair % buckets.shape[0]] = node.bucket_next
+    if node.bucket_next >= 0:
+        nodes[node.bucket_next].bucket_prev = node.bucket_prev
+
+
+@compiled
+def _pair_turn(s: State, g: Graph, flow: int) -> bool:
+    """True if ``flow`` may start now; otherwise it is put behind the transfers of its pair."""
+    nodes, buckets = s.nodes, g.buckets
+    node = nodes[flow]
+    head = buckets[node.pair % buckets.shape[0]]
+    while head >= 0:
+        if nodes[head].pair == node.pair:
+            nodes[nodes[head].pair_tail].pair_next = flow
+            nodes[head].pair_tail = flow
+            node.state = QUEUED
+            return False
+        head = nodes[head].bucket_next
+    node.pair_tail = flow
+    _bucket_insert(s, g, flow)
+    return True
+
+
+@compiled
+def _begin(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
+    """Let ``flow`` drain from now on; one that has nothing to drain is ENDING at once.
+
+    Returns how many begin at this instant, and how many are in `queue`.
+    """
+    node = s.nodes[flow]
+    if node.outside:
+        node.state = ACTIVE
+        node.next = s.clock[0].outbox
+        s.clock[0].outbox = flow
+    elif node.work <= 0.0 or node.n_hops == 0:
+        node.state = ENDING
+        g.queue[tail] = flow
+        tail += 1
+    else:
+        node.state = ACTIVE
+        g.starting[n_starting] = flow
+        n_starting += 1
+    return n_starting, tail
+
+
+@compiled
+def _retire(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
+    """Take a transfer that ended without draining off the count of its links; let the next of its
+    pair begin, as `_begin`."""
+    node = s.nodes[flow]
+    if node.place < 0:
+        for k in range(flow * s.width, flow * s.width + node.n_hops):
+            s.links[s.hops[k].link].n_alive -= 1
+    if node.pair >= 0:
+        _bucket_remove(s, g, flow)
+        follower = int64(node.pair_next)
+        if follower >= 0:
+            s.nodes[follower].pair_tail = node.pair_tail
+            _bucket_insert(s, g, follower)
+            n_starting, tail = _begin(s, g, n_starting, tail, follower)
+    return n_starting, tail
+
+
+@compiled
+def _count_down(s: State, g: Graph, group: int, mark: int) -> None:
+    """Note the end of a transfer in its group."""
+    if group < 0:
+        return
+    clock, of = s.clock[0], g.groups[group]
+    if mark:
+        of.t_mark = clock.now
+    of.remaining -= 1
+    if of.remaining == 0:
+        of.t_done = clock.now
+        if of.watched:
+            g.done[clock.n_done] = group
+            clock.n_done += 1
+
+
+@compiled
+def _end(s: State, g: Graph, flow: int) -> None:
+    """Book the end of a transfer and make its successors ready."""
+    node = s.nodes[flow]
+    clock = s.clock[0]
+    now = clock.now
+    if node.account >= 0:
+        g.accounts[node.account] += now - node.t_ready
+    if node.tag >= 0:
+        g.finish[node.tag] = now
+    _count_down(s, g, int64(node.group), int64(node.mark))
+    _count_down(s, g, int64(node.group2), int64(node.mark))
+    edge = node.first_edge
+    while edge >= 0:
+        after = g.edges[edge].next
+        successor = int64(g.edges[edge].to)
+        g.edges[edge].next = clock.free_edge
+        clock.free_edge = edge
+        clock.n_edges -= 1
+        s.nodes[successor].n_deps -= 1
+        if s.nodes[successor].n_deps == 0:
+            make_ready(s, g, successor)
+        edge = after
+    node.state = UNUSED
+    node.next = clock.free_node
+    clock.free_node = flow
+    clock.n_alive -= 1
+
+
+@compiled
+def _list_due(s: State, g: Graph, limit: float, tolerance: float) -> int:
+    """List in `queue` the flows that end by ``limit`` (s), and the transfers whose delay has passed
+    by then; returns how many there are."""
+    tail = FIRST
+    while next_end(s.ends) <= limit:
+        tail = end_due(s, next_link(s.ends), limit, g.queue, tail)
+    if tolerance > 0.0:
+        tail = end_early(s, tolerance, g.queue, tail)
+    for i in range(tail):
+        s.nodes[g.queue[i]].state = ENDING
+    while s.clock[0].n_heap > 0 and s.nodes[g.heap[0]].upcoming <= limit:
+        g.queue[tail] = pop_event(s, g)
+        tail += 1
+    return int(tail)
+
+
+@compiled
+def _handle(s: State, g: Graph, n_starting: int, tail: int) -> int:
+    """Handle the first ``tail`` transfers of `queue`, and those that this adds to it; returns how
+    many begin to drain at this instant."""
+    head = FIRST
+    while head < tail:
+        flow = int64(g.queue[head])
+        head += 1
+        if s.nodes[flow].state != DELAYED:
+            n_starting, tail = _retire(s, g, n_starting, tail, flow)
+            _end(s, g, flow)
+        elif s.nodes[flow].pair < 0 or _pair_turn(s, g, flow):
+            n_starting, tail = _begin(s, g, n_starting, tail, flow)
+    return n_starting
+
+
+@entry
+def advance(state: int, graph: int, horizon: float, tolerance: float, budget: int) -> float:
+    """Run all events up to ``horizon`` (s), but stop after the first instant that completes a group
+    for which somebody waits.
+
+    Stops after about ``budget`` events and visits of links, too, and after an instant that put a
+    transfer into the outbox. Returns the time of the next event (s, inf if none); ``clock.now`` is
+    the time reached, ``done[:clock.n_done]`` those groups.
+    """
+    s, g = state_at(state), graph_at(graph)
+    clock = s.clock[0]
+    clock.n_done = 0
+    most = clock.n_events + clock.n_visits + budget
+    while clock.n_done == 0 and clock.outbox < 0 and clock.n_events + clock.n_visits < most:
+        first = upcoming(s, g)
+        if first > horizon or first == np.inf:
+            return first
+        if s.links.shape[0] >= LARGE:
+            fetch_ends(s, next_end(s.ends))
+        clock.now = max(clock.now, first)
+        limit = clock.now * (1.0 + INSTANT)
+        n_starting = FIRST
+        while upcoming(s, g) <= limit:
+            tail = _list_due(s, g, limit, tolerance)
+            clock.n_events += tail
+            n_starting = _handle(s, g, n_starting, tail)
+        share(s, g.starting, n_starting)
+    return upcoming(s, g)
+
+
+@entry
+def complete(state: int, graph: int, slot: int, now: float) -> float:
+    """Have a transfer from the outbox end at ``now`` (s), up to which all events have been run;
+    returns the time of the next event (s)."""
+    s, g = state_at(state), graph_at(graph)
+    s.nodes[slot].state = ENDING
+    s.nodes[slot].upcoming = now
+    push_event(s, g, slot)
+    return upcoming(s, g)

@@ -1,0 +1,100 @@
+"""Distributed loop networks: a ring of switches with shortcuts."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from simshuffle.fabric.topology.base import problem
+from simshuffle.fabric.topology.graph import Graph, add_switch, connect
+from simshuffle.fabric.topology.populated import Populated
+from simshuffle.spec.record import Count
+
+
+def _powers(value: object) -> object:
+    """The shortcuts that a number of them stands for: 2, 4, 8, ..."""
+    if type(value) is not int or value < 0:
+        return value
+    return [2**k for k in range(1, min(value, 50) + 1)]
+
+
+Powers = Annotated[int, Field(ge=0)]
+_counted = BeforeValidator(_powers, json_schema_input_type=Powers | list[Count])
+
+
+class Dln(Populated):
+    """A distributed loop network: ``switches`` on a ring, each linked to those at the distances
+    ``shortcuts`` in both directions as well. They are a list, or the number of powers of two, 2, 4,
+    8, and so on. The default are all powers of two up to half of the ring.
+
+    Then switches at a distance of a power of two have a link of their own, as have all pairs that
+    communicate in halving and doubling (the variant of Truong & Wahib, CCGrid 2021, of the DLN of
+    Koibuchi et al., A Case for Random Shortcut Topologies for HPC Interconnects, ISCA 2012).
+
+    Attributes:
+        switches: on the ring.
+        shortcuts: distances of the switches that each is linked to, on both sides; a number n
+            stands for 2, 4, ..., 2^n. If left out, all powers of two up to half of the ring.
+    """
+
+    default_routing: ClassVar[str] = "min_hop"
+    sized_by: ClassVar[str] = "switches"
+
+    kind: Literal["dln"]
+    switches: Annotated[int, Field(ge=2, le=65_536)]
+    shortcuts: Annotated[list[Count], _counted] | None = None
+
+    def _check(self) -> None:
+        half = self.switches // 2
+        wrong = [n for n in self.shortcuts or [] if not 2 <= n <= half]
+        if wrong or len(set(self.shortcuts or [])) < len(self.shortcuts or []):
+            raise problem(
+                "shortcuts",
+                f"must be different distances from 2 to {half}, half of the ring",
+                self.shortcuts,
+                "Leave it out for all powers of two.",
+            )
+        super()._check()
+
+    @property
+    def distances(self) -> list[int]:
+        """Between linked switches, along the ring: 1 and those of the shortcuts."""
+        if self.shortcuts is not None:
+            return [1, *self.shortcuts]
+        return [2**k for k in range(self.switches.bit_length()) if 2 ** (k + 1) <= self.switches]
+
+    @property
+    def switches_with_hosts(self) -> int:
+        """All of the ring."""
+        return self.switches
+
+    @property
+    def switch_links(self) -> int:
+        """One for each switch and distance; half as many between opposite switches."""
+        return sum(self._links_of(distance) for distance in self.distances)
+
+    def _links_of(self, distance: int) -> int:
+        return self.switches // 2 if 2 * distance == self.switches else self.switches
+
+    def structure(self) -> str:
+        """See `Interconnect.structure`."""
+        # each of the two cuts of the ring is crossed by as many links as their distance
+        middle = sum(d * 2 * self._links_of(d) // self.switches for d in self.distances)
+        told = ", ".join(map(str, self.distances))
+        return self._told(
+            self.switches,
+            f"linked at the distances {told} along the ring",
+            bisection=middle * self.link_bandwidth,
+        )
+
+    def build(self, graph: Graph) -> None:
+        """Add switches ``s0`` and hosts ``h0000``."""
+        names = [f"s{i}" for i in range(self.switches)]
+        for i, name in enumerate(names):
+            add_switch(graph, name, "leaf", self.switch_latency, (i,))
+        for distance in self.distances:
+            for i in range(self._links_of(distance)):
+                other = names[(i + distance) % self.switches]
+                connect(graph, names[i], other, **self._cable)
+        self._add_hosts(graph, names)

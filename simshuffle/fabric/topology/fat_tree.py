@@ -1,0 +1,359 @@
+"""Fat trees of one or more levels, full-bisection or tapered, by their switches or as a k-ary
+n-tree."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simshuffle.fabric.topology.base import Interconnect, problem
+from simshuffle.fabric.topology.directors import Directors
+from simshuffle.fabric.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.fabric.topology.populated import Populated, of
+from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
+from simshuffle.spec.units import Dimension, readable
+
+Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
+MOST_LEVELS = 4
+MOST_PORTS = 4096
+ROUNDING = 1e-3  # of a port: 33 links below 7 may be written as taper: 4.714
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links between a level of switches, or the hosts, and the one above."""
+
+    children: int  # lower nodes linked to an upper one
+    parents: int = 1  # upper nodes linked to a lower one
+    parallel: int = 1  # links of each such pair
+
+
+class FatTree(Sourced, Interconnect):
+    """A fat tree, described in one of two ways.
+
+    *By its switches*: ``hosts`` on switches with ``ports`` ports. A leaf switch has u = floor(ports
+    / (taper + 1)) links up and floor(u taper) hosts; what is left of its ports is unused. Switches
+    between leaf and spine have half their ports up. There are as many ``levels`` as the hosts need,
+    and of the switches above others the fewest over which those can spread their links evenly.
+
+    *As a k-ary n-tree* (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links
+    down at each of ``levels`` levels. ``hosts`` cuts the tree down to that many hosts; the default
+    is ``arity ** levels``.
+
+    Above the leaf switches the tree is full. Rail k of every host is on leaf switches of its own,
+    and rails meet in the topmost switches; on a tree of one switch all are on that. ``directors``
+    have as many ports as their modules, whatever ``ports`` is.
+
+    Attributes:
+        ports: of every switch; or 'arity' and 'levels'.
+        levels: of switches; as many as the hosts need if left out, with 'ports'.
+        arity: hosts on a leaf switch, and links down at every level.
+        taper: links below a leaf switch to those above it: 1 is full bisection. With 'arity' it
+            must divide that into a whole number.
+        rails: HCAs of a host; ``cluster.host.hcas`` must be the same.
+        hosts: in all; needed with 'ports', otherwise 'arity ** levels'.
+        link_bandwidth: of a link, in each direction.
+        cable_latency: of every cable.
+        switch_latency: of crossing a switch.
+        directors: what the topmost switches are made of; one ideal switch each if left out.
+    """
+
+    hcas_are_rails: ClassVar[bool] = True
+    default_sources: ClassVar[dict[str, str]] = Populated.default_sources
+
+    kind: Literal["fat_tree"]
+    ports: Annotated[int, Field(ge=2, le=MOST_PORTS)] | None = None
+    levels: Annotated[int, Field(ge=1, le=MOST_LEVELS)] | None = None
+    arity: Annotated[int, Field(ge=2, le=1024)] | None = None
+    taper: Taper = 1.0
+    rails: Annotated[int, Field(ge=1, le=64)] = 1
+    hosts: Count | None = None
+    link_bandwidth: Bandwidth
+    cable_latency: Seconds = 26e-9
+    switch_latency: Seconds = 90e-9
+    directors: Directors | None = None
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> FatTree:
+        if self.ports is None:
+            self._check_arity()
+        else:
+            self._check_ports()
+        if self.directors:
+            if self.num_levels == 1:
+                rule = "are for trees of at least two levels"
+                raise problem("directors", rule, "1 level", "Leave it out, or set levels: 2.")
+            top = self.links()[-1]
+            if found := self.directors.problem(top.children, top.parallel):
+                raise found
+        return self
+
+    def _check_arity(self) -> None:
+        if self.arity is None or self.levels is None:
+            missing = "levels" if self.arity else "arity" if self.levels else "ports"
+            rule = "is required: a fat tree has the ports of its switches, or arity and levels"
+            remedy = "Write for example ports: 40, hosts: 64, taper: 2, rails: 2."
+            raise problem(missing, rule, "none", remedy)
+        if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
+            raise PydanticCustomError(
+                "taper", "taper must divide the arity into a whole number of links up"
+            )
+        if self.num_hosts * self.rails > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
+            raise PydanticCustomError(
+                "hosts",
+                "a tree of this arity and these levels has too many hosts; give fewer as hosts",
+            )
+
+    def _check_ports(self) -> None:
+        if self.arity is not None:
+            raise problem(
+                "arity",
+                "a fat tree has either ports or arity",
+                str(self.arity),
+                "Leave arity out: ports and taper say how many hosts are on a leaf switch.",
+            )
+        if self.hosts is None:
+            raise problem("hosts", "is required with ports", "none", "Add it.")
+        if self.hosts * self.rails > MOST_HOSTS:
+            rule = f"x rails must be at most {MOST_HOSTS}"
+            raise problem("hosts", rule, f"{self.hosts} x {self.rails}", "Give fewer.")
+        if self.uplinks == 0 and self.levels != 1:
+            raise problem(
+                "taper",
+                f"a leaf switch of {self.ports} ports must have at least one of them up",
+                f"{self.taper:g}",
+                f"Use a taper of at most {self._ports - 1}.",
+            )
+        if self.hosts > (room := self._capacity(self._ports, self.levels or MOST_LEVELS)):
+            raise self._too_many_hosts(room)
+
+    def _too_many_hosts(self, room: int) -> PydanticCustomError:
+        """More hosts than the given levels have room for, or than any have."""
+        hosts, levels = self.num_hosts, self.levels or MOST_LEVELS
+        enough = [
+            f"levels: {more}"
+            for more in range(levels + 1, MOST_LEVELS + 1)
+            if self._capacity(self._ports, more) >= hosts
+        ][:1] + [
+            f"ports: {ports}"
+            for ports in range(self._ports + 1, MOST_PORTS + 1)
+            if self._capacity(ports, levels) >= hosts
+        ][:1]
+        tapered = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
+        return problem(
+            "hosts",
+            f"a fat tree with {of(levels, 'level')} of {self.ports}-port switches{tapered} and"
+            f" {of(self.rails, 'rail')} has room for {room}",
+            str(hosts),
+            f"Use {' or '.join(enough) or 'fewer rails'}, or at most {room} hosts.",
+        )
+
+    @property
+    def _ports(self) -> int:
+        return self.ports or 0
+
+    def _up(self, ports: int) -> int:
+        """Links up from a leaf switch with so many ports."""
+        return math.floor(ports / (self.taper + 1) + ROUNDING)
+
+    def _capacity(self, ports: int, levels: int) -> int:
+        """Hosts that so many levels of such switches have room for: each rail has its share of the
+        ports of a topmost switch, and every switch between has half of its ports down."""
+        if levels == 1:
+            return ports // self.rails
+        share = (self.directors.ports if self.directors else ports) // self.rails
+        hosts_per_leaf = math.floor(self._up(ports) * self.taper + ROUNDING)
+        return int(hosts_per_leaf * (ports // 2) ** (levels - 2) * share)
+
+    @property
+    def uplinks(self) -> int:
+        """Links from a leaf switch up."""
+        if self.ports is None:
+            return max(round((self.arity or 1) / self.taper), 1)
+        return self._up(self.ports)
+
+    @property
+    def hosts_per_leaf(self) -> int:
+        """Hosts on a full leaf switch, or on the only one."""
+        if self.ports is None:
+            return self.num_hosts if self.levels == 1 else self.arity or 1
+        if self.num_levels == 1:
+            return self.num_hosts
+        return math.floor(self.uplinks * self.taper + ROUNDING)
+
+    @property
+    def num_levels(self) -> int:
+        """``levels``, or as many as the hosts need."""
+        if self.levels is not None:
+            return self.levels
+        return next(
+            n for n in itertools.count(1) if self._capacity(self._ports, n) >= self.num_hosts
+        )
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the tree."""
+        return self.hosts or (self.arity or 1) ** (self.levels or 1)
+
+    @property
+    def links_per_host(self) -> int:
+        """One for each rail."""
+        return self.rails
+
+    @property
+    def _leaves_of_a_rail(self) -> int:
+        """Leaf switches of a rail that have hosts."""
+        return -(-self.num_hosts // self.hosts_per_leaf)
+
+    def links(self) -> list[Links]:
+        """The links below every level of switches, from the hosts up."""
+        links = [Links(self.hosts_per_leaf)]
+        if self.num_levels == 1:
+            return links
+        return links + (self._links_of_arity() if self.ports is None else self._links_of_ports())
+
+    def _links_of_arity(self) -> list[Links]:
+        arity, between = self.arity or 1, (self.levels or 1) - 2
+        subtrees = -(-self.num_hosts // arity ** (between + 1))
+        children = [arity] * between + [self.rails * subtrees]
+        parents = [self.uplinks, *[arity] * between]
+        return [Links(c, p) for c, p in zip(children, parents, strict=True)]
+
+    def _links_of_ports(self) -> list[Links]:
+        links = []
+        up, nodes, half = self.uplinks, self._leaves_of_a_rail, self._ports // 2
+        for level in range(2, self.num_levels + 1):
+            top = level == self.num_levels
+            # subtrees of one size, as few as there can be
+            subtrees = 1 if top else -(-nodes // half)
+            children = nodes * self.rails if top else -(-nodes // subtrees)
+            parents = next(
+                n
+                for n in range(1, up + 1)
+                if up % n == 0 and self._fits(children, up // n, top=top)
+            )
+            links.append(Links(children, parents, up // parents))
+            up, nodes = children * up // parents, subtrees
+        return links
+
+    def _fits(self, children: int, parallel: int, *, top: bool) -> bool:
+        """Whether a switch has the ports for the links below it."""
+        if top and self.directors:
+            return self.directors.problem(children, parallel) is None
+        return children * parallel <= (self._ports if top else self._ports // 2)
+
+    def structure(self) -> str:
+        """The switches of a tree described by its ports; empty for a k-ary n-tree."""
+        if self.ports is None:
+            return ""
+        links = self.links()
+        if len(links) == 1:
+            return f"1 switch with {self.num_hosts * self.rails} of {self.ports} ports in use"
+        unused = self.ports - self.hosts_per_leaf - self.uplinks
+        idle = f", {unused} of {self.ports} ports unused" if unused else ""
+        nodes, width = self._leaves_of_a_rail, 1
+        tiers = [
+            f"{nodes * self.rails} leaf switches with {self.hosts_per_leaf} links down and"
+            f" {self.uplinks} up{idle}"
+        ]
+        for level, upper in enumerate(links[1:], 2):
+            top = level == len(links)
+            nodes, width = (1 if top else -(-nodes // upper.children)), width * upper.parents
+            count = width * (1 if top else nodes * self.rails)
+            switches = f"{count} {self._tier(level)} switch{'es' * (count > 1)}"
+            if top and self.directors:
+                switches += f" of {self.directors.told(upper.children, upper.parallel)}"
+            tiers.append(f"{switches}, {of(upper.parallel, 'link')} to each one below")
+        up = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
+        bisection = readable(up * self.link_bandwidth, Dimension.BANDWIDTH)
+        return "; ".join((*tiers, f"bisection about {bisection} both ways together"))
+
+    @property
+    def height(self) -> int:
+        """Its levels less one; with ``directors`` one more, as the topmost have two."""
+        return self.num_levels - 1 + (self.directors is not None)
+
+    def build(self, graph: Graph) -> None:
+        """Add hosts ``h0000`` and switches, named by level and digits, such as ``leaf.3`` and
+        ``spine.0``.
+
+        A switch of level l is a digit for each level above it (which subtree) and one for each
+        level below (which parent was taken); two switches of neighbouring levels are linked where
+        their other digits agree. The subtrees below the topmost switches are those of rail 0, of
+        rail 1, and so on.
+        """
+        links = self.links()
+        cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
+        for level in range(1, self.num_levels + 1):
+            for below in itertools.product(*(range(x.parents) for x in links[1:level])):
+                for above in self._subtrees(links[level:]):
+                    if self._is_empty(above, links):
+                        continue  # no host below: not built
+                    name, lower = self._name(level, above, below), list[str]()
+                    if level > 1:
+                        of_all = range(links[level - 1].children)
+                        each = (self._name(level - 1, (*above, n), below[:-1]) for n in of_all)
+                        lower = [child for child in each if child in graph]
+                    self._add_switch(graph, level, name, lower, links[level - 1].parallel, cable)
+        self._add_hosts(graph, links, cable)
+
+    def _add_switch(
+        self,
+        graph: Graph,
+        level: int,
+        name: str,
+        lower: list[str],
+        parallel: int,
+        cable: dict[str, Any],
+    ) -> None:
+        """Add a switch and its links to those below, or the modules of a director."""
+        latency = self.switch_latency
+        if self.directors and level == self.num_levels:
+            self.directors.add(graph, name, latency, [lower], links=parallel, cable=cable)
+            return
+        add_switch(graph, name, self._tier(level), latency)
+        for child in lower:
+            connect(graph, child, name, links=parallel, **cable)
+
+    @staticmethod
+    def _subtrees(links: list[Links]) -> Iterable[tuple[int, ...]]:
+        """The digits of all switches below ``links``, the topmost first."""
+        return itertools.product(*(range(x.children) for x in reversed(links)))
+
+    def _is_empty(self, above: tuple[int, ...], links: list[Links]) -> bool:
+        """Whether there are no hosts below the switches with the digits ``above``."""
+        level = len(links) - len(above)
+        number = 0
+        for digit, upper in zip(above, reversed(links[level:]), strict=True):
+            number = number * upper.children + digit
+        first_leaf = number * math.prod(x.children for x in links[1:level])
+        places = math.prod(x.children for x in links[1:]) // (self.rails if len(links) > 1 else 1)
+        return first_leaf % places >= self._leaves_of_a_rail
+
+    def _add_hosts(self, graph: Graph, links: list[Links], cable: dict[str, Any]) -> None:
+        leaves = list(self._subtrees(links[1:]))
+        # of a host: one on the leaf switches of each rail, or all on the only switch
+        rails, parallel = (self.rails, 1) if len(links) > 1 else (1, self.rails)
+        names = [self._name(1, leaf, ()) for leaf in leaves]
+        on_leaf = self.hosts_per_leaf
+        for host in range(self.num_hosts):
+            name = f"h{host:04d}"
+            add_host(graph, name)
+            for rail in range(rails):
+                leaf = names[rail * (len(names) // rails) + host // on_leaf]
+                connect(graph, name, leaf, links=parallel, **cable)
+
+    def _tier(self, level: int) -> str:
+        if level == 1:
+            return "leaf"
+        return "spine" if level == self.num_levels else f"level{level}"
+
+    def _name(self, level: int, above: tuple[int, ...], below: tuple[int, ...]) -> str:
+        digits = ".".join(str(d) for d in (*above, *below))
+        return f"{self._tier(level)}.{digits}" if digits else self._tier(level)

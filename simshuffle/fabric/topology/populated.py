@@ -1,0 +1,147 @@
+"""What topologies share whose switches, or leaf switches, all have as many hosts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from simshuffle.fabric.topology.base import Interconnect, problem
+from simshuffle.fabric.topology.graph import Graph, add_host, connect
+from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Few, Seconds, Sourced
+from simshuffle.spec.units import Dimension, readable
+
+MOST_LINKS = 1_000_000
+"""Links between switches; more would fill the memory before anything is simulated."""
+
+
+def _listed(value: object) -> object:
+    return [value] if type(value) is int else value
+
+
+Shape = Annotated[list[Annotated[int, Field(ge=2, le=1024)]], Field(min_length=1, max_length=8)]
+"""Switches in every dimension."""
+Each = Annotated[list[Few], BeforeValidator(_listed, json_schema_input_type=Few | list[Few])]
+"""A number for each dimension, or one for all."""
+
+
+class Populated(Sourced, Interconnect):
+    """``hosts_per_switch`` hosts on each of the switches that have hosts, all HCAs of a host on its
+    switch. ``hosts`` are fewer, spread evenly in their order, so that each of those switches has
+    one; or they fill one switch after the other.
+
+    Attributes:
+        hosts_per_switch: hosts on each switch that has some.
+        hcas_per_host: links of a host to its switch.
+        hosts: fewer of them. All if left out.
+        spread: whether fewer hosts are spread evenly, with at least one on each switch; else they
+            fill one switch after the other, and the last ones have none.
+        link_bandwidth: of a link, in each direction.
+        cable_latency: of every cable.
+        switch_latency: of crossing a switch.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "cable_latency": "default: 5 m x 5.2 ns/m, as in topologies/abci.yaml",
+        "switch_latency": "default: Mellanox SB7890, 90 ns, as in topologies/abci.yaml",
+    }
+
+    sized_by: ClassVar[str]
+    """The key that says how many switches there are."""
+
+    hosts_per_switch: Few
+    hcas_per_host: Few = 1
+    hosts: Count | None = None
+    spread: bool = True
+    link_bandwidth: Bandwidth
+    cable_latency: Seconds = 26e-9
+    switch_latency: Seconds = 90e-9
+
+    @property
+    @abstractmethod
+    def switches_with_hosts(self) -> int:
+        """Switches that have hosts."""
+
+    @property
+    @abstractmethod
+    def switch_links(self) -> int:
+        """Links between switches."""
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Populated:
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        """Raises a PydanticCustomError where numbers do not go together."""
+        most = self.switches_with_hosts * self.hosts_per_switch
+        least = self.switches_with_hosts if self.spread else 1
+        if self.hosts is not None and not least <= self.hosts <= most:
+            each = ", one on each switch," if self.spread else ""
+            raise problem(
+                "hosts",
+                f"must be from {least}{each} to {most}, {self.hosts_per_switch} on each switch",
+                self.hosts,
+                "Give as many, or other numbers of switches or of hosts_per_switch.",
+            )
+        if self.num_hosts * self.hcas_per_host > MOST_HOSTS:
+            rule = f"all hosts together must have at most {MOST_HOSTS} HCAs"
+            found = f"{self.num_hosts} hosts x {self.hcas_per_host}"
+            raise problem("hosts_per_switch", rule, found, "Use fewer hosts or switches.")
+        if self.switch_links > MOST_LINKS:
+            rule = f"all links between switches together must be at most {MOST_LINKS}"
+            raise problem(self.sized_by, rule, self.switch_links, "Use fewer switches or links.")
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of all switches."""
+        return self.hosts or self.switches_with_hosts * self.hosts_per_switch
+
+    @property
+    def links_per_host(self) -> int:
+        """One for each HCA."""
+        return self.hcas_per_host
+
+    @property
+    def _cable(self) -> dict[str, Any]:
+        return {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
+
+    def _add_hosts(self, graph: Graph, switches: Sequence[str]) -> None:
+        """Add hosts ``h0000`` to switches, in their order."""
+        count = self.num_hosts
+        for host in range(count):
+            name = f"h{host:04d}"
+            add_host(graph, name)
+            at = host * len(switches) // count if self.spread else host // self.hosts_per_switch
+            connect(graph, name, switches[at], links=self.hcas_per_host, **self._cable)
+
+    def _told(self, count: int, *more: str, bisection: float) -> str:
+        """What `structure` says of so many switches, and of the bytes/s that cross the middle in
+        one direction."""
+        text = readable(2 * bisection, Dimension.BANDWIDTH)
+        return "; ".join(
+            (
+                f"{count} switches, {of(self.switch_links, 'link')} between them",
+                *more,
+                f"bisection about {text} both ways together",
+            )
+        )
+
+
+def of(count: int, thing: str) -> str:
+    """So many things, for people."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
+def of_each(values: list[int], key: str, count: int) -> list[int]:
+    """The number of ``key`` for each of ``count`` dimensions.
+
+    Raises:
+        PydanticCustomError: there are more or fewer.
+    """
+    if len(values) not in (1, count):
+        rule = f"must be one number, or {count}: one for each dimension"
+        raise problem(key, rule, values, "Give as many as the shape has.")
+    return values if len(values) == count else values * count

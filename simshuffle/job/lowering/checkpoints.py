@@ -1,0 +1,208 @@
+"""Checkpoints as transfers, on the links that reads, gradients and samples use too.
+
+A save goes through its resources in pieces: what a stage does with it, it does all at once, as
+transfers side by side, which end with the slowest. The laws are in docs/checkpoints.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.job.plan.checkpoint_bounds import (
+    PUT_CONNECTIONS,
+    checkpoint_of,
+    put_requests,
+    put_waiting,
+    read_back_nbytes,
+    ring_nbytes,
+    written,
+)
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.checkpoint import Place
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Ints32
+
+Row = dict[str, Any]
+"""A transfer: its columns of `simshuffle.fabric.network.batch.TASK`, and its route."""
+
+
+@dataclass
+class _Transfers:
+    """Transfers in their order, and which waits for which."""
+
+    rows: list[Row] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, row: Row, after: Sequence[int] = ()) -> int:
+        """One more, ready when those before it have ended; returns its number."""
+        self.rows.append(row)
+        self.edges += [(each, len(self.rows) - 1) for each in after]
+        return len(self.rows) - 1
+
+    def side_by_side(self, chains: Sequence[Sequence[Row]], after: Sequence[int] = ()) -> list[int]:
+        """Chains of transfers that begin together; returns the last of each."""
+        ends = []
+        for chain in chains:
+            before = list(after)
+            for row in chain:
+                before = [self.add(row, before)]
+            ends += before
+        return ends
+
+    def batch(self) -> TransferBatch | None:
+        """All of them; None if there are none."""
+        if not self.rows:
+            return None
+        routes = pad_routes([row["route"] for row in self.rows])
+        columns = {
+            name: np.array([row.get(name, default) for row in self.rows])
+            for name, default in (("work", 0.0), ("cap", np.inf), ("nbytes", 0.0), ("delay", 0.0))
+        }
+        edges = np.array(self.edges, np.int32).reshape(-1, 2)
+        records = tasks(len(self.rows), **columns)
+        return TransferBatch(records, routes, edges[:, 0].copy(), edges[:, 1].copy())
+
+
+class CheckpointTransfers:
+    """The checkpoints of a scenario that saves some, on these resources."""
+
+    def __init__(self, scenario: Scenario, resources: Resources) -> None:
+        self._scenario, self._resources = scenario, resources
+        self._checkpoint = checkpoint_of(scenario)
+        self.written = written(scenario)
+        places = {self._checkpoint.to, self._checkpoint.kept_in}
+        self._pfs_written = self._pfs_read = (np.empty((0, 0), np.int32), np.empty(0))
+        self._store: Ints32 = np.empty((0, 0), np.int32)
+        if "pfs" in places:
+            self._pfs_written, self._pfs_read = resources.pfs_written(), resources.pfs_read()
+        if "object_store" in places:
+            self._store = resources.store_read()
+
+    # ------------------------------------------------------------------------------------ a save
+
+    def waited_for(self, rank: int) -> TransferBatch | None:
+        """What the training loop of a rank waits for: all of a synchronous save, or the copy of an
+        asynchronous one; None for a rank that writes nothing."""
+        if rank >= self.written.ranks:
+            return None
+        chains = [[self._copy(rank)]]
+        if self._checkpoint.mode == "synchronous":
+            chains += self._save(rank)
+        transfers = _Transfers()
+        transfers.side_by_side(chains)
+        return transfers.batch()
+
+    def behind(self, rank: int) -> TransferBatch | None:
+        """What goes on beside the training: the writing of an asynchronous save, then the drain;
+        None if there is nothing."""
+        transfers, ends = _Transfers(), list[int]()
+        if rank < self.written.ranks:
+            if self._checkpoint.mode == "asynchronous":
+                ends = transfers.side_by_side(self._save(rank))
+            if self._checkpoint.drain != "none":
+                transfers.side_by_side(self._drain(rank), ends)
+        return transfers.batch()
+
+    def _save(self, rank: int) -> list[list[Row]]:
+        to, nbytes = self._checkpoint.to, self.written.nbytes
+        files = [] if to == "memory" else [[self._core(rank, nbytes)]]
+        return [*files, self._write(rank, to, nbytes)]
+
+    def _drain(self, rank: int) -> list[list[Row]]:
+        checkpoint, nbytes = self._checkpoint, self.written.nbytes
+        assert checkpoint.drain != "none"  # noqa: S101 - the caller has seen to it
+        files = [[self._core(rank, nbytes)]] if checkpoint.to == "memory" else []
+        read = self._read(rank, checkpoint.to, nbytes)
+        return [read, *files, self._write(rank, checkpoint.drain, nbytes)]
+
+    def _copy(self, rank: int) -> Row:
+        """From the GPU to the host, over its PCIe slot."""
+        resources, nbytes = self._resources, self.written.nbytes
+        slot = resources.pcie_out[resources.host_of[rank], resources.slot_of[rank]]
+        return {"work": nbytes, "nbytes": nbytes, "route": [slot]}
+
+    def _core(self, rank: int, nbytes: float) -> Row:
+        """A core that serialises, or the other way round."""
+        cores = self._resources.cores[self._resources.host_of[rank]]
+        return {"work": nbytes / self._checkpoint.serialise, "cap": 1.0, "route": [cores]}
+
+    def _write(self, rank: int, place: Place, nbytes: float) -> list[Row]:
+        if place == "pfs":
+            return self._pfs(rank, nbytes, *self._pfs_written)
+        if place == "ssd":
+            resources, ssd = self._resources, self._resources.cluster.ssd
+            work, link = ssd.write_seconds(nbytes), resources.ssd[resources.host_of[rank]]
+            return [{"work": work, "nbytes": nbytes, "route": [link]}]
+        return self._read(rank, place, nbytes)  # memory and object store are the same either way
+
+    def _read(self, rank: int, place: Place, nbytes: float) -> list[Row]:
+        resources = self._resources
+        host = resources.host_of[rank]
+        if place == "pfs":
+            return self._pfs(rank, nbytes, *self._pfs_read)
+        if place == "object_store":
+            return self._object(rank, nbytes)
+        if place == "memory":
+            return [{"work": nbytes, "nbytes": nbytes, "route": [resources.memory[host]]}]
+        work = resources.cluster.ssd.read_seconds(nbytes)
+        return [{"work": work, "nbytes": nbytes, "route": [resources.ssd[host]]}]
+
+    def _pfs(self, rank: int, nbytes: float, routes: Ints32, latency: Any) -> list[Row]:
+        """One file: it is opened, then its bytes go."""
+        pfs = self._resources.cluster.parallel_file_system
+        opened = {"work": 1.0, "cap": pfs.open_cap(1, 1.0), "route": [self._resources.pfs_open]}
+        moved = {"work": nbytes, "nbytes": nbytes, "delay": float(latency[rank])}
+        return [opened, moved | {"route": _links(routes[rank])}]
+
+    def _object(self, rank: int, nbytes: float) -> list[Row]:
+        """One object: the requests for its parts, then its bytes."""
+        store, requests = self._resources.cluster.store, put_requests(nbytes)
+        work, waiting = requests * store.tries, put_waiting(store, nbytes)
+        asked = {"work": work, "cap": work / waiting if waiting else np.inf}
+        cap = min(requests, PUT_CONNECTIONS) * store.connection_bandwidth
+        moved = {"work": nbytes, "nbytes": nbytes, "cap": cap, "route": _links(self._store[rank])}
+        return [asked | {"route": [self._resources.store_requests]}, moved]
+
+    # --------------------------------------------------------------------------------- a restart
+
+    def restore(self) -> TransferBatch:
+        """All ranks read the last checkpoint back, see
+        `simshuffle.job.plan.checkpoint_bounds.restore_seconds`."""
+        resources, place, transfers = self._resources, self._checkpoint.kept_in, _Transfers()
+        nbytes, far = read_back_nbytes(self._scenario), place in {"pfs", "object_store"}
+        for rank in range(resources.world_size):
+            host, slot = resources.host_of[rank], resources.slot_of[rank]
+            copied = {"work": nbytes, "nbytes": nbytes, "route": [resources.pcie_in[host, slot]]}
+            chains = [[copied]]
+            if place != "memory":
+                chains.append([self._core(rank, nbytes)])
+            if far:
+                chains.append(self._read(rank, place, nbytes))
+            elif rank < self.written.ranks:
+                chains.append(self._read(rank, place, self.written.nbytes))
+            transfers.side_by_side(chains)
+        if not far and (passed := ring_nbytes(self._scenario)):
+            transfers.side_by_side(self._ring(passed))
+        batch = transfers.batch()
+        assert batch is not None, "there is a rank"  # noqa: S101
+        return batch
+
+    def _ring(self, nbytes: float) -> list[list[Row]]:
+        """What the first rank of every host passes on to that of the next."""
+        resources = self._resources
+        _, first = np.unique(resources.host_of, return_index=True)
+        routes, latency = resources.message(first, np.roll(first, -1))
+        return [
+            [{"work": nbytes, "nbytes": nbytes, "delay": float(delay), "route": _links(route)}]
+            for route, delay in zip(routes, latency, strict=True)
+        ]
+
+
+def _links(route: Ints32) -> list[int]:
+    """A route without its padding."""
+    return [int(link) for link in route if link >= 0]

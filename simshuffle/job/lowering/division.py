@@ -1,0 +1,191 @@
+"""What a scenario trains, and how ranks divide each step, as transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.fabric.allreduce import NoOverlap
+from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.job.lowering.step_transfers import Communicators, StepTransfers, step_transfers
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.workload.parallelism import Job, Step
+
+
+def job_of(scenario: Scenario, world_size: int | None = None) -> Job:
+    """What a scenario trains, on ``world_size`` ranks or its own. Under data parallelism a model
+    that does not list its layers is one layer.
+
+    Times are those of one GPU, from the step times of its accelerator: of layers by
+    `LayerList.shares`. What the overlap's hooks take counts as fixed; that the backward pass is
+    slower while gradients travel is left out.
+
+    Raises:
+        ScenarioError: training is divided by layers, and the model does not list them.
+    """
+    workload, times = scenario.workload, scenario.step_times
+    model, overlap = workload.model, workload.allreduce.overlap
+    layers, world_size = model.layer_list, world_size or scenario.world_size
+    if layers is None and not workload.parallelism.by_data:
+        kind = workload.parallelism.kind
+        rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
+        remedy = "Name a shipped network, such as resnet50, list layers, or use parallelism: data."
+        problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
+        raise ScenarioError(problem, scenario.name)
+    layers = layers or model.one_layer
+    buckets: Floats | None = None
+    if not isinstance(overlap, NoOverlap):  # messages of a backward pass on one GPU alone
+        backward = float(times.backward_of(np.asarray(workload.local_batch_size))) + overlap.hooks
+        buckets = overlap.messages(model.gradient_arrival, backward, world_size)
+    each = times.per_sample / (times.forward + times.backward_seconds)
+    return Job(
+        layers=layers,
+        forward=layers.seconds(each * times.forward),
+        backward=layers.seconds(each * times.backward_seconds),
+        fixed=times.fixed_seconds + overlap.hooks,
+        update=times.update,
+        batch=workload.local_batch_size,
+        world_size=world_size,
+        gradient_nbytes=model.gradient_size / layers.parameters,
+        input_nbytes=model.input_size,
+        buckets=buckets,
+    )
+
+
+def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
+    """The groups in which ranks communicate, as the scenario divides training."""
+    parallelism = scenario.workload.parallelism
+    return Communicators(
+        scenario.workload.allreduce_on(scenario.cluster),
+        resources,
+        parallelism.group_size(resources.world_size),
+        scenario.rng("host_order"),
+        getattr(parallelism, "bus_bandwidth", None),
+        getattr(parallelism, "step_latency", None),
+    )
+
+
+PIECES = 16
+"""Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
+finer turns of both have no part in what a step takes, but where they overlap."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part of a step as transfers."""
+
+    # forward, backward: s of the passes, of the member that computes longest
+    forward: float
+    backward: float
+    bubble: float  # s in which this one has nothing to compute though nothing is sent
+    update: float  # s of updating weights
+    transfers: StepTransfers | None  # of the part; None if it is empty
+
+    def ready(self, factor: float) -> TransferBatch | None:
+        """What is posted if passes take ``factor`` times as long; None for nothing."""
+        if self.transfers is None:
+            return None
+        return self.transfers.posted(np.full(len(self.transfers.begins), factor))
+
+
+class Division:
+    """How ranks divide every step of a run: ``members`` are (groups, ways) ranks, ``group_of`` (M,)
+    the group of each. Raises a ScenarioError if a group has another batch than its ranks read."""
+
+    def __init__(self, scenario: Scenario, resources: Resources) -> None:
+        _see_that_groups_read_their_batches(scenario)
+        self._strategy = scenario.workload.parallelism
+        self._job = job_of(scenario)
+        self._communicators = communicators_of(scenario, resources)
+        self.members = self._communicators.ranks("model")
+        self.groups, self.ways = self.members.shape
+        self.group_of = np.empty(scenario.world_size, np.int64)
+        self.group_of[self.members] = np.arange(self.groups)[:, None]
+        self._steps: dict[float, tuple[Step, Step]] = {}
+        self._parts: dict[tuple[int | None, float], Part] = {}
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether all ranks go through the whole step together."""
+        local, _ = self._step(self._job.batch)
+        return not any(node.label == "forward" for node in local.nodes)
+
+    def local(self, group: int, samples: Ints64) -> Part:
+        """What a group does by itself with so many samples of each member."""
+        return self._part(float(samples.sum()) / self.ways, group)
+
+    def joint(self, samples: Ints64) -> Part:
+        """What all ranks do together after it, with so many samples of each."""
+        return self._part(float(samples.max()), None)
+
+    def _part(self, batch: float, group: int | None) -> Part:
+        """Of a batch of so many samples of a rank; ``group`` is None for all."""
+        if (group, batch) not in self._parts:
+            local, joint = self._step(batch)
+            self._parts[group, batch] = self._made(joint if group is None else local, group)
+        return self._parts[group, batch]
+
+    def _step(self, batch: float) -> tuple[Step, Step]:
+        """Of a batch of so many samples of a rank: what groups do, and what all do after it."""
+        if batch not in self._steps:
+            whole = self._strategy.step(replace(self._job, batch=batch), most=PIECES)
+            self._steps[batch] = divided(whole)
+        return self._steps[batch]
+
+    def _made(self, step: Step, group: int | None) -> Part:
+        costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
+        updates: dict[int, float] = {}
+        for node in step.nodes:
+            if node.label == "update":
+                updates[node.member] = updates.get(node.member, 0.0) + node.seconds
+            elif node.label in seconds:
+                seconds[node.label] += node.seconds
+        update = max(updates.values(), default=0.0)  # of the member that takes longest
+        passes = costs.compute - update
+        whole = sum(seconds.values())
+        groups = None if group is None else [group]
+        forward = passes * seconds["forward"] / whole if whole else 0.0
+        return Part(
+            forward,
+            passes - forward,
+            costs.bubble,
+            update,
+            step_transfers(step, self._communicators, groups) if step.nodes else None,
+        )
+
+
+def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
+    """Members of a group read one part each of its batch, and nothing else."""
+    workload = scenario.workload
+    batch = getattr(workload.parallelism, "group_batch", None)
+    read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
+    if batch is not None and batch != read:
+        rule = f"must be what the ranks of a group read where epochs are simulated: {read}"
+        remedy = "Leave it out, or ask simshuffle study oracle, which takes any."
+        problem = Problem("workload.parallelism.group_batch", rule, str(batch), remedy)
+        raise ScenarioError(problem, scenario.name)
+
+
+def divided(step: Step) -> tuple[Step, Step]:
+    """A step in two: what model-parallel groups do each by itself, and all that waits for what
+    several groups do together."""
+    joint: set[int] = set()
+    for number, node in enumerate(step.nodes):
+        several = node.collective is not None and node.group != "model"
+        if several or node.label == "update" or joint.intersection(node.after):
+            joint.add(number)
+    local = [number for number in range(len(step.nodes)) if number not in joint]
+    return _only(step, local), _only(step, sorted(joint))
+
+
+def _only(step: Step, chosen: Iterable[int]) -> Step:
+    """Of these nodes, which wait for others of them alone."""
+    place = {number: at for at, number in enumerate(chosen)}
+    nodes = map(step.nodes.__getitem__, place)
+    return Step([replace(n, after=tuple(place[k] for k in n.after if k in place)) for n in nodes])

@@ -1,0 +1,326 @@
+"""The exchange of samples: what every step costs, and an iteration as one batch of transfers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simshuffle.fabric.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.host_work import barrier_seconds, host_work, payload_nbytes
+from simshuffle.job.scenario.workload import Dataset
+from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
+from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
+
+
+@dataclass(frozen=True)
+class ExchangeCosts:
+    """What each step and each iteration of an epoch's exchange moves and takes."""
+
+    plan: ExchangePlan
+    schedule: MessageSchedule
+    # (steps, M) bytes of the sample that a rank sends, in storage and on the wire; 0 where it keeps
+    # it
+    stored: Floats
+    wire: Floats
+    cached: Flags  # (steps, M) whether it is read from memory
+    work: Floats  # (steps, M) s of the sender's main thread, without drawing partners
+    draw: Floats  # (steps,) s of every rank to draw partners before the step
+    sent: Floats  # (iterations, M) bytes that leave each rank
+    received: Floats  # (iterations, M) bytes that each rank stores
+    received_work: Floats  # (iterations, M) s of its main thread for that
+    remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
+
+    def until(self, iterations: int) -> ExchangeCosts:
+        """Those of what is sent after the first so many iterations; nothing is removed."""
+        low = int(np.searchsorted(self.plan.iteration, iterations))
+        plan = self.plan
+        sent = ExchangePlan(
+            plan.sample[:low], plan.target[:low], plan.iteration[:low], plan.message[:low]
+        )
+        return replace(
+            self,
+            plan=sent,
+            stored=self.stored[:low],
+            cached=self.cached[:low],
+            sent=self.sent[:iterations],
+            received=self.received[:iterations],
+            remove=np.zeros_like(self.remove),
+        )
+
+    @property
+    def read_memory(self) -> float:
+        """Bytes that all senders read from memory."""
+        return float((self.stored * self.cached).sum())
+
+    @property
+    def read_ssd(self) -> float:
+        """Bytes that they read from SSDs."""
+        return float(self.stored.sum()) - self.read_memory
+
+    @property
+    def read_requests(self) -> int:
+        """Samples that they read from SSDs, one request each."""
+        return int(np.count_nonzero(self.plan.moving & ~self.cached))
+
+
+def exchange_costs(
+    plan: ExchangePlan,
+    schedule: MessageSchedule,
+    dataset: Dataset,
+    nbytes: Floats,
+    cached: Flags,
+    iterations: int,
+) -> ExchangeCosts:
+    """Bytes and seconds of an exchange of ``iterations`` iterations. Work on a sample is in
+    proportion to its size: ``nbytes`` are (N,) bytes of every sample in storage. ``cached`` is
+    (steps, M) whether the sample of a step is in memory when it is sent."""
+    moving, work = plan.moving, host_work(schedule, dataset)
+    stored = nbytes[plan.sample] * moving
+    ratio = stored / dataset.stored.mean
+    decoded = schedule.payload == "decoded"
+    wire = ratio * payload_nbytes(schedule, dataset) if decoded else stored
+    # (steps, M) again, in the column of who receives it
+    arriving = np.zeros_like(stored)
+    np.put_along_axis(arriving, plan.target, stored, axis=1)
+    received = _by_iteration(plan, arriving, iterations)
+    draws: Any = 0 if plan.draws is None else plan.draws
+    return ExchangeCosts(
+        plan=plan,
+        schedule=schedule,
+        stored=stored,
+        wire=wire,
+        cached=cached & moving,
+        work=moving * (work.read + work.zero_buffer) + ratio * (work.decode + work.pickle),
+        draw=np.broadcast_to(work.draw * plan.world_size * draws, len(plan.iteration)),
+        sent=_by_iteration(plan, wire, iterations),
+        received=received,
+        received_work=received / dataset.stored.mean * work.write,
+        remove=work.remove * moving.sum(axis=0),
+    )
+
+
+def _by_iteration(plan: ExchangePlan, of_steps: Floats, iterations: int) -> Floats:
+    """(steps, M) values added up by iteration: (iterations, M)."""
+    out = np.zeros((iterations, plan.world_size))
+    np.add.at(out, plan.iteration, of_steps)
+    return out
+
+
+@dataclass
+class Message:
+    """One message of every rank: (M,) arrays."""
+
+    target: Ints64  # rank it goes to; its own rank keeps the samples
+    read: Floats  # s of SSD device time to read those that are not in memory
+    missed: Floats  # bytes of these
+    files: Ints64  # their number
+    cached: Floats  # bytes of those in memory
+    work: Floats  # s of the sender's main thread
+    nbytes: Floats  # on the wire
+
+    @property
+    def mixed(self) -> Flags:
+        """Which ranks read a part of their samples from the SSD and a part from memory."""
+        return (self.files > 0) & (self.cached > 0)
+
+
+def messages_of(
+    costs: ExchangeCosts, iteration: int, resources: Resources, reads_in_flight: int
+) -> list[Message]:
+    """The messages after ``iteration`` (from 0), one after the other; ``reads_in_flight`` at most
+    of each rank share its host's SSD."""
+    plan, ssd = costs.plan, resources.cluster.ssd
+    # the steps of the iteration are [low, high)
+    low, high = np.searchsorted(plan.iteration, [iteration, iteration + 1])
+    steps = np.arange(low, high)
+    out = []
+    for number in np.unique(plan.message[low:high]):
+        part = steps[plan.message[low:high] == number]
+        missed = (costs.stored[part] * ~costs.cached[part]).sum(axis=0)
+        files = (plan.moving[part] & ~costs.cached[part]).sum(axis=0)
+        depth = resources.ranks_per_host * reads_in_flight
+        out.append(
+            Message(
+                target=plan.target[part[0]],
+                read=ssd.read_seconds(missed, files.astype(float), depth),
+                missed=missed,
+                files=files,
+                cached=(costs.stored[part] * costs.cached[part]).sum(axis=0),
+                work=costs.work[part].sum(axis=0) + costs.draw[part].sum(),
+                nbytes=costs.wire[part].sum(axis=0),
+            )
+        )
+    return out
+
+
+def delivery_counts(messages: list[Message], world_size: int) -> Ints64:
+    """(M,) messages that each rank sends to or receives from another."""
+    ranks = np.arange(world_size)
+    count = np.zeros(world_size, np.int64)
+    for message in messages:
+        away = np.flatnonzero(message.target != ranks)
+        np.add.at(count, away, 1)
+        np.add.at(count, message.target[away], 1)
+    return count
+
+
+@dataclass(frozen=True)
+class MessageGraph:
+    """The messages of an iteration, as transfers."""
+
+    batch: TransferBatch  # barriers, reads, host work and wires, with their order
+    rank: Ints64  # (n,) whose each transfer is; NONE for a barrier
+
+    def of(self, ranks: list[int]) -> TransferBatch:
+        """The transfers of some ranks, rank after rank in this order, where none waits for one of
+        another rank: without barriers."""
+        place = np.full(self.rank.max() + 1, NONE)
+        place[ranks] = np.arange(len(ranks))
+        turn = place[self.rank]
+        order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
+        return self.batch.selected(order)
+
+
+class MessageLowering:
+    """Turns messages into transfers; with ``serial_pairs`` the network carries the messages of a
+    pair one after the other."""
+
+    def __init__(
+        self, resources: Resources, schedule: MessageSchedule, *, serial_pairs: bool
+    ) -> None:
+        self._resources, self._barriers = resources, schedule.barriers
+        self._serial_pairs = serial_pairs
+        self._ranks = np.arange(resources.world_size)
+        self._accounts = resources.first_rank + self._ranks
+
+    def graph(
+        self,
+        messages: list[Message],
+        work_done: ArrayLike,
+        delivered: ArrayLike,
+        first_tag: int = NONE,
+    ) -> MessageGraph:
+        """The messages of an iteration, at least one: for each a read, the host's work, the wire,
+        and barriers as scheduled. A rank goes on to its next message when its work is done.
+
+        ``work_done`` are (M,) groups, each of the rank's last work; ``delivered`` of the messages
+        that it sends and receives. From ``first_tag`` on the ends of works and wires are noted
+        (`TASK.tag`), laid out as (messages, 2, M); NONE for nowhere.
+        """
+        n, count, delivered = len(self._ranks), len(messages), np.asarray(delivered)
+        barriers = {"none": 0, "message": count, "iteration": 1}[self._barriers]
+        # The transfers are laid out in blocks: barriers (1 each), then, n each, the reads of every
+        # message, their works, their wires, and second reads of those messages that have any.
+        mixed = [k for k, message in enumerate(messages) if message.mixed.any()]
+        blocks = 3 * count + len(mixed)
+        total = barriers + blocks * n
+
+        def block(number: int) -> Ints64:
+            return barriers + number * n + self._ranks
+
+        records = tasks(total)
+        routes = np.full((total, self._resources.width), NONE, np.int32)
+        records["delay"][:barriers] = barrier_seconds(self._resources.cluster, n)
+        keep = np.ones(total, bool)
+        edges: list[tuple[Ints64, Ints64]] = []
+        for k, message in enumerate(messages):
+            reads, works, wires = block(k), block(count + k), block(2 * count + k)
+            self._fill(records, routes, message, reads, works, wires)
+            keep[wires] = message.target != self._ranks
+            if first_tag != NONE:
+                records["tag"][works] = first_tag + 2 * k * n + self._ranks
+                records["tag"][wires] = first_tag + (2 * k + 1) * n + self._ranks
+            done_before = block(count + k - 1) if k else None
+            if k < barriers:  # barrier k lies between the works before and the reads of message k
+                if done_before is not None:
+                    edges.append((done_before, np.full(n, k)))
+                edges.append((np.full(n, k), reads))
+            elif done_before is not None:
+                edges.append((done_before, reads))
+            if k in mixed:
+                second = block(3 * count + mixed.index(k))
+                self._fill_second_read(records, routes, message, second)
+                edges += [(reads, second), (second, works), (works, wires)]
+            else:
+                edges += [(reads, works), (works, wires)]
+            records["group"][wires], records["group2"][wires] = delivered, delivered[message.target]
+        records["group"][block(2 * count - 1)] = work_done  # the works of the last message
+        rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
+        edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
+        batch = TransferBatch(records, routes, edge_from, edge_to)
+        return MessageGraph(batch.selected(np.flatnonzero(keep)), rank[keep])
+
+    def _fill(
+        self,
+        records: NDArray[np.void],
+        routes: Ints32,
+        message: Message,
+        reads: Ints64,
+        works: Ints64,
+        wires: Ints64,
+    ) -> None:
+        """Write a message into the places ``reads``, ``works`` and ``wires``, one for each rank."""
+        resources, cluster = self._resources, self._resources.cluster
+        ranks, hosts = self._ranks, resources.host_of
+        from_ssd = message.files > 0
+        records["work"][reads] = np.where(from_ssd, message.read, message.cached)
+        records["nbytes"][reads] = np.where(from_ssd, message.missed, message.cached)
+        records["delay"][reads] = message.files * cluster.ssd.latency
+        routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
+        records["delay"][works] = message.work
+        records["account"][reads] = records["account"][works] = self._accounts
+        routes[wires], latency = resources.message(ranks, message.target)
+        records["work"][wires] = records["nbytes"][wires] = message.nbytes
+        records["delay"][wires] = latency + cluster.message_passing.latency
+        records["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
+        # a number for each ordered pair of ranks
+        pair = self._accounts * resources.all_ranks + resources.first_rank + message.target
+        records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
+
+    def _fill_second_read(
+        self, records: NDArray[np.void], routes: Ints32, message: Message, reads: Ints64
+    ) -> None:
+        """The part of a message that is in memory, where another part is not."""
+        hosts = self._resources.host_of
+        part = np.where(message.mixed, message.cached, 0.0)
+        records["work"][reads] = records["nbytes"][reads] = part
+        records["account"][reads] = self._accounts
+        routes[reads, 0] = np.where(message.mixed, self._resources.memory[hosts], NONE)
+
+
+class StoreLowering:
+    """The storing of what a rank received: its main thread re-encodes it, then it is written to the
+    SSD, or to memory if samples are kept there."""
+
+    def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
+        self._costs = costs
+        device, self._work = resources.memory, costs.received
+        if not in_memory:
+            device, self._work = resources.ssd, resources.cluster.ssd.write_seconds(costs.received)
+        # (M, 2) transfers, filled for one iteration after the other
+        self._records = tasks(2 * resources.world_size).reshape(-1, 2)
+        self._group, self._group2 = self._records["group"], self._records["group2"]
+        self._filled_for = -1
+        edges = chain(2)
+        self._batches = [
+            TransferBatch(records, pad_routes([[], [link]]), *edges)
+            for records, link in zip(self._records, device[resources.host_of].tolist(), strict=True)
+        ]
+
+    def batch(self, rank: int, iteration: int, group: int, group2: int = NONE) -> TransferBatch:
+        """The chain of a rank after an iteration (from 0), whose write both groups count; valid
+        until the next call for the same rank or another iteration."""
+        if iteration != self._filled_for:
+            self._fill(iteration)
+        self._group[rank, 1], self._group2[rank, 1] = group, group2
+        return self._batches[rank]
+
+    def _fill(self, iteration: int) -> None:
+        self._filled_for = iteration
+        self._records["delay"][:, 0] = self._costs.received_work[iteration]
+        self._records["work"][:, 1] = self._work[iteration]
+        self._records["nbytes"][:, 1] = self._costs.received[iteration]

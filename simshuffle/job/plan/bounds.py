@@ -1,0 +1,213 @@
+"""Lower bounds of an epoch, resource by resource, before anything is simulated: no clock, no draws.
+
+Every bound holds in the mean; where all ranks wait for the slowest, that is the expected largest of
+as many draws. Left out are contention on cables, and waiting for one another at shared devices.
+
+N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.job.plan.allreduce_alone import allreduce_alone
+from simshuffle.job.plan.exchange_bound import (
+    ExchangeBound,
+    exchange_bound,
+    expected_largest,
+    moving_share,
+    sample_seconds,
+    step_seconds,
+)
+from simshuffle.job.plan.reading_bounds import SSD, reading_bounds
+from simshuffle.job.scenario.scenario import Scenario
+
+MOST_RANKS = 10**6
+"""Ranks whose flows are listed."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """What the forward and backward passes and updates of a rank are made of, in an epoch."""
+
+    given: float  # s that the step times say
+    hooks: float  # s that summing the gradients beside the backward pass adds to it
+    jitter: float  # s of waiting for the slowest rank
+    # s by which gradients that travel slow the backward pass, each allreduce as if it were alone;
+    # in no bound, as what is slowed down hides more of them
+    slowed: float
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds of the last epoch of a run, which is the most like a steady one."""
+
+    iterations: int  # of the epoch
+    passes: Compute  # all of them, and the updates
+    allreduce: float  # s of all allreduces
+    exchange: ExchangeBound  # of samples
+    importance: float  # s of the pass that measures importance; 0 without
+    first_batch: float  # s until every rank has its first batch
+    last_batch: float  # s from the last byte of the epoch to its end
+    resources: dict[str, float]  # s of each resource through which the samples come, by its name
+
+    @property
+    def compute(self) -> float:
+        """s of all forward and backward passes and updates."""
+        return self.passes.given + self.passes.hooks + self.passes.jitter
+
+    @property
+    def steps(self) -> float:
+        """s of all iterations of a rank that never waits for data."""
+        return self.compute + self.allreduce + self.exchange.seconds - self.exchange.hidden
+
+    @property
+    def loop(self) -> float:
+        """s of the training loop of a rank that never waits for data after its first batch."""
+        return self.first_batch + self.steps + self.importance
+
+    @property
+    def epoch(self) -> float:
+        """s of the epoch, at least: the loop; or the slowest resource, and what follows it."""
+        return max(self.loop, max(self.resources.values()) + self.last_batch)
+
+    @property
+    def bottleneck(self) -> str:
+        """What takes longest: the slowest resource if it takes longer than the loop, else the
+        largest part of the loop."""
+        slowest = max(self.resources, key=lambda name: self.resources[name])
+        if self.resources[slowest] + self.last_batch > self.loop:
+            return slowest
+        parts = {
+            "compute": self.compute,
+            "allreduce": self.allreduce,
+            "exchange": self.exchange.seconds,
+            "importance pass": self.importance,
+            "first batch": self.first_batch,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+
+def bounds(scenario: Scenario) -> Bounds:
+    """The bounds of a scenario's last epoch.
+
+    All wait for the slowest of M at every allreduce, by jitter, which is left out of the last
+    batch. Where training is divided otherwise than by data only the passes count.
+    """
+    workload, world_size = scenario.workload, scenario.world_size
+    iterations = workload.iterations(world_size, scenario.epochs)
+    samples, last = _samples(scenario, iterations)
+    times, overlap = scenario.step_times, workload.allreduce.overlap
+    slowest = expected_largest(world_size, workload.jitter.compute)
+    each_time, passes, after = times.fixed_seconds + times.update, 1.0, times.update
+    hooks = overlap.hooks
+    if not workload.parallelism.by_data:
+        each_time, hooks, after = 0.0, 0.0, 0.0
+        passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
+    waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
+    reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
+    inference = float(times.inference_of(np.asarray(shard * workload.mean_work)))
+    exchange = exchange_bound(scenario, iterations, reduced)
+    first, resources = reading_bounds(scenario, samples, iterations)
+    if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
+        first = 0.0
+        left = max(1.0 - workload.loader.prefetch / iterations, 0.0)
+        resources = {name: left * seconds for name, seconds in resources.items()}
+    if workload.source == "ssd":
+        stored = exchange.samples * moving_share(scenario) * workload.dataset.stored.mean
+        ranks = scenario.cluster.ranks_per_host(world_size)
+        resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(stored)
+    return Bounds(
+        iterations=iterations,
+        passes=Compute(
+            given=passes * samples * sample_seconds(scenario) + iterations * each_time,
+            hooks=iterations * hooks,
+            jitter=passes * waiting,
+            slowed=iterations * _slowed(scenario),
+        ),
+        allreduce=iterations * reduced,
+        exchange=exchange,
+        importance=inference if workload.exchange.inference_pass else 0.0,
+        first_batch=first,
+        last_batch=last * passes * sample_seconds(scenario) + reduced + after,
+        resources=resources,
+    )
+
+
+def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
+    """Samples that a rank trains on in the epoch, in the mean; and in its last batch, at least."""
+    workload, world_size = scenario.workload, scenario.world_size
+    whole = iterations * workload.local_batch_size
+    if workload.last_batch == "carry":
+        return float(whole), workload.local_batch_size
+    smallest, larger = divmod(workload.dataset.num_samples, world_size)
+    trained = min(smallest, whole)
+    mean = trained + (min(smallest + 1, whole) - trained) * larger / world_size
+    return mean, max(trained - whole + workload.local_batch_size, 0)
+
+
+def allreduce_seconds(scenario: Scenario) -> float:
+    """Least time (s) that the allreduces of an iteration show: latency, then the longest chain of
+    flows as if each were alone.
+
+    Of what overlaps with the backward pass the last part always shows, and all that lasts longer
+    than the pass. 0 for one rank or more than `MOST_RANKS`, for domains whose hosts or order are
+    drawn or named, and where training is divided otherwise than by data.
+    """
+    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    if not _is_looked_at(scenario):
+        return 0.0
+    if overlap.kind == "none":
+        return allreduce_alone(scenario, model.gradient_size)
+    parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
+    # Horovod may fuse all that comes before the last layer
+    whole = sum(
+        allreduce_alone(scenario, nbytes) for nbytes in (parts if overlap.kind == "ddp" else [])
+    )
+    return max(allreduce_alone(scenario, parts[-1]), whole - _backward(scenario))
+
+
+def allreduce_seconds_alone(scenario: Scenario) -> float:
+    """Least time (s) that the allreduces of an iteration take, one after the other, whatever hides
+    them; 0 where `allreduce_seconds` says nothing."""
+    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    if not _is_looked_at(scenario):
+        return 0.0
+    if overlap.kind != "ddp":  # Horovod may fuse all
+        return allreduce_alone(scenario, model.gradient_size)
+    sizes = overlap.parts(model.gradient_arrival)[:, 0].tolist()
+    return sum(allreduce_alone(scenario, nbytes) for nbytes in sizes)
+
+
+def _slowed(scenario: Scenario) -> float:
+    """s by which the backward pass of an iteration is longer because gradients travel beside it.
+    Ranks are taken to begin it together, each allreduce as if it were alone."""
+    overlap = scenario.workload.allreduce.overlap
+    if overlap.kind == "none" or not overlap.slowdown or not _is_looked_at(scenario):
+        return 0.0
+    backward, rate = _backward(scenario) + overlap.hooks, 1.0 - overlap.slowdown
+    arrival = scenario.workload.model.gradient_arrival
+    done = beside = 0.0  # s of the pass, and s in which gradients travelled meanwhile
+    for nbytes, share in overlap.messages(arrival, backward, scenario.world_size).tolist():
+        done = max(done, share * backward)
+        travelled = min(allreduce_alone(scenario, nbytes), (backward - done) / rate)
+        done += rate * travelled
+        beside += travelled
+    return overlap.slowdown * beside
+
+
+def _is_looked_at(scenario: Scenario) -> bool:
+    """Whether anything is said of the allreduce: see `allreduce_seconds`."""
+    workload, world_size = scenario.workload, scenario.world_size
+    drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
+    unknown = drawn and scenario.cluster.topology.domains is not None
+    return workload.parallelism.by_data and not unknown and 1 < world_size <= MOST_RANKS
+
+
+def _backward(scenario: Scenario) -> float:
+    """s of the backward pass of a batch, or of a shard that is smaller, in the mean."""
+    workload = scenario.workload
+    batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
+    return float(scenario.step_times.backward_of(np.asarray(batch * workload.mean_work)))

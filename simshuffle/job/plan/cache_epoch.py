@@ -1,0 +1,238 @@
+"""An epoch as the page caches of the hosts see it: how many bytes each host has touched when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
+from simshuffle.workload.exchange import ExchangePlan, Shards
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Samples and bytes of each batch, (iterations, M) arrays; ``size`` samples in a whole one."""
+
+    samples: Ints64
+    nbytes: Floats
+    size: int
+
+
+def batch_edges(shards: Shards, batch_size: int, iterations: int) -> Ints:
+    """(iterations + 1, M) slots: batch i of rank r has those from ``edges[i, r]`` up to
+    ``edges[i + 1, r]``."""
+    begin, end = shards.start[:-1], shards.start[1:]
+    return np.asarray(np.minimum(begin + np.arange(iterations + 1)[:, None] * batch_size, end))
+
+
+def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -> Floats:
+    """(iterations, M) sums of ``values`` of slots over the batches between `batch_edges`.
+
+    They are differences of one sum over all slots, of which a part is kept at a time.
+    """
+    out = np.empty((len(edges) - 1, edges.shape[1]))
+    before = 0.0
+    for ranks in shards.parts():
+        slots = shards.slots(ranks)
+        total = np.empty(slots.stop - slots.start + 1)
+        total[0], total[1:] = before, values(slots)
+        np.cumsum(total, out=total)
+        out[:, ranks] = np.diff(total[edges[:, ranks] - slots.start], axis=0)
+        before = total[-1]
+    return out
+
+
+class CacheEpoch:
+    """One epoch on the clock of bytes: what each host has touched when it reads a certain sample.
+
+    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
+    arrays, at the beginning of each iteration.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        exchange: ExchangePlan,
+        batches: Batches,
+        nbytes: Floats,
+        host_of: Ints,
+    ) -> None:
+        self.shards, self.exchange, self.batches = shards, exchange, batches
+        self.host_of, self._nbytes = host_of, nbytes
+        self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
+        self.iterations, self._size = len(batches.samples), batches.size
+        self.longest = int(shards.sizes.max())
+
+    @property
+    def hosts(self) -> int:
+        """H."""
+        return len(self.first_rank)
+
+    def parts(self) -> Iterator[Slots]:
+        """All slots, a part at a time."""
+        for ranks in self.shards.parts():
+            yield Slots(self, ranks)
+
+    def sizes(self, slots: slice | Ints) -> Floats:
+        """Bytes of the samples of these slots."""
+        return self._nbytes[self.shards.order[slots]]
+
+    @cached_property
+    def held(self) -> Floats:
+        """(H,) bytes of the host's shards."""
+        return np.add.reduceat(self.shards.sums(self._nbytes), self.first_rank)
+
+    @cached_property
+    def read(self) -> Floats:
+        """Cumulative bytes that loaders have read."""
+        return self._cumulative(self.batches.nbytes)
+
+    @cached_property
+    def kept(self) -> Floats:
+        """Cumulative bytes of what loaders have read and is not removed at the end."""
+        # what no batch has: as if in the last
+        return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))
+
+    @cached_property
+    def places(self) -> Ints:
+        """(steps, M) place in its rank's order of each sample that is sent."""
+        if not len(self.exchange.sample):
+            return self.exchange.sample
+        slot = np.empty_like(self.shards.order)
+        slot[self.shards.order] = np.arange(len(slot), dtype=slot.dtype)
+        return slot[self.exchange.sample] - self.shards.start[:-1]
+
+    @cached_property
+    def read_in(self) -> Ints:
+        """(steps, M) iteration in which each sample that is sent is trained on; as many as there
+        are if in none."""
+        read = self.places < self.batches.samples.sum(axis=0)
+        return np.where(read, self.places // self._size, self.iterations)
+
+    @cached_property
+    def sent_before_use(self) -> Flags:
+        """(steps, M) whether a sample is sent before it is trained on."""
+        return (self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving
+
+    @cached_property
+    def ahead(self) -> Floats:
+        """Bytes of samples that were sent and will yet be trained on, at the beginning of each
+        iteration, (iterations + 1, H)."""
+        if not self.sent_before_use.any():
+            return np.zeros((self.iterations + 1, self.hosts))
+        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
+        return self._by_iteration(sent, self.sent_before_use) - self._by_iteration(
+            self.read_in, self.sent_before_use & (self.read_in < self.iterations)
+        )
+
+    @cached_property
+    def removed(self) -> Floats:
+        """Cumulative bytes of what is removed at the end and not touched any more before."""
+        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
+        used = self.read_in < self.iterations
+        return self._by_iteration(np.where(used, np.maximum(sent, self.read_in), sent))
+
+    def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
+        """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M) of each."""
+        total = np.zeros((self.iterations, len(self.host_of)))
+        step, rank = np.nonzero(self.exchange.moving if which is None else which)
+        np.add.at(total, (iteration[step, rank], rank), self._moved[step, rank])
+        return self._cumulative(total)
+
+    @cached_property
+    def sent_steps(self) -> Floats:
+        """(steps + 1, H) bytes sent before every step of the exchange."""
+        return self._cumulative(self._moved)
+
+    @cached_property
+    def sent(self) -> Floats:
+        """Cumulative bytes sent."""
+        return self.sent_steps[self._steps]
+
+    @cached_property
+    def arrived_steps(self) -> Floats:
+        """(steps + 1, H) bytes received and stored before every step of the exchange."""
+        arriving = np.zeros_like(self._moved)
+        np.put_along_axis(arriving, self.exchange.target, self._moved, axis=1)
+        return self._cumulative(arriving)
+
+    @cached_property
+    def arrived(self) -> Floats:
+        """Cumulative bytes received and stored."""
+        return self.arrived_steps[self._steps]
+
+    @cached_property
+    def _moved(self) -> Floats:
+        return self._nbytes[self.exchange.sample] * self.exchange.moving
+
+    @cached_property
+    def _steps(self) -> Ints:
+        return np.searchsorted(self.exchange.iteration, np.arange(self.iterations + 1))
+
+    def _cumulative(self, of_ranks: Floats) -> Floats:
+        """(n, M) bytes as (n + 1, H) cumulative ones."""
+        of_hosts = np.add.reduceat(of_ranks, self.first_rank, axis=1)
+        return np.concatenate([np.zeros((1, self.hosts)), np.cumsum(of_hosts, axis=0)])
+
+    def at(
+        self,
+        cumulative: Floats,
+        stepwise: Floats | None = None,
+        count: int | None = None,
+        ranks: slice = slice(None),
+    ) -> Floats:
+        """(M, count) value when each of the first ``count`` samples of a shard (all by default) is
+        read; of some ``ranks`` only if they are given.
+
+        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are
+        added, after it.
+        """
+        place = np.arange(self.longest if count is None else count)
+        batch = np.minimum(place // self._size, self.iterations)
+        length = np.minimum(self._size, self.longest - batch * self._size)
+        # what is left over is read at the end
+        share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)
+        of_ranks = cumulative.T[self.host_of[ranks]]
+        growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
+        if stepwise is not None:
+            of_ranks = of_ranks + stepwise.T[self.host_of[ranks]]
+        return of_ranks[:, batch] + share * growth[:, batch]
+
+    @cached_property
+    def left_over(self) -> tuple[Ints, Ints]:
+        """Slots that no batch has, and their hosts."""
+        unread = np.asarray(self.shards.sizes - self.batches.samples.sum(axis=0))
+        ends = zip(self.shards.start[1:], unread, strict=True)
+        slots = [np.arange(end - count, end) for end, count in ends if count]
+        return np.concatenate([np.zeros(0, np.int64), *slots]), np.repeat(self.host_of, unread)
+
+
+class Slots:
+    """The slots of a few ranks of an epoch, with (n,) samples and hosts of each."""
+
+    def __init__(self, epoch: CacheEpoch, ranks: slice) -> None:
+        shards = epoch.shards
+        self._epoch, self._ranks, self.slots = epoch, ranks, shards.slots(ranks)
+        self.samples = shards.order[self.slots]
+        sizes = shards.sizes[ranks]
+        self.hosts: Ints = np.repeat(epoch.host_of[ranks], sizes)
+        self._within = np.arange(epoch.longest) < sizes[:, None]
+
+    def at(self, cumulative: Floats, stepwise: Floats | None = None) -> Floats:
+        """(n,) values, see `CacheEpoch.at`."""
+        dense = self._epoch.at(cumulative, stepwise, ranks=self._ranks)
+        return dense[self._within]
+
+    @property
+    def sizes(self) -> Floats:
+        """(n,) bytes of each sample."""
+        return self._epoch.sizes(self.slots)
+
+    @cached_property
+    def before(self) -> Floats:
+        """(n,) bytes of its shards that the host has touched in this epoch before each is read."""
+        epoch = self._epoch
+        return self.at(epoch.read, epoch.ahead if epoch.sent_before_use.any() else None)

@@ -1,0 +1,123 @@
+"""The cache that hosts share: which of the reads that no page cache answers find their sample in
+it. Decided sample by sample, without a clock.
+
+Reads come to it batch by batch: the first batch of every rank, one rank after the other, then the
+second of each. Nothing of that is taken as an expected value; what evicts what is in
+`simshuffle.job.plan.eviction`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.job.plan.cache_epoch import Batches
+from simshuffle.job.plan.eviction import cache_of
+from simshuffle.job.scenario.cache_tier import CacheTier, Eviction
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Flags, Floats, Ints64
+from simshuffle.workload.exchange import Shards
+
+
+@dataclass(frozen=True)
+class TierReads:
+    """What a cache tier does for the batches of all ranks in a pass; all are (iterations, M)."""
+
+    # hit_samples, hit_nbytes: read from it
+    hit_samples: Ints64
+    hit_nbytes: Floats
+    # stored_samples, stored_nbytes: read from behind it and written to it
+    stored_samples: Ints64
+    stored_nbytes: Floats
+
+    def filled_up(self, iterations: int, factor: Floats) -> TierReads:
+        """The first ``iterations`` with (iterations, M) times as many."""
+
+        def count(samples: Ints64) -> Ints64:
+            return np.floor(samples[:iterations] * factor).astype(np.int64)
+
+        return TierReads(
+            count(self.hit_samples),
+            self.hit_nbytes[:iterations] * factor,
+            count(self.stored_samples),
+            self.stored_nbytes[:iterations] * factor,
+        )
+
+
+class SharedCache:
+    """A cache tier from pass to pass; ``nbytes`` (N,) bytes of every sample."""
+
+    def __init__(self, tier: CacheTier, nbytes: Floats, rng: np.random.Generator) -> None:
+        self._nbytes = nbytes
+        whole = np.maximum(np.rint(nbytes), 1.0).astype(np.int64)
+        self._cache = cache_of(tier.eviction, tier.capacity, whole, rng)
+        if tier.warm:
+            fit = int(np.searchsorted(np.cumsum(whole), int(tier.capacity), side="right"))
+            self._cache.read(np.arange(fit))
+
+    def read(self, shards: Shards, batches: Batches, cached: Flags | bool) -> TierReads:
+        """The next pass: ``cached`` says of every slot, (N,) or one for all, whether the page cache
+        of its host answers the read."""
+        iterations, ranks = batches.samples.shape
+        rank = np.repeat(np.arange(ranks, dtype=np.int32), shards.sizes)
+        batch = (np.arange(len(rank)) - shards.start[:-1][rank]) // batches.size
+        missed = (batch < iterations) & ~np.broadcast_to(np.asarray(cached), batch.shape)
+        slots = np.flatnonzero(missed)
+        # stable: of a batch rank by rank, each in its order
+        slots = slots[np.argsort(batch[slots], kind="stable")]
+        samples = shards.order[slots].astype(np.int64)
+        place = batch[slots] * ranks + rank[slots]
+        hits, stored = self._cache.read(samples)
+
+        def summed(which: Flags, values: Floats | None) -> NDArray[np.generic]:
+            weights = None if values is None else values[samples[which]]
+            sums = np.bincount(place[which], weights, iterations * ranks)
+            return np.asarray(sums.reshape(iterations, ranks))
+
+        return TierReads(
+            summed(hits, None).astype(np.int64),
+            summed(hits, self._nbytes).astype(np.float64),
+            summed(stored, None).astype(np.int64),
+            summed(stored, self._nbytes).astype(np.float64),
+        )
+
+
+MOST_PASSES, ALIKE = 8, 20_000
+"""Epochs, and samples, of which hits are counted where they are estimated."""
+
+
+def tier_share(scenario: Scenario, epoch: int, cached: float = 0.0) -> float:
+    """Expected share of the reads from storage of an epoch, from 1, that find their sample in the
+    cache tier; 0 if none is used. For estimates before a run: its plans count sample by sample.
+
+    ``cached`` is the share of the reads that page caches answer, taken to be any. Counted with
+    `ALIKE` samples of one size in a new random order each epoch; what there is after `MOST_PASSES`
+    epochs stands for all later ones.
+    """
+    tier = scenario.used_tier
+    if tier is None:
+        return 0.0
+    share = min(tier.capacity / scenario.workload.dataset.nbytes, 1.0)
+    passes = min(epoch, MOST_PASSES)
+    return _shares(tier.eviction, tier.warm, round(share, 6), round(cached, 3))[passes - 1]
+
+
+@lru_cache(maxsize=64)
+def _shares(eviction: Eviction, warm: bool, share: float, cached: float) -> tuple[float, ...]:
+    """Share of hits in each of the first `MOST_PASSES` epochs, of a cache that holds the share
+    ``share``."""
+    rng = np.random.default_rng(0)
+    cache = cache_of(eviction, round(share * ALIKE), np.ones(ALIKE, np.int64), rng)
+    if warm:
+        cache.read(np.arange(round(share * ALIKE)))
+    found = []
+    for epoch in range(MOST_PASSES):
+        samples = rng.permutation(ALIKE)
+        if epoch and cached:  # the first epoch finds nothing in page caches
+            samples = samples[rng.random(ALIKE) >= cached]
+        hits, _ = cache.read(samples)
+        found.append(float(hits.mean()) if len(hits) else 0.0)
+    return tuple(found)

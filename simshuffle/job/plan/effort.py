@@ -1,0 +1,392 @@
+"""What simulating a run takes, roughly: seconds of one core, bytes of memory, and packets; and a
+scenario with fewer iterations an epoch, in which everything else is in the same proportion."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.fabric.network import Fluid, Packet
+from simshuffle.job.plan.bounds import MOST_RANKS, bounds
+from simshuffle.job.plan.checkpoint_bounds import training_seconds, written
+from simshuffle.job.plan.epochs import cached_share
+from simshuffle.job.plan.reading_bounds import OPENS, PFS, REQUESTS, SSD, STORE, ReadingBounds
+from simshuffle.job.scenario.host_work import payload_nbytes
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.workload import Loader
+from simshuffle.spec.record import Spec
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.workload.exchange.schedule import epoch_quota
+
+LEAST = 12
+"""Iterations of the first window."""
+LEAST_SENDINGS = 2.5
+"""Iterations of the first window after which samples are sent."""
+TRANSIENT = 2
+"""Times that workers load a batch each until those of different ranks are no longer in step."""
+BEGIN = 2
+"""Iterations at the beginning of an epoch that are not like the others, where loaders keep up."""
+FEWEST_BATCHES = 6
+"""Means that an interval rests on at least: fewer say little of their own variance."""
+BINDS = 2.0
+"""How many times as long as its compute a batch has to wait for a server, from which on that is
+what an epoch waits for."""
+WORTH_LEAVING_OUT = 0.75
+"""Share of the iterations of an epoch from which on all of them are simulated."""
+
+
+def first_window(scenario: Scenario) -> int:
+    """Iterations of the first window of an epoch."""
+    workload = scenario.workload
+    each = (workload.exchange.fraction or 0.0) * workload.local_batch_size
+    sending = math.ceil(LEAST_SENDINGS / min(each, 1.0)) if each else 0
+    measuring = 0
+    if workload.exchange.inference_pass:
+        # the transient, two parts of the rest that are compared, and the last, which may be smaller
+        measuring = (TRANSIENT + 2) * workload.loader.at_once + 2
+    least = max(LEAST, sending, measuring)
+    if measuring or not waits_for_server(scenario):
+        return least
+    return max(least, served_window(workload.loader, workload.iterations(scenario.world_size)))
+
+
+def served_window(loader: Loader, iterations: int, least: int = 0) -> int:
+    """Iterations of a window of an epoch of so many, in which all ranks wait for one server: at
+    least two turns of the workers between filling the loaders and running them empty. It ends at
+    the same turn as the epoch, so that the last batches come alike."""
+    turns = max(2 * loader.at_once, FEWEST_BATCHES)
+    found = max(max(loader.prefetch, BEGIN) + turns + loader.prefetch, least)
+    return found + (iterations - found) % loader.at_once
+
+
+def waits_for_server(scenario: Scenario) -> bool:
+    """Whether an epoch waits for one server that all ranks share, where nothing is cached."""
+    found = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
+    slowest = max(found.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
+    return slowest > BINDS * compute_seconds(scenario)
+
+
+def compute_seconds(scenario: Scenario) -> float:
+    """What a rank computes for a batch (s)."""
+    workload = scenario.workload
+    times = scenario.step_times
+    batch = np.asarray(workload.local_batch_size * workload.mean_work)
+    return float(times.forward_of(batch) + times.backward_of(batch)) + times.update
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """What an epoch of fewer iterations leaves out: whole iterations of all ranks of the data set,
+    so the last batch stays. Page caches shrink like the data set."""
+
+    scenario: Scenario  # the thinned one, for plans
+    left_out: int = 0  # iterations of every epoch that it does not have
+    # how many samples of the whole data set stand for one of its samples, at least 1
+    factor: float = 1.0
+    num_samples: int = 0  # of the whole data set, if any are left out
+
+    def sent_factor(self, epoch: int) -> float:
+        """How many samples are sent in the whole epoch for one that is sent in the thinned one."""
+        fraction, world_size = self.scenario.workload.exchange.fraction, self.scenario.world_size
+        if fraction is None or self.left_out == 0:
+            return self.factor
+        thinned = self.scenario.workload.dataset.num_samples
+        counts = (thinned, self.num_samples)
+        sent, all_sent = (epoch_quota(fraction, count, world_size, epoch) for count in counts)
+        return all_sent / sent if sent else self.factor
+
+    def read_factor(self, samples: int) -> float:
+        """How many samples are trained on in the whole epoch for one of the ``samples`` here."""
+        batch = self.scenario.world_size * self.scenario.workload.local_batch_size
+        return 1.0 + self.left_out * batch / samples
+
+
+def thinned(scenario: Scenario, iterations: int) -> Thinning:
+    """``scenario`` with at most so many iterations (at least 2) in its first epoch."""
+    workload = scenario.workload
+    whole, batch = workload.iterations(scenario.world_size), workload.local_batch_size
+    left_out = whole - iterations
+    dataset, memory = workload.dataset, scenario.cluster.memory
+    if left_out <= 0:
+        return Thinning(scenario)
+    # samples that no batch has shrink like all others, and shards differ by as many as before; a
+    # last batch that lacks some is kept
+    over = dataset.num_samples - whole * scenario.world_size * batch
+    each, rest = divmod(max(over, 0), scenario.world_size)
+    unread = round(each * iterations / whole) * scenario.world_size + rest
+    samples = iterations * scenario.world_size * batch + unread + min(over, 0)
+    cached = memory.cache_nbytes * samples / dataset.num_samples
+    caches: dict[str, Spec] = {"memory": memory.model_copy(update={"page_cache": cached})}
+    if (tier := scenario.cluster.cache_tier) is not None:
+        room = tier.capacity * samples / dataset.num_samples
+        caches["cache_tier"] = tier.model_copy(update={"capacity": room})
+    update = {
+        "workload": workload.model_copy(
+            update={"dataset": dataset.model_copy(update={"num_samples": samples})}
+        ),
+        "cluster": scenario.cluster.model_copy(update=caches),
+    }
+    factor = dataset.num_samples / samples
+    return Thinning(scenario.model_copy(update=update), left_out, factor, dataset.num_samples)
+
+
+MOST_PACKETS = 1e9
+"""Packets of a run beyond which it is refused: one core moves 1 to 2 million a second over 4 to 6
+cables each."""
+
+
+def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
+    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange, PFS reads, and
+    checkpoints that go to the PFS, if there are any."""
+    workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
+    dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
+    out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
+    domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
+    flows = workload.allreduce_on(cluster).flows(domain_of, workload.model.gradient_size)
+    of_one = 0.0 if flows is None else flows.packets(domain_of, mtu)
+    out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
+    schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
+    if schedule is not None and fraction is not None:
+        size = payload_nbytes(schedule, dataset)
+        quotas = (epoch_quota(fraction, dataset.num_samples, world_size, at) for at in epochs)
+        samples = world_size * sum(quotas)
+        out["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
+    if workload.exchange.tier == "pfs":
+        missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
+        out["reads"] = missed * dataset.nbytes / mtu
+    checkpoint = workload.checkpoint
+    if checkpoint is not None and checkpoint.writes_to_pfs:
+        saves = scenario.epochs * bounds(scenario).epoch / training_seconds(scenario)
+        out["checkpoints"] = saves * written(scenario).total / mtu
+    return out
+
+
+def check_size(scenario: Scenario) -> None:
+    """See that a run that is to be simulated packet by packet has at most `MOST_PACKETS`.
+
+    Raises:
+        ScenarioError: it has more.
+    """
+    if not isinstance(scenario.network, Packet):
+        return
+    mtu = scenario.network.mtu
+    packets = expected_packets(scenario, mtu)
+    total = sum(packets.values())
+    if total > MOST_PACKETS:
+        parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
+        rule = f"must have at most {MOST_PACKETS:.0e} packets; it has about {total:.1e} ({parts})"
+        given = f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}"
+        remedy = (
+            "Use fewer epochs, a larger local_batch_size or network.mtu, or network.kind: fluid."
+        )
+        raise ScenarioError(Problem("network.kind", rule, given, remedy), scenario.name)
+
+
+# measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC; the
+# seconds are fitted to docs/data/effort.csv (least squares of the logarithms)
+START = 0.7
+"""s to import what simulates and to load the compiled network; compiling it, once, takes 6 s."""
+PER_ITERATION = 2.2e-5
+"""s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
+importance."""
+PER_WAITING = 2e-5
+"""s more where all ranks wait for the file system, whose transfers are then never alike."""
+TOLERATED = 5.6
+"""How many times as long all takes under a tolerance of the network, which knows no symmetry."""
+BESIDE = 0.05
+"""Share of a batch's compute that an exchange takes, from which on iterations differ much."""
+BUSY = 0.5
+"""The same of the SSD, while page caches fill, from which on iterations do not become alike."""
+IN_VAIN = 1.5
+"""How many times as many iterations as an epoch has are simulated where no window does."""
+MOST, MOST_AT = 150, 0.01
+"""Iterations of windows that do in the end, where an exchange makes them differ, at that tolerance:
+a mean is known to a tolerance by as many as its square is smaller."""
+PER_SENDING = 1e-5
+"""s more if samples are sent after it."""
+PER_SAMPLE = 8e-6
+"""s for a sample that is sent."""
+CACHED_RANKS, GROWTH = 2048, 0.45
+"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a sample or rank
+takes as many times longer as there are times more ranks, to this power: that of the network alone
+(docs/network.md), held against runs of 16,384 to 131,072 ranks."""
+PER_STORED = 1.5e-7
+"""s for a sample of the data set in an epoch, to plan it."""
+PER_RANK = 9e-5
+"""s for a rank: its links and routes."""
+PER_HOST = 4e-5
+"""s for a host of the machine, with ranks or without: its cables and its name."""
+PER_PACKET = 0.6e-6
+"""s for a packet, over four to six cables."""
+PER_ALLREDUCE = 1.1e-5
+"""s to post an allreduce and to hear of its end."""
+PER_FLOW, PER_EDGE = 0.15e-6, 0.12e-6
+"""s for a flow of an allreduce, and for what a flow waits for."""
+LAYING_OUT = 2.0
+"""How many times that an allreduce takes when it is laid out, as each size of one is once."""
+PER_OVERLAP = 9.5e-6
+"""s for an iteration of a rank whose backward pass is slowed down by allreduces."""
+MOST_SIZES = 64
+"""Sizes of allreduces where layers are fused as they come: about so many come up in a run."""
+BASE_NBYTES = 265e6
+"""Bytes of a process that has loaded all that, and writes a small outcome."""
+SHARED_NBYTES = 205e6
+"""Bytes of these that a process forked from one that has loaded it shares, or never loads."""
+ITERATION_NBYTES = 500.0
+"""Bytes for an iteration of a rank: its rows of the timeline."""
+RANK_NBYTES, HOST_NBYTES = 6.0e3, 4.5e3
+"""Bytes for a rank: its links and routes; and for a host of the machine, with ranks or without.
+Measured of 1,024 to 131,072 ranks on fat trees of 8,192 and 200,000 hosts."""
+SAMPLE_NBYTES = 200.0
+"""Bytes for a sample that is sent, in one epoch; plans are made epoch by epoch."""
+STORED_NBYTES = 27.0
+"""Bytes for a sample of the data set."""
+FLOW_NBYTES, EDGE_NBYTES = 800.0, 32.0
+"""Bytes for a flow of an allreduce under way, and for what it waits for."""
+LAID_OUT_FLOW_NBYTES, LAID_OUT_EDGE_NBYTES = 140.0, 8.0
+"""Bytes for the same of every size of an allreduce, which are kept."""
+
+
+@dataclass(frozen=True)
+class AllreduceEffort:
+    """The allreduces of a run."""
+
+    count: float = 0.0  # how many, each of the whole gradient or of a part of it
+    sizes: float = 0.0  # how many different ones
+    flows: int = 0  # of each
+    edges: int = 0  # of each, what flows wait for
+    slowed: float = 0.0  # iterations of a rank in which they run beside the backward pass
+
+    @property
+    def seconds(self) -> float:
+        """s of one core."""
+        each = PER_FLOW * self.flows + PER_EDGE * self.edges
+        posted, laid_out = (PER_ALLREDUCE + each) * self.count, LAYING_OUT * each * self.sizes
+        return posted + laid_out + PER_OVERLAP * self.slowed
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of memory."""
+        under_way = FLOW_NBYTES * self.flows + EDGE_NBYTES * self.edges
+        kept = LAID_OUT_FLOW_NBYTES * self.flows + LAID_OUT_EDGE_NBYTES * self.edges
+        return under_way + kept * self.sizes
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What decides how long a simulation takes, and how much memory."""
+
+    # of all ranks, in all epochs, with those of the passes that measure importance
+    iterations: float
+    samples: float  # that all ranks send, in all epochs
+    stored: float  # samples of the data set
+    epochs: int  # of the run
+    ranks: int  # M
+    packets: float = 0.0  # that cross cables, where the network is simulated packet by packet
+    allreduces: AllreduceEffort = AllreduceEffort()  # of the gradients
+    waiting: float = 0.0  # of the iterations those in which all ranks wait for the file system
+    exact: bool = True  # whether the network has no tolerance
+    hosts: int = 0  # of the machine, with ranks or without
+    kind: str = "run"  # runs of a kind are about as many times as slow as this says
+
+    @property
+    def seconds(self) -> float:
+        """s of one core, without `START`."""
+        crowding: float = max(1.0, self.ranks / CACHED_RANKS) ** GROWTH
+        return (1.0 if self.exact else TOLERATED) * (
+            0.1
+            + PER_ITERATION * self.iterations
+            + PER_WAITING * self.waiting
+            + PER_SENDING * min(self.iterations, self.samples)
+            + PER_SAMPLE * crowding * self.samples
+            + PER_STORED * self.stored * self.epochs
+            + PER_RANK * crowding * self.ranks
+            + PER_HOST * self.hosts
+            + PER_PACKET * self.packets
+            + self.allreduces.seconds
+        )
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of memory of the process."""
+        return (
+            BASE_NBYTES
+            + ITERATION_NBYTES * self.iterations
+            + SAMPLE_NBYTES * self.samples / self.epochs
+            + STORED_NBYTES * self.stored
+            + RANK_NBYTES * self.ranks
+            + HOST_NBYTES * self.hosts
+            + self.allreduces.nbytes
+        )
+
+
+def effort(scenario: Scenario) -> Effort:
+    """The effort of a run."""
+    workload, epochs, dataset = scenario.workload, scenario.epochs, scenario.workload.dataset
+    packets = 0.0
+    if isinstance(scenario.network, Packet):
+        packets = sum(expected_packets(scenario, scenario.network.mtu).values())
+    passes = 2 if workload.exchange.inference_pass else 1
+    simulated = expected_iterations(scenario)
+    iterations = scenario.world_size * simulated * epochs * passes
+    share = simulated / workload.iterations(scenario.world_size)
+    stored = share * dataset.num_samples
+    return Effort(
+        iterations=iterations,
+        samples=(workload.exchange.fraction or 0.0) * stored * epochs,
+        stored=stored,
+        epochs=epochs,
+        ranks=scenario.world_size,
+        packets=packets,
+        allreduces=_allreduces(scenario),
+        waiting=iterations if waits_for_server(scenario) else 0.0,
+        exact=not isinstance(scenario.network, Fluid) or scenario.network.tolerance == 0,
+        hosts=scenario.cluster.topology.num_hosts,
+        kind=f"{workload.exchange.kind}, {scenario.network.kind}"
+        + (", windows" if scenario.time_tolerance else ""),
+    )
+
+
+def expected_iterations(scenario: Scenario) -> float:
+    """Iterations that are simulated for an epoch, in the mean: all without a tolerance of time, and
+    with one those of the first window, if that is worth it and likely to do."""
+    workload, epochs = scenario.workload, scenario.epochs
+    whole, first = workload.iterations(scenario.world_size), first_window(scenario)
+    never = workload.loader.across_epochs or workload.checkpoint is not None
+    never = never or bool(workload.exchange.whole_because)
+    if scenario.time_tolerance == 0 or never or first >= WORTH_LEAVING_OUT * whole:
+        return whole
+    computing = compute_seconds(scenario)
+    if bounds(scenario).exchange.seconds > BESIDE * computing * whole:
+        needed = MOST * (MOST_AT / scenario.time_tolerance) ** 2
+        return min(IN_VAIN * whole, max(needed, first))
+    busy = ReadingBounds(scenario).seconds(workload.local_batch_size, 0.0)[SSD]
+    if busy > BUSY * computing:  # in the first epoch
+        return (IN_VAIN * whole + (epochs - 1) * first) / epochs
+    return first
+
+
+def _allreduces(scenario: Scenario) -> AllreduceEffort:
+    """Those of the gradients; none for one rank, or for more than are looked at (`MOST_RANKS`)."""
+    workload, ranks = scenario.workload, scenario.world_size
+    if ranks > MOST_RANKS:
+        return AllreduceEffort()
+    algorithm = workload.allreduce_on(scenario.cluster)
+    flows = algorithm.flows(scenario.cluster.domain_of(ranks), workload.model.gradient_size)
+    if flows is None:
+        return AllreduceEffort()
+    iterations = expected_iterations(scenario) * scenario.epochs
+    overlap, count, sizes, slowed = algorithm.overlap, 1, 1.0, 0.0
+    if overlap.kind != "none":
+        # a backward pass that begins with a cycle of Horovod's coordinator
+        batch = np.asarray(float(workload.local_batch_size))
+        backward = float(scenario.step_times.backward_of(batch)) + overlap.hooks
+        backward /= 1.0 - overlap.slowdown
+        count = len(overlap.messages(workload.model.gradient_arrival, backward, ranks))
+        sizes = count if overlap.kind == "ddp" else min(count * iterations, MOST_SIZES)
+        slowed = ranks * iterations
+    edges = len(flows.edge_to)
+    return AllreduceEffort(count * iterations, sizes, len(flows), edges, slowed)

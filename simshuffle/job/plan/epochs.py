@@ -1,0 +1,332 @@
+"""What every epoch will do, before any clock runs: which samples are read and sent. Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.job.plan.cache_epoch import Batches, batch_edges, batch_sums
+from simshuffle.job.plan.cache_tier import SharedCache, TierReads
+from simshuffle.job.plan.page_cache import Hits, PageCaches, all_hits
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
+from simshuffle.workload.exchange import (
+    EpochContext,
+    ExchangePlan,
+    LoaderShuffle,
+    Shards,
+    ShardsContext,
+    empty_plan,
+)
+from simshuffle.workload.orders.fetching import Caches
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """What the ranks fetch in the iterations of an epoch."""
+
+    # (iterations, M) pieces, each by a request and by opening a file of its own
+    requests: Ints64
+    nbytes: Ints64  # (iterations, M) their bytes, whole numbers
+    held_nbytes: int  # the most that one node held at once
+    cached_in: Literal["ssd", "memory"]  # where samples are read from whose piece was there already
+
+
+@dataclass(frozen=True)
+class NodeReads:
+    """What the ranks read in an epoch under a loader's order."""
+
+    fetches: Fetches  # pieces from the file system
+    # (iterations, M) samples from the caches, and their bytes
+    hit_samples: Ints64
+    hit_nbytes: Floats
+
+
+class NodeCaches:
+    """The caches of all nodes under a loader's order, from epoch to epoch; ``context`` is of any
+    epoch, ``nbytes`` (N,) bytes of every sample."""
+
+    def __init__(
+        self, scenario: Scenario, strategy: LoaderShuffle, context: ShardsContext, nbytes: Floats
+    ) -> None:
+        capacity = scenario.cluster.capacity(strategy.cache_in)
+        self._caches = strategy.caches(context, capacity, nbytes)
+        self._nbytes, self._size = nbytes, context.batch_size
+        self._cached_in = strategy.held_in
+
+    def epoch(self, shards: Shards, iterations: int) -> NodeReads:
+        """What is read in the first ``iterations`` batches of each rank in the next epoch."""
+        world_size = len(shards.sizes)
+        rank = np.repeat(np.arange(world_size), shards.sizes)
+        iteration = (np.arange(len(shards.order)) - shards.start[:-1][rank]) // self._size
+        # of a node rank by rank in every iteration, each in its order
+        rows = np.argsort(iteration, kind="stable")
+        rows = rows[: int(np.searchsorted(iteration[rows], iterations))]
+        sample = shards.order[rows].astype(np.int64)
+        worker = np.zeros(len(rows), np.int64)
+        if shards.worker is not None:
+            worker[:] = shards.worker[rows]
+        of_rank = np.asarray(rank[rows], np.int64)
+        sums = BatchSums(iteration[rows] * world_size + rank[rows], iterations, world_size)
+        kept = np.ones(len(rows), np.bool_)
+        return node_reads(
+            self._caches, self._cached_in, self._nbytes, sums, of_rank, worker, sample, kept
+        )
+
+
+@dataclass(frozen=True)
+class BatchSums:
+    """Sums over the samples of each batch."""
+
+    batch: Ints64  # (n,) the batch of each sample: its iteration times the ranks, and its rank
+    iterations: int
+    world_size: int  # M
+
+    def of(self, which: Flags, values: NDArray[np.generic] | None = None) -> Floats:
+        """(iterations, M) sums of ``values``, (n,), or how many there are, of those samples."""
+        weights = None if values is None else values[which]
+        sums = np.bincount(self.batch[which], weights, self.iterations * self.world_size)
+        return np.asarray(sums.reshape(self.iterations, self.world_size))
+
+
+def node_reads(
+    caches: Caches,
+    cached_in: Literal["ssd", "memory"],
+    nbytes: Floats,
+    sums: BatchSums,
+    rank: Ints64,
+    worker: Ints64,
+    sample: Ints64,
+    kept: Flags,
+) -> NodeReads:
+    """What is read of an epoch that nodes meet in this order: (n,) rank, worker and sample, of
+    ``nbytes`` (N,); those that are not ``kept`` are fetched and thrown away."""
+    missed, found = caches.epoch(rank, worker, sample)
+    fetches = Fetches(
+        sums.of(missed).astype(np.int64),
+        sums.of(missed, caches.piece_nbytes(sample)).astype(np.int64),
+        found.held_nbytes,
+        cached_in,
+    )
+    hit = kept & ~missed
+    return NodeReads(fetches, sums.of(hit).astype(np.int64), sums.of(hit, nbytes[sample]))
+
+
+@dataclass(frozen=True)
+class Reads:
+    """One pass of all ranks over their samples, batch by batch."""
+
+    samples: Ints64  # (iterations, M) samples of each batch
+    nbytes: Floats  # (iterations, M) bytes of each batch in storage
+    # hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache, or
+    # staged there; where a loader fetches pieces, those in the cache of the node
+    hit_samples: Ints64
+    hit_nbytes: Floats
+    # what a loader fetches for the others; None where each is read by itself
+    fetches: Fetches | None = None
+    # (iterations, M) computing of each batch over that of as many samples of the model's step
+    # times; None if it is 1 for all
+    work: Floats | None = None
+    # what a cache tier has of the others; None if there is none
+    tier: TierReads | None = None
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The traffic of one epoch."""
+
+    epoch: int  # from 1
+    shards: Shards  # who trains on what
+    exchange: ExchangePlan  # which samples move
+    training: Reads  # what is read to train on
+    # what is read before that to measure importance; None if it is not measured
+    inference: Reads | None
+    # (steps, M) whether the sample that a rank sends is in memory when it is sent
+    sent_from_cache: Flags
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the epoch."""
+        return len(self.training.samples)
+
+
+def sample_nbytes(scenario: Scenario) -> Floats:
+    """Size of every sample in storage: (N,) bytes, drawn once for all epochs."""
+    return scenario.workload.dataset.draw_nbytes(scenario.rng("sample_size"))
+
+
+class Began(NamedTuple):
+    """Where a training stands that is planned from there on."""
+
+    epoch: int  # the next one
+    owner: Ints  # (N,) the rank of each sample
+
+
+def plan_epochs(
+    scenario: Scenario, nbytes: Floats, began: Began | None = None
+) -> Iterator[EpochPlan]:
+    """The plans of epochs 1, 2, ... in order, or from another one on, before which nothing is in a
+    cache; ``nbytes`` is (N,), from `sample_nbytes`."""
+    workload, world_size = scenario.workload, scenario.world_size
+    strategy = workload.exchange
+    if began is None:
+        rng = scenario.rng("partition")
+        began = Began(1, strategy.first_owner(len(nbytes), world_size, rng))
+    owner = began.owner
+    held = strategy.first_held(len(nbytes))
+    work = workload.draw_work(scenario.rng("sample_size"))
+    host_of = scenario.cluster.host_of(world_size)
+    room = scenario.cluster.memory.cache_nbytes
+    caches = PageCaches(room, nbytes, host_of, redrawn=strategy.redraws)
+    nodes: NodeCaches | None = None
+    shared = None
+    if (tier := scenario.used_tier) is not None:
+        shared = SharedCache(tier, nbytes, scenario.rng("cache_tier"))
+    places = None
+    if strategy.needs_places:
+        places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
+    for epoch in range(began.epoch, scenario.epochs + 1):
+        context = scenario.shards_context(owner, epoch)
+        shards = strategy.epoch_shards(context)
+        importance = None
+        if strategy.needs_importance:  # in place of a real one; it decides who is paired with whom
+            importance = scenario.rng("importance", epoch).exponential(size=len(nbytes))
+        if isinstance(strategy, LoaderShuffle) and nodes is None:
+            nodes = NodeCaches(scenario, strategy, context, nbytes)
+        exchange = strategy.plan(
+            EpochContext(
+                shards,
+                batch_size=workload.local_batch_size,
+                iterations=workload.iterations(world_size, epoch),
+                epoch=epoch,
+                rng=scenario.rng("exchange", epoch),
+                importance=importance,
+                places=places,
+                held=held,
+            )
+        )
+        inference = None
+        if strategy.inference_pass:
+            inference = _inference(scenario, owner, nbytes, work, caches, shared)
+        training, sent = _training(
+            scenario, epoch, shards, exchange, nbytes, work, nodes or caches, shared
+        )
+        if epoch == scenario.epochs:
+            caches.forget()
+        yield EpochPlan(epoch, shards, exchange, training, inference, sent)
+        owner, held = exchange.apply(owner), exchange.held_after(held)
+        caches.note()
+        del shards  # the next epoch's take its room
+
+
+def _inference(
+    scenario: Scenario,
+    owner: Ints,
+    nbytes: Floats,
+    work: Floats | None,
+    caches: PageCaches,
+    shared: SharedCache | None,
+) -> Reads:
+    """A pass over all shards in the order in which samples are numbered."""
+    size, world_size = scenario.workload.local_batch_size, scenario.world_size
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
+    shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
+    batches, working = _batches(shards, nbytes, work, size, -(-int(shards.sizes.max()) // size))
+    hits = _hits(scenario, caches, shards, empty_plan(world_size), batches)
+    return _reads(shards, batches, hits, working, shared)
+
+
+def _reads(
+    shards: Shards, batches: Batches, hits: Hits, work: Floats | None, shared: SharedCache | None
+) -> Reads:
+    """A pass with what page caches and a cache tier have of it."""
+    tier = None if shared is None else shared.read(shards, batches, hits.found)
+    of_hosts = hits.samples, hits.nbytes
+    return Reads(batches.samples, batches.nbytes, *of_hosts, work=work, tier=tier)
+
+
+def _training(
+    scenario: Scenario,
+    epoch: int,
+    shards: Shards,
+    exchange: ExchangePlan,
+    nbytes: Floats,
+    work: Floats | None,
+    caches: PageCaches | NodeCaches,
+    shared: SharedCache | None,
+) -> tuple[Reads, Flags]:
+    """The reads of training, and which of the samples that are sent are in memory then."""
+    workload, world_size = scenario.workload, scenario.world_size
+    size, iterations = workload.local_batch_size, workload.iterations(world_size, epoch)
+    # then the samples left out are the next epoch's first: they count as read in this one
+    carried = workload.last_batch == "carry"
+    planned = workload.iterations(world_size) if carried else iterations
+    batches, working = _batches(shards, nbytes, work, size, planned)
+    if isinstance(caches, NodeCaches):
+        found = caches.epoch(shards, iterations)
+        cached = found.hit_samples, found.hit_nbytes
+        nothing = np.zeros(exchange.sample.shape, bool)
+        return Reads(batches.samples, batches.nbytes, *cached, found.fetches, working), nothing
+    hits = _hits(scenario, caches, shards, exchange, batches)
+    reads = _reads(shards, batches, hits, working, shared)
+    return _filled_up(reads, size, iterations) if carried else reads, hits.sent
+
+
+def _hits(
+    scenario: Scenario, caches: PageCaches, shards: Shards, exchange: ExchangePlan, batches: Batches
+) -> Hits:
+    in_memory = scenario.workload.source == "memory"
+    return all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
+
+
+def _batches(
+    shards: Shards, nbytes: Floats, work: Floats | None, size: int, iterations: int
+) -> tuple[Batches, Floats | None]:
+    """All batches, and the mean of ``work``, (N,), over the samples of each: (iterations, M); 1 of
+    none."""
+    edges = batch_edges(shards, size, iterations)
+    sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
+    samples = np.diff(edges, axis=0)
+    mean = None
+    if work is not None:
+        whole = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
+        mean = np.divide(whole, samples, out=np.ones_like(whole), where=samples > 0)
+    return Batches(samples, sums, size), mean
+
+
+def _filled_up(reads: Reads, size: int, iterations: int) -> Reads:
+    """So many iterations with a whole last batch: what it takes from the next epoch is like what it
+    has, in size and in memory."""
+    samples = reads.samples[:iterations]
+    factor = np.where(samples > 0, size / np.maximum(samples, 1), 0.0)
+    hit = np.rint(reads.hit_samples[:iterations] * factor).astype(np.int64)
+    return Reads(
+        np.full_like(samples, size),
+        reads.nbytes[:iterations] * factor,
+        np.minimum(hit, size),
+        reads.hit_nbytes[:iterations] * factor,
+        work=None if reads.work is None else reads.work[:iterations],
+        tier=None if reads.tier is None else reads.tier.filled_up(iterations, factor),
+    )
+
+
+def cached_share(scenario: Scenario, epoch: int) -> float:
+    """Expected share of an epoch's reads that are in memory, for estimates before a run: its plans
+    count sample by sample.
+
+    The first epoch is cold. Under global shuffle a host reads a new random 1/H of the set in each.
+    """
+    memory, workload = scenario.cluster.memory, scenario.workload
+    if workload.source == "memory" or workload.exchange.fetches:  # in these at best
+        return 1.0
+    if epoch == 1:
+        return 0.0
+    if workload.exchange.redraws:
+        return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+    return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)

@@ -1,0 +1,255 @@
+"""Which reads a cache answers, one after the other, by what it evicts when it is full.
+
+As libCacheSim has them (github.com/1a1a11a/libCacheSim): sizes are whole bytes, room is made before
+something is stored, and nothing is stored that is larger than the cache. Checked against it, to
+the read, in tests/physics/test_cache_tier.py.
+
+The loops are plain Python, since each read depends on the one before; arrays by number of the
+sample make them four times as fast as dictionaries.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections import OrderedDict, deque
+
+import numpy as np
+
+from simshuffle.job.scenario.cache_tier import Eviction
+from simshuffle.spec.arrays import Flags, Ints64
+
+AT_ONCE = 1 << 20
+"""Reads that are looked at in one piece."""
+
+
+class Cache(ABC):
+    """A cache of ``capacity`` bytes for samples of (N,) ``nbytes`` bytes, empty at first."""
+
+    def __init__(self, capacity: float, nbytes: Ints64) -> None:
+        self._capacity = self._free = int(capacity)
+        self._nbytes = nbytes
+        self._sizes = array("q", nbytes.tobytes())
+
+    def read(self, samples: Ints64) -> tuple[Flags, Flags]:
+        """(n,) whether each of n reads finds its sample there, and whether it is stored then;
+        ``samples`` are their numbers, (n,)."""
+        hits = np.empty(len(samples), bool)
+        for first in range(0, len(samples), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            hits[part] = np.frombuffer(self._found(samples[part].tolist()), bool)
+        return hits, ~hits & self._stores(self._nbytes[samples])
+
+    def _stores(self, nbytes: Ints64) -> Flags:
+        return nbytes <= self._capacity
+
+    @abstractmethod
+    def _found(self, samples: list[int]) -> bytearray:
+        """1 for every read that finds its sample, else 0."""
+
+
+class Keeping:
+    """Nothing is evicted: what does not fit any more is not stored. Also what every other cache is
+    while all fits. As `Cache`, without a loop."""
+
+    def __init__(self, capacity: float, nbytes: Ints64) -> None:
+        self._free, self._nbytes = int(capacity), nbytes
+        self._held = np.zeros(len(nbytes), bool)
+
+    def read(self, samples: Ints64) -> tuple[Flags, Flags]:
+        """As of `Cache.read`, for samples of which each is read once."""
+        hits, nbytes = self._held[samples], self._nbytes[samples]
+        stored = np.zeros(len(samples), bool)
+        left = np.flatnonzero(~hits)  # those that may yet be stored, in their order
+        while len(left := left[nbytes[left] <= self._free]):
+            needed = np.cumsum(nbytes[left])
+            fit = int(np.searchsorted(needed, self._free, side="right"))
+            stored[left[:fit]] = True
+            self._free -= int(needed[fit - 1])
+            left = left[fit:]
+        self._held[samples[stored]] = True
+        return hits, stored
+
+
+class Queue(Cache):
+    """What was stored longest ago goes first: 'fifo'. With 'lru' a sample that is read is as if it
+    was stored then; with 'clock' it is so when it would go."""
+
+    def __init__(self, capacity: float, nbytes: Ints64, kind: Eviction) -> None:
+        super().__init__(capacity, nbytes)
+        self._kind = kind
+        # the next to go first; with 'lru' a sample stands there once for each read
+        self._queue: deque[int] = deque()
+        # how often a sample stands there; with 'clock' 2 if it was read since
+        self._mark = array("i", bytes(4 * len(nbytes)))
+
+    def _found(self, samples: list[int]) -> bytearray:
+        mark, sizes, free, most = self._mark, self._sizes, self._free, self._capacity
+        is_lru, is_clock = self._kind == "lru", self._kind == "clock"
+        push, pop = self._queue.append, self._queue.popleft
+        out = bytearray(len(samples))
+        for at, sample in enumerate(samples):
+            if mark[sample]:
+                out[at] = 1
+                if is_lru:
+                    mark[sample] += 1
+                    push(sample)
+                elif is_clock:
+                    mark[sample] = 2
+                continue
+            size = sizes[sample]
+            if size > most:
+                continue
+            while free < size:
+                old = pop()
+                mark[old] -= 1
+                if not mark[old]:
+                    free += sizes[old]
+                elif is_clock:
+                    push(old)
+            mark[sample] = 1
+            push(sample)
+            free -= size
+        self._free = free
+        return out
+
+
+class Random(Cache):
+    """Any sample goes, all with the same probability."""
+
+    def __init__(self, capacity: float, nbytes: Ints64, rng: np.random.Generator) -> None:
+        super().__init__(capacity, nbytes)
+        self._rng = rng
+        self._held: list[int] = []
+        self._there = bytearray(len(nbytes))
+        self._draws: list[float] = []
+
+    def _found(self, samples: list[int]) -> bytearray:
+        held, there, sizes, free = self._held, self._there, self._sizes, self._free
+        out = bytearray(len(samples))
+        for at, sample in enumerate(samples):
+            size = sizes[sample]
+            if there[sample]:
+                out[at] = 1
+            elif size <= self._capacity:
+                while free < size:
+                    if not self._draws:
+                        self._draws = self._rng.random(1 << 12).tolist()
+                    place = int(self._draws.pop() * len(held))
+                    old, held[place] = held[place], held[-1]
+                    held.pop()
+                    there[old] = 0
+                    free += sizes[old]
+                held.append(sample)
+                there[sample] = 1
+                free -= size
+        self._free = free
+        return out
+
+
+SMALL, MAIN = 1, 2
+
+
+class S3Fifo(Cache):
+    """Yang et al., FIFO queues are all you need for cache eviction, SOSP 2023; in the version of
+    libCacheSim 0.3.5.
+
+    A new sample goes to a small queue of a tenth of the room, and from there on to the main queue
+    if it was read twice meanwhile; else it leaves, and its number is kept for a while (ghost): if
+    it is read within that, it goes to the main queue at once. In the main queue a sample that was
+    read goes round again, up to three times.
+    """
+
+    SHARE, GHOST, READ_TWICE, ROUNDS = 0.1, 0.9, 2, 3
+
+    def __init__(self, capacity: float, nbytes: Ints64) -> None:
+        super().__init__(capacity, nbytes)
+        self._most_small = int(self._capacity * self.SHARE)
+        self._most_main = self._capacity - self._most_small
+        self._most_ghost = int(self._capacity * self.GHOST)
+        self._small: deque[int] = deque()
+        self._main: deque[int] = deque()
+        self._where = bytearray(len(nbytes))  # SMALL, MAIN, or 0
+        self._reads = array("i", bytes(4 * len(nbytes)))  # since it was stored there
+        self._ghost: OrderedDict[int, int] = OrderedDict()  # sizes by sample, oldest first
+        self._in_small = self._in_main = self._in_ghost = 0
+        self._evicted = False
+
+    def _stores(self, nbytes: Ints64) -> Flags:
+        return nbytes < self._most_small
+
+    def _found(self, samples: list[int]) -> bytearray:
+        where, reads, sizes, ghost = self._where, self._reads, self._sizes, self._ghost
+        out = bytearray(len(samples))
+        for at, sample in enumerate(samples):
+            if where[sample]:
+                out[at] = 1
+                reads[sample] += 1
+                continue
+            known = ghost.pop(sample, 0)
+            self._in_ghost -= known
+            size = sizes[sample]
+            if size >= self._most_small:
+                continue
+            while self._in_small + self._in_main + size > self._capacity:
+                self._evict()
+            if known or (not self._evicted and self._in_small >= self._most_small):
+                self._to_main(sample, size)
+            else:
+                self._small.append(sample)
+                where[sample], reads[sample] = SMALL, 0
+                self._in_small += size
+        return out
+
+    def _to_main(self, sample: int, size: int) -> None:
+        self._main.append(sample)
+        self._where[sample], self._reads[sample] = MAIN, 0
+        self._in_main += size
+
+    def _evict(self) -> None:
+        """Let one sample go, if the small queue has one that goes."""
+        self._evicted = True
+        if self._in_main > self._most_main or not self._small:
+            self._evict_from_main()
+            return
+        while self._small:
+            sample = self._small.popleft()
+            size = self._sizes[sample]
+            self._in_small -= size
+            if self._reads[sample] < self.READ_TWICE:
+                self._where[sample] = 0
+                self._remember(sample, size)
+                return
+            self._to_main(sample, size)
+
+    def _evict_from_main(self) -> None:
+        while True:
+            sample = self._main.popleft()
+            if not self._reads[sample]:
+                self._where[sample] = 0
+                self._in_main -= self._sizes[sample]
+                return
+            self._reads[sample] = min(self._reads[sample], self.ROUNDS) - 1
+            self._main.append(sample)
+
+    def _remember(self, sample: int, size: int) -> None:
+        if size > self._most_ghost:
+            return
+        while self._in_ghost + size > self._most_ghost:
+            self._in_ghost -= self._ghost.popitem(last=False)[1]
+        self._ghost[sample] = size
+        self._in_ghost += size
+
+
+def cache_of(
+    eviction: Eviction, capacity: float, nbytes: Ints64, rng: np.random.Generator
+) -> Cache | Keeping:
+    """An empty cache for samples of (N,) ``nbytes`` bytes; 'random' draws from ``rng``."""
+    fits = int(nbytes.sum()) <= int(capacity)
+    if eviction == "none" or (fits and eviction != "s3fifo"):  # which refuses large ones
+        return Keeping(capacity, nbytes)
+    if eviction == "random":
+        return Random(capacity, nbytes, rng)
+    if eviction == "s3fifo":
+        return S3Fifo(capacity, nbytes)
+    return Queue(capacity, nbytes, eviction)

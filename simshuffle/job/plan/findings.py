@@ -1,0 +1,349 @@
+"""What is to be said of a scenario before it is simulated: values that are valid and probably not
+meant, far from those that simshuffle brings along or odd together, each as a problem that stops
+nothing; and measured values that are used outside the range they were measured on."""
+
+from __future__ import annotations
+
+import warnings as warnings_
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simshuffle.errors import Problem, SimshuffleWarning
+from simshuffle.fabric.routing.router import uniform_loads
+from simshuffle.job.plan.checkpoint_findings import checkpoint_warnings
+from simshuffle.job.plan.holding import held_in
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.plan.wiring import wiring
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.host_work import payload_nbytes
+from simshuffle.job.scenario.model import NOTED
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.units import Dimension, readable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LONG_STEP = 3.0
+"""s of an iteration's forward and backward passes beyond which they are asked about; the shipped
+scenarios have at most 1.3 s."""
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What the catalog's entries and the shipped machines have of one quantity, from lowest to
+    highest (SI), without placeholders that are so high that they do not bind.
+
+    A value is far from it below ``low`` / ``factor`` and above ``high`` x ``factor``: 10 where
+    machines and data differ much; 3 for links, where bits and bytes differ by 8.
+    """
+
+    low: float
+    high: float
+    dimension: Dimension
+    factor: float = 10.0
+
+    def is_near(self, value: float) -> bool:
+        """Whether a value is not far from it."""
+        return self.low / self.factor <= value <= self.high * self.factor
+
+
+_B, _S, _RATE, _FREQUENCY = Dimension
+USUAL = {
+    "workload.model.accelerators.NAME.forward": Usual(118.4e-6, 1.437, _S),
+    "workload.model.accelerators.NAME.backward": Usual(236.9e-6, 2.874, _S),
+    "workload.model.accelerators.NAME.update": Usual(72e-6, 400e-3, _S),
+    "workload.model.gradient_size": Usual(22390416, 25716428800, _B),
+    "workload.model.input_size": Usual(12288, 56623104, _B),
+    "workload.dataset.sample_size.mean": Usual(3074, 60.1e6, _B),
+    "workload.dataset.decoded_size.mean": Usual(3072, 63700992, _B),
+    "workload.dataset.decode": Usual(0.4e-6, 4.7e-3, _S),
+    "workload.dataset.encode": Usual(0.4e-6, 4.9e-3, _S),
+    "cluster.topology.link_bandwidth": Usual(9.7e9, 50e9, _RATE, 3.0),
+    "cluster.topology.cable_latency": Usual(26e-9, 26e-9, _S, 1000.0),
+    "cluster.topology.switch_latency": Usual(75e-9, 400e-9, _S, 100.0),
+    "cluster.host.pcie_bandwidth": Usual(16e9, 64e9, _RATE, 3.0),
+    "cluster.host.nvlink_bandwidth": Usual(50e9, 450e9, _RATE),
+    "cluster.ssd.read_bandwidth": Usual(190e6, 50e9, _RATE),
+    "cluster.ssd.write_bandwidth": Usual(95e6, 25e9, _RATE),
+    "cluster.ssd.latency": Usual(1e-6, 100e-6, _S),
+    "cluster.memory.bandwidth": Usual(60e9, 2e12, _RATE),
+    "cluster.memory.capacity": Usual(34.4e9, 2e12, _B),
+    "cluster.parallel_file_system.read_bandwidth": Usual(10e9, 30e12, _RATE),
+    # servers of metadata in parallel reach a million
+    "cluster.parallel_file_system.open_rate": Usual(20e3, 43e3, _FREQUENCY, 230.0),
+    "cluster.parallel_file_system.latency": Usual(217e-6, 1e-3, _S),
+    "cluster.message_passing.latency": Usual(0.5e-6, 2e-6, _S, 100.0),
+}
+"""By dotted key; NAME is the cluster's accelerator."""
+SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
+"""Factors by which a unit is mistaken: prefixes, and bits for bytes."""
+
+
+def warnings(scenario: Scenario) -> list[Problem]:
+    """What became of values that belong to another kind, what is far from the usual, in the order
+    of `USUAL`, what the routing warns of, and what is odd together. Only values that the run uses
+    are looked at."""
+    found = [*scenario.notes]
+    for key, usual in USUAL.items():
+        if key.startswith(_unused(scenario)):
+            continue
+        path = key.replace("NAME", scenario.cluster.host.accelerator)
+        value = _value(scenario, path)
+        if value and not usual.is_near(value):
+            found.append(_far(path, value, usual))
+    routing = scenario.cluster.routing
+    if routing is not None and scenario.hosts > 1:
+        found += routing.warnings(wiring(scenario.cluster).fabric)
+    told = {problem.path for problem in found}
+    return found + [problem for problem in _odd(scenario) if problem.path not in told]
+
+
+def _unused(scenario: Scenario) -> tuple[str, ...]:
+    """Beginnings of the keys that the run does not use."""
+    workload, cluster = scenario.workload, scenario.cluster
+    from_pfs = workload.source == "pfs"
+    staged = scenario.storage_per_host > 0.0 and workload.staging.source == "pfs"
+    opened = from_pfs or (staged and workload.staging.format == "files")
+    unused = {
+        "cluster.parallel_file_system.": not (from_pfs or staged),
+        "cluster.parallel_file_system.open_rate": not opened,
+        "cluster.parallel_file_system.latency": not opened,
+        "cluster.ssd.": held_in(scenario) != "ssd",
+        "cluster.topology.": scenario.hosts == 1,
+        "cluster.host.nvlink_bandwidth": (
+            cluster.ranks_per_host(scenario.world_size) == 1 and cluster.topology.domains is None
+        ),
+        "cluster.message_passing.": not workload.exchange.fraction,
+        "workload.dataset.encode": not workload.exchange.fraction,
+        "workload.dataset.decoded_size.": not workload.exchange.fraction,
+    }
+    return tuple(key for key, is_unused in unused.items() if is_unused)
+
+
+def _value(scenario: Scenario, path: str) -> float | None:
+    """The number at a dotted key; None if there is none."""
+
+    def inside(at: Any, part: str) -> Any:
+        return at.get(part) if isinstance(at, dict) else getattr(at, part, None)
+
+    value = reduce(inside, path.split("."), scenario)
+    return value if isinstance(value, float) else None
+
+
+def _far(path: str, value: float, usual: Usual) -> Problem:
+    dimension = usual.dimension
+    ends = [readable(end, dimension) for end in dict.fromkeys((usual.low, usual.high))]
+    rule = f"is far from what is shipped, {' to '.join(ends)}"
+    slips = [value * slip for slip in SLIPS if usual.is_near(value * slip)]
+    meant = sorted(slips, key=lambda each: not usual.low <= each <= usual.high)
+    remedy = f"Write {readable(meant[0], dimension)} if that is meant." if meant else ""
+    if path.endswith((".forward", ".backward")):
+        remedy = f"{remedy} It is the time of one sample, not of a batch.".lstrip()
+    return Problem(path, rule, readable(value, dimension), remedy or "Check its unit.")
+
+
+def _odd(scenario: Scenario) -> list[Problem]:
+    """Values that are fine one by one."""
+    workload, batch = scenario.workload, scenario.workload.local_batch_size
+    shard = workload.dataset.num_samples / scenario.world_size
+    no_full_batch = partial_batch(*batch_sizes(scenario))
+    found = [] if no_full_batch is None else [no_full_batch]
+    times = scenario.step_times
+    step = min(batch, shard) * times.per_sample + times.fixed_seconds
+    if step > LONG_STEP:
+        rule = f"makes steps of {readable(step, _S)}; those of shipped scenarios take at most 1.3 s"
+        remedy = f"It is the time of one sample: divide that of a batch by its {batch} samples."
+        path = f"workload.model.accelerators.{scenario.cluster.host.accelerator}.forward"
+        found.append(Problem(path, rule, readable(times.forward, _S), remedy))
+    model = workload.model
+    exact = model.exact_gradient_size
+    if abs(model.gradient_size - exact) > NOTED * exact:
+        miss = model.gradient_size / exact - 1.0
+        rule = f"misses the {readable(exact, _B)} of its layers by {miss:+.1%}"
+        remedy = f"Write {readable(exact, _B)}, or the layers of this model."
+        written = readable(model.gradient_size, _B)
+        found.append(Problem("workload.model.gradient_size", rule, written, remedy))
+    size = workload.dataset.stored
+    if size.spread > 10.0 * size.mean:
+        rule = f"is more than 10 times the mean, {readable(size.mean, _B)}; shipped: at most 1.7"
+        remedy = "Check its unit; 0 B makes all samples alike."
+        path = "workload.dataset.sample_size.std"
+        found.append(Problem(path, rule, readable(size.spread, _B), remedy))
+    return [*found, *checkpoint_warnings(scenario)]
+
+
+def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
+    """Return what is to be said where ``samples`` samples over ``ranks`` ranks fill no batch; None
+    where they do."""
+    if samples >= batch * ranks:
+        return None
+    rule = f"is larger than the shard of a rank, {samples / ranks:.4g} samples: no batch is full"
+    remedy = (
+        f"One is with at least {batch * ranks} samples, at most {max(samples // batch, 1)} ranks,"
+        f" or a smaller batch, of at most {max(samples // ranks, 1)}."
+    )
+    return Problem("workload.local_batch_size", rule, str(batch), remedy)
+
+
+def warn_of_partial_batches(runs: Mapping[str, tuple[int, int, int]]) -> None:
+    """Issue one SimshuffleWarning if no batch of some runs is full: samples, ranks and batch by
+    the name of a run."""
+    partial = {name: found for name, sizes in runs.items() if (found := partial_batch(*sizes))}
+    if not partial:
+        return
+    name, problem = next(iter(partial.items()))
+    more = f" and {len(partial) - 1} more" * (len(partial) > 1)
+    warnings_.warn(f"{problem} ({name}{more})", SimshuffleWarning, stacklevel=2)
+
+
+def batch_sizes(scenario: Scenario | Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return samples, ranks and samples of a batch, which `partial_batch` looks at, of a scenario
+    or of its plain values."""
+    plain = scenario if isinstance(scenario, Mapping) else None
+    if plain is not None:
+        workload = plain["workload"]
+        samples = workload["dataset"]["num_samples"]
+        return samples, plain["world_size"], workload["local_batch_size"]
+    run: Any = scenario
+    return run.workload.dataset.num_samples, run.world_size, run.workload.local_batch_size
+
+
+def extrapolated(scenario: Scenario) -> list[str]:
+    """A sentence for each measured value that the scenario uses outside the range it was measured
+    on (see `simshuffle.job.scenario.calibrated`)."""
+    found = (record.beyond(_used(scenario, record.key)) for record in scenario.calibrated)
+    return [sentence for sentence in found if sentence]
+
+
+def _used(scenario: Scenario, key: str) -> dict[str, float]:
+    """At what the scenario uses the value of ``key``, by the names in
+    `simshuffle.job.scenario.calibrated.QUANTITIES`; empty if it does not use it."""
+    workload = scenario.workload
+    ranks, hosts = scenario.world_size, scenario.hosts
+    last = key.rsplit(".", 1)[-1]
+    if key.startswith("workload.allreduce."):
+        domains = scenario.cluster.domains_for(ranks)
+        idle = (
+            ranks == 1
+            or ("inter_host" in last and domains == 1)
+            or (last == "intra_host_bus_bandwidth" and domains > 1)
+        )
+        size = workload.model.gradient_size
+        return {} if idle else {"world_size": ranks, "hosts": hosts, "message_size": size}
+    if key.startswith("cluster.message_passing."):
+        message = _message_nbytes(scenario)
+        return {"message_size": message} if message else {}
+    files = {"clients": ranks, "file_size": workload.dataset.stored.mean}
+    if key.startswith("cluster.parallel_file_system."):
+        return files if last != "latency" else {"file_size": files["file_size"]}
+    if key.startswith("cluster.ssd."):
+        return {"clients": scenario.cluster.ranks_per_host(ranks), "file_size": files["file_size"]}
+    of_others = f".{scenario.cluster.host.accelerator}." not in key
+    if key.startswith("workload.model.accelerators.") and of_others:
+        return {}
+    return {"world_size": ranks, "hosts": hosts, "local_batch_size": workload.local_batch_size}
+
+
+def _message_nbytes(scenario: Scenario) -> float:
+    """Expected bytes of a message of the exchange; 0 if there is none."""
+    exchange = scenario.workload.exchange
+    schedule, fraction = exchange.exchange_schedule, exchange.fraction
+    if schedule is None or not fraction:
+        return 0.0
+    each = fraction * scenario.workload.local_batch_size
+    if schedule.samples_per_message != "iteration":
+        each = min(schedule.samples_per_message, max(each, 1.0))
+    return each * exchange_nbytes(scenario) / exchange_samples(scenario)
+
+
+def exchange_samples(scenario: Scenario) -> float:
+    """Samples that a rank sends in an epoch: Q N / M."""
+    fraction = scenario.workload.exchange.fraction or 0.0
+    return fraction * scenario.workload.dataset.num_samples / scenario.world_size
+
+
+def exchange_nbytes(scenario: Scenario) -> float:
+    """Expected bytes that a rank sends in an epoch, in the form in which they are sent."""
+    schedule = scenario.workload.exchange.exchange_schedule
+    if schedule is None:
+        return 0.0
+    return exchange_samples(scenario) * payload_nbytes(schedule, scenario.workload.dataset)
+
+
+NAMED = 3
+"""Cables in use that are named, at most."""
+
+
+class SlowCables:
+    """The cables of a cluster that carry less than most between the same two levels, and which of
+    them are in use; none of a network that is made by rule and has no faults."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cable_of: dict[str, int] = {}  # by link: both directions of each cable
+        self._used: dict[int, str] = {}
+        self._peak = self._mean = 0.0
+        if not (cluster.faults or cluster.topology.uneven):
+            return
+        wires = wiring(cluster)
+        slow = np.flatnonzero(wires.fabric.cabling.bandwidth < wires.fabric.cabling.usual).tolist()
+        links = wires.fabric.links.names
+        storage = np.array([tier == "storage" for tier in wires.fabric.cabling.tiers])
+        self._cables = int((~storage[wires.fabric.cabling.ends].any(axis=1)).sum())
+        self._cable_of = {links[2 * cable + way]: cable for cable in slow for way in (0, 1)}
+
+    def use(self, links: Iterable[str]) -> None:
+        """Note links that are in use."""
+        for link in links:
+            if (cable := self._cable_of.get(link)) is not None:
+                self._used.setdefault(cable, link)
+
+    def carried(self, links: pd.DataFrame) -> None:
+        """Note what links carried, from the links table of an epoch."""
+        if not self._cable_of:
+            return
+        of_slow = links[links["link"].isin(self._cable_of)]
+        if len(of_slow):
+            self.use(of_slow["link"])
+            self._peak = max(self._peak, float(of_slow["peak_utilisation"].max()))
+            self._mean = max(self._mean, float(of_slow["mean_utilisation"].max()))
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values, which JSON can hold: ``cables`` of the network, ``slow`` and ``used`` ones,
+        the first of those by ``names``, and the largest share of one of them that was in use at a
+        moment (``peak``) and in the mean of an epoch; empty if no cable is slow."""
+        if not self._cable_of:
+            return {}
+        return {
+            "slow_cables": {
+                "cables": self._cables,
+                "slow": len(self._cable_of) // 2,
+                "used": len(self._used),
+                "names": [self._used[cable] for cable in sorted(self._used)[:NAMED]],
+                "peak": self._peak,
+                "mean": self._mean,
+            }
+        }
+
+
+def on_the_ways(scenario: Scenario) -> dict[str, Any]:
+    """The facts of the slow cables on the ways between the hosts of a run, and from the file system
+    if its epochs read from there."""
+    seen = SlowCables(scenario.cluster)
+    if not seen.facts():
+        return {}
+    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    router = resources.forwarding
+    links = np.array(router.links.names, object)
+    used = np.zeros(len(links), bool)
+    if resources.num_domains > 1:
+        used |= uniform_loads(router, resources.host_ports) > 0
+    if scenario.workload.source == "pfs":
+        routes = resources.pfs_read()[0]
+        used[routes[(routes >= 0) & (routes < len(links))]] = True
+    seen.use(links[used])
+    return seen.facts()

@@ -1,0 +1,205 @@
+"""What a host keeps of the samples, and the least time in which that is staged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from simshuffle.job.plan.epochs import NodeCaches, NodeReads, sample_nbytes
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.workload import Staging, Workload
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.record import Keyed
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.workload.exchange import Exchange, LoaderShuffle, Strategy
+from simshuffle.workload.exchange.loader_shuffle import MOST_CHECKED as MOST
+
+
+def write_bandwidth(cluster: Cluster, workload: Workload) -> float:
+    """Bytes/s that a host stores of what is staged."""
+    return cluster.memory.bandwidth if workload.source == "memory" else cluster.ssd.write_bandwidth
+
+
+def file_bandwidths(cluster: Cluster, staging: Staging, file: float) -> tuple[float, float]:
+    """Bytes/s at which files of ``file`` bytes can be opened, or asked for, by all hosts together,
+    and by one that copies ``staging.copies`` of them at once; inf where nothing limits it. Ranges
+    of an archive in an object store are so large that their latencies are nothing."""
+    files = staging.format == "files"
+    if staging.source == "object_store":
+        store = cluster.store
+        if not files:
+            return math.inf, staging.copies * store.connection_bandwidth
+        return store.answer_rate * file, staging.copies * file / store.request_seconds(file)
+    pfs = cluster.parallel_file_system
+    if not files:
+        return math.inf, math.inf
+    own = staging.copies * file / pfs.latency if pfs.latency > 0 else math.inf
+    return pfs.free_open_rate * file, own
+
+
+def staging_seconds(scenario: Scenario) -> float:
+    """Least time (s) to copy the shards, or the whole set, from the PFS or the object store to the
+    hosts before the first epoch; 0 if nothing is staged.
+
+    The slowest of the resources one by one; network and HCAs are left out. The shards are read
+    once, the whole set by every host, or with broadcast once by all together.
+    """
+    workload, hosts = scenario.workload, scenario.hosts
+    exchange, nbytes = workload.exchange, workload.dataset.nbytes
+    together = exchange.redraws and workload.staging.broadcast
+    copies = hosts if exchange.redraws and not together else 1
+    stored = _stored_by_a_host(scenario)
+    # by a host from what all share
+    received = nbytes / hosts if together else stored
+    return _copying(scenario, copies * nbytes, received, stored, hosts) if stored else 0.0
+
+
+def reread_seconds(scenario: Scenario) -> float:
+    """Least time (s) to copy what one host keeps again, as `staging_seconds` does for all, while no
+    other host reads; 0 if nothing is staged."""
+    stored = _stored_by_a_host(scenario)
+    return _copying(scenario, stored, stored, stored, 1) if stored else 0.0
+
+
+def _stored_by_a_host(scenario: Scenario) -> float:
+    """Bytes that a host stages; 0 if none does."""
+    workload, world_size = scenario.workload, scenario.world_size
+    exchange, ranks = workload.exchange, scenario.cluster.ranks_per_host(world_size)
+    if exchange.stored_share(world_size, ranks) == 0.0:
+        return 0.0
+    return workload.dataset.nbytes * (1.0 if exchange.redraws else ranks / world_size)
+
+
+def _copying(scenario: Scenario, whole: float, received: float, stored: float, hosts: int) -> float:
+    """Least time (s) in which ``hosts`` copy ``whole`` bytes in all, ``received`` by each from what
+    all share, and store ``stored``."""
+    cluster, workload = scenario.cluster, scenario.workload
+    dataset, staging = workload.dataset, workload.staging
+    if staging.source == "object_store":
+        bandwidths = cluster.store.bandwidths
+    else:
+        pfs = cluster.parallel_file_system
+        curve = pfs.client_bandwidth
+        bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
+    of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
+    shared, own = (min(each) for each in zip(of_files, bandwidths, strict=True))
+    return max(whole / shared, received / own, stored / write_bandwidth(cluster, workload))
+
+
+OFFERED = (
+    "global_shuffle:source=ssd",
+    "local_shuffle",
+    "partial_local_shuffle:exchange_fraction=0.1",
+)
+"""Short forms of the strategies of which hosts hold samples, and that any machine with room can
+have."""
+_STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Exchange)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A strategy, and whether the hosts have room for what it holds."""
+
+    exchange: str  # its short form
+    kind: str  # of it
+    nbytes: float  # that each host holds
+    capacity: float  # bytes of its SSD, or of its memory if samples are staged there
+    tier: Literal["ssd", "memory"]  # which of both
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room."""
+        return self.nbytes <= self.capacity
+
+    def __str__(self) -> str:
+        """How much it holds of what there is; if it does not fit, by how much."""
+        held, room, over = (
+            readable(value, Dimension.NBYTES, 3)
+            for value in (self.nbytes, self.capacity, self.nbytes - self.capacity)
+        )
+        where = "on the SSD" if self.tier == "ssd" else "in the memory"
+        what = f"{held} {where} of a host, which has {room}"
+        return f"{self.exchange} ({what if self.fits else f'{what}: {over} too much'})"
+
+
+def offers(scenario: Scenario, world_size: int) -> list[Offer]:
+    """Every strategy of `OFFERED` with the hosts and the data set of a scenario, on ``world_size``
+    ranks; none beside one that holds samples in a way of its own, or reads an object store."""
+    workload, cluster = scenario.workload, scenario.cluster
+    known = {text: _STRATEGY.validate_python(by_kind(text)) for text in OFFERED}
+    alike = workload.exchange.kind in {strategy.kind for strategy in known.values()}
+    if not alike or workload.exchange.tier == "object_store":
+        return []
+    tier, ranks = workload.staging.target, cluster.ranks_per_host(world_size)
+    whole, room = workload.dataset.nbytes, cluster.capacity(tier)
+    return [
+        Offer(text, of.kind, of.stored_share(world_size, ranks) * whole, room, tier)
+        for text, of in known.items()
+    ]
+
+
+def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
+    """Where a host keeps samples; None if it keeps none."""
+    workload = scenario.workload
+    if isinstance(workload.exchange, LoaderShuffle):
+        return workload.exchange.held_in
+    if not scenario.storage_per_host:
+        return None
+    return "memory" if workload.source == "memory" else "ssd"
+
+
+def most_held(scenario: Scenario) -> float:
+    """Bytes that a host keeps at most, before a run is simulated: what is staged; or under a
+    loader's order what the fullest node has in the last epoch (`last_epoch`), else the set, or as
+    much as its cache holds."""
+    strategy, dataset = scenario.workload.exchange, scenario.workload.dataset
+    if not isinstance(strategy, LoaderShuffle):
+        return scenario.storage_per_host
+    if (last := last_epoch(scenario)) is not None:
+        return float(last.fetches.held_nbytes)
+    room = strategy.room(scenario.cluster.capacity(strategy.cache_in), dataset.nbytes)
+    return dataset.nbytes if room is None else float(room)
+
+
+def last_epoch(scenario: Scenario) -> NodeReads | None:
+    """What the loaders fetch in the last epoch of a run, counted without a clock.
+
+    None where they do not, where it would take long, and where only a count of all epochs would
+    say: of more than two of which the second fetches something into a cache.
+    """
+    strategy = scenario.workload.exchange
+    if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
+        return None
+    found = _first_or_second(Keyed(scenario.model_dump_json(), scenario))
+    alike = strategy.cache_limit == 0 or not found.fetches.requests.any()
+    return found if scenario.epochs <= 2 or alike else None
+
+
+@lru_cache(maxsize=1)
+def _first_or_second(request: Keyed[Scenario]) -> NodeReads:
+    """The reads of the first epoch if there is no other, else of the second: counted once where
+    bounds, storage and summary of one scenario need it."""
+    *_, last = counted(request.of, min(request.of.epochs, 2))
+    return last
+
+
+def counted(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
+    """What the loaders fetch in the first ``epochs`` epochs; nothing where they do not."""
+    strategy, world_size = scenario.workload.exchange, scenario.world_size
+    if not isinstance(strategy, LoaderShuffle):
+        return
+    nbytes = sample_nbytes(scenario)
+    owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
+    nodes: NodeCaches | None = None
+    for epoch in range(1, epochs + 1):
+        context = scenario.shards_context(owner, epoch)
+        nodes = nodes or NodeCaches(scenario, strategy, context, nbytes)
+        shards = strategy.epoch_shards(context)
+        iterations = scenario.workload.iterations(world_size, epoch)
+        yield nodes.epoch(shards, iterations)

@@ -1,0 +1,391 @@
+"""Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
+memory, SSDs, cores, the PFS, the object store, the cache tier.
+
+A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the object store
+and the cache tier; seconds of device time for an SSD (so that reads and writes share it at their
+own speeds); core-seconds for cores; operations for the opening of files and for requests to the
+object store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simshuffle.errors import InputError, refuse
+from simshuffle.fabric.network import Links, Network
+from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.fabric.network.models import shared_network
+from simshuffle.fabric.routing.router import reach
+from simshuffle.job.plan.devices import Devices, LinkTable
+from simshuffle.job.plan.wiring import Domains, names_of, numbered, placed, wiring
+from simshuffle.job.scenario.cluster import Cluster
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
+from simshuffle.spec.library import find, read_yaml
+from simshuffle.spec.validation import validated
+from simshuffle.workload.exchange import Places
+
+if TYPE_CHECKING:
+    from simshuffle.fabric.network.fluid import FluidNetwork
+
+OF_HOSTS = (
+    *("_endpoint", "pcie_out", "pcie_in", "nvlink", "scale_up_out", "scale_up_in"),
+    *("memory", "ssd", "cores", "pfs_client", "store_host", "tier_host"),
+)
+"""What `Resources` have a row of for each host: its ports, and links."""
+DETOUR = 6
+"""Links by which a way round failed cables may be longer than the longest way else."""
+
+
+class Resources(Devices):
+    """The links of a cluster that ``world_size`` ranks use, and the routes between them.
+
+    Args:
+        world_size: M; ranks fill the hosts one after the other, in the order of its placement.
+        rng: draws the hosts of a scattered placement, and what the routing draws.
+        beside: more hosts that send over its cables.
+        every_cable: whether all cables are links, as where messages may go round some of them.
+        writes: whether anything is written to the file system.
+
+    Attributes:
+        host_of: (M,) number of each rank's host.
+        domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
+            its host if there are none.
+        num_domains: how many they are.
+        gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
+        cables: the first of its links: which of `Router.links` they are, ascending. Those that no
+            message can cross are left out, where routes are known that well.
+        first_rank, all_ranks: the number of its first rank among those of all jobs that share the
+            network, and how many these are.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        world_size: int,
+        rng: np.random.Generator,
+        beside: Sequence[str] = (),
+        *,
+        every_cable: bool = False,
+        writes: bool = False,
+    ) -> None:
+        wires = wiring(cluster)
+        self.cluster = cluster
+        self.world_size = world_size
+        self.first_rank, self.all_ranks = 0, world_size
+        host = cluster.host
+        self.num_hosts = cluster.hosts_for(world_size)
+        self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
+        self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
+        self.forwarding = wires.router(cluster.routing, rng)
+        self._fill(names_of(wires.fabric, "host"))
+        endpoints = self.forwarding.endpoints
+        own = [endpoints(name)[: host.hcas] for name in self.hosts]
+        self._endpoint = np.array(own, np.int32)
+        self._beside = [port for name in beside for port in endpoints(name)[: host.hcas]]
+        servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
+        self._pfs_endpoint = np.array(servers, np.int32)
+        self._rack_of_switch = wires.rack_of
+        self.links = self._number_links(every_cable, writes)
+        # the most devices before the cables of a read or a write
+        devices = 2 + (self.pfs_write is not None or cluster.cache_tier is not None)
+        self.width = self.forwarding.diameter + devices + every_cable * DETOUR
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the ranks are."""
+        leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
+        rack = numbered([self._rack_of_switch[switch] for switch in leaf])
+        return Places(self.host_of, numbered(leaf), rack)
+
+    def network(self, model: Network, accounts: int = 0) -> FluidNetwork:
+        """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
+        ``accounts`` as in `shared_network`."""
+        table = self.links
+        links = Links(table.capacity, table.latency, table.names)
+        return shared_network(model, links, table.cable, width=self.width, accounts=accounts)
+
+    def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
+        """Time (s) of transfers alone on the machine, its cables shared as ``model`` says."""
+        network = self.network(model)
+        group = batch.tasks["group"] = network.open_group(len(batch))
+        network.post(0.0, batch)
+        network.advance(math.inf)
+        return network.close_group(group)[1]
+
+    def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
+        every = self.forwarding.links
+        crossed = self.forwarding.crossed(self.every_port)
+        self.cables = cables = np.arange(len(every), dtype=np.int32) if every_cable else crossed
+        self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
+        self._place[cables] = np.arange(len(cables))
+        names, tiers = every.named(cables), every.tiers_of(cables)
+        units, capacity = ["B"] * len(names), every.capacity[cables]
+        latency = every.latency[cables]
+        return self._behind(LinkTable(names, tiers, units, capacity, latency, latency >= 0), writes)
+
+    def part(self, first: int, world_size: int, first_rank: int) -> Resources:
+        """What a job of ``world_size`` ranks has of it, which fills its hosts from the one of
+        number ``first`` on; ``first_rank`` as the attribute. Links keep their numbers."""
+        out = copy(self)
+        for name in ("places", "rails"):
+            out.__dict__.pop(name, None)  # which are those of all
+        own = slice(first, first + self.cluster.hosts_for(world_size))
+        out.world_size, out.first_rank = world_size, first_rank
+        out.ranks_per_host = self.cluster.ranks_per_host(world_size)
+        out.hosts = self.hosts[own]
+        out.num_hosts = len(out.hosts)
+        for name in OF_HOSTS:
+            if (links := getattr(self, name, None)) is not None:
+                setattr(out, name, links[own])
+        known = names_of(wiring(self.cluster).fabric, "host")
+        out._fill(known)
+        return out
+
+    def _fill(self, known: Sequence[str]) -> None:
+        """Number the ranks by where they are; ``known`` are all hosts of the topology."""
+        cluster, host, ranks = self.cluster, self.cluster.host, self.world_size
+        self.host_of: Ints32 = cluster.host_of(ranks)
+        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self.domain_of: Ints32 = self._domains.of_host[self.host_of]
+        self.num_domains = self._domains.count
+        self.gpu_of: Ints32 = np.arange(ranks, dtype=np.int32) % host.gpus
+        self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
+        self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
+
+    def not_of(self, whole: Resources) -> Flags:
+        """(links,) the devices of hosts of the ``whole`` that are not among those of this part."""
+        out = np.zeros(len(self.links.names), bool)
+        for of, foreign in ((whole, True), (self, False)):
+            for name in OF_HOSTS[1:]:
+                if (links := getattr(of, name, None)) is not None:
+                    out[links] = foreign
+        return out
+
+    def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
+        """Routes of messages between the memories of ranks, and the latency of the links on them.
+
+        ``src``, ``dst`` are (n,) ranks, routes (n, width) links padded with -1, latencies (n,) s.
+        In one host a message crosses its memory only, and between hosts of one scale-up domain only
+        what joins their GPUs.
+        """
+        out = np.full((len(src), self.width), -1, np.int32)
+        latency = np.zeros(len(src))
+        inside = self.host_of[src] == self.host_of[dst]
+        out[inside, 0] = self.memory[self.host_of[src[inside]]]
+        near, far = self._apart(src, dst)
+        out[near, :2] = self._scale_up(src[near], dst[near])
+        latency[near] = self.links.latency[out[near, 0]]
+        a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
+        b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
+        routes, latency[far] = self._routes(a, b)
+        out[far, : routes.shape[1]] = routes
+        return out, latency
+
+    def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
+        """Routes between ports, over links of this machine, and the latency of these links."""
+        routes = self.forwarding.routes(src, dst)
+        return self._place[routes], self.forwarding.latencies(routes)
+
+    def numbers_of(self, cables: Ints) -> Ints32:
+        """(n,) the numbers of links of the network, padded with -1, among those of this run; -1
+        where it does not use them."""
+        return self._place[cables]
+
+    @property
+    def every_port(self) -> Ints32:
+        """The ports of the hosts with ranks, and of the file system, ascending."""
+        return np.unique(np.append(self._endpoint, self._pfs_endpoint)).astype(np.int32)
+
+    @cached_property
+    def rails(self) -> Ints32:
+        """(M,) the HCA of each rank; those of a scale-up domain count on from host to host."""
+        return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
+
+    @property
+    def ports(self) -> Ints32:
+        """The ports of all ranks, each once."""
+        return np.unique(self._endpoint[self.host_of, self.rail_of])
+
+    def between(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
+        """Routes between ports (n,) of any hosts, (n, width) links, and their latency, (n,) s."""
+        routes, latency = self._routes(src, dst)
+        out = np.full((len(src), self.width), -1, np.int32)
+        out[:, : routes.shape[1]] = routes
+        return out, latency
+
+    def ports_of(self, hosts: Sequence[str]) -> Ints32:
+        """(hosts, HCAs) ports of hosts by name."""
+        hcas = self.cluster.host.hcas
+        return np.array([self.forwarding.endpoints(name)[:hcas] for name in hosts], np.int32)
+
+    def writes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
+        """Routes of writes to the PFS, one from each HCA of hosts by name, host after host: the
+        links of reads the other way. Returns (n, width) links, (n,) s of latency, and (n,) bytes/s
+        that the client of a host leaves each of them, where it is no link of a job."""
+        ports = self.ports_of(hosts).ravel()
+        servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
+        out, latency = self._over(self._written, *self._routes(ports, servers))
+        most = np.full(len(ports), np.inf)
+        client = self.cluster.parallel_file_system.client_bandwidth
+        if client is not None and self.pfs_client is not None:
+            hcas, own = self.cluster.host.hcas, {name: k for k, name in enumerate(self.hosts)}
+            ends = (out >= 0).sum(axis=1)
+            for k, name in enumerate(np.repeat(list(hosts), hcas).tolist()):
+                if name in own:
+                    out[k, ends[k]] = self.pfs_client[own[name]]
+                else:
+                    most[k] = client(self.num_hosts) / hcas
+        return out, latency, most
+
+    @property
+    def host_ports(self) -> Ints32:
+        """The ports of all HCAs of the hosts with ranks, ascending."""
+        return np.unique(self._endpoint)
+
+    def reachable(self) -> Flags:
+        """(cables,) those that messages between ranks may take, whatever the routing chooses."""
+        return reach(self.forwarding, self.ports)[self.cables]
+
+    def afresh(self) -> Resources:
+        """The same, with routes as if none had been asked for yet."""
+        out = copy(self)
+        out.forwarding = self.forwarding.afresh()
+        return out
+
+    def gradient(self, src: Ints32, dst: Ints32, rail: Ints32) -> Ints32:
+        """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
+        GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
+
+        Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its
+        last (as NCCL orders its rings). The HCAs of a domain count on from host to host.
+        """
+        host = self.cluster.host
+        out = np.full((len(src), self.width), -1, np.int32)
+        inside = self.host_of[src] == self.host_of[dst]
+        out[inside, 0] = self.nvlink[self.host_of[src[inside]], self.gpu_of[src[inside]]]
+        near, far = self._apart(src, dst)
+        out[near, 0] = self.nvlink[self.host_of[src[near]], self.gpu_of[src[near]]]
+        out[near, 1:3] = self._scale_up(src[near], dst[near])
+        host_number, hca = np.divmod(rail[far], host.hcas)
+        a, b = (self._domains.member(self.domain_of[each[far]], host_number) for each in (src, dst))
+        slot = hca * host.pcie_slots // host.hcas
+        routes, _ = self._routes(self._endpoint[a, hca], self._endpoint[b, hca])
+        out[far, 0] = self.pcie_out[a, slot]
+        out[far, 1 : 1 + routes.shape[1]] = routes
+        ends = 1 + (routes >= 0).sum(axis=1)
+        out[far, ends] = self.pcie_in[b, slot]
+        return out
+
+    def _apart(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
+        """Numbers of the pairs of ranks on two hosts of one scale-up domain, and in two domains."""
+        within = self.domain_of[src] == self.domain_of[dst]
+        near = within & (self.host_of[src] != self.host_of[dst])
+        return np.flatnonzero(near), np.flatnonzero(~within)
+
+    def _scale_up(self, src: Ints, dst: Ints) -> Ints32:
+        """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up domain."""
+        out = np.empty((len(src), 2), np.int32)
+        if len(src):  # else there may be no such links
+            out[:, 0] = self.scale_up_out[self.host_of[src], self.gpu_of[src]]
+            out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
+        return out
+
+    def pfs_read(self, stored: bool = False) -> tuple[Ints32, Floats]:
+        """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
+        links on them, (M,) s; with ``stored`` by way of the cache tier."""
+        devices: list[Any] = [self.pfs_bandwidth, *self._clients]
+        return self._from_servers([*devices, self.tier_bandwidth] if stored else devices)
+
+    def tier_read(self, cables: bool) -> tuple[Ints32, Floats]:
+        """The same from the cache tier, which stands beside the servers of the PFS; without
+        ``cables`` hosts reach it as an object store."""
+        devices = [self.tier_bandwidth, self.tier_host[self.host_of]]
+        return self._from_servers(devices, cables)
+
+    def store_read(self, stored: bool = False) -> Ints32:
+        """Routes of reads from the object store to every rank, (M, devices) int32: they cross no
+        cable, since the hosts reach it by a network of their own. ``stored`` as of `pfs_read`."""
+        devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
+        devices += [self.tier_bandwidth] if stored else []
+        return self._from_servers(devices, cables=False)[0]
+
+    def pfs_written(self) -> tuple[Ints32, Floats]:
+        """The same as `pfs_read` of what every rank writes to the PFS, over cables the other way.
+        It shares the servers' bandwidth with reads, unless they write faster than they read."""
+        servers, ports = self._pfs_ports()
+        return self._over([*self._written, *self._clients], *self._routes(ports, servers))
+
+    @property
+    def _written(self) -> list[int]:
+        """The links of the servers that all writes share."""
+        if self.pfs_write is None:
+            return [self.pfs_bandwidth]
+        capacity = self.links.capacity
+        faster = capacity[self.pfs_write] > capacity[self.pfs_bandwidth]
+        return [self.pfs_write] if faster else [self.pfs_write, self.pfs_bandwidth]
+
+    @property
+    def _clients(self) -> list[Ints32]:
+        """(M,) the link by which the host of each reaches the PFS, if there are any."""
+        return [] if self.pfs_client is None else [self.pfs_client[self.host_of]]
+
+    def _pfs_ports(self) -> tuple[Ints32, Ints32]:
+        """(M,) each rank's port of the servers, and its own."""
+        ranks = np.arange(self.world_size)
+        servers = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
+        return servers, self._endpoint[self.host_of, self.rail_of]
+
+    def _from_servers(self, devices: list[Any], cables: bool = True) -> tuple[Ints32, Floats]:
+        """Routes to every rank over ``devices``, each a link or (M,) links, and ``cables``."""
+        if cables:
+            return self._over(devices, *self._routes(*self._pfs_ports()))
+        out, latency = self._over(devices, np.empty((self.world_size, 0), np.int32))
+        return out[:, : len(devices)], latency
+
+    def _over(
+        self, devices: list[Any], cables: Ints32, latency: Floats | None = None
+    ) -> tuple[Ints32, Floats]:
+        """Routes over ``devices``, then over ``cables``, (n, hops), of this latency, (n,) s."""
+        out, first = np.full((len(cables), self.width), -1, np.int32), len(devices)
+        for place, link in enumerate(devices):
+            out[:, place] = link
+        out[:, first : first + cables.shape[1]] = cables
+        latency = np.zeros(len(cables)) if latency is None else latency
+        return out, latency
+
+    @property
+    def servers(self) -> list[int]:
+        """The links of the servers of file system, object store and cache tier, which all ranks
+        share."""
+        found = [self.pfs_bandwidth, self.pfs_open]
+        if self.cluster.object_store is not None:
+            found += [self.store_bandwidth, self.store_requests]
+        if self.cluster.cache_tier is not None:
+            found += [self.tier_bandwidth, self.tier_open]
+        return found
+
+
+def places_on(machine: str, world_size: int) -> Places:
+    """Where so many ranks are on a machine, given by its file or name.
+
+    Raises:
+        InputError: there is none, it cannot be read, or it has fewer GPUs than there are ranks.
+    """
+    path = find(machine, "topologies")
+    documents = read_yaml(path)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        rule = "must hold the mapping of one cluster"
+        refuse("", rule, str(path), "See topologies/.", str(path))
+    cluster, problems = validated(documents[0], Cluster)
+    if cluster is None or problems:
+        raise InputError(problems, str(path))
+    if world_size > cluster.num_gpus:
+        rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
+        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
+    return Resources(cluster, world_size, np.random.default_rng(0)).places

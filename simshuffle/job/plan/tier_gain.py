@@ -1,0 +1,94 @@
+"""What a cache tier is good for, before a run is simulated: how many reads it answers, and how much
+shorter that makes an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simshuffle.errors import Problem
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.reading_bounds import MOST_EPOCHS, reads_elsewhere
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.units import Dimension, readable
+
+LITTLE = 0.05
+"""Share of an epoch below which a gain is warned of."""
+NOTHING = 5e-5
+"""Share of an epoch below which two are equally long: less is rounding."""
+
+
+def tier_gain(scenario: Scenario) -> dict[str, Any]:
+    """What is expected of the cache tier in the last epoch, as plain values: ``held``, the share of
+    the data set for which it has room; ``hits``, that of the reads from storage that it answers;
+    and at least s of the epoch: ``epoch_s``, ``without_s`` no tier and, with one that holds
+    everything already, ``with_all_s``. Below the key 'cache_tier'; empty if none is used."""
+    tier = scenario.used_tier
+    if tier is None:
+        return {}
+    size = scenario.workload.dataset.nbytes
+
+    def least(other: Mapping[str, Any] | None) -> float:
+        """The bound of an epoch with other values of the tier, or without one."""
+        update = None if other is None else tier.model_copy(update=other)
+        cluster = scenario.cluster.model_copy(update={"cache_tier": update})
+        return float(bounds(scenario.model_copy(update={"cluster": cluster})).epoch)
+
+    _, hits = reads_elsewhere(scenario, min(scenario.epochs, MOST_EPOCHS))
+    everything = {"capacity": 2.0 * size, "eviction": "none", "warm": True}
+    return {
+        "cache_tier": {
+            "eviction": tier.eviction,
+            "held": min(tier.capacity / size, 1.0),
+            "hits": hits,
+            "epoch_s": least({}),
+            "without_s": least(None),
+            "with_all_s": least(everything),
+        }
+    }
+
+
+def told(facts: Mapping[str, Any]) -> str:
+    """The facts of `tier_gain` as a sentence, without the full stop."""
+
+    def seconds(name: str) -> str:
+        return readable(facts[name], Dimension.SECONDS, 3)
+
+    kept = "" if facts["held"] == 1.0 else f", evicting as {facts['eviction']} does"
+    return (
+        f"Cache tier: room for {_percent(facts['held'])} of the data{kept}. It answers"
+        f" {_percent(facts['hits'])} of the last epoch's reads from storage, which takes at least"
+        f" {seconds('epoch_s')}; {seconds('without_s')} without the tier, {seconds('with_all_s')}"
+        " with one that holds everything"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.3g} %"
+
+
+def tier_warnings(scenario: Scenario) -> list[Problem]:
+    """That a cache tier is not used, or makes the last epoch hardly shorter."""
+    path, cluster = "cluster.cache_tier", scenario.cluster
+    if cluster.cache_tier is None:
+        return []
+    if scenario.used_tier is None:
+        rule = f"is not used: samples are read from {scenario.workload.source}"
+        remedy = "Set workload.exchange.source to pfs or object_store, or leave it out."
+        return [
+            Problem(path, rule, readable(cluster.cache_tier.capacity, Dimension.NBYTES, 3), remedy)
+        ]
+    facts = tier_gain(scenario)["cache_tier"]
+    gain = 1.0 - facts["epoch_s"] / facts["without_s"] if facts["without_s"] else 0.0
+    if gain >= LITTLE:
+        return []
+    how = f"{100 * abs(gain):.2g} % {'shorter' if gain > 0 else 'longer'}"
+    how = "no shorter" if abs(gain) < NOTHING else how  # rounding is no difference
+    rule = f"makes the last epoch {how} than no tier would"
+    if 1.0 - facts["with_all_s"] / facts["without_s"] < LITTLE:
+        remedy = "Something else bounds the epoch, or the tier is no faster: see its bottleneck."
+    elif scenario.epochs == 1 and not cluster.cache_tier.warm:
+        remedy = "Set more epochs, or cluster.cache_tier.warm: the first one only fills it."
+    else:
+        remedy = "Set cluster.cache_tier.eviction: none, or a larger capacity."
+    return [Problem(f"{path}.capacity", rule, f"{_percent(facts['held'])} of the data", remedy)]

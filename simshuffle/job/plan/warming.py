@@ -1,0 +1,106 @@
+"""Caches that still fill in the last epoch of a scenario: how much shorter later epochs are, by
+closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.reading_bounds import reads_elsewhere
+from simshuffle.job.scenario.scenario import Scenario
+
+LATE = 100
+"""The epoch that stands for all late ones (chosen: few trainings have more)."""
+ALIKE = 0.005
+"""Share of an epoch by which epochs differ and count as alike, as for the verdict of ``run``."""
+NOTABLE = 0.01
+"""Share of an epoch from which on it is said that later ones are shorter."""
+
+
+@dataclass(frozen=True)
+class Warming:
+    """How the epochs of a run change after the last one that is simulated."""
+
+    less: float  # share of the last epoch by which late ones are shorter; below 0 they are longer
+    steady_from: int  # the first epoch that is like all later ones
+    cache: str  # what fills
+
+
+def warming(scenario: Scenario) -> Warming | None:
+    """Return how later epochs differ from the last one; None if they are alike.
+
+    Nothing is said of loaders' orders, whose closed form follows every sample.
+    """
+    last = scenario.epochs
+    if last >= LATE or scenario.workload.exchange.fetches:
+        return None
+    if reads_elsewhere(scenario, last) == reads_elsewhere(scenario, LATE):
+        return None
+
+    def iteration_seconds(epoch: int) -> float:
+        bound = bounds(scenario.model_copy(update={"epochs": epoch}))
+        return bound.epoch / bound.iterations
+
+    now, late = iteration_seconds(last), iteration_seconds(LATE)
+
+    def is_steady(seconds: float) -> bool:
+        return abs(seconds - late) <= ALIKE * late
+
+    if is_steady(now):
+        return None
+    low, high = last, LATE
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_steady(iteration_seconds(middle)) else (middle, high)
+    cache = "page cache" if scenario.used_tier is None else "caches"
+    return Warming(1.0 - late / now, high, cache)
+
+
+def describe_warming(runs: Mapping[str, Scenario], seconds: Mapping[str, float]) -> str:
+    """Return a sentence on runs whose caches still fill in their last epoch; '' if no epoch changes
+    by more than `NOTABLE` later and the ranking stays.
+
+    Args:
+        runs: without sweep, by their names.
+        seconds: of the last epoch of each.
+    """
+    found = {run: change for run, single in runs.items() if (change := warming(single))}
+    if not found:
+        return ""
+    late = {**seconds, **{run: seconds[run] * (1.0 - found[run].less) for run in found}}
+    rivals: dict[str, list[str]] = {}
+    for run, single in runs.items():
+        rivals.setdefault(_without_exchange(single), []).append(run)
+    reordered = [
+        run
+        for names in rivals.values()
+        if _fastest(names, seconds) != _fastest(names, late)
+        for run in names
+    ]
+    notable = [run for run in found if abs(found[run].less) > NOTABLE or run in reordered]
+    if not notable:
+        return ""
+    most = max(notable, key=lambda run: abs(found[run].less))
+    change, others = found[most], len(notable) - 1
+    steady_from = max(found[run].steady_from for run in notable)
+    fill = f" and {others} more still fill their" if others else " still fills its"
+    about = "up to" if others else "about"
+    less = f"{100 * abs(change.less):.2g} % {'less' if change.less > 0 else 'more'}"
+    return (
+        f"Not steady yet: {most}{fill} {change.cache}; an epoch takes {about}"
+        f" {less} from epoch {steady_from} on{', and the ranking changes' * bool(reordered)}: set"
+        f" epochs: {steady_from}."
+    )
+
+
+def _without_exchange(scenario: Scenario) -> str:
+    """Return what runs have in common that differ in the way they shuffle alone."""
+    plain = scenario.to_dict()
+    return repr((scenario.world_size, plain["cluster"], plain["workload"] | {"exchange": None}))
+
+
+def _fastest(runs: list[str], seconds: Mapping[str, float]) -> set[str]:
+    """Return the runs whose epochs tie with the shortest."""
+    least = min(seconds[run] for run in runs)
+    return {run for run in runs if seconds[run] <= (1.0 + ALIKE) * least}

@@ -1,0 +1,196 @@
+"""The network of a cluster as it is built once, the hosts that ranks fill, and their domains."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from simshuffle.errors import Problem, TopologyError, first_of
+from simshuffle.fabric.routing import (
+    Fabric,
+    Router,
+    RoutingRule,
+    routing_by_levels,
+    routing_by_topology,
+)
+from simshuffle.job.scenario.checks import cluster_problems
+from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
+from simshuffle.spec.arrays import Ints32, Ints64
+from simshuffle.spec.record import Keyed
+
+
+def numbered(names: Sequence[Any]) -> Ints32:
+    """Numbers from 0 in the order in which the names first occur."""
+    number: dict[Any, int] = {}
+    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+
+
+class Domains:
+    """Which hosts form a domain.
+
+    Args:
+        hosts: names, in the order in which ranks fill them.
+        known: those of all hosts of the topology, in its order.
+        each: consecutive hosts of that which form a domain.
+
+    Attributes:
+        of_host: (hosts,) the number of each one's domain, in the order in which they come.
+        place: (hosts,) the place of each among those of its domain.
+        count: of domains.
+    """
+
+    def __init__(self, hosts: Sequence[str], known: Sequence[str], each: int) -> None:
+        place = {name: number for number, name in enumerate(known)}
+        self.of_host = numbered([place[name] // each for name in hosts])
+        self._size = np.bincount(self.of_host)
+        self._first = np.cumsum(self._size) - self._size
+        self._together = np.argsort(self.of_host, kind="stable")
+        self.place = np.empty_like(self.of_host)
+        self.place[self._together] = np.arange(len(self.place)) - np.repeat(self._first, self._size)
+        self.count = len(self._size)
+
+    def member(self, domain: Ints32, place: Ints32) -> Ints64:
+        """The hosts at a place of each domain; beyond its last host again from its first one on."""
+        return self._together[self._first[domain] + place % self._size[domain]]
+
+
+def names_of(fabric: Fabric, kind: str) -> list[str]:
+    """The names of the nodes of a kind, in the order of the network."""
+    return [fabric.cabling.names[node] for node in fabric.cabling.of_kind(kind).tolist()]
+
+
+def placed(
+    cluster: Cluster,
+    fabric: Fabric,
+    count: int,
+    rng: np.random.Generator,
+    taken: Collection[str] = (),
+) -> list[str]:
+    """The names of ``count`` hosts in the order in which ranks fill them, as the cluster's
+    ``placement`` says, but none of those that are ``taken``; ``rng`` draws those of a scattered
+    one.
+
+    Raises:
+        TopologyError: the placement names a host that the network does not have.
+    """
+    names = names_of(fabric, "host")
+    named = cluster.named_hosts
+    if named is not None:
+        known = set(names)
+        if unknown := [name for name in named if name not in known]:
+            ends = dict.fromkeys((names[0], names[-1]))
+            rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
+            remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
+            problem = Problem("cluster.placement", rule, first_of(unknown), remedy)
+            raise TopologyError(problem, "placement")
+        return [name for name in named if name not in taken][:count]
+    names = [name for name in names if name not in taken] if taken else names
+    if cluster.placement == "scattered":
+        return [names[i] for i in np.sort(rng.permutation(len(names))[:count])]
+    names = names[:count]
+    return _in_turn(names, fabric) if cluster.placement == "round_robin" else names
+
+
+def _in_turn(names: list[str], fabric: Fabric) -> list[str]:
+    """The hosts in another order: the first one on each leaf switch, then the second one, and so
+    on, of hosts with several HCAs that of the first."""
+    on: dict[int, int] = {}
+    turn = []
+    for name in names:
+        leaf = int(fabric.at[fabric.endpoints(name)[0]])
+        turn.append(on.get(leaf, 0))
+        on[leaf] = turn[-1] + 1
+    return [names[i] for i in np.argsort(turn, kind="stable")]
+
+
+PFS = "pfs"
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The network of a cluster, its file system attached."""
+
+    fabric: Fabric  # its cables, ports and links
+    routing: RoutingRule  # the routing of its topology
+    # for every switch to which hosts are attached the number of what is joined below the topmost
+    # switches; all the same with one level
+    rack_of: dict[str, int]
+    _routers: dict[str, Router] = field(default_factory=dict, repr=False)
+
+    def router(self, rule: RoutingRule | None, rng: np.random.Generator) -> Router:
+        """The routes by a rule, or by that of the topology; ``rng`` is for what is drawn.
+
+        Raises:
+            TopologyError: the routing is not known for this network.
+        """
+        rule = rule or self.routing
+        seed = int(rng.integers(2**63)) if rule.drawn else 0
+        if rule.remembers:
+            return rule.router(self.fabric, seed)
+        key = f"{seed} {rule.model_dump_json()}"
+        if key not in self._routers:
+            self._routers.clear()
+            self._routers[key] = rule.router(self.fabric, seed)
+        return self._routers[key]
+
+
+def wiring(cluster: Cluster) -> Wiring:
+    """The network of a cluster. It is made once in a process for runs on the same cluster.
+
+    Raises:
+        TopologyError: as `Cluster.cabling`.
+    """
+    if problems := cluster_problems(cluster, world_size=1):
+        raise TopologyError(problems, f"topology of {cluster.name}")
+    pfs = cluster.parallel_file_system
+    link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
+    return _wiring(cluster.keyed_network, link)
+
+
+@lru_cache(maxsize=2)
+def _wiring(network: Keyed[Cluster], link: tuple[float, float, int]) -> Wiring:
+    cluster = network.of
+    cabling = cluster.cabling()
+    if "storage" not in cabling.kinds:
+        bandwidth, latency, links = link
+        cabling = cabling.with_storage(PFS, bandwidth=bandwidth, latency=latency, links=links)
+    fabric = Fabric(cabling)
+    known = None if cluster.is_cut else routing_by_topology(cluster.topology)
+    return Wiring(fabric, known or routing_by_levels(fabric), _racks(fabric))
+
+
+def routing(cluster: Cluster) -> RoutingRule:
+    """The routing of runs on a cluster: its own, or that of its topology; raises as `wiring`."""
+    if cluster.routing is None and cluster.is_cut:
+        return wiring(cluster).routing
+    known = cluster.routing or routing_by_topology(cluster.topology)
+    return known or wiring(cluster).routing
+
+
+def check_machine(cluster: Cluster) -> None:
+    """See that a routing and hosts that a cluster names, or names for its hosts, are known for its
+    network, which is built only if there are any.
+
+    Raises:
+        TopologyError: as `wiring`, `Wiring.router` and `placed`.
+    """
+    if cluster.routing is not None:
+        wiring(cluster).router(cluster.routing, np.random.default_rng(0))
+    if cluster.named_hosts is not None or cluster.host_names is not None:
+        placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
+
+
+def _racks(fabric: Fabric) -> dict[str, int]:
+    """See `Wiring`."""
+    cabling, depth = fabric.cabling, fabric.cabling.depth
+    storage = np.array([tier == "storage" for tier in cabling.tiers])
+    top = depth[~storage].max()
+    lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))
+    lower[cabling.of_kind("host")] = True
+    part = cabling.parts(lower)
+    leaves = np.flatnonzero((depth == 0) & lower)
+    return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))

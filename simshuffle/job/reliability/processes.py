@@ -1,0 +1,236 @@
+"""Failure processes of a scenario: how often a host fails, how long it is away, and of what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
+
+from simshuffle.errors import refuse
+from simshuffle.job.reliability.faults import Faults
+from simshuffle.job.reliability.trace import FaultTrace, read_trace
+from simshuffle.spec.arrays import Floats, Ints
+from simshuffle.spec.library import by_kind, catalog_entry
+from simshuffle.spec.record import Count, PositiveSeconds, Sourced, Spec, whole_as_float
+
+Part = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
+"""A count or a share, greater than 0, of which only the ratio to others matters."""
+Some = Annotated[float, Field(gt=0, lt=1)]
+"""A share that is neither nothing nor all."""
+Variation = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1, le=100)]
+"""Standard deviation over mean, of what is no less irregular than chance."""
+
+
+class Repair(Spec):
+    """How long a failed host is away: log-normal, for of such times the mean is far above the
+    median.
+
+    Attributes:
+        mean: of all repairs.
+        median: half of them take no longer; if left out, all take the mean.
+    """
+
+    mean: PositiveSeconds
+    median: PositiveSeconds | None = None
+
+    @model_validator(mode="after")
+    def _mean_is_more(self) -> Repair:
+        if self.median is not None and self.median > self.mean:
+            raise ValueError("median must not be longer than mean")
+        return self
+
+    def draw(self, rng: np.random.Generator, count: int) -> Floats:
+        """(count,) s. Of a log-normal time mean / median is exp(sigma^2 / 2)."""
+        median = self.mean if self.median is None else self.median
+        sigma = math.sqrt(2 * math.log(self.mean / median))
+        return median * np.exp(sigma * rng.standard_normal(count))
+
+
+class _Drawn(Sourced):
+    """A process whose faults are drawn.
+
+    Attributes:
+        name: of the process, for people.
+        mean_between: time of one host between two of its faults, so that 100 hosts fail 100 times
+            as often.
+        repair: how long a host is away.
+        causes: the share of each cause, in any unit, such as counts.
+        in_place: causes after which the host is good at once: its processes start again on it.
+    """
+
+    name: str = ""
+    mean_between: PositiveSeconds
+    repair: Repair
+    causes: dict[str, Part] = Field(default_factory=lambda: {"host": 1.0}, min_length=1)
+    in_place: list[str] = Field(default_factory=lambda: ["software"])
+
+    def expected(self, hosts: int, horizon: float) -> float:
+        """How many faults ``hosts`` have in ``horizon`` s, in the mean."""
+        return hosts * horizon / self.mean_between
+
+    def draw(self, rng: np.random.Generator, hosts: int, horizon: float) -> Faults:
+        """The faults of ``hosts`` that start in the first ``horizon`` s."""
+        starts = self._starts(rng, self.mean_between / hosts, horizon)
+        host, count = self._hosts(rng, hosts, len(starts)), len(starts)
+        names, weights = tuple(self.causes), np.array([*self.causes.values()])
+        cause = rng.choice(len(names), count, p=weights / weights.sum())
+        return Faults(host, starts, starts + self.repair.draw(rng, count), cause, names)
+
+    def _starts(self, rng: np.random.Generator, mean: float, horizon: float) -> Floats:
+        """When faults of the whole machine start; ``mean`` s are between two."""
+        parts, last = [np.zeros(0)], 0.0
+        while last <= horizon:
+            count = max(int(1.1 * (horizon - last) / mean), 16)
+            parts.append(last + np.cumsum(self._gaps(rng, mean, count, first=last == 0.0)))
+            last = float(parts[-1][-1])
+        starts = np.concatenate(parts)
+        return starts[starts < horizon]
+
+    def _gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
+        """(count,) s between faults; ``first``: the first of them begins anywhere between two."""
+        return rng.exponential(mean, count)
+
+    def _hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
+        return rng.integers(hosts, size=count)
+
+
+class Exponential(_Drawn):
+    """Faults that know nothing of one another: at any moment and any host alike."""
+
+    kind: Literal["exponential"] = "exponential"
+
+
+class Lemons(Spec):
+    """Hosts that fail more often than others.
+
+    Attributes:
+        hosts: their share of the hosts, at least one of them.
+        faults: their share of the faults.
+    """
+
+    hosts: Some
+    faults: Some
+
+
+class Bursty(_Drawn):
+    """Faults in bursts, some hosts with more of them than others.
+
+    Times between two faults of the whole machine are hyperexponential: short ones and long ones,
+    as much time in the short as in the long (balanced means; A. Allen, Probability, Statistics and
+    Queueing Theory, 1990). The variation is that of a machine of any size: whether larger ones
+    burst less is not measured.
+
+    Attributes:
+        variation: standard deviation over mean of the time between two faults of the machine; 1 is
+            exponential.
+        lemons: hosts that fail more often; if left out, all are alike.
+    """
+
+    kind: Literal["bursty"]
+    variation: Variation
+    lemons: Lemons | None = None
+
+    def _gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
+        square = self.variation**2
+        short = 0.5 * (1 + math.sqrt((square - 1) / (square + 1)))
+        is_short = rng.random(count) < short
+        if first:  # a moment is as often in a short gap as in a long one, as their means balance
+            is_short[0] = rng.random() < 0.5
+        scale = np.where(is_short, mean / (2 * short), mean / (2 * (1 - short)))
+        return rng.exponential(scale)
+
+    def _hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
+        if self.lemons is None or hosts == 1:
+            return super()._hosts(rng, hosts, count)
+        order = rng.permutation(hosts)
+        few = min(max(round(self.lemons.hosts * hosts), 1), hosts - 1)
+        of_lemon = rng.random(count) < self.lemons.faults
+        place = np.where(
+            of_lemon, rng.integers(few, size=count), rng.integers(few, hosts, size=count)
+        )
+        return order[place]
+
+
+class Trace(Sourced):
+    """Faults as they were recorded, from a file: JSON of starts and ends by node, or CSV with the
+    columns host, start, end, class, times with units.
+
+    More hosts than the traced are copies of the machine, each beginning at another moment of the
+    trace, which goes round; of the last copy, and of a smaller machine, hosts are drawn.
+
+    Attributes:
+        name: of the process, for people.
+        path: of the file.
+        sha256: of that file, in hexadecimal; if given, another file is refused.
+        hosts: how many hosts were watched, also those without faults; if left out, those in the
+            file.
+        length: how long they were watched; if left out, until the last event.
+        shift: begin each draw at another moment of the trace, and not at its beginning.
+        in_place: causes after which the host is good at once.
+    """
+
+    kind: Literal["trace"]
+    name: str = ""
+    path: str
+    sha256: str | None = None
+    hosts: Count | None = None
+    length: PositiveSeconds | None = None
+    shift: bool = False
+    in_place: list[str] = Field(default_factory=lambda: ["software"])
+
+    def recorded(self) -> FaultTrace:
+        """What the file holds.
+
+        Raises:
+            InputError: it cannot be read, is no trace, is another one than ``sha256`` says, or has
+                more hosts or a longer time than this record.
+        """
+        found = read_trace(Path(self.path), self.hosts, self.length)
+        if self.sha256 not in (None, found.sha256):
+            rule = "the file is no longer the one that sha256 names"
+            refuse("sha256", rule, str(self.sha256), "Leave it out to use the new one.", self.path)
+        return found
+
+    def expected(self, hosts: int, horizon: float) -> float:
+        """How many faults ``hosts`` have in ``horizon`` s, in the mean."""
+        of = self.recorded()
+        return len(of.faults) * (hosts / of.hosts) * (horizon / of.length)
+
+    def draw(self, rng: np.random.Generator, hosts: int, horizon: float) -> Faults:
+        """The faults of ``hosts`` that start in the first ``horizon`` s."""
+        of = self.recorded()
+        parts = []
+        for first in range(0, hosts, of.hosts):
+            size = min(hosts - first, of.hosts)
+            number = np.full(of.hosts, -1)  # that a traced host has here
+            chosen = np.arange(size) if size == of.hosts else rng.permutation(of.hosts)[:size]
+            number[chosen] = first + np.arange(size)
+            begin = rng.uniform(0, of.length) if self.shift or first else 0.0
+            parts.append(_replayed(of, number, begin, horizon))
+        host, start, end, cause = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Faults(host, start, end, cause, of.faults.causes).ordered()
+
+
+def _replayed(
+    of: FaultTrace, number: Ints, begin: float, horizon: float
+) -> tuple[Ints, Floats, Floats, Ints]:
+    """Host, start, end and cause of what starts within ``horizon`` s from a moment of a trace that
+    goes round; ``number`` is what each traced host is here, -1 for none."""
+    faults = of.faults
+    rounds = np.arange(math.floor((begin + horizon) / of.length) + 1)
+    shift = (rounds * of.length - begin)[:, None]
+    start, end = (faults.start_s + shift).ravel(), (faults.end_s + shift).ravel()
+    host, cause = (np.tile(each, len(rounds)) for each in (number[faults.host], faults.cause))
+    there = (host >= 0) & (start >= 0) & (start < horizon)
+    return host[there], start[there], end[there], cause[there]
+
+
+def by_name(text: str) -> Mapping[str, Any]:
+    """The plain values of a process named in one text: an entry of the catalog of failures, or a
+    kind with values, as ``exponential:mean_between=10 d``. Raises a ScenarioError if it is
+    neither."""
+    return by_kind(text) if ":" in text else catalog_entry("failures", text)

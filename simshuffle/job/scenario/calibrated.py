@@ -1,0 +1,283 @@
+"""What a scenario knows of measured values: records of where each comes from and how far it holds,
+and the fragments they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.fabric.allreduce import Ring
+from simshuffle.fabric.allreduce.base import LATENCIES
+from simshuffle.spec.library import is_file, nearest, read_yaml
+from simshuffle.spec.overrides import related
+from simshuffle.spec.record import Fraction, NonNegative, Spec
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
+from simshuffle.spec.validation import validated
+
+QUANTITIES: dict[str, Dimension | None] = {
+    "world_size": None,
+    "hosts": None,
+    "clients": None,
+    "local_batch_size": None,
+    "message_size": Dimension.NBYTES,
+    "file_size": Dimension.NBYTES,
+}
+"""What a value can have been measured over, with its dimension (None: a number)."""
+_ROUNDING = 1e-4  # sizes that people write rounded are the same
+OF_RINGS = {
+    f"workload.allreduce.{key}": f"workload.allreduce.{Ring.meaning(key)}" for key in LATENCIES
+}
+"""What ``kind: nccl`` calls the latencies of a ring, which a fragment has under shorter names."""
+PLATEAU = "workload.allreduce.plateau"
+_RING_ONLY = (
+    "was measured as the latency of a ring, and workload.allreduce has none",
+    "kind: tree",
+    "Give the scenario an allreduce of kind ring or nccl, or take this key out of the fragment:"
+    " below values and below calibrated.",
+)
+_ROOTS = ("cluster.", "workload.", "network.")
+
+
+class Calibrated(Spec):
+    """A measured value of a scenario.
+
+    Attributes:
+        key: dotted key of the value.
+        value: as a scenario has it.
+        low, high: ends of its interval; left out where the points were too few for one.
+        confidence: of the interval.
+        over: range that was measured of each quantity, from lowest to highest.
+        residual: mean relative error of the fit.
+        model: the only model that the value holds for; '' for all.
+        source: what was measured, and by what.
+        note: what else is to be known.
+    """
+
+    key: str
+    value: Any
+    low: Any = None
+    high: Any = None
+    confidence: Fraction = 0.95
+    over: dict[str, list[int | float | str]] = Field(default_factory=dict)
+    residual: NonNegative | None = None
+    source: str = ""
+    model: str = ""
+    note: str = ""
+
+    @field_validator("value", "low", "high", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return _plain(value)
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Calibrated:
+        for name, ends in self.over.items():
+            if name not in QUANTITIES:
+                raise _bad(f"over.{name} is not known. {nearest(name, sorted(QUANTITIES))}")
+            try:
+                low, high = self.range(name)
+            except UnitError as error:
+                raise _bad(f"over.{name}: {ends} {error}") from None
+            except (TypeError, ValueError):
+                raise _bad(f"over.{name} must be [lowest, highest]; got {ends}") from None
+            if low > high:
+                raise _bad(f"over.{name} must begin with the lower end; got {ends}")
+        return self
+
+    def range(self, name: str) -> tuple[float, float]:
+        """The range that was measured of one quantity: SI values, or numbers."""
+        dimension = QUANTITIES[name]
+        low, high = (
+            parse_quantity(end, dimension) if dimension else _number(end) for end in self.over[name]
+        )
+        return low, high
+
+    def beyond(self, used: Mapping[str, float]) -> str:
+        """A sentence on the quantities of ``used`` that are outside the range; '' if none is."""
+        parts = []
+        for name in filter(used.__contains__, self.over):
+            low, high = self.range(name)
+            if not low * (1 - _ROUNDING) <= used[name] <= high * (1 + _ROUNDING):
+                to = "" if low == high else f" to {shown(name, high)}"
+                measured, here = f"{shown(name, low)}{to}", shown(name, used[name])
+                parts.append(f"{name.replace('_', ' ')} {measured}, and is used at {here}")
+        return f"{self.key} was measured for {'; for '.join(parts)}" if parts else ""
+
+
+class Fragment(Spec):
+    """A file that a scenario includes: values by dotted key, and records of those that were
+    measured."""
+
+    values: dict[str, Any]
+    calibrated: list[Calibrated] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _keys(self) -> Fragment:
+        for key in self.values:
+            if not key.startswith(_ROOTS) or "" in key.split("."):
+                roots = ", ".join(root[:-1] for root in _ROOTS)
+                raise _bad(f"values.{key} must be a dotted key below {roots}")
+        for record in self.calibrated:
+            if record.key not in self.values or record.value != _plain(self.values[record.key]):
+                rule = f"the record of {record.key} must have the value that stands in values"
+                raise _bad(f"calibrated: {rule}")
+        return self
+
+
+def _bad(rule: str) -> InputError:
+    remedy = "Let 'simshuffle machine calibrate' write the file, or correct it."
+    return InputError(Problem("", rule, "", remedy))
+
+
+def _plain(value: Any) -> Any:
+    """A value whose keys are text, such as the points of a curve over a number, so that JSON and
+    YAML keep it alike."""
+    return (
+        {str(key): _plain(inner) for key, inner in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def shown(name: str, value: float) -> str:
+    """A place in the range of a quantity, for people."""
+    dimension = QUANTITIES[name]
+    return readable(value, dimension) if dimension else f"{value:g}"
+
+
+def read_fragment(path: Path) -> Fragment:
+    """The fragment in a file. Raises an InputError with every problem of it."""
+    documents = read_yaml(path)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        count = len(documents)
+        found = f"{count} documents" if count != 1 else type(documents[0]).__name__
+        remedy = "Write 'values:' and below it dotted keys, as 'simshuffle machine calibrate' does."
+        refuse("", "must be one mapping with the key values", found, remedy, str(path))
+    fragment, problems = validated(documents[0], Fragment)
+    if fragment is None or problems:
+        raise InputError(problems, str(path))
+    return fragment
+
+
+# ------------------------------------------------------------ fragments in the values of a scenario
+
+Put = Callable[[str, Any, list[Problem]], bool]
+"""Sets a dotted key of the raw scenario, and says whether it could; what is wrong goes into the
+list."""
+
+
+def include(
+    raw: dict[str, Any], folder: Path | None, put: Put, problems: list[Problem]
+) -> dict[str, str]:
+    """Set, with ``put``, what the fragments hold that ``raw`` names under ``include``, which is
+    taken away, in their order, and keep their records under ``calibrated``. What the scenario
+    sweeps stays swept. Paths begin from ``folder``, that of the scenario file, or the working
+    directory; whatever is wrong is added to ``problems``. Returns the file from which each key
+    came."""
+    origin: dict[str, str] = {}
+    for path in _paths(raw.pop("include", None), folder, problems):
+        within = f"include {path}"
+        try:
+            fragment = read_fragment(path)
+        except InputError as error:
+            problems += [
+                replace(found, path=f"{within}: {found.path}" if found.path else within)
+                for found in error.problems
+            ]
+            continue
+        swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
+        kind, measured = _allreduce_kind(raw), {record.key for record in fragment.calibrated}
+        if kind == "nccl" and measured & OF_RINGS.keys():
+            # large buffers were measured too, so nothing is left to correct
+            put(PLATEAU, 1, problems)
+            origin[PLATEAU] = str(path)
+        for written, value in fragment.values.items():
+            where = f"{within}: values.{written}"
+            if written in OF_RINGS and written in measured and kind == "tree":
+                problems.append(Problem(where, *_RING_ONLY))
+                continue
+            key = OF_RINGS.get(written, written) if kind == "nccl" else written
+            if above := [name for name in swept if key.startswith(f"{name}.")]:
+                rule = f"has no effect: sweep.{above[0]} sets it for each run"
+                remedy = f"Do not sweep {above[0]}."
+                problems.append(Problem(where, rule, repr(value), remedy))
+            elif not any(related(key, name) for name in swept):
+                found: list[Problem] = []
+                put(key, value, found)
+                problems += [replace(problem, path=where) for problem in found]
+                origin[key] = str(path)
+                if isinstance(raw.setdefault("calibrated", []), list):
+                    raw["calibrated"] += [
+                        record.model_dump(mode="json", exclude_none=True) | {"key": key}
+                        for record in fragment.calibrated
+                        if record.key == written
+                    ]
+    return origin
+
+
+def _allreduce_kind(raw: Mapping[str, Any]) -> Any:
+    """What a raw scenario writes there; None if nothing."""
+    workload = raw.get("workload")
+    allreduce = workload.get("allreduce") if isinstance(workload, dict) else None
+    return allreduce.get("kind") if isinstance(allreduce, dict) else None
+
+
+def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
+    names = [given] if isinstance(given, str) else [] if given is None else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        rule, example = "must be a path or a list of paths", "include: calibration.yaml"
+        problems.append(Problem("include", rule, repr(given)[:80], f"For example: {example}"))
+        return []
+    out = []
+    for name in names:
+        found = [path for path in ((folder or Path()) / name, Path(name)) if is_file(path)]
+        if found:
+            out.append(found[0])
+        else:
+            remedy = "Name it from the folder of the scenario, or from the working directory."
+            problems.append(Problem("include", "no such file", repr(name), remedy))
+    return out
+
+
+def forget(raw: dict[str, Any], key: str) -> None:
+    """Drop the records of ``key``, which is set to something else, and of what is above and below
+    it."""
+    records = raw.get("calibrated")
+    if isinstance(records, list):
+        raw["calibrated"] = [
+            r for r in records if not (isinstance(r, dict) and related(str(r.get("key")), key))
+        ]
+
+
+def blame(problem: Problem, origin: Mapping[str, str]) -> Problem:
+    """The problem with the fragment in its path, if the value came from one."""
+    for key, path in origin.items():
+        below = key.startswith(f"{problem.path}.")
+        if related(key, problem.path) and not (below and problem.rule == "is required"):
+            return replace(problem, path=f"include {path}: values.{key if below else problem.path}")
+    return problem
+
+
+def mismatches(records: Iterable[Calibrated], model: str) -> list[Problem]:
+    """Problems of values that were measured with another model than the scenario's."""
+    return [
+        Problem(
+            record.key,
+            f"was measured with the model {record.model}",
+            repr(model),
+            "Calibrate with that model, or leave these values out.",
+        )
+        for record in records
+        if record.model and record.model != model
+    ]

@@ -1,0 +1,276 @@
+"""What the values of a scenario mean together: problems of values that are fine one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from simshuffle.errors import InputError, Problem, first_of
+from simshuffle.fabric.allreduce import Allreduce, NoOverlap
+from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
+from simshuffle.job.scenario.workload import Workload
+from simshuffle.spec.library import nearest
+from simshuffle.spec.overrides import grid_problems
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.workload.exchange import LoaderShuffle, Recorded
+from simshuffle.workload.parallelism import Data
+
+
+def cross_field_problems(
+    cluster: Cluster, workload: Workload, world_size: int, epochs: int, seed: int
+) -> Iterator[Problem]:
+    """What keeps ``world_size`` ranks from running ``epochs`` epochs of a workload on a cluster,
+    with what ``seed`` draws."""
+    yield from cluster_problems(cluster, world_size)
+    yield from _workload_problems(cluster, workload, world_size)
+    yield from _division_problems(workload, world_size)
+    yield from _token_problems(workload)
+    if isinstance(workload.exchange, Recorded):
+        try:
+            yield from workload.exchange.check(workload.dataset.num_samples, world_size, epochs)
+        except InputError as error:
+            for p in error.problems:
+                path = f"workload.exchange.{p.path or 'path'}"
+                yield Problem(path, p.rule, p.value, p.remedy)
+    yield from _order_problems(cluster, workload, world_size, seed)
+    yield from _storage_problems(cluster, workload, world_size)
+    if cluster.cache_tier is not None and workload.exchange.fetches:
+        rule = f"cannot be used with {workload.exchange.kind}, whose loaders fetch pieces"
+        remedy = "Leave it out, or use global_shuffle or local_shuffle."
+        yield Problem("cluster.cache_tier", rule, "a cache", remedy)
+
+
+def sweep_problems(sweep: Mapping[str, list[Any]]) -> Iterator[Problem]:
+    """What keeps a sweep from being a grid of runs."""
+    yield from (problem.below("sweep") for problem in grid_problems(sweep))
+    for key in sweep:
+        if key.split(".")[0] == "sweep":
+            remedy = "Write each of its keys as a key of the sweep."
+            yield Problem(f"sweep.{key}", "cannot be swept", "a mapping", remedy)
+
+
+def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
+    """More ranks than GPUs, more HCAs than links, hosts that cannot be placed on as named, or a
+    topology that cannot be used."""
+    try:
+        cluster.num_hosts, cluster.links_per_host  # noqa: B018 - they raise
+    except InputError as error:
+        return [
+            p
+            if p.path.startswith("cluster")
+            else Problem(
+                "cluster.topology.path",
+                f"{error.source}: {p.path or 'the file'} {p.rule}",
+                p.value,
+                p.remedy,
+            )
+            for p in error.problems
+        ]
+    return [*_machine_problems(cluster, world_size), *_placement_problems(cluster, world_size)]
+
+
+def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
+    domains, host, links = cluster.topology.domains, cluster.host, cluster.links_per_host
+    lost = cluster.topology.num_hosts - cluster.num_hosts
+    if lost and domains is not None:
+        # they would be cut off from other hosts, and not from those of their domain
+        rule = (
+            "must cut off no host of a scale-up domain, which joins it to others beside the network"
+        )
+        remedy = "Name hosts by cluster.placement, or leave a share above 0."
+        yield Problem("cluster.faults", rule, f"{lost} hosts cut off", remedy)
+    hcas = host.hcas
+    if links != hcas and cluster.topology.hcas_are_rails:
+        rule = "every host needs one HCA for each rail of the topology"
+        found = f"{hcas} HCA{'s' * (hcas > 1)}, but {links} rail{'s' * (links > 1)}"
+        remedy = f"Set cluster.host.hcas: {links}, or cluster.topology.rails: {hcas}."
+        yield Problem("cluster.host.hcas", rule, found, remedy)
+    elif links < hcas:
+        rule = "every host needs a link to a switch for each HCA"
+        found = f"{hcas} HCAs, but hosts with {links} links"
+        yield Problem("cluster.host.hcas", rule, found, "Lower cluster.host.hcas or add links.")
+    if world_size > (gpus := cluster.num_gpus):
+        rule = (
+            f"must not exceed the {gpus} GPUs of {cluster.name}"
+            f" ({cluster.num_hosts} hosts with {host.gpus})"
+        )
+        remedy = f"Use at most {gpus} ranks or a larger topology."
+        yield Problem("world_size", rule, str(world_size), remedy)
+    most = host.nvlink_bandwidth
+    if domains is not None and domains.bandwidth > most:
+        own = readable(most, Dimension.BANDWIDTH)
+        rule = f"of a GPU must not exceed cluster.host.nvlink_bandwidth, {own}, over which it goes"
+        found = readable(domains.bandwidth, Dimension.BANDWIDTH)
+        remedy = "Lower it, or raise cluster.host.nvlink_bandwidth."
+        yield Problem("cluster.topology.scale_up.bandwidth", rule, found, remedy)
+
+
+def _placement_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
+    """Hosts that are named twice, or too few of them, or in a text that is no list of them. Whether
+    the topology has them is seen where it is built."""
+    path = "cluster.placement"
+    try:
+        named = cluster.named_hosts
+    except InputError as error:
+        yield from (problem.below(path) for problem in error.problems)
+        return
+    if named is None:
+        return
+    need = cluster.hosts_for(world_size)
+    if twice := [name for name, count in Counter(named).items() if count > 1]:
+        found = f"several times {first_of(twice)}"
+        yield Problem(path, "must name each host once", found, "Name each once.")
+    elif need > len(named):
+        rule = (
+            f"must be {', '.join(PLACEMENTS)}, or name the {need} hosts that {world_size} ranks"
+            " fill"
+        )
+        found = f"{len(named)} of them: {first_of(named)}" if named else "none"
+        yield Problem(path, rule, found, "Name more hosts, or use fewer ranks.")
+
+
+def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
+    """More rings or channels than HCAs of a host, or of a scale-up domain."""
+    key, hcas = allreduce.one_for_each_hca, cluster.hcas_per_domain
+    count = getattr(allreduce, key)
+    if count is None or count <= hcas:
+        return []
+    owners = "hosts" if cluster.hosts_per_domain == 1 else "scale-up domains"
+    rule = f"each of the {key} has an HCA of its own; the {owners} have {hcas}"
+    remedy = f"Use at most {hcas} {key}, or leave it out: one for each HCA."
+    return [Problem(f"workload.allreduce.{key}", rule, str(count), remedy)]
+
+
+def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) -> Iterator[Problem]:
+    """What the workload needs and the hosts do not have, or what does not go together in it."""
+    samples, accelerator = workload.dataset.num_samples, cluster.host.accelerator
+    if world_size > samples:
+        rule = f"must not exceed the {samples} samples"
+        yield Problem("world_size", rule, str(world_size), "Use fewer ranks.")
+    yield from _dropped_batches(workload, world_size)
+    path, times = "workload.model.accelerators", workload.model.accelerators
+    if accelerator not in times:
+        rule = f"needs the step times of {workload.model.name} on the cluster's accelerator"
+        remedy = f"Add {path}.{accelerator} with forward, backward, update."
+        yield Problem(path, rule, repr(accelerator), f"{remedy} {nearest('', sorted(times))}")
+    yield from allreduce_problems(cluster, workload.allreduce)
+    if workload.loader.across_epochs and workload.exchange.exchange_schedule is not None:
+        rule = (
+            "cannot be used where samples move: what the next epoch reads is known only when this"
+            " one has ended"
+        )
+        found = f"true with {workload.exchange.kind}"
+        remedy = "Leave it out, or choose a strategy without exchange."
+        yield Problem("workload.loader.across_epochs", rule, found, remedy)
+
+
+def _dropped_batches(workload: Workload, world_size: int) -> Iterator[Problem]:
+    """A data set so small that every batch is dropped: floor(N / (M b)) iterations are none."""
+    samples, batch = workload.dataset.num_samples, workload.local_batch_size
+    if workload.last_batch != "drop" or not world_size <= samples < batch * world_size:
+        return
+    rule = (
+        f"drops all: {samples} samples are less than a batch of {batch} on each of {world_size}"
+        " ranks, so no step is made"
+    )
+    remedy = (
+        f"Use at least {batch * world_size} samples, at most {samples // batch} ranks, batches of"
+        f" at most {samples // world_size}, or last_batch: keep."
+    )
+    yield Problem("workload.last_batch", rule, "drop", remedy)
+
+
+def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]:
+    """What keeps ``world_size`` ranks from dividing training as ``workload.parallelism`` says."""
+    strategy, layers = workload.parallelism, workload.model.layer_list
+    if isinstance(strategy, Data):
+        return
+    if layers is None:
+        rule = f"must be a list of layers where training is divided by {strategy.kind}"
+        remedy = "Name one that comes with simshuffle, write your own, or use parallelism data."
+        yield Problem("workload.model.layers", rule, f"none for {workload.model.name}", remedy)
+    else:
+        for problem in strategy.problems(layers, world_size, workload.local_batch_size):
+            yield problem.below("workload")
+    overlap = workload.allreduce.overlap
+    if not isinstance(overlap, NoOverlap):
+        rule = f"must be none where training is divided by {strategy.kind}"
+        remedy = "Set workload.allreduce.overlap=none, or use parallelism data."
+        yield Problem("workload.allreduce.overlap", rule, overlap.kind, remedy)
+
+
+def _token_problems(workload: Workload) -> Iterator[Problem]:
+    """Sequences of another length than those that the model's layers take, and attention within
+    documents of a model of which nobody says what attention takes."""
+    tokens, known = workload.dataset.tokens, workload.model.attention
+    if tokens is None:
+        return
+    path, name = "workload.dataset.tokens", workload.model.name
+    if known is not None and known[0] != tokens.sequence_length:
+        rule = f"must be the {known[0]} tokens that the layers of {name} take"
+        remedy = f"Use {known[0]}, or a model whose step times are of such sequences."
+        yield Problem(f"{path}.sequence_length", rule, str(tokens.sequence_length), remedy)
+    elif tokens.attention == "documents" and tokens.attention_share is None and known is None:
+        rule = f"is required: no layers with attention are known of {name}"
+        remedy = "Write it, for example 0.14, or set workload.model.layers."
+        yield Problem(f"{path}.attention_share", rule, "", remedy)
+
+
+def _order_problems(
+    cluster: Cluster, workload: Workload, world_size: int, seed: int
+) -> Iterator[Problem]:
+    """A loader's order that cannot be drawn so, or a cache that is no use."""
+    exchange, dataset = workload.exchange, workload.dataset
+    if not isinstance(exchange, LoaderShuffle) or world_size > dataset.num_samples:
+        return
+    if workload.last_batch == "carry":
+        rule = "must not be carry: a loader's order ends with its epoch"
+        yield Problem("workload.last_batch", rule, "carry", "Choose nearest, keep or drop.")
+    owner = np.broadcast_to(np.int32(0), dataset.num_samples)
+    rng = np.random.default_rng(0)
+    context = workload.shards_context(cluster, owner, world_size, 1, rng, seed)
+    try:
+        exchange.check(context)
+    except InputError as error:
+        found = error.problems
+    else:
+        most = cluster.capacity(exchange.cache_in)
+        found = exchange.cache_problems(dataset.stored.mean, most)
+    yield from (problem.below("workload.exchange") for problem in found)
+
+
+def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> Iterator[Problem]:
+    """What a host must keep and has no room for; and an object store that is read from and that
+    the cluster does not have."""
+    need = workload.stored_nbytes(world_size, cluster.ranks_per_host(world_size))
+    in_memory, dataset = workload.source == "memory", workload.dataset
+    have = cluster.capacity("memory" if in_memory else "ssd")
+    if need > have:
+        where = "in the memory" if in_memory else "on the SSD"
+        rule = (
+            f"{workload.exchange.kind} keeps {readable(need, Dimension.NBYTES)} of {dataset.name}"
+            f" ({readable(dataset.nbytes, Dimension.NBYTES)}) {where} of each of"
+            f" {cluster.hosts_for(world_size)} hosts, which holds"
+            f" {readable(have, Dimension.NBYTES)}"
+        )
+        remedy = (
+            "Use global_shuffle:source=pfs, or local_shuffle or partial_local_shuffle on more hosts"
+            + (", or workload.staging.target: ssd." if in_memory else ".")
+        )
+        found = f"{readable(need - have, Dimension.NBYTES)} too much"
+        yield Problem("workload.exchange", rule, found, remedy)
+    if cluster.object_store is None:
+        rule = f"needs an object store, and {cluster.name} has none"
+        remedy = "Add cluster.object_store, {} for Amazon S3 as it is by default, or read from the"
+        for key, source in {
+            "workload.exchange.source": workload.exchange.tier,
+            "workload.staging.source": workload.staging.source,
+        }.items():
+            if source == "object_store":
+                yield Problem(key, rule, source, f"{remedy} pfs.")
+        if workload.checkpoint is not None and workload.checkpoint.needs_store:
+            remedy = "Add cluster.object_store, {} for Amazon S3 as it is by default, or use pfs."
+            yield Problem("workload.checkpoint", rule, "object_store", remedy)

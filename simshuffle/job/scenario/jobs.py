@@ -1,0 +1,114 @@
+"""Several jobs on one machine: what each says that differs from the scenario, as values of a
+scenario of its own, and what keeps them from running beside one another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from simshuffle.errors import Problem, first_of
+from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
+from simshuffle.spec.hostlist import expanded
+from simshuffle.spec.record import Count, NBytes, Seconds, Spec
+
+WHOLE = frozenset({"kind", "name"})
+"""A mapping with one of these keys is a record of its own, which replaces the scenario's."""
+PAGE_CACHE = "cluster.memory.page_cache"
+NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class Job(Spec):
+    """One of several jobs on a machine, which all begin to train at a time of their own. What it
+    leaves out is as the scenario says.
+
+    Attributes:
+        workload: what differs from the scenario's, as a mapping of changes; a record with a kind or
+            a name is replaced whole, others key by key.
+        world_size: its ranks.
+        placement: its hosts, by name or by a rule as for 'cluster.placement'; the next free ones if
+            left out. Jobs share no host.
+        start: when its first epoch begins.
+        epochs: how many are simulated.
+        seed: of all that it draws.
+        page_cache: what the hosts of this job keep of files: what it leaves of their memory.
+    """
+
+    workload: dict[str, Any] | None = None
+    world_size: Count | None = None
+    placement: str | list[str] | None = None
+    start: Seconds = 0.0
+    epochs: Count | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    page_cache: NBytes | None = None
+
+    def values(self) -> dict[str, Any]:
+        """What it changes of its scenario, by dotted key."""
+        own: dict[str, Any] = {
+            "world_size": self.world_size,
+            "cluster.placement": self.placement,
+            "epochs": self.epochs,
+            "seed": self.seed,
+        }
+        if self.page_cache is not None:
+            own[PAGE_CACHE] = f"{self.page_cache!r} B"
+        return {
+            **{key: value for key, value in own.items() if value is not None},
+            **dict(_changes("workload", self.workload or {})),
+        }
+
+    @property
+    def hosts(self) -> list[str] | None:
+        """The hosts that it names; None if it names a rule or none. Raises an InputError if they
+        are no node list."""
+        if self.placement is None or self.placement in PLACEMENTS:
+            return None
+        return expanded(self.placement) if isinstance(self.placement, str) else self.placement
+
+
+def _changes(key: str, changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The dotted keys below ``key`` that a mapping of changes sets."""
+    for name, value in changes.items():
+        below = f"{key}.{name}"
+        if isinstance(value, dict) and not WHOLE & set(value):
+            yield from _changes(below, value)
+        else:
+            yield below, value
+
+
+def problem_of(name: str, problem: Problem) -> Problem:
+    """A problem of the scenario of a job, where the job says it."""
+    for path, key in (("cluster.placement", "placement"), (PAGE_CACHE, "page_cache")):
+        if problem.path == path:
+            return Problem(f"jobs.{name}.{key}", problem.rule, problem.value, problem.remedy)
+    if problem.path.split(".")[0] == "cluster":
+        return problem
+    return problem.below(f"jobs.{name}")
+
+
+def together_problems(
+    jobs: Mapping[str, Job], cluster: Cluster, hosts: Mapping[str, int]
+) -> Iterator[Problem]:
+    """What keeps jobs, which are fine one by one, from running on a machine together; ``hosts`` are
+    those that each fills."""
+    if not jobs:
+        yield Problem("jobs", "must name at least one job", "none", "Write a: {}, or leave it out.")
+    for name in jobs:
+        if not NAMES.fullmatch(name):
+            rule = "the name of a job must be of letters, digits, - and _"
+            yield Problem("jobs", rule, repr(name)[:60], "Call it for example vgg-16.")
+    of: dict[str, str] = {}
+    for name, job in jobs.items():
+        named = (job.hosts or [])[: hosts[name]]
+        if taken := [host for host in named if host in of]:
+            rule = f"must name hosts that no other job has; they are those of {of[taken[0]]}"
+            remedy = "Name others, or leave it out: the next free ones."
+            yield Problem(f"jobs.{name}.placement", rule, first_of(taken), remedy)
+        of |= dict.fromkeys(named, name)
+    if (need := sum(hosts.values())) > (have := cluster.num_hosts):
+        rule = f"must fit side by side on the {have} hosts of {cluster.name}"
+        found = ", ".join(f"{name}: {count}" for name, count in hosts.items())
+        remedy = "Use fewer ranks, fewer jobs or a larger topology."
+        yield Problem("jobs", rule, f"{need} hosts ({found})"[:120], remedy)

@@ -1,0 +1,214 @@
+"""From what a scenario's file holds to plain values that stand alone: fragments included, values
+set, names replaced by what they name, files located."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.job.reliability.processes import by_name
+from simshuffle.job.scenario.calibrated import forget, include
+from simshuffle.job.scenario.other_kinds import complete, settled
+from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, find, is_file, read_yaml
+from simshuffle.spec.overrides import (
+    References,
+    expand,
+    outermost_first,
+    pin,
+    plain_copy,
+    related,
+    which_value,
+)
+from simshuffle.spec.switching import Left, Switch
+
+
+@dataclass
+class Resolved:
+    """The plain values of a scenario that needs no other file."""
+
+    plain: dict[str, Any]
+    problems: list[Problem]  # what is wrong
+    origin: dict[str, str]  # the fragment that each dotted key came from which one set
+    switches: list[Switch]  # what became of records whose kind was replaced
+
+
+def resolve(
+    raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None, record: type[BaseModel]
+) -> Resolved:
+    """The plain values of ``record``, a scenario or part of one, from what its file in ``folder``
+    holds (None: the working directory), and ``values`` set instead, by dotted key."""
+    plain: dict[str, Any] = plain_copy(dict(raw))
+    problems: list[Problem] = []
+    references, left = _references(plain, folder), Left(record)
+    if "include" in values:
+        plain["include"] = values["include"]
+
+    def put_here(key: str, value: Any, found: list[Problem]) -> bool:
+        forget(plain, key)
+        return left.put(plain, key, value, found, references)
+
+    origin = include(plain, folder, put_here, problems)
+    switches = settled(plain, left, dict.fromkeys(origin))
+    for key, value in outermost_first(values).items():
+        if key == "include":
+            continue
+        if put_here(key, value, problems):
+            sweep = plain.setdefault("sweep", {})
+            if key != "sweep" and isinstance(sweep, dict):
+                pin(sweep, key, value, "sweep", problems)
+        origin = {of: path for of, path in origin.items() if not related(of, key)}
+    switches += settled(plain, left, values)
+    for key in references:
+        expand(plain, key, references, problems)
+    _locate_files(plain, folder)
+    sweep = plain.get("sweep")
+    if folder is not None and isinstance(sweep, dict) and isinstance(sweep.get("cluster"), list):
+        for number, reference in enumerate(sweep["cluster"]):
+            holder, found = {"cluster": reference}, list[Problem]()
+            expand(holder, "cluster", references, found)
+            problems += [which_value(problem, sweep, {"cluster": reference}) for problem in found]
+            _locate_files(holder, folder)
+            sweep["cluster"][number] = holder["cluster"]
+    if isinstance(sweep, dict) and isinstance(sweep.get("workload.exchange"), list):
+        exchanges = sweep["workload.exchange"]
+        exchanges[:] = [exchange_located(exchange, folder) for exchange in exchanges]
+    complete(plain, switches)
+    return Resolved(plain, list(dict.fromkeys(problems)), origin, switches)
+
+
+def exchange_located(exchange: Any, folder: Path | None) -> Any:
+    """An exchange that is swept over; if it names a file, as a record with the file's contents
+    noted. ``folder`` is what paths begin from; None for the working directory."""
+    key = "workload.exchange"
+    holder: dict[str, Any] = {"workload": {"exchange": plain_copy(exchange)}}
+    expand(holder, key, {key: by_kind}, [])  # what is not valid is reported with the runs
+    _locate_files(holder, folder)
+    located = holder["workload"]["exchange"]
+    return located if isinstance(located, dict) and "sha256" in located else exchange
+
+
+def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
+    """What may be named in a scenario; a profile of its own comes before one of the catalog."""
+
+    def model(name: str) -> dict[str, Any]:
+        own = plain.get("models")
+        entry = own.get(name) if isinstance(own, dict) else None
+        if isinstance(entry, dict):
+            return {"name": name, **copy.deepcopy(entry)}
+        return catalog_entry("models", name)
+
+    return {
+        "cluster": lambda text: _cluster(text, folder),
+        "cluster.routing": by_kind,
+        "failures": by_name,
+        "workload.dataset": lambda name: catalog_entry("datasets", name),
+        "workload.exchange": by_kind,
+        "workload.parallelism": by_kind,
+        "workload.exchange.schedule": by_kind,
+        "workload.model": model,
+    }
+
+
+def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
+    """The plain values of a cluster, named as a file or as a shipped one."""
+    path = find(text, "topologies", folder)
+    documents = read_yaml(path)
+    if len(documents) == 1 and isinstance(documents[0], dict):
+        _find_beside(documents[0], path.parent)
+        return documents[0]
+    count = len(documents)
+    found = f"{count} documents" if count != 1 else type(documents[0]).__name__
+    rule = f"{path} must hold the mapping of one cluster"
+    raise ScenarioError(Problem("", rule, found, "See topologies/ for examples."))
+
+
+_NAMING_FILES = (
+    (None, "failures", "trace"),
+    ("cluster", "topology", "custom"),
+    ("cluster", "routing", "forwarding_tables"),
+    ("workload", "exchange", "recorded"),
+)
+"""Sections (None: the scenario itself), and the kind of the key that names a file by its path."""
+
+
+def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The records that name a file, those of its jobs among them."""
+    jobs = raw.get("jobs")
+    for job in jobs.values() if isinstance(jobs, dict) else ():
+        yield from _naming_files(job) if isinstance(job, dict) else ()
+    for section, key, kind in _NAMING_FILES:
+        holder = raw if section is None else raw.get(section)
+        record = holder.get(key) if isinstance(holder, dict) else None
+        if (
+            isinstance(record, dict)
+            and record.get("kind") == kind
+            and isinstance(record.get("path"), str)
+        ):
+            yield record
+
+
+def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
+    """Make the paths of a cluster absolute that are those of files in the folder of its own."""
+    for record in _naming_files({"cluster": cluster}):
+        beside = folder / record["path"]
+        if is_file(beside):
+            record["path"] = str(beside.resolve())
+
+
+def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
+    """Make the paths of the files that a scenario names absolute, and note what the files hold. So
+    the resolved scenario stands alone."""
+    for record in _naming_files(raw):
+        beside = (folder or Path()) / record["path"]
+        path = beside if is_file(beside) else Path(record["path"])
+        with contextlib.suppress(OSError, ValueError):
+            record["path"] = str(path.resolve())
+        if is_file(path):
+            record.setdefault("sha256", hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+# ------------------------------------------------------------------- files, as results hold them
+
+
+def by_content(value: Any) -> Any:
+    """Plain values in which every file whose SHA-256 stands beside its path is named as a result
+    folder holds it, after its contents, so that nothing depends on where it was."""
+    if isinstance(value, dict):
+        named = {key: by_content(inner) for key, inner in value.items()}
+        return named | {"path": _place(value)} if _names_a_file(value) else named
+    if isinstance(value, list):
+        return [by_content(inner) for inner in value]
+    return value
+
+
+def unnamed(document: Mapping[str, Any]) -> Any:
+    """What decides a scenario: its plain values `by_content`, without name and description."""
+    return by_content({k: v for k, v in document.items() if k not in {"name", "description"}})
+
+
+def files(value: Any) -> dict[str, Path]:
+    """The files that plain values name, by their names in the folder `INPUTS`."""
+    found = {}
+    if isinstance(value, dict):
+        if _names_a_file(value):
+            found[Path(_place(value)).name] = Path(value["path"])
+        value = list(value.values())
+    for inner in value if isinstance(value, list) else ():
+        found |= files(inner)
+    return found
+
+
+def _names_a_file(record: dict[Any, Any]) -> bool:
+    return isinstance(record.get("path"), str) and isinstance(record.get("sha256"), str)
+
+
+def _place(record: dict[str, Any]) -> str:
+    return f"{INPUTS}/{record['sha256'][:16]}{Path(record['path']).suffix}"

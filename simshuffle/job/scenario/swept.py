@@ -1,0 +1,80 @@
+"""The runs that a verb answers for, where the scenario has a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.overrides import short
+
+WORLD_SIZE, EXCHANGE = "world_size", "workload.exchange"
+"""Keys whose sweep most verbs follow."""
+MOST_LISTED = 4
+
+
+def runs_followed(
+    scenario: Scenario, verb: str, followed: Collection[str] = ()
+) -> dict[str, Scenario]:
+    """Return the runs of a scenario's sweep by name, in its order.
+
+    Args:
+        scenario: with or without a sweep.
+        verb: who asks, as the message calls it: 'simshuffle study oracle'.
+        followed: keys that may be swept, and with them all keys below.
+
+    Raises:
+        ScenarioError: several values of another key are swept, or a run is not valid.
+    """
+    problems = [
+        _unfollowed(key, values, verb)
+        for key, values in scenario.sweep.items()
+        if len(values) > 1 and not _is_below(key, followed)
+    ]
+    if problems:
+        raise ScenarioError(problems, scenario.name)
+    return scenario.runs()
+
+
+def single_run(scenario: Scenario, verb: str, irrelevant: Collection[str] = ()) -> Scenario:
+    """Return the one run of a scenario; keys that are ``irrelevant`` to the verb may be swept.
+
+    Raises:
+        ScenarioError: several values of another key are swept.
+    """
+    return next(iter(runs_followed(scenario, verb, irrelevant).values()))
+
+
+def describe_size_chosen(scenario: Scenario, verb: str, irrelevant: Collection[str] = ()) -> str:
+    """Return which of the swept numbers of ranks a verb answers for, where that is the scenario's
+    own alone, and how to ask for another; '' where no other is swept.
+
+    Raises:
+        ScenarioError: several values of another key are swept that is not ``irrelevant``.
+    """
+    runs_followed(scenario, verb, (WORLD_SIZE, *irrelevant))
+    sizes = scenario.sweep.get(WORLD_SIZE, [])
+    if len(sizes) < 2:
+        return ""
+    listed = ", ".join(map(str, sizes))
+    return (
+        f"This is for {scenario.world_size} ranks, the scenario's own number; of the swept ones"
+        f" ({listed}) choose another with --set {WORLD_SIZE}={sizes[0]}."
+    )
+
+
+def _is_below(key: str, followed: Collection[str]) -> bool:
+    return any(key == other or key.startswith(f"{other}.") for other in followed)
+
+
+def _unfollowed(key: str, values: list[Any], verb: str) -> Problem:
+    listed = ", ".join(map(short, values[:MOST_LISTED])) + ", ..." * (len(values) > MOST_LISTED)
+    remedy = f"Choose a value: --set '{key}={_written(values[0])}'."
+    return Problem(f"sweep.{key}", f"is not followed by {verb}", listed, remedy)
+
+
+def _written(value: Any) -> str:
+    """A value as --set takes it."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,296 @@
+"""One run as a cell: a resolved scenario without sweep, simulated and reported."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import pandas as pd
+import pyarrow as pa
+
+from simshuffle.errors import InputError
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.models import make_ready
+from simshuffle.job.plan.effort import SHARED_NBYTES, Effort, effort
+from simshuffle.job.plan.findings import SlowCables, extrapolated
+from simshuffle.job.plan.holding import counted, held_in
+from simshuffle.job.plan.wiring import routing
+from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.scenario import Scenario, from_dict
+from simshuffle.job.sim.simulate import simulate, simulate_epochs
+from simshuffle.report import report
+from simshuffle.report.report import Kept
+from simshuffle.report.table_io import stacked
+from simshuffle.report.timeline import Timeline
+from simshuffle.spec.arrays import Ints32
+from simshuffle.spec.late import special
+from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
+from simshuffle.study.store import TABLE
+from simshuffle.workload.parallelism import Data
+
+TABLES = ("timeline", "iterations", "links", "sources")
+"""What is kept of a run."""
+NAMELESS = ""
+"""What the run is called in a cell's tables: its name is that of its place in a study."""
+
+M_MMAP_THRESHOLD, MAPPED = -3, 1 << 20
+"""An option of glibc: the size in bytes from which an array is mapped by itself."""
+LARGE = 100e6
+"""Bytes of a simulation from which on that pays."""
+
+
+class NetworkCell(PlainCell):
+    """Computes with the compiled network."""
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads the compiled network, or compiles it where no cache holds it yet."""
+        make_ready(Fluid())
+
+
+@dataclass(frozen=True)
+class RunCell(NetworkCell):
+    """A run."""
+
+    # the resolved scenario as plain values (see `Scenario.to_dict`), without sweep
+    document: Mapping[str, Any]
+    label: str  # of the run, for people
+    with_tables: bool = True  # whether its tables are kept, beside what is reported of it
+    timeline: Kept = "full"  # the ranks of which the timeline is among them
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads what windows need as well."""
+        NetworkCell.make_ready()
+        special.load()
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario.
+
+        Raises:
+            ScenarioError: it is not valid.
+        """
+        return from_dict(self.document, self.label)
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`: all that decides the outcome; a name decides nothing, and of a file its
+        contents alone."""
+        return unnamed(self.document)
+
+    @cached_property
+    def _effort(self) -> Effort:
+        """No effort where the scenario is not valid: that is said at once. What is read here is not
+        kept, for the cell is sent to another process."""
+        try:
+            return effort(from_dict(self.document, self.label))
+        except InputError:
+            return Effort(iterations=0.0, samples=0.0, stored=0.0, epochs=1, ranks=1)
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`."""
+        return self._effort.seconds
+
+    @property
+    def timed_as(self) -> str:
+        """As for `Cell`: what decides how well costs are known. Kinds of runs that do more have
+        their own."""
+        return self._effort.kind if type(self) is RunCell else super().timed_as
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return self._effort.nbytes - SHARED_NBYTES
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`."""
+        if not self.with_tables:
+            return frozenset()
+        names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
+        return frozenset(f"{name}{TABLE}" for name in names)
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
+        tables, if they are kept. Of each epoch they are taken when it is over."""
+        scenario = self.scenario
+        self.hold_little()
+        reporting = Reporting(scenario, self.timeline if self.with_tables else None)
+        for timeline in simulate_epochs(scenario, NAMELESS, tell, struck=reporting.struck):
+            give_back()  # before tables are made of it
+            reporting.add(timeline)
+            del timeline  # the next epoch needs its room
+            give_back()
+        outcome = reporting.outcome()
+        give_back()  # the machine is gone only now
+        return outcome
+
+    def simulated(self, tell: Tell) -> Timeline:
+        """The timeline of all epochs."""
+        return simulate(self.scenario, progress=tell)
+
+    def most_held(self, epochs: int) -> float:
+        """Bytes that the loaders of a host keep in so many epochs, at most; 0 where none fetch."""
+        fetched = counted(self.scenario, epochs)
+        return max((each.fetches.held_nbytes for each in fetched), default=0)
+
+    def hold_little(self) -> None:
+        """Have the system take every large array back as soon as nobody has it any more; glibc
+        would raise that size to 32 MB, and keep the room of all that are smaller."""
+        if self.memory > LARGE and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+            set_option(M_MMAP_THRESHOLD, MAPPED)
+
+
+def give_back() -> None:
+    """Give the system the memory that is no longer used, which the allocators of Arrow and of C
+    would keep: 60 MB of 2048 ranks, in 5 ms."""
+    pa.default_memory_pool().release_unused()
+    # glibc alone has it; other C libraries do so by themselves
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+class Reporting:
+    """What is kept of a run, epoch by epoch; ``kept`` as of `RunCell`, None without tables. What
+    its faults hit is added to ``struck`` while it goes on."""
+
+    def __init__(self, scenario: Scenario, kept: Kept | None) -> None:
+        self._scenario, self._slow = scenario, SlowCables(scenario.cluster)
+        self._tables = None if kept is None else _Tables(kept)
+        self._reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
+        self._held, self._groups = 0.0, dict[str, Any]()
+        self._waited_for: list[dict[str, Any]] = []
+        self.struck: list[dict[str, Any]] = []
+        self._said: dict[str, list[Any]] = {"faults": self.struck} if scenario.faults else {}
+
+    def add(self, timeline: Timeline) -> None:
+        """Take what is kept of an epoch."""
+        for name, found in timeline.said.items():
+            self._said.setdefault(name, []).extend(found)
+        self._slow.carried(timeline.links)
+        seconds = report.phase_seconds(timeline)
+        self._groups = in_groups(self._scenario, seconds)
+        self._held = max(self._held, float(timeline.sources["nbytes_cached"].max()))
+        self._reported["epochs"].append(report.epochs(timeline, seconds))
+        parts = report.all_labels(timeline, seconds)
+        self._reported["breakdown"].append(parts)
+        self._waited_for = report.waited_for(timeline, parts, *self._hosts(timeline))
+        give_back()
+        if self._tables is not None:
+            self._tables.add(timeline)
+
+    def _hosts(self, timeline: Timeline) -> tuple[Ints32, set[str]]:
+        """Return (M,) the host of each rank of an epoch, and the names of hosts with a fault."""
+        ranks = int(timeline.phases["rank"].max()) + 1
+        lasting = self._scenario.cluster.faults or {}
+        named = [*(str(row["what"]) for row in self.struck), *map(str, lasting)]
+        faulty = {what.partition(".")[0] for what in named}
+        return self._scenario.cluster.host_of(ranks), faulty
+
+    def outcome(self) -> Outcome:
+        """All of it."""
+        values = {name: _columns(stacked(parts)) for name, parts in self._reported.items()}
+        of = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
+        of |= {"waited_for": self._waited_for} if self._waited_for else {}
+        # a job is killed once
+        said = {name: of[0] if name == "killed" else of for name, of in self._said.items()}
+        about = {"label": self._scenario.label(), "facts": {**of, **said}}
+        tables = {} if self._tables is None else self._tables.all()
+        return Outcome({**about, **values}, tables)
+
+
+TIMELINES: Mapping[Kept, tuple[str, ...]] = {
+    "full": ("timeline", "timeline_of_ranks"),
+    "ranks": ("timeline_of_ranks",),
+    "none": (),
+}
+"""The timelines in an outcome, by what was asked: first that, then what follows from it. So what
+was kept of all ranks serves where some are asked for, and not the other way round."""
+
+
+class _Tables:
+    """What is kept of a run, which grows epoch by epoch."""
+
+    def __init__(self, timeline: Kept) -> None:
+        names = [*TIMELINES[timeline], *TABLES[1:]]
+        self._growing = {name: Growing() for name in names}
+
+    def add(self, timeline: Timeline) -> None:
+        """Add those of an epoch."""
+        phases, seconds = timeline.phases, report.seconds_by_rank(timeline.phases)
+        for name, growing in self._growing.items():
+            if name == "timeline":
+                table = phases
+            elif name == "timeline_of_ranks":
+                table = phases[phases["rank"].isin(report.sample(seconds))]
+            elif name == "iterations":
+                table = report.iterations(phases, seconds)
+            else:
+                table = getattr(timeline, name)
+            growing.add(table.drop(columns="run"))
+
+    def all(self) -> LazyTables:
+        """All that was added, without the name of the run."""
+        return LazyTables({name: growing.table() for name, growing in self._growing.items()})
+
+
+def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
+    """One of `TABLES` of an outcome, as it was asked for, without the name of the run."""
+    if table != "timeline":
+        return long(outcome.tables, table)
+    names = TIMELINES[timeline][:1]
+    empty = LongTable((Part(report.no_phases().drop(columns="run")),))
+    return long(outcome.tables, names[0]) if names else empty
+
+
+def reported(
+    cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: Literal["epochs", "breakdown"]
+) -> pd.DataFrame:
+    """The rows of all cells below one another, each with its first columns, which are given with
+    it, in front."""
+    parts = [pd.DataFrame({**lead, **outcome.values[table]}) for lead, outcome in cells]
+    return pd.concat(parts, ignore_index=True)
+
+
+def in_groups(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
+    """What ranks that divide their steps do beside computing, in plain values; nothing where they
+    do not. ``seconds`` are of an epoch, from `simshuffle.report.report.phase_seconds`."""
+    strategy = scenario.workload.parallelism
+    if isinstance(strategy, Data):
+        return {}
+    phases = {"wait_s": "wait_group", "bubble_s": "bubble", "sent_s": "group_communication"}
+    return {
+        "in_groups": {
+            "strategy": strategy.short_name,
+            "ranks": strategy.group_size(scenario.world_size),
+            **{name: float(seconds[phase].iloc[0]) for name, phase in phases.items()},
+        }
+    }
+
+
+def facts(scenario: Scenario, held: float) -> dict[str, Any]:
+    """What ``meta.json`` says of a run beside times; ``held`` is the most bytes that a node held of
+    what its loaders fetched."""
+    beyond = extrapolated(scenario)
+    return {
+        **({"extrapolated": beyond} if beyond else {}),
+        "seed": scenario.seed,
+        "hosts": scenario.hosts,
+        "iterations": scenario.workload.iterations(scenario.world_size),
+        "storage_per_host_nbytes": scenario.storage_per_host + held,
+        "routing": routing(scenario.cluster).describe(),
+        "staged_to": held_in(scenario),
+    }
+
+
+def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
+    """The columns as plain values; the run has no name here."""
+    return {
+        str(name): table[name].tolist() for name in table.columns if name not in {"run", "strategy"}
+    } | ({"strategy": table["strategy"].astype(str).tolist()} if "strategy" in table else {})

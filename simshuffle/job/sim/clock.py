@@ -1,0 +1,191 @@
+"""A network under SimPy: transfers whose ends are events, which runs ahead; and barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from math import inf
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
+
+import simpy
+
+from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.spec.arrays import Floats, Ints32
+
+if TYPE_CHECKING:
+    from simshuffle.fabric.network.fluid import FluidNetwork
+
+Steps = Generator[simpy.Event, Any, None]
+"""What a process does."""
+
+
+class Completion(simpy.Event):
+    """That a group of transfers is complete."""
+
+    def happen(self) -> None:
+        """Happen at once, without SimPy's queue: for the next event of all."""
+        self._ok, self._value = True, None
+        callbacks, self.callbacks = self.callbacks, None  # type: ignore[assignment]
+        for callback in callbacks:
+            callback(self)
+
+
+class NetworkClock:
+    """Couples a network (see `simshuffle.fabric.network.models.shared_network`) to a SimPy
+    environment.
+
+    The network advances on its own up to SimPy's next event (``Environment.peek``). When a group is
+    complete for which somebody waits, and SimPy has nothing before, time is moved on to it without
+    an event in SimPy's queue.
+    """
+
+    def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
+        self.env = env
+        self.network = network
+        self._run = network.advance
+        self._upcoming = inf  # next event inside the network (s)
+        # the SimPy event that lets the network advance, and for when; -inf while it advances
+        self._armed: simpy.Event | None = None
+        self._armed_for = inf
+        self._waiting: dict[int, Completion] = {}
+        # what leads transfers round failed cables, if there are any
+        self.detour: Callable[[TransferBatch], TransferBatch] | None = None
+
+    def open(self, expected: int) -> int:
+        """A new group of ``expected`` (at least 1) transfers."""
+        return self.network.open_group(expected)
+
+    def completion(self, group: int) -> simpy.Event | None:
+        """The event of a group's completion, for one process at most; None if it is complete."""
+        if not self.network.watch(group):
+            return None
+        event = self._waiting[group] = Completion(self.env)
+        return event
+
+    def close(self, group: int) -> tuple[float, float]:
+        """Give a complete group back: when its marked transfer ended, and its last one (s)."""
+        return self.network.close_group(group)
+
+    def ended(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
+        """Wait for a group of which nobody else waits, and close it."""
+        event = self.completion(group)
+        if event is not None:
+            yield event
+        return self.close(group)
+
+    def then(self, group: int, done: Callable[[simpy.Event], None]) -> None:
+        """Close a group that is not complete yet when it is, and call ``done``."""
+        complete = self.completion(group)
+        assert complete is not None, "a new group is not complete"  # noqa: S101 - see above
+
+        def finish(event: simpy.Event) -> None:
+            self.close(group)
+            done(event)
+
+        complete.callbacks.append(finish)
+
+    def post(self, batch: TransferBatch) -> None:
+        """Post transfers now."""
+        if self.detour is not None:
+            batch = self.detour(batch)
+        self._expect(self.network.post(self.env.now, batch))
+
+    def set_capacity(self, links: Ints32, values: Floats) -> None:
+        """Give ``links`` other capacities now, (n,) units/s."""
+        self._expect(self.network.set_capacity(links, values, self.env.now))
+
+    def reroute(self, slots: Ints32, routes: Ints32) -> None:
+        """Let transfers under way take other routes from now on; see `FluidNetwork.reroute`."""
+        self._expect(self.network.reroute(slots, routes, self.env.now))
+
+    def _expect(self, upcoming: float) -> None:
+        """The network's next event is due then (s)."""
+        self._upcoming = upcoming
+        if upcoming < self._armed_for:
+            self._arm()
+
+    def _arm(self) -> None:
+        """Have SimPy call when the network's next event is due."""
+        self._armed_for = self._upcoming
+        if self._upcoming < inf:
+            self._armed = self._after(self._upcoming, self._wake)
+
+    def _after(self, when: float, callback: Callable[[simpy.Event], None]) -> simpy.Event:
+        timeout = self.env.timeout(max(when - self.env.now, 0.0))
+        timeout.callbacks.append(callback)
+        return timeout
+
+    def _wake(self, event: simpy.Event) -> None:
+        if event is self._armed:  # not overtaken by an earlier one
+            self._armed_for = -inf
+            try:
+                self._advance()
+            finally:
+                self._arm()
+
+    def _advance(self) -> None:
+        """Run the network, and what its completions entail, up to SimPy's next event."""
+        env, network = self.env, self.network
+        horizon = env.peek()
+        while True:
+            self._upcoming, done = self._run(horizon)
+            if done:
+                self._complete(max(env.now, min(network.now, horizon)), done)
+            horizon = env.peek()
+            if horizon <= self._upcoming:
+                return
+
+    def _complete(self, when: float, done: list[int]) -> None:
+        """Let the groups ``done`` be complete at ``when`` (s), before which SimPy has no event."""
+        env = self.env
+        env._now = when  # as `simpy.Environment.step` does
+        if len(done) == 1 and env.peek() > when:
+            self._waiting.pop(done[0]).happen()
+            return
+        for group in done:
+            self._waiting.pop(group).succeed()
+
+
+class Barrier:
+    """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them
+    go on. ``complete_at`` is when the last of them arrived last time (s)."""
+
+    def __init__(
+        self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]
+    ) -> None:
+        self._env = env
+        self._size = size
+        # what owns a barrier hands in a method: with a reference back, neither would go before
+        # Python next searches for cycles, and an epoch would stay while the next one runs
+        self._action = WeakMethod(action) if isinstance(action, MethodType) else lambda: action
+        self._event = env.event()
+        self._missing = size
+        self.complete_at = 0.0
+
+    def arrive(self) -> simpy.Event:
+        """Arrive; the event lets the rank go on."""
+        event = self._event
+        self._missing -= 1
+        if self._missing == 0:
+            self.complete_at = self._env.now
+            self._missing = self._size
+            self._event = self._env.event()
+            action = self._action()
+            assert action is not None, "what owns a barrier outlives it"  # noqa: S101 - see above
+            action(event)
+        return event
+
+
+def let_go(event: simpy.Event) -> None:
+    """Let ``event`` happen now."""
+    event.succeed()
+
+
+def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
+    """Let ``event`` happen ``delay`` s from now."""
+
+    def succeed(_: simpy.Event) -> None:
+        event.succeed()
+
+    env.timeout(delay).callbacks.append(succeed)

@@ -1,0 +1,214 @@
+"""The faults of a run on the clock: one process begins and ends them all, in the order of time."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.fabric.routing.detour import Detours
+from simshuffle.job.plan.faults import RunFaults, Struck
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.sim.clock import NetworkClock, Steps
+from simshuffle.spec.arrays import Flags, Ints32
+
+FAILED = 1e-9
+"""Share of its capacity that a failed link keeps, so that what waits goes on when it returns: a
+cable of 12.5 GB/s carries 12.5 bytes a second. Rounding in sums of its load is a millionth of
+that."""
+BEGIN, REROUTE, END = range(3)
+
+Row = dict[str, Any]
+
+
+class Faults:
+    """The faults of a run. ``slower`` says of every rank how many times as long its GPU takes for
+    what it begins now; ``rows`` what began so far, as ``meta.json`` has it."""
+
+    def __init__(
+        self, faults: RunFaults, resources: Resources, clock: NetworkClock, rows: list[Row]
+    ) -> None:
+        self.slower = [1.0] * resources.world_size
+        self.rows = rows
+        self._clock, self._resources = clock, resources
+        self._healthy = resources.links.capacity
+        self._number = count()
+        self._upcoming: list[tuple[float, int, int, Struck]] = []
+        self._drawn: dict[int, Iterator[Struck]] = {}
+        for struck in faults.given:
+            self._push(struck.at, BEGIN, struck)
+        for drawn in faults.drawn():
+            self._follow(drawn)
+        # of links and ranks the shares that faults leave now
+        self._links: defaultdict[int, list[float]] = defaultdict(list)
+        self._ranks: defaultdict[int, list[float]] = defaultdict(list)
+        self._around: list[Struck] = []  # failed cables round which new routes lead
+        self._detours: Detours | None = None
+        self._failed: Flags = np.zeros(len(self._healthy) + 1, bool)  # the last one pads routes
+        self._row_of: dict[int, Row] = {}
+        self._kept: defaultdict[int, list[tuple[list[float], int]]] = defaultdict(list)
+        clock.env.process(self._run())
+
+    def kept_for(self, part: Resources) -> list[float]:
+        """As ``slower``, for the ranks of a job that has ``part`` of the machine."""
+        out = [1.0] * part.world_size
+        first, gpus = self._resources.hosts.index(part.hosts[0]), part.cluster.host.gpus
+        ranks = (first + part.host_of) * gpus + part.gpu_of
+        for rank, number in enumerate(ranks.tolist()):
+            self._kept[number].append((out, rank))
+        return out
+
+    def _push(self, when: float, kind: int, struck: Struck) -> int:
+        number = next(self._number)
+        heapq.heappush(self._upcoming, (when, number, kind, struck))
+        return number
+
+    def _follow(self, drawn: Iterator[Struck]) -> None:
+        """Have the next of faults that are drawn begin at its time."""
+        struck = next(drawn, None)
+        if struck is not None:
+            self._drawn[self._push(struck.at, BEGIN, struck)] = drawn
+
+    def _run(self) -> Steps:
+        env = self._clock.env
+        while self._upcoming:
+            when = self._upcoming[0][0]
+            if when > env.now:
+                yield env.timeout(when - env.now)
+            links: set[int] = set()
+            routes = False
+            while self._upcoming and self._upcoming[0][0] <= max(when, env.now):
+                _, number, kind, struck = heapq.heappop(self._upcoming)
+                routes |= self._handle(kind, struck)
+                if kind != REROUTE:
+                    links.update(struck.hit.links.tolist())
+                if number in self._drawn:
+                    self._follow(self._drawn.pop(number))
+            self._set_rates(sorted(links))
+            if routes:
+                self._reroute()
+
+    def _handle(self, kind: int, struck: Struck) -> bool:
+        """Begin or end a fault, or note that new routes are known; returns whether routes
+        change."""
+        changed = False
+        if kind == BEGIN:
+            self._begin(struck)
+        elif kind == REROUTE:
+            self._around.append(struck)
+            changed = True
+        elif any(of is struck for of in self._around):
+            self._around = [of for of in self._around if of is not struck]
+            changed = True
+        if kind != REROUTE:
+            for shares, members in (
+                (self._links, struck.hit.links),
+                (self._ranks, struck.hit.ranks),
+            ):
+                for member in members.tolist():
+                    change = shares[member].append if kind == BEGIN else shares[member].remove
+                    change(struck.rate)
+            for rank in struck.hit.ranks.tolist():
+                self.slower[rank] = 1.0 / min(self._ranks[rank], default=1.0)
+                for kept, own in self._kept.get(rank, ()):
+                    kept[own] = self.slower[rank]
+        return changed
+
+    def _begin(self, struck: Struck) -> None:
+        if struck.reroutes_at < inf:
+            self._push(struck.reroutes_at, REROUTE, struck)
+        if struck.until < inf:
+            self._push(struck.until, END, struck)
+        row = {
+            "what": struck.what,
+            "at_s": struck.at,
+            "until_s": struck.until if struck.until < inf else None,
+            "rate": struck.rate,
+            "links": len(struck.hit.links),
+            "gpus": len(struck.hit.ranks),
+            "rerouted": 0,
+        }
+        # a run that lost a host goes on with a new clock, before which this may have begun
+        past = self.rows if struck.at < self._clock.env.now else []
+        same = [of for of in past if (of["what"], of["at_s"]) == (struck.what, struck.at)]
+        if not same:
+            self.rows.append(row)
+        if struck.reroutes_at < inf:
+            self._row_of[id(struck)] = same[0] if same else row
+
+    def _set_rates(self, links: list[int]) -> None:
+        if links:
+            left = [max(min(self._links[link], default=1.0), FAILED) for link in links]
+            numbers = np.array(links, np.int32)
+            self._clock.set_capacity(numbers, self._healthy[numbers] * left)
+
+    # -------------------------------------------------------------------------------- other routes
+
+    def _reroute(self) -> None:
+        """New routes are known, or cables have returned: let what is under way over a failed cable
+        go round it, and what is posted from now on."""
+        self._failed[:] = False
+        self._detours = None
+        self._clock.detour = None
+        if not self._around:
+            return
+        cables = np.concatenate([of.hit.cables for of in self._around])
+        failed = self._resources.numbers_of(cables)
+        self._failed[failed[failed >= 0]] = True
+        self._detours = Detours(self._resources.forwarding.fabric, cables)
+        self._clock.detour = self._posted
+        network = self._clock.network
+        slots, routes = network.crossing(np.flatnonzero(self._failed))
+        new, found = self._ways_round(routes)
+        if found.any():
+            self._clock.reroute(slots[found], new[found])
+            self._row_of[id(self._around[-1])]["rerouted"] += int(found.sum())
+
+    def _posted(self, batch: TransferBatch) -> TransferBatch:
+        """The same transfers, with those that would cross a failed cable going round it."""
+        rows = np.flatnonzero(self._failed[batch.routes].any(axis=1))
+        if not len(rows):
+            return batch
+        old = batch.routes[rows]
+        new, found = self._ways_round(old)
+        if not found.any():
+            return batch
+        routes = np.full((len(batch.routes), self._resources.width), -1, np.int32)
+        routes[:, : batch.routes.shape[1]] = batch.routes
+        routes[rows] = new
+        tasks, latency = batch.tasks.copy(), self._resources.links.latency
+        for sign, each in ((1.0, new), (-1.0, old)):
+            tasks["delay"][rows] += sign * np.where(each >= 0, latency[each], 0.0).sum(axis=1)
+        return replace(batch, tasks=tasks, routes=routes)
+
+    def _ways_round(self, routes: Ints32) -> tuple[Ints32, Flags]:
+        """(n, width) routes round the failed cables, and (n,) whether there is one; else it is the
+        old one, over which the transfer waits."""
+        assert self._detours is not None  # noqa: S101 - only asked for with some
+        of, width = self._resources, self._resources.width
+        fabric = of.forwarding.fabric
+        out, found = np.full((len(routes), width), -1, np.int32), np.zeros(len(routes), bool)
+        out[:, : routes.shape[1]] = routes[:, :width]
+        port = np.full(len(fabric.links), -1, np.int32)
+        port[fabric.inject] = port[fabric.eject] = np.arange(len(fabric.at), dtype=np.int32)
+        cable = (routes >= 0) & (routes < len(of.cables))
+        first, last = cable.argmax(axis=1), cable.shape[1] - cable[:, ::-1].argmax(axis=1) - 1
+        for row, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+            src, dst = port[of.cables[routes[row, [begin, end]]]].tolist()
+            way = self._detours.route(src, dst)
+            if way is None:
+                continue
+            rest = [link for link in routes[row, end + 1 :].tolist() if link >= 0]
+            whole = [*routes[row, :begin].tolist(), *of.numbers_of(np.array(way)).tolist(), *rest]
+            if len(whole) <= width:
+                out[row] = -1
+                out[row, : len(whole)] = whole
+                found[row] = True
+        return out, found

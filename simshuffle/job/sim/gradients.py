@@ -1,0 +1,289 @@
+"""Summing the gradients of all ranks: when the backward pass of all is done, or while it runs."""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import ClassVar
+
+import numpy as np
+import simpy
+
+from simshuffle.fabric.allreduce import Ddp, Horovod
+from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.job.lowering.collectives import Allreduces
+from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, succeed_after
+from simshuffle.job.sim.recorder import ITERATION, Times
+from simshuffle.spec.arrays import Floats
+
+
+class Posting:
+    """Allreduces on the network, one at a time."""
+
+    def __init__(self, clock: NetworkClock, allreduces: Allreduces) -> None:
+        self.env, self._clock, self._allreduces = clock.env, clock, allreduces
+
+    def start(self, nbytes: float, done: Callable[[simpy.Event | None], None]) -> None:
+        """Post one of ``nbytes`` bytes; ``done`` is called when its last flow has ended, and now if
+        there is only one rank."""
+        self.post(self._allreduces.batch(nbytes), done)
+
+    def post(self, batch: TransferBatch | None, done: Callable[[simpy.Event | None], None]) -> None:
+        """Post transfers; ``done`` is called when the last has ended, and now if there are none."""
+        if batch is None:
+            done(None)
+            return
+        batch.tasks["group"] = group = self._clock.open(len(batch))
+        self._clock.post(batch)
+        self._clock.then(group, done)
+
+
+class GradientSum(ABC):
+    """What the loop of a rank asks for. ``parts`` are the phases of an iteration; ``hidden`` of
+    every allreduce beside the backward pass the iteration, from 0, its begin, and when it or the
+    backward pass of the last rank ended (s)."""
+
+    parts: ClassVar[Mapping[str, str]] = ITERATION
+
+    def __init__(self, posting: Posting) -> None:
+        self._env, self._posting = posting.env, posting
+        self.hidden: list[tuple[int, float, float]] = []
+
+    @abstractmethod
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """The forward and backward pass of a rank."""
+
+    @abstractmethod
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """All until the weights are updated."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What every rank computes by itself."""
+
+    forward: list[list[float]]  # s of each batch, by rank
+    backward: list[list[float]]  # the same
+    update: float  # s
+    # of every rank how many times as long it computes what it begins now; None if none ever does
+    slower: list[float] | None = None
+
+    def of(self, rank: int, iteration: int) -> tuple[float, float]:
+        """The forward and the backward pass of a rank that begins them now (s)."""
+        forward, backward = self.forward[rank][iteration], self.backward[rank][iteration]
+        if self.slower is None:
+            return forward, backward
+        return forward * self.slower[rank], backward * self.slower[rank]
+
+
+class SumAfterBackward(GradientSum):
+    """One allreduce of the whole gradient, of ``nbytes`` bytes, once all ranks have computed theirs
+    and stored what they received. All go on when it has ended and the weights are updated."""
+
+    def __init__(self, posting: Posting, passes: Passes, nbytes: float) -> None:
+        super().__init__(posting)
+        self._passes, self._nbytes = passes, nbytes
+        self._barrier = Barrier(self._env, len(passes.forward), self._post)
+        self._reduced_at = 0.0
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        forward, backward = self._passes.of(rank, iteration)
+        yield self._env.timeout(forward + backward)
+        times.slowed = times.computed = self._env.now
+        times.forwarded = min(times.loaded + forward, times.computed)
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        yield self._barrier.arrive()
+        times.computed_by_all = self._barrier.complete_at
+        times.reduced = self._reduced_at
+        times.updated = self._env.now
+
+    def _post(self, event: simpy.Event) -> None:
+        def reduced(_: simpy.Event | None) -> None:
+            self._reduced_at = self._env.now
+            succeed_after(self._env, self._passes.update, event)
+
+        self._posting.start(self._nbytes, reduced)
+
+
+class WorkClock:
+    """Time as accelerators feel it: it runs at ``1 - slowdown`` of its speed while busy. Events are
+    asked for by the work that is done then (s)."""
+
+    def __init__(self, env: simpy.Environment, slowdown: float) -> None:
+        self._env, self._slow_rate = env, 1.0 - slowdown
+        self._rate, self._since, self._work = 1.0, env.now, env.now
+        self._upcoming: list[tuple[float, int, simpy.Event]] = []
+        self._number = count()
+        self._armed: simpy.Event | None = None
+
+    @property
+    def work(self) -> float:
+        """Work done so far (s)."""
+        return self._work + self._rate * (self._env.now - self._since)
+
+    def set_busy(self, busy: bool) -> None:
+        """Whether it runs slower from now on."""
+        self._work, self._since = self.work, self._env.now
+        self._rate = self._slow_rate if busy else 1.0
+        self._arm()
+
+    def reach(self, work: float) -> simpy.Event:
+        """The event at which so much work is done."""
+        event = self._env.event()
+        heapq.heappush(self._upcoming, (work, next(self._number), event))
+        if self._upcoming[0][2] is event:
+            self._arm()
+        return event
+
+    def _arm(self) -> None:
+        if self._upcoming:
+            left = (self._upcoming[0][0] - self._work) / self._rate + self._since - self._env.now
+            self._armed = self._env.timeout(max(left, 0.0))
+            self._armed.callbacks.append(self._wake)
+
+    def _wake(self, event: simpy.Event) -> None:
+        if event is not self._armed:  # the speed has changed, or something earlier was asked for
+            return
+        # what was armed for is reached, whatever rounding says
+        reached = max(self._upcoming[0][0], self.work)
+        while self._upcoming and self._upcoming[0][0] <= reached:
+            heapq.heappop(self._upcoming)[2].succeed()
+        self._arm()
+
+
+@dataclass
+class Round:
+    """The gradients of one iteration."""
+
+    summed: simpy.Event  # the event at which all are
+    left: int  # ranks that have not updated their weights
+    # of every rank that computes, the work at which its backward pass begins (s), and how long that
+    # takes (s)
+    begun: list[tuple[float, float]] = field(default_factory=list)
+    computed_at: float = 0.0  # when the last rank so far had computed them (s)
+    # begin and end of every allreduce (s)
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+
+class SumDuringBackward(GradientSum):
+    """Allreduces of parts of the gradient, one after the other, each as soon as all ranks have
+    computed it and the overlap's rule posts it. A rank goes on when all have ended.
+
+    While one runs the backward pass of all ranks is slowed down; it runs only when all ranks are in
+    it or have passed it, so one `WorkClock` serves all. ``layers`` are as of `Ddp.parts`.
+    """
+
+    def __init__(
+        self, posting: Posting, passes: Passes, layers: Floats, overlap: Ddp | Horovod
+    ) -> None:
+        super().__init__(posting)
+        self._passes, self._ranks = passes, len(passes.forward)
+        self._overlap, self._parts = overlap, overlap.parts(layers)
+        self._work = WorkClock(self._env, overlap.slowdown)
+        self._rounds: dict[int, Round] = {}
+        self._waiting: deque[tuple[float, Round, bool]] = deque()
+        self._running = False
+
+    def _round(self, iteration: int) -> Round:
+        if iteration not in self._rounds:
+            self._rounds[iteration] = Round(self._env.event(), self._ranks)
+        return self._rounds[iteration]
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        env, clock, this = self._env, self._work, self._round(iteration)
+        forward, backward = self._passes.of(rank, iteration)
+        backward += self._overlap.hooks
+        begin = clock.work
+        behind = env.now - begin
+        this.begun.append((begin + forward, backward))
+        if len(this.begun) == self._ranks:
+            env.process(self._post_parts(this))
+        yield clock.reach(begin + forward + backward)
+        times.slowed = this.computed_at = env.now
+        slowed = env.now - clock.work - behind
+        times.computed = env.now - slowed if slowed > 1e-12 else env.now
+        times.forwarded = min(times.loaded + forward, times.computed)
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        this, arrived = self._round(iteration), self._env.now
+        if not this.summed.processed:
+            yield this.summed
+        times.computed_by_all = min(max(arrived, this.computed_at), self._env.now)
+        times.reduced = self._env.now
+        yield self._env.timeout(self._passes.update)
+        times.updated = self._env.now
+        this.left -= 1
+        if this.left == 0:
+            del self._rounds[iteration]
+            until = this.computed_at
+            self.hidden += [(iteration, b, min(e, until)) for b, e in this.spans if b < until]
+
+    # ------------------------------------------------------------------------------ what is posted
+
+    def _post_parts(self, this: Round) -> Steps:
+        """Post all parts of an iteration, in which the last rank has just begun."""
+        begin, backward = np.array(this.begun).T
+        nbytes, share = self._parts.T
+        ready = (begin[:, None] + np.outer(backward, share)).max(axis=0).tolist()
+        if isinstance(self._overlap, Horovod):
+            yield from self._by_cycles(self._overlap, this, nbytes.tolist(), ready)
+            return
+        for part, (size, when) in enumerate(zip(nbytes.tolist(), ready, strict=True)):
+            if when > self._work.work:
+                yield self._work.reach(when)
+            self._queue(size, this, part == len(ready) - 1)
+
+    def _by_cycles(
+        self, rule: Horovod, this: Round, nbytes: list[float], ready: list[float]
+    ) -> Steps:
+        """Post what is ready at every cycle of Horovod's coordinator."""
+        agreeing = rule.negotiation_seconds(self._ranks)
+        period, first = max(rule.cycle, agreeing), 0
+        while first < len(ready):
+            if ready[first] > self._work.work:
+                yield self._work.reach(ready[first])
+            left = -self._env.now % period
+            # a negotiation that fills its cycle ends with it, whatever rounding says
+            yield self._env.timeout(left if left < period * (1.0 - 1e-9) else 0.0)
+            reached = self._work.work + 1e-12
+            end = first
+            while end < len(ready) and ready[end] <= reached:
+                end += 1
+            if agreeing:
+                yield self._env.timeout(agreeing)
+            messages = rule.fused(nbytes[first:end])
+            for number, size in enumerate(messages):
+                self._queue(size, this, end == len(ready) and number == len(messages) - 1)
+            first = end
+
+    def _queue(self, nbytes: float, this: Round, last: bool) -> None:
+        self._waiting.append((nbytes, this, last))
+        if not self._running:
+            self._work.set_busy(True)
+            self._running = True
+            self._next()
+
+    def _next(self) -> None:
+        nbytes, this, last = self._waiting.popleft()
+        begin = self._env.now
+
+        def done(_: simpy.Event | None) -> None:
+            this.spans.append((begin, self._env.now))
+            if last:
+                this.summed.succeed()
+            if self._waiting:
+                self._next()
+            else:
+                self._running = False
+                self._work.set_busy(False)
+
+        self._posting.start(nbytes, done)

@@ -1,0 +1,162 @@
+"""Several jobs on one machine: a process for each, on one clock and one network."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import simpy
+
+from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.job.plan.effort import Thinning, check_size
+from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.faults import RunFaults
+from simshuffle.job.plan.jobs import Shared, shared
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.background import send
+from simshuffle.job.sim.clock import NetworkClock, Steps
+from simshuffle.job.sim.faults import Faults, Row
+from simshuffle.job.sim.links import LinkStatistics, Peaks
+from simshuffle.job.sim.machine import (
+    Machine,
+    SimulatedEpoch,
+    with_loaders,
+    without_cycle_collection,
+)
+from simshuffle.report.timeline import Timeline, WindowRow
+
+Progress = Callable[[float], None]
+
+
+class OfJob(NamedTuple):
+    """An epoch of a job."""
+
+    job: str
+    timeline: Timeline
+
+
+def simulate_jobs(
+    scenario: Scenario,
+    names: dict[str, str],
+    progress: Progress | None = None,
+    struck: list[Row] | None = None,
+) -> Iterator[OfJob]:
+    """Simulate all jobs of a scenario side by side, until the last one has ended.
+
+    Args:
+        scenario: with jobs, all of which name their hosts (`simshuffle.job.plan.jobs.settled`).
+        names: of the runs in the tables, by job.
+        progress: called with the share of iterations that is done, from 0 to 1.
+        struck: to which a row is added for every fault of the scenario that has begun.
+
+    Yields:
+        Each epoch of each job when it is over, in that order.
+
+    Raises:
+        ScenarioError: a job begins when all others have ended, which is a run of its own.
+    """
+    machine = _Machine(scenario, progress, [] if struck is None else struck)
+    for job, simulated, window in machine.epochs():
+        yield OfJob(job, simulated.timeline(names[job], window))
+
+
+class _Machine:
+    """All jobs of a scenario."""
+
+    def __init__(self, scenario: Scenario, progress: Progress | None, struck: list[Row]) -> None:
+        self._scenario, self._shared = scenario, shared(scenario)
+        for one in self._shared.jobs.values():
+            check_size(one)
+        env, whole = simpy.Environment(), self._shared.whole
+        network = whole.network(scenario.network, accounts=whole.all_ranks)
+        clock = NetworkClock(env, network)
+        self._env, peaks = env, Peaks(clock)
+        faults, self._machines = None, {}
+        if scenario.faults:
+            faults = Faults(RunFaults(scenario, whole), whole, clock, struck)
+        for name, one in self._shared.jobs.items():
+            part = self._shared.of[name]
+            links = LinkStatistics(part, network, peaks, part.not_of(whole))
+            slower = None if faults is None else faults.kept_for(part)
+            self._machines[name] = Machine(one, on=(part, clock), links=links, slower=slower)
+        send(scenario, whole, clock)
+        self._telling = _Telling(self._shared, progress)
+        # epochs that are over, and the event that says so
+        self._over: deque[tuple[str, SimulatedEpoch, WindowRow]] = deque()
+        self._news = env.event()
+        self._running = dict.fromkeys(self._shared.jobs, True)
+        self._refused: InputError | None = None
+
+    def epochs(self) -> Iterator[tuple[str, SimulatedEpoch, WindowRow]]:
+        """Each epoch of each job, when it is over."""
+        for name in self._machines:
+            self._env.process(self._run(name))
+        while any(self._running.values()) or self._over:
+            if not self._over:
+                with without_cycle_collection():
+                    self._env.run(until=self._news)
+            if self._refused is not None:
+                raise self._refused
+            self._news = self._env.event()
+            while self._over:
+                yield self._over.popleft()
+
+    def _run(self, name: str) -> Steps:
+        """A job as a process, whose refusals SimPy would change."""
+        try:
+            yield from self._train(name)
+        except InputError as error:
+            self._refused = error
+        self._running[name] = False
+        self._tell()
+
+    def _train(self, name: str) -> Steps:
+        """A job, from its start to the end of its last epoch."""
+        machine, scenario = self._machines[name], self._shared.jobs[name]
+        yield self._env.timeout(self._shared.starts[name])
+        others = [running for job, running in self._running.items() if job != name]
+        if others and not any(others):
+            self._refuse(name)
+        nbytes, whole = sample_nbytes(scenario), Thinning(scenario)
+        for plan, loaders in with_loaders(machine, plan_epochs(scenario, nbytes)):
+            running = machine.begin(plan, loaders, whole, nbytes, self._telling.of(name))
+            yield self._env.process(running.epoch.run())
+            simulated, killed = machine.end(running), running.epoch.killed
+            self._over.append((name, simulated, WindowRow(plan.iterations)))
+            del running, plan, loaders, simulated  # the next one needs their room
+            self._tell()
+            if killed is not None:
+                return
+
+    def _tell(self) -> None:
+        if not self._news.triggered:
+            self._news.succeed()
+
+    def _refuse(self, name: str) -> None:
+        """A job that meets no other one."""
+        rule = "must be before all other jobs have ended, so that they meet"
+        found = f"{self._env.now:g} s"
+        remedy = "Let it start earlier, or simulate it as a scenario of its own."
+        raise ScenarioError(Problem(f"jobs.{name}.start", rule, found, remedy), self._scenario.name)
+
+
+class _Telling:
+    """Tells the share of the iterations of all jobs that are done."""
+
+    def __init__(self, jobs: Shared, progress: Progress | None) -> None:
+        self._progress, self._done = progress, 0
+        self._total = sum(
+            one.workload.iterations(one.world_size, epoch)
+            for one in jobs.jobs.values()
+            for epoch in range(1, one.epochs + 1)
+        )
+
+    def of(self, name: str) -> Callable[[int], None]:
+        """What a job calls after each iteration."""
+        return lambda _: self._one_more()
+
+    def _one_more(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done / self._total)

@@ -1,0 +1,113 @@
+"""What links carried in every epoch, also where epochs of several jobs overlap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simshuffle.fabric.network.batch import TransferBatch, tasks
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.sim.clock import NetworkClock
+from simshuffle.spec.arrays import Flags, Floats
+
+if TYPE_CHECKING:
+    from simshuffle.fabric.network.fluid import FluidNetwork
+
+
+class Peaks:
+    """The highest loads of links since several moments: the network itself knows one."""
+
+    def __init__(self, clock: NetworkClock) -> None:
+        self._clock = clock
+        self._since: dict[int, Floats] = {}
+
+    def restart(self, key: int) -> None:
+        """Forget the loads before now, of what is known as ``key``."""
+        self._note()
+        self._since[key] = np.zeros(len(self._clock.network.links))
+
+    def stop(self, key: int) -> Floats:
+        """(links,) the highest load / capacity since it was restarted."""
+        self._note()
+        return self._since.pop(key)
+
+    def _note(self) -> None:
+        network = self._clock.network
+        # brings the network to this moment
+        self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
+        network.settle()
+        for peaks in self._since.values():
+            np.maximum(peaks, network.links["peak"], out=peaks)
+        network.restart_peaks()
+
+
+class LinkStatistics:
+    """Per-epoch differences of the network's link counters.
+
+    Where others use the network as well, ``peaks`` are those of all who do. Then an epoch need not
+    begin where the last one ended; the links called ``foreign`` are left out; and bytes are what
+    links moved, since transfers of others that have not ended count too.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        network: FluidNetwork,
+        peaks: Peaks | None = None,
+        foreign: Flags | None = None,
+        since: float = 0.0,
+    ) -> None:
+        table = resources.links
+        self._resources, self._network, self._peaks = resources, network, peaks
+        self._own = np.ones(len(table.names), bool) if foreign is None else ~foreign
+        self._before = network.links.copy()
+        self._since = since
+
+    def open_epoch(self, now: float) -> None:
+        """An epoch begins at ``now`` (s)."""
+        if self._peaks is not None:
+            self._peaks.restart(id(self))
+            self._before, self._since = self._network.links.copy(), now
+
+    def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
+        """What every link carried since the last call, or since the epoch was opened, as the links
+        table of the epoch without the name of the run; ``now`` in s."""
+        network, table = self._network, self._resources.links
+        peaks = None if self._peaks is None else self._peaks.stop(id(self))
+        network.settle()
+        after = network.links
+        work = after["work"] - self._before["work"]
+        nbytes = after["nbytes"] - self._before["nbytes"]
+        if peaks is None:
+            peaks = after["peak"]
+        else:
+            nbytes = np.where(np.array(table.units, object) == "B", work, nbytes)
+        used = np.flatnonzero((work > 0) & self._own)
+        elapsed = max(now - self._since, np.finfo(float).tiny)
+        carried = pd.DataFrame(
+            {
+                "epoch": np.full(len(used), epoch, np.int16),
+                "link": np.array(table.names, object)[used],
+                "tier": _of_kinds(table.tiers, used),
+                "capacity": table.capacity[used],
+                "unit": _of_kinds(table.units, used),
+                "nbytes": nbytes[used],
+                "mean_utilisation": work[used] / table.capacity[used] / elapsed,
+                "peak_utilisation": peaks[used],
+                "busy_s": (after["busy"] - self._before["busy"])[used],
+            }
+        )
+        network.restart_peaks()
+        self._before = after.copy()
+        self._since = now
+        return carried
+
+
+def _of_kinds(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
+    """The names of the links ``used``; made of them, not of codes, pandas would copy all of them
+    into strings of Arrow."""
+    kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
+    return pd.Categorical.from_codes(codes, pd.Index(kinds))

@@ -1,0 +1,201 @@
+"""An epoch of several stretches, since hosts were lost in it, put together to one timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simshuffle.job.plan import remaining
+from simshuffle.job.plan.epochs import EpochPlan
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.machine import SimulatedEpoch
+from simshuffle.report.timeline import HIDDEN, PHASES, Timeline, WindowRow
+from simshuffle.spec.arrays import Flags, Floats, Ints64
+
+Rows = dict[str, NDArray[Any]]
+OF_THE_WHOLE = ("strategy", "world_size", "exchange_fraction", "epoch")
+OF_THE_BEGIN = ("staging_s", "nbytes_staged", "read_requests_staged")
+"""Columns of the sources that are not added up: of the epoch, and of its first stretch alone."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A host that a run lost, and what that cost it. Of a job that does not go on the seconds are
+    0."""
+
+    host: str
+    epoch: int  # in which it was lost
+    at_s: float  # s since the run began
+    policy: str
+    ranks: int = 0  # that go on
+    redone_s: float = 0.0  # s of training since the last checkpoint, mean over ranks: lost
+    redone_samples: int = 0  # samples of the whole iterations among them
+    # detect_s, restart_s, restore_s, reread_s: s until it is noticed, to start all processes, to
+    # read the checkpoint, and to read the samples of the host again
+    detect_s: float = 0.0
+    restart_s: float = 0.0
+    restore_s: float = 0.0
+    reread_s: float = 0.0
+    reread_nbytes: float = 0.0  # bytes of these samples
+    waited_s: float = 0.0  # s more until the host is repaired, where no spare was left
+    loader: str = ""  # which law of a loader decides what is read on; '' without one
+    refused: str = ""  # the error with which that loader ends the job; '' if it does not
+
+
+class EpochParts:
+    """What was simulated of epoch ``epoch`` of a run of ``world_size`` ranks, stretch by stretch.
+    ``kept`` are its iterations that no loss has undone, ``reached`` those done before the last
+    loss."""
+
+    def __init__(self, run: str, epoch: int, world_size: int, scenario: Scenario) -> None:
+        self.epoch, self.kept, self.reached = epoch, 0, 0
+        recovery = scenario.recovery
+        # (N,) whether the epoch has seen each sample, where a loader decides which come
+        self._had: Flags | None = None
+        if recovery is not None and recovery.resume is not None:
+            self._had = np.zeros(scenario.workload.dataset.num_samples, np.bool_)
+        self._run, self._samples = run, scenario.workload.dataset.num_samples
+        # of the ranks that go on their numbers as the epoch began
+        self._ranks = np.arange(world_size)
+        self._parts: list[SimulatedEpoch] = []
+        self._rows: list[Rows] = []
+        self._losses: list[Loss] = []
+        self._seen = self._twice = self._planned = 0
+        self._redone = (0.0, 0)
+        # rank, and from when on it takes no part any more (s)
+        self._left: list[tuple[Ints64, float]] = []
+
+    def add(self, plan: EpochPlan, first: int, simulated: SimulatedEpoch) -> None:
+        """Add a stretch from iteration ``first`` (from 0) of an epoch on; of an earlier epoch it
+        was done before, so it is lost time in this one."""
+        self._parts.append(simulated)
+        again, samples = plan.epoch < self.epoch, plan.training.samples
+        if not again and first == 0:
+            self._planned = max(self._planned, int(samples.sum()))
+        kept = simulated.done if simulated.over else max(simulated.saved, 0)
+        seen = 0 if again else self._newly_seen(plan, kept)
+        twice = int(samples[: simulated.done].sum()) - seen
+        rows: list[Rows] = []
+        if not again:
+            self.kept, self.reached = first + kept, first + simulated.done
+        if not again and (kept or simulated.over):
+            rows = [_first(part, kept) for part in simulated.rows]
+        ends = _ends(rows, len(self._ranks), simulated.begin)
+        rows = [{**part, "iteration": _moved(part["iteration"], first)} for part in rows]
+        if simulated.over and not again:
+            self._redone = (0.0, 0)
+        else:
+            rows.append(self._span("lost", np.arange(len(self._ranks)), ends, simulated.end))
+            self._redone = (float((simulated.end - ends).mean()), twice)
+        self._rows += [{**part, "rank": self._ranks[part["rank"]]} for part in rows]
+        self._seen, self._twice = self._seen + seen, self._twice + twice
+
+    def _newly_seen(self, plan: EpochPlan, kept: int) -> int:
+        """Samples that the epoch sees in the first ``kept`` iterations of a plan."""
+        if self._had is None:
+            return int(plan.training.samples[:kept].sum())
+        before = int(self._had.sum())
+        self._had[remaining.trained(plan, kept)] = True
+        return int(self._had.sum()) - before
+
+    def lose(self, loss: Loss, gone: Flags, resumed: float) -> None:
+        """Add a loss, after which training goes on at ``resumed`` (s) without the ranks that are
+        ``gone``, (M,)."""
+        seconds, samples = self._redone
+        self._losses.append(replace(loss, redone_s=seconds, redone_samples=samples))
+        begin = np.full(len(self._ranks), loss.at_s)
+        span = self._span("restart", np.arange(len(self._ranks)), begin, resumed)
+        self._rows.append({**span, "rank": self._ranks[span["rank"]]})
+        if gone.any():
+            self._left.append((self._ranks[gone], resumed))
+            self._ranks = self._ranks[~gone]
+
+    def timeline(self) -> Timeline:
+        """That of the whole epoch."""
+        first, last = self._parts[0], self._parts[-1]
+        end = max(last.end, self._resumed)
+        for ranks, since in self._left:
+            begin = np.full(len(ranks), since)
+            self._rows.append(self._span("lost", ranks, begin, end))
+        whole = replace(
+            first,
+            rows=[part for part in self._rows if len(part["rank"])],
+            links=_links(self._parts, end - first.begin),
+            sources=self._sources(),
+            end=end,
+        )
+        row = WindowRow(self.kept, whole_because="")
+        return replace(whole.timeline(self._run, row), said=self._said())
+
+    @property
+    def _resumed(self) -> float:
+        return max((float(part["end_s"].max(initial=0.0)) for part in self._rows), default=0.0)
+
+    def _said(self) -> dict[str, Any]:
+        of = {"planned": self._planned, "seen": self._seen, "twice": self._twice}
+        shares = {name: samples / self._samples for name, samples in of.items()}
+        return {
+            "completeness": [{"epoch": self.epoch, **shares}],
+            "losses": [asdict(loss) for loss in self._losses],
+        }
+
+    def _sources(self) -> dict[str, Any]:
+        first, *others = (part.sources for part in self._parts)
+        out = dict(first)
+        for name in set(out).difference(OF_THE_WHOLE, OF_THE_BEGIN):
+            out[name] += sum(other[name] for other in others)
+        return {**out, "iterations": self.kept, "samples": self._seen}
+
+    def _span(self, phase: str, ranks: Ints64, begin: Floats, end: float) -> Rows:
+        """A phase of some ranks from ``begin``, (ranks,), to ``end`` (s), in no iteration."""
+        lasts = begin < end
+        count = int(lasts.sum())
+        return {
+            "epoch": np.full(count, self.epoch, np.int16),
+            "iteration": np.zeros(count, np.int32),
+            "rank": ranks[lasts].astype(np.int32),
+            "phase": np.full(count, PHASES.index(phase), np.int8),
+            "start_s": begin[lasts],
+            "end_s": np.full(count, end),
+            "nbytes": np.zeros(count),
+        }
+
+
+def _first(part: Rows, kept: int) -> Rows:
+    """The rows of the first so many iterations, and of what is before and after all."""
+    of = part["iteration"] <= kept
+    return {name: values[of] for name, values in part.items()}
+
+
+def _moved(iteration: NDArray[Any], first: int) -> NDArray[Any]:
+    """Numbers of iterations, from 1, ``first`` of them before; 0 stays."""
+    return np.where(iteration > 0, iteration + first, 0).astype(np.int32)
+
+
+def _ends(rows: Sequence[Rows], world_size: int, begin: float) -> Floats:
+    """(M,) s at which the exclusive phases of each rank end."""
+    ends = np.full(world_size, begin)
+    for part in rows:
+        own = part["phase"] < len(PHASES) - len(HIDDEN)
+        np.maximum.at(ends, part["rank"][own], part["end_s"][own])
+    return ends
+
+
+def _links(parts: Sequence[SimulatedEpoch], seconds: float) -> pd.DataFrame:
+    """What every link carried in all of them, in ``seconds`` in all."""
+    tables = [
+        part.links.assign(used=part.links["mean_utilisation"] * (part.end - part.begin))
+        for part in parts
+    ]
+    # a link that only an earlier epoch used, which was done again, is one of this epoch
+    both = pd.concat(tables, ignore_index=True).assign(epoch=parts[0].links["epoch"].iloc[0])
+    sums = {"nbytes": "sum", "used": "sum", "peak_utilisation": "max", "busy_s": "sum"}
+    how = {**dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"), **sums}
+    table = both.groupby("link", sort=False).agg(how).reset_index()
+    table["mean_utilisation"] = table.pop("used") / max(seconds, np.finfo(float).tiny)
+    return table[list(parts[0].links.columns)]

@@ -1,0 +1,354 @@
+"""The cluster on which the epochs of one run are simulated, one after the other."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network.models import shared_network
+from simshuffle.job.lowering.reads import read_sums
+from simshuffle.job.lowering.staging import staging_traffic
+from simshuffle.job.plan import remaining
+from simshuffle.job.plan.effort import Thinning
+from simshuffle.job.plan.epochs import EpochPlan
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.workload import Workload
+from simshuffle.job.sim.background import send
+from simshuffle.job.sim.checkpoints import Killed
+from simshuffle.job.sim.clock import NetworkClock
+from simshuffle.job.sim.epoch import Epoch
+from simshuffle.job.sim.links import LinkStatistics, Peaks
+from simshuffle.job.sim.recorder import Recorder
+from simshuffle.job.sim.served import Served, ServerWatch
+from simshuffle.job.sim.simulation import Loaders, Simulation
+from simshuffle.report.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
+from simshuffle.spec.arrays import Flags, Floats
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What staging took, and ``nbytes`` read from the PFS or object store by ``read_requests``."""
+
+    seconds: float
+    nbytes: float
+    read_requests: float
+
+
+NOTHING = Staged(0.0, 0.0, 0.0)
+
+
+def stage(
+    workload: Workload,
+    resources: Resources,
+    shard_nbytes: Floats,
+    tolerance: float = 0.0,
+    only: Flags | None = None,
+) -> Staged:
+    """Copy what the workload keeps on the hosts, in a fluid network of its own, of that tolerance;
+    see `simshuffle.job.lowering.staging.staging_traffic`."""
+    traffic = staging_traffic(workload, resources, shard_nbytes, only)
+    if traffic is None:
+        return NOTHING
+    count, width = traffic.batch.routes.shape
+    # the kernel that the run needs as well, and not `Fluid.finish_times`, which is another
+    model, no_cables = Fluid(tolerance=tolerance), np.zeros(len(traffic.links), bool)
+    network = shared_network(model, traffic.links, no_cables, width=width, tags=count)
+    network.post(0.0, traffic.batch)
+    network.advance(np.inf)
+    seconds = float(network.finish[:count].max())
+    return Staged(seconds, traffic.nbytes, traffic.read_requests)
+
+
+STAGED = 0.1
+"""Share of the tolerance of time that staging may use up, in which hosts end one after another."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """An epoch that has begun."""
+
+    plan: EpochPlan
+    thinning: Thinning
+    epoch: Epoch
+    staged: Staged
+    watch: ServerWatch | None
+    begin: float  # s of simulated time
+
+
+class Machine:
+    """A cluster with its network and its clock; arguments as of `Simulation`. Where several jobs
+    share it, ``links`` tell what they carried."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None = None,
+        struck: list[dict[str, Any]] | None = None,
+        begin: float = 0.0,
+        on: tuple[Resources, NetworkClock] | None = None,
+        links: LinkStatistics | None = None,
+        slower: list[float] | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self._simulation = Simulation(scenario, recorder, struck, begin, on, slower)
+        clock = self._simulation.clock
+        self._env, self._begin = clock.env, begin
+        several = None if scenario.background is None else Peaks(clock)
+        resources = self._simulation.resources
+        self._links = links or LinkStatistics(resources, clock.network, several, since=begin)
+        self._stage: Staged | None = None
+        if on is None:
+            send(scenario, self._simulation.resources, clock)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of the hosts of the run, in the order of its ranks."""
+        return self._simulation.resources.hosts
+
+    def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
+        """The staging of what the hosts of some ``ranks``, (M,), keep; nothing else goes on."""
+        workload, resources = self.scenario.workload, self._simulation.resources
+        if not ranks.any():
+            return NOTHING
+        return stage(workload, resources, shard_nbytes, only=ranks)
+
+    def loaders(self, plan: EpochPlan) -> Loaders:
+        """Those of the training of an epoch."""
+        return self._simulation.loaders(plan.training, "read", plan.epoch)
+
+    def epoch(
+        self,
+        plan: EpochPlan,
+        loaders: Loaders,
+        thinning: Thinning,
+        nbytes: Floats,
+        progress: Callable[[int], None],
+        until: float = math.inf,
+        first: int = 0,
+    ) -> SimulatedEpoch:
+        """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s) if it is
+        not over by then; the machine is of no use afterwards. ``first`` of its iterations were done
+        before, and are not in the plan."""
+        if self._simulation.checkpoints is not None:
+            self._simulation.checkpoints.first = first
+        running, env = self.begin(plan, loaders, thinning, nbytes, progress), self._env
+        process = env.process(running.epoch.run())
+        with without_cycle_collection():
+            if until == math.inf:
+                env.run(until=process)
+            elif until > env.now:
+                env.run(until=process | env.timeout(until - env.now))
+        if not process.triggered:
+            running.epoch.break_off()
+        return replace(self.end(running), over=process.triggered)
+
+    def begin(
+        self,
+        plan: EpochPlan,
+        loaders: Loaders,
+        thinning: Thinning,
+        nbytes: Floats,
+        progress: Callable[[int], None],
+    ) -> Running:
+        """Begin an epoch now, which is then to be run; arguments as of `Epoch`."""
+        recorder = self._simulation.recorder
+        staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
+        watch = self._watch(plan, loaders, thinning)
+        told = progress if watch is None else watch.telling(progress)
+        epoch = Epoch(self._simulation, plan, loaders, nbytes, told, thinning)
+        self._links.open_epoch(begin := self._env.now)
+        if recorder is not None:
+            recorder.begin(begin)
+        return Running(plan, thinning, epoch, staged, watch, begin)
+
+    def end(self, running: Running) -> SimulatedEpoch:
+        """The epoch that has just run, as far as it did."""
+        recorder, now = self._simulation.recorder, self._env.now
+        if recorder is not None:
+            recorder.end(now)
+        plan, epoch = running.plan, running.epoch
+        if epoch.done < epoch.planned:
+            plan = remaining.until(plan, epoch.done, epoch.loaders.asked)
+        return SimulatedEpoch(
+            rows=epoch.rows(),
+            links=self._links.close_epoch(plan.epoch, now),
+            sources=_sources(self.scenario, plan, running.thinning, epoch, running.staged),
+            begin=running.begin,
+            end=now,
+            measured_spread=epoch.measured_spread,
+            served=None if running.watch is None else running.watch.served(),
+            killed=epoch.killed,
+            done=epoch.done,
+            saved=epoch.saved,
+        )
+
+    def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
+        """Of an epoch of which iterations are left out; none where another pass reads as well."""
+        if not thinning.left_out or plan.inference is not None:
+            return None
+        clock, resources = self._simulation.clock, self._simulation.resources
+        factor = thinning.read_factor(int(plan.training.samples.sum()))
+        return ServerWatch(clock, resources.links, resources.servers, loaders.chains, factor)
+
+    def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
+        """The staging before the first epoch."""
+        if plan.epoch > 1 or self._begin > 0:
+            return NOTHING
+        if self._stage is None:  # a longer window of the epoch stages the same
+            shards = plan.shards.sums(nbytes)
+            # sums of so many times as many samples differ by the square root of that
+            factor = thinning.factor
+            whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
+            tolerance = STAGED * self.scenario.time_tolerance
+            resources = self._simulation.resources
+            self._stage = stage(self.scenario.workload, resources, whole, tolerance)
+        return self._stage
+
+
+@dataclass(frozen=True)
+class SimulatedEpoch:
+    """An epoch that is over."""
+
+    rows: list[dict[str, NDArray[Any]]]  # of its phases
+    links: pd.DataFrame  # its links table, without the name of the run
+    # its row of that table, by column, as if all iterations had been simulated
+    sources: dict[str, Any]
+    # begin, end: of simulated time (s)
+    begin: float
+    end: float
+    measured_spread: float = 0.0  # see `Epoch.measured_spread`
+    served: Served | None = None  # what the servers did, if iterations were left out
+    killed: Killed | None = None  # by what the job was ended in it, if it was
+    over: bool = True  # or broken off
+    done: int = 0  # iterations that all ranks have done
+    saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
+
+    def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
+        """Its tables, which use up the rows; ``earlier`` s before it belong to no epoch."""
+        if earlier:
+            for part in self.rows:
+                for bound in ("start_s", "end_s"):
+                    part[bound] = np.maximum(part[bound] - earlier, 0.0)  # whatever rounding says
+        links = self.links.copy(deep=False)
+        label = pd.Categorical.from_codes(np.zeros(len(links), np.int8), pd.Index([run]))
+        links.insert(0, "run", pd.Series(label, index=links.index))
+        row = {"run": run, **self.sources, **window._asdict()}
+        sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
+        for column in ("run", "strategy", "whole_because"):
+            sources[column] = pd.Categorical(sources[column])
+        said = {} if self.killed is None else {"killed": [self.killed.plain()]}
+        return Timeline(phase_table(run, self.rows), links, sources, said)
+
+
+def with_loaders(
+    machine: Machine, plans: Iterator[EpochPlan]
+) -> Iterator[tuple[EpochPlan, Loaders]]:
+    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
+    if not machine.scenario.workload.loader.across_epochs:
+        # which holds none of them
+        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
+        return
+    plan = next(plans)
+    loaders = machine.loaders(plan)
+    for following in plans:
+        ahead = machine.loaders(following)
+        loaders.followed_by(ahead)
+        yield plan, loaders
+        plan, loaders = following, ahead
+    yield plan, loaders
+
+
+@contextmanager
+def without_cycle_collection() -> Iterator[None]:
+    """Keep Python from searching for reference cycles: a run leaves none, and the search takes a
+    sixth of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def reporter(
+    progress: Callable[[float], None] | None, before: int, total: int
+) -> Callable[[int], None]:
+    """What tells ``progress`` the share of ``total`` iterations that is done."""
+    if progress is None:
+        return lambda _: None
+    return lambda done: progress((before + done) / total)
+
+
+def _sources(
+    scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
+) -> dict[str, Any]:
+    """Where the bytes of an epoch come from: what was left out is like what was not. Of one that
+    was broken off ``plan`` is what was done of it."""
+    costs = None if epoch.exchange is None else epoch.exchange.costs
+    training = epoch.loaders.chains.sums
+    if epoch.done < epoch.planned:
+        training = read_sums(plan.training, scenario.workload)
+        costs = None if costs is None else costs.until(epoch.done)
+    trained = int(plan.training.samples[: epoch.done].sum())
+    sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
+    read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
+    requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
+    passes = [(training, thinning.read_factor(trained) if trained else 1.0)]
+    if epoch.measuring is not None:
+        passes.append((epoch.measuring.loaders.chains.sums, factor))
+    for sums, times in passes:
+        for of, found in ((read, sums.nbytes), (requests, sums.requests)):
+            for source in of:
+                of[source] += times * found[source]
+        opens += times * sums.file_opens
+    if costs is not None:
+        read["ssd"] += sent * costs.read_ssd
+        read["memory"] += sent * costs.read_memory
+        requests["ssd"] += sent * costs.read_requests
+    written = costs is not None and scenario.workload.source != "memory"
+    fraction, fetches = scenario.workload.exchange.fraction, plan.training.fetches
+    return {
+        "strategy": scenario.workload.exchange.kind,
+        "world_size": scenario.world_size,
+        "exchange_fraction": np.nan if fraction is None else fraction,
+        "epoch": plan.epoch,
+        "iterations": epoch.done + thinning.left_out,
+        "samples": round(trained * passes[0][1]),
+        "samples_moved": round(plan.exchange.samples_moved * sent),
+        "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
+        **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
+        "nbytes_cached": 0.0 if fetches is None else float(fetches.held_nbytes),
+        "read_requests": round(requests["pfs"]),
+        "read_requests_ssd": round(requests["ssd"]),
+        "read_requests_object_store": round(requests["object_store"]),
+        "file_opens": opens,
+        "nbytes_ssd_written": sent * float(costs.received.sum()) if costs and written else 0.0,
+        "staging_s": staged.seconds,
+        "nbytes_staged": staged.nbytes,
+        "read_requests_staged": round(staged.read_requests),
+        "object_store_usd": _charge(scenario, requests, read, staged),
+    }
+
+
+def _charge(
+    scenario: Scenario, requests: Mapping[str, float], read: Mapping[str, float], staged: Staged
+) -> float:
+    """US dollars for what an epoch, and its staging, ask of the object store."""
+    store = scenario.cluster.object_store
+    if store is None:
+        return 0.0
+    asked, nbytes = requests["object_store"], read["object_store"]
+    if scenario.workload.staging.source == "object_store":
+        asked, nbytes = asked + staged.read_requests, nbytes + staged.nbytes
+    return store.charge(asked, nbytes)

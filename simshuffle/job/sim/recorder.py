@@ -1,0 +1,332 @@
+"""What is noted of a run: when the phases of every rank began and ended; and for a recorder alone
+when messages were sent, and what links carried from moment to moment."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.job.lowering.messages import Message
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.sim.clock import NetworkClock
+from simshuffle.report.timeline import phase_rows
+from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
+
+if TYPE_CHECKING:
+    from simshuffle.fabric.network.fluid import FluidNetwork
+
+
+MEASURING = {"measured": "importance"}
+ITERATION = {
+    "read": "io",
+    "loaded": "decode",
+    "forwarded": "forward",
+    "computed": "backward",
+    "slowed": "slowdown",
+    "stored": "exchange",
+    "stored_by_all": "wait_exchange",
+    "computed_by_all": "wait_allreduce",
+    "reduced": "allreduce",
+    "updated": "update",
+    "sent": "exchange",
+    "free": "wait_exchange",
+}
+"""The parts of an iteration and the phase of each, in the order of the authors' training loop:
+synchronise with the last exchange after backward, begin the next after update."""
+
+
+def _as_before(*parts: str) -> dict[str, str]:
+    return {part: ITERATION[part] for part in parts}
+
+
+IN_GROUPS = {
+    **_as_before("read", "loaded"),
+    "gathered": "wait_group",
+    **_as_before("forwarded", "computed"),
+    "idle": "bubble",
+    "slowed": "group_communication",
+    **_as_before(*list(ITERATION)[list(ITERATION).index("stored") :]),
+}
+"""The same where ranks of a model-parallel group go through the passes together."""
+OF_ALL = {
+    **_as_before("read", "loaded"),
+    "gathered": "wait_allreduce",
+    **_as_before("forwarded", "computed", "reduced", "updated"),
+    **_as_before("stored", "stored_by_all", "sent", "free"),
+}
+"""The same where all ranks go through the whole step together."""
+FINAL = {
+    "stored": "exchange",
+    "stored_by_all": "wait_exchange",
+    "removed": "exchange",
+    "finished": "wait_allreduce",
+}
+"""The parts of what follows the last iteration."""
+SAVING = {"saved": "checkpoint"}
+"""The last part of an iteration, where checkpoints are written."""
+
+
+@dataclass(slots=True)
+class Times:
+    """When the parts of an iteration of one rank, or of what is before and after all, ended (s)."""
+
+    begin: float  # of the first of them
+    measured: float = 0.0  # importance is known
+    read: float = 0.0  # the last byte of the batch was read
+    loaded: float = 0.0  # it is on the GPU
+    gathered: float = 0.0  # so are those of all ranks with which the step is done
+    forwarded: float = 0.0  # the forward pass is done
+    computed: float = 0.0  # the backward pass, as if nothing slowed it down
+    idle: float = 0.0  # what the rank has to wait for though nothing is sent
+    slowed: float = 0.0  # the backward pass, and what the rank's group sends
+    stored: float = 0.0  # the samples of the last exchange are written
+    stored_by_all: float = 0.0
+    computed_by_all: float = 0.0  # all ranks have their gradients
+    reduced: float = 0.0  # their sum is known
+    updated: float = 0.0  # the weights are
+    sent: float = 0.0  # the host work of the next exchange is done
+    free: float = 0.0  # its barriers are
+    saved: float = 0.0  # what the loop waits for of a checkpoint
+    removed: float = 0.0  # what was sent is
+    finished: float = 0.0  # all ranks are through
+
+
+class PhaseLog:
+    """The times of all ranks; ``parts`` are attributes of `Times` in their order, with phases."""
+
+    def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
+        self._parts = parts
+        self._values = attrgetter("begin", *parts)
+        # of every rank, its records one after the other
+        self._times = [array("d") for _ in range(world_size)]
+
+    def add(self, rank: int, times: Times) -> None:
+        """Note the times of one more iteration of a rank."""
+        self._times[rank].extend(self._values(times))
+
+    def cut(self, rank: int, times: Times, now: float) -> None:
+        """The same of an iteration in which the job ended at ``now`` (s): parts that had not ended
+        take no time, but for the last one."""
+        begin, *ends = self._values(times)
+        ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
+        self._times[rank].extend([begin, *ends])
+
+    @property
+    def complete(self) -> int:
+        """Iterations that all ranks have noted."""
+        return min(map(len, self._times)) // (1 + len(self._parts))
+
+    def keep(self, iterations: int) -> None:
+        """Forget all but the first so many of every rank."""
+        for times in self._times:
+            del times[iterations * (1 + len(self._parts)) :]
+
+    def rows(
+        self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
+    ) -> dict[str, Any]:
+        """The rows of an epoch (see `simshuffle.report.timeline.phase_rows`); uses the times up.
+        ``nbytes`` that a part moved, by its name: (iterations, M), or one number for all."""
+        count, width = self.complete, 1 + len(self._parts)
+        ranks = np.stack([np.frombuffer(times) if count else np.zeros(0) for times in self._times])
+        self._times.clear()
+        bounds = ranks.reshape(len(ranks), count, width).swapaxes(0, 1)
+        rows = phase_rows(epoch, list(self._parts.values()), bounds, np.zeros(1), final)
+        # not as one array of all parts: most move nothing
+        lasts = bounds[..., 1:] > bounds[..., :-1]
+        number = np.broadcast_to(np.arange(len(self._parts), dtype=np.int8), lasts.shape)[lasts]
+        for place, part in enumerate(self._parts):
+            if nbytes and part in nbytes:
+                moved = np.broadcast_to(nbytes[part], lasts.shape[:2])
+                rows["nbytes"][number == place] = moved[lasts[..., place]]
+        return rows
+
+
+SAMPLES = 300
+"""Of the links in an epoch, at least, where its length was not known; at most twice as many."""
+FEWEST_SAMPLES = 64
+INSTANT = 1e-9
+"""s before the end of an epoch in which it is not sampled once more."""
+MOST_VALUES = 1 << 25
+"""Of all links in all samples, which are kept at once."""
+
+
+@dataclass(frozen=True)
+class MessageTimes:
+    """Messages of an epoch between ranks: (n,) arrays, by iteration, number and sender."""
+
+    iteration: Ints64  # after which it was sent, from 1
+    number: Ints64  # of the sender's messages of the iteration, from 0
+    # sender, receiver: ranks
+    sender: Ints64
+    receiver: Ints64
+    nbytes: Floats  # on the wire
+    work: Floats  # s of the sender's main thread, which end when it is sent
+    # sent, received: s since the epoch began
+    sent: Floats
+    received: Floats
+
+    def of(self, chosen: Flags) -> MessageTimes:
+        """Those that are chosen."""
+        return MessageTimes(*(values[chosen] for values in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What was recorded of an epoch."""
+
+    messages: MessageTimes  # of its exchange
+    at: Floats  # (k,) s since the epoch began, from 0 to its end
+    work: NDArray[np.float32]  # (k, links) units that every link has carried until then, float32
+    resources: Resources  # whose links they are
+
+    def used(self) -> Floats:
+        """(k - 1, links) share of its capacity that every link carried from moment to moment."""
+        lasting = np.maximum(np.diff(self.at), np.finfo(float).tiny)
+        share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
+        share /= self.resources.links.capacity
+        return share
+
+
+class LinkSamples:
+    """The counters of all links at even intervals, over about ``length`` s. Where that is too
+    little, every second sample is dropped when there are too many."""
+
+    def __init__(self, network: FluidNetwork, length: float) -> None:
+        self._network = network
+        self._samples = min(SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // (2 * len(network.links))))
+        self._step = length / self._samples
+        self.next_at = inf  # s
+
+    def begin(self, now: float) -> None:
+        """Sample from ``now`` (s) on; what was sampled before is forgotten."""
+        self._network.settle(now)
+        self._begin, self._base = now, self._network.links["work"].copy()
+        self._at: list[float] = []
+        self._work: list[NDArray[np.float32]] = []
+        self.take(now)
+
+    def take(self, now: float) -> None:
+        """Take a sample at ``now`` (s), up to which all events have been run."""
+        self._network.settle(now)
+        self._at.append(now - self._begin)
+        self._work.append((self._network.links["work"] - self._base).astype(np.float32))
+        if len(self._at) > 2 * self._samples:
+            self._at, self._work = self._at[::2], self._work[::2]
+            self._step *= 2.0
+        self.next_at = self._begin + len(self._at) * self._step
+
+    def until(self, now: float) -> None:
+        """Take all samples that are due by ``now`` (s)."""
+        while self.next_at <= now:
+            self.take(self.next_at)
+
+    def end(self, now: float) -> tuple[Floats, NDArray[np.float32]]:
+        """Stop at ``now`` (s); returns `EpochRecord.at` and `EpochRecord.work`."""
+        self.until(now)
+        if now - self._begin > self._at[-1] + INSTANT:
+            self.take(now)
+        self.next_at = inf
+        at, work = np.array(self._at), np.stack(self._work)
+        del self._at, self._work
+        return at, work
+
+
+class SampledClock(NetworkClock):
+    """A clock that stops for samples between events. The network runs through the same events at
+    the same moments as without: samples are nothing to SimPy."""
+
+    def __init__(self, env: simpy.Environment, network: FluidNetwork, samples: LinkSamples) -> None:
+        super().__init__(env, network)
+        self._samples = samples
+        self._run = self._sampled
+
+    def _sampled(self, horizon: float) -> tuple[float, list[int]]:
+        """See `FluidNetwork.advance`."""
+        while self._samples.next_at <= horizon:
+            upcoming, done = self.network.advance(self._samples.next_at)
+            if done or upcoming == inf:
+                return upcoming, done
+            self._samples.take(self._samples.next_at)
+        return self.network.advance(horizon)
+
+    def post(self, batch: TransferBatch) -> None:
+        """See `NetworkClock.post`."""
+        self._samples.until(self.env.now)
+        super().post(batch)
+
+    def set_capacity(self, links: Ints32, values: Floats) -> None:
+        """See `NetworkClock.set_capacity`."""
+        self._samples.until(self.env.now)
+        super().set_capacity(links, values)
+
+    def reroute(self, slots: Ints32, routes: Ints32) -> None:
+        """See `NetworkClock.reroute`."""
+        self._samples.until(self.env.now)
+        super().reroute(slots, routes)
+
+
+class Recorder:
+    """Notes one epoch of about ``length`` s after the other; each forgets the one before it."""
+
+    def __init__(self, length: float) -> None:
+        self._length = length
+        self._resources: Resources
+        self._network: FluidNetwork
+        self._samples: LinkSamples
+        self._begin = 0.0
+        self._messages: list[tuple[int, list[Message], int]] = []
+        self._tags = 0
+        self.record: EpochRecord
+
+    def clock(
+        self, env: simpy.Environment, network: FluidNetwork, resources: Resources
+    ) -> NetworkClock:
+        """The clock of the machine that is recorded."""
+        self._resources, self._network = resources, network
+        self._samples = LinkSamples(network, self._length)
+        return SampledClock(env, network, self._samples)
+
+    def begin(self, now: float) -> None:
+        """An epoch begins at ``now`` (s)."""
+        self._begin, self._tags = now, 0
+        self._messages.clear()
+        self._samples.begin(now)
+
+    def note(self, iteration: int, messages: list[Message]) -> int:
+        """These messages are prepared after ``iteration`` (from 0); returns the first of their
+        tags, see `MessageLowering.graph`."""
+        first = self._tags
+        self._messages.append((iteration, messages, first))
+        self._tags += 2 * len(messages) * self._resources.world_size
+        self._network.reserve_tags(self._tags)
+        return first
+
+    def end(self, now: float) -> None:
+        """The epoch has ended at ``now`` (s): what was recorded is in ``record``."""
+        at, work = self._samples.end(now)
+        self.record = EpochRecord(self._times(), at, work, self._resources)
+
+    def _times(self) -> MessageTimes:
+        ranks = np.arange(self._resources.world_size)
+        finish = self._network.finish[: self._tags] - self._begin
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        parts: list[tuple[NDArray[np.generic], ...]] = [(whole,) * 4 + (real,) * 4]
+        for iteration, messages, first in self._messages:
+            for number, message in enumerate(messages):
+                away = np.flatnonzero(message.target != ranks)
+                begin = first + 2 * number * len(ranks)
+                after, numbers = np.full((2, len(away)), [[iteration + 1], [number]])
+                target = message.target[away].astype(np.int64)
+                moved = message.nbytes[away], message.work[away]
+                ends = finish[begin + away], finish[begin + len(ranks) + away]
+                parts.append((after, numbers, away, target, *moved, *ends))
+        return MessageTimes(*map(np.concatenate, zip(*parts, strict=True)))

@@ -1,0 +1,311 @@
+"""What all epochs of a run share, the data loaders, and steps that ranks go through together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simshuffle.fabric.allreduce import NoOverlap
+from simshuffle.fabric.network.batch import NONE
+from simshuffle.job.lowering.collectives import Allreduces
+from simshuffle.job.lowering.division import Division, Part
+from simshuffle.job.lowering.reads import ReadChains, compute_factor, read_chains
+from simshuffle.job.plan.epochs import Reads
+from simshuffle.job.plan.faults import RunFaults
+from simshuffle.job.plan.jobs import hosts_beside, writes_to_pfs
+from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.faults import needs_every_cable
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.workload import Loader
+from simshuffle.job.sim.checkpoints import Checkpoints
+from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, let_go
+from simshuffle.job.sim.faults import Faults, Row
+from simshuffle.job.sim.gradients import (
+    GradientSum,
+    Passes,
+    Posting,
+    SumAfterBackward,
+    SumDuringBackward,
+)
+from simshuffle.job.sim.recorder import IN_GROUPS, OF_ALL, Recorder, Times
+from simshuffle.spec.arrays import Floats, Ints, Ints64
+from simshuffle.spec.rng import lognormal_factor
+
+
+class DividedStep(GradientSum):
+    """What both ways to go through a divided step have in common. What several ranks compute
+    together lasts as long as with the slowest. A rank's phases say first what it computes, then
+    what it waits for and sends. ``samples`` of each batch and ``jitter`` are (iterations, M);
+    ``slower`` as of `Passes`."""
+
+    def __init__(
+        self,
+        posting: Posting,
+        division: Division,
+        samples: Ints64,
+        jitter: Floats,
+        slower: list[float] | None = None,
+    ) -> None:
+        super().__init__(posting)
+        self._division, self._slower = division, slower
+        self._all = Barrier(self._env, samples.shape[1], self._all_there)
+        self._samples, self._jitter = samples, jitter
+        self._joint: Part
+        self._iteration = -1  # that all did together last
+        self._begun_with = 1.0
+
+    def _all_there(self, event: simpy.Event) -> None:
+        """All ranks are there: post what they do together."""
+        self._iteration += 1
+        self._joint = self._division.joint(self._samples[self._iteration])
+        self._begun_with = self._slowest(self._jitter[self._iteration])
+        self._posting.post(self._joint.ready(self._factor), lambda _: let_go(event))
+
+    @property
+    def _factor(self) -> float:
+        """Of what all compute together, with the slowest as it was when they began."""
+        return self._begun_with
+
+    def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
+        """The largest of the factors of some ranks that begin now, (n,), all of them by default."""
+        if self._slower is None:
+            return float(jitter.max())
+        slower = np.array(self._slower)
+        return float((jitter * (slower if members is None else slower[members])).max())
+
+
+class StepInGroups(DividedStep):
+    """The ranks of a group wait until all of them have their batches, and go through their part of
+    the step together; all sum their gradients when the last group is there."""
+
+    parts = IN_GROUPS
+
+    def __init__(
+        self,
+        posting: Posting,
+        division: Division,
+        samples: Ints64,
+        jitter: Floats,
+        slower: list[float] | None = None,
+    ) -> None:
+        super().__init__(posting, division, samples, jitter, slower)
+        self._groups = [
+            GroupPass(self._env, posting, division, group) for group in range(division.groups)
+        ]
+        self._of_rank = [self._groups[group] for group in division.group_of.tolist()]
+        for group, members in zip(self._groups, division.members, strict=True):
+            group.batches = self._samples[:, members], self._jitter[:, members]
+            group.slowest = partial(self._slowest, members=members)
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        group = self._of_rank[rank]
+        yield group.barrier.arrive()
+        times.slowed = self._env.now
+        times.gathered = min(max(group.begun_at, times.loaded), times.slowed)
+        part, factor = group.part, group.factor
+        times.forwarded = min(times.gathered + factor * part.forward, times.slowed)
+        times.computed = min(times.forwarded + factor * part.backward, times.slowed)
+        times.idle = min(times.computed + factor * part.bubble, times.slowed)
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        yield self._all.arrive()
+        times.computed_by_all = self._all.complete_at
+        times.updated = self._env.now
+        times.reduced = max(times.updated - self._joint.update, times.computed_by_all)
+
+    @property
+    def _factor(self) -> float:
+        return 1.0
+
+
+class GroupPass:
+    """A group's way through its part of the step, iteration by iteration: its ranks meet at
+    ``barrier``, the last at ``begun_at`` (s), and compute ``part``, ``factor`` times as long.
+    ``batches`` are (iterations, ways) samples of its members, and their factors, of which
+    ``slowest`` says the one that counts."""
+
+    def __init__(
+        self, env: simpy.Environment, posting: Posting, division: Division, group: int
+    ) -> None:
+        self.barrier = Barrier(env, division.ways, self._there)
+        self.batches: tuple[Ints64, Floats]
+        self.slowest: Callable[[Floats], float]
+        self.begun_at, self.factor = 0.0, 1.0
+        self.part: Part
+        self._env, self._posting, self._division, self._group = env, posting, division, group
+        self._iteration = 0
+
+    def _there(self, event: simpy.Event) -> None:
+        samples, jitter = self.batches
+        self.factor = self.slowest(jitter[self._iteration])
+        self.part = self._division.local(self._group, samples[self._iteration])
+        self._iteration += 1
+        self.begun_at = self._env.now
+        self._posting.post(self.part.ready(self.factor), lambda _: let_go(event))
+
+
+class StepOfAll(DividedStep):
+    """All ranks wait until each has its batch, and go through the whole step together, as with
+    weights that are gathered from all of them."""
+
+    parts = OF_ALL
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        yield self._all.arrive()
+        times.updated = self._env.now
+        times.gathered = min(max(self._all.complete_at, times.loaded), times.updated)
+        times.forwarded = times.gathered + self._factor * self._joint.forward
+        times.computed = times.forwarded + self._factor * self._joint.backward
+        times.reduced = times.updated - self._joint.update
+        times.slowed = times.computed
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`; all is done."""
+        yield from ()
+
+
+class Loaders:
+    """The loaders of all ranks for one pass over their samples.
+
+    As in PyTorch, workers take the batches in turn, and each loads a whole batch by itself. At most
+    ``loader.prefetch`` batches are ahead of the loop that uses them.
+    """
+
+    def __init__(
+        self, loader: Loader, clock: NetworkClock, chains: ReadChains, world_size: int
+    ) -> None:
+        self._loader, self._clock, self.chains = loader, clock, chains
+        self._loaded = [0] * world_size
+        # of every rank and worker the last transfer of its latest batch (FluidNetwork.last)
+        self._turns = [[(NONE, 0)] * loader.workers for _ in range(world_size)]
+        self._turn = 0  # the worker whose turn the first batch is
+        self._next: Loaders | None = None
+        self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
+
+    @property
+    def asked(self) -> Ints64:
+        """(M,) batches that each rank has asked for so far."""
+        return np.array(self._loaded)
+
+    def followed_by(self, loaders: Loaders) -> None:
+        """Let the workers go on with the next epoch when they have loaded all of this one."""
+        self._next = loaders
+        loaders._turns = self._turns
+        loaders._turn = (self._turn + self.chains.iterations) % self._loader.workers
+
+    def begin(self, rank: int) -> None:
+        """Load the first batches of a rank, as many as may be ahead and are not loaded yet."""
+        for _ in range(self._loader.prefetch - len(self._groups[rank])):
+            self._load_one(rank)
+
+    def _load_one(self, rank: int) -> None:
+        """Let one more batch be loaded, of this epoch or else of the next, if there is one."""
+        if self._loaded[rank] < self.chains.iterations:
+            self._load(rank)
+        elif self._next is not None:
+            self._next._load_one(rank)
+
+    def _load(self, rank: int) -> None:
+        """Let the next batch be loaded, once the worker whose turn it is has done with its last."""
+        iteration = self._loaded[rank]
+        self._loaded[rank] = iteration + 1
+        group = self._clock.open(2)
+        self._groups[rank].append(group)
+        turns = self._turns[rank]
+        worker = (self._turn + iteration) % len(turns)
+        self._clock.post(self.chains.batch(rank, iteration, group, turns[worker]))
+        turns[worker] = self._clock.network.last
+
+    def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
+        """Take the next batch when it is there, load another; returns when it was read (s)."""
+        read_at, _ = yield from self._clock.ended(self._groups[rank][0])
+        self._groups[rank].popleft()
+        self._load_one(rank)
+        return read_at
+
+
+class Simulation:
+    """What all epochs of a run share: resources, the clock of their network, allreduces, how ranks
+    divide a step (None if each goes through it by itself), and checkpoints (None if there are
+    none). The scenario is without sweep and jobs; ``struck`` is what its faults are added to when
+    they begin (`simshuffle.job.sim.faults.Row`). Its time begins with ``begin`` (s); ``on`` is
+    what it has of a machine that several jobs share, and its clock, with ``slower`` what faults of
+    that machine do to its ranks (`Passes`)."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None,
+        struck: list[Row] | None = None,
+        begin: float = 0.0,
+        on: tuple[Resources, NetworkClock] | None = None,
+        slower: list[float] | None = None,
+    ) -> None:
+        self.scenario, self.recorder = scenario, recorder
+        workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
+        self.resources, self.clock = on or self._machine(scenario, recorder, begin)
+        allreduce = workload.allreduce_on(cluster)
+        self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
+        by_data = workload.parallelism.by_data
+        self.division = None if by_data else Division(scenario, self.resources)
+        self.slower = slower
+        if scenario.faults and on is None:
+            found, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
+            self.slower = Faults(found, self.resources, self.clock, rows).slower
+        self.checkpoints: Checkpoints | None = None
+        if workload.checkpoint is not None:
+            self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
+
+    @staticmethod
+    def _machine(
+        scenario: Scenario, recorder: Recorder | None, begin: float
+    ) -> tuple[Resources, NetworkClock]:
+        rng, ranks = scenario.rng("placement"), scenario.world_size
+        cables, writes = needs_every_cable(scenario.faults), writes_to_pfs([scenario])
+        of = scenario.cluster, ranks, rng, hosts_beside(scenario)
+        resources = Resources(*of, every_cable=cables, writes=writes)
+        network = resources.network(scenario.network, accounts=ranks)
+        env = simpy.Environment(begin)
+        if recorder is not None:
+            return resources, recorder.clock(env, network, resources)
+        return resources, NetworkClock(env, network)
+
+    def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
+        """(iterations, M) factors of what the accelerators compute, from that random stream."""
+        rng, jitter = self.scenario.rng(stream, epoch), self.scenario.workload.jitter
+        return compute_factor(rng, jitter.compute, reads, self.scenario.step_times)
+
+    def loaders(self, reads: Reads, stream: str, epoch: int) -> Loaders:
+        """Those of a pass; ``stream`` begins the names of the random streams of its reads."""
+        scenario, workload, resources = self.scenario, self.scenario.workload, self.resources
+        rng = scenario.rng(f"{stream}_jitter", epoch)
+        jitter = lognormal_factor(rng, workload.jitter.read, reads.nbytes.shape)
+        latencies = scenario.rng(f"{stream}_latency", epoch)
+        spread, hosts = workload.jitter.host_decode, (resources.num_hosts,)
+        decoding = lognormal_factor(scenario.rng("host_decode"), spread, hosts)[resources.host_of]
+        chains = read_chains(reads, workload, resources, jitter, latencies, decoding)
+        return Loaders(workload.loader, self.clock, chains, scenario.world_size)
+
+    def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
+        """How ranks go through a step and sum their gradients, given the samples of each batch and
+        the factors of its computing, (iterations, M) each."""
+        posting = Posting(self.clock, self.allreduces)
+        if self.division is not None:
+            kind = StepOfAll if self.division.together else StepInGroups
+            return kind(posting, self.division, samples, jitter, self.slower)
+        times, workload = self.scenario.step_times, self.scenario.workload
+        model, overlap = workload.model, workload.allreduce.overlap
+        forward = (times.forward_of(samples) * jitter).T.tolist()
+        backward = (times.backward_of(samples) * jitter).T.tolist()
+        passes = Passes(forward, backward, times.update, self.slower)
+        if isinstance(overlap, NoOverlap):
+            return SumAfterBackward(posting, passes, model.gradient_size)
+        return SumDuringBackward(posting, passes, model.gradient_arrival, overlap)

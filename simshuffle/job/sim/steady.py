@@ -1,0 +1,271 @@
+"""Steady epochs from a window: what the iterations that were simulated say of the whole epoch, and
+how well that is known.
+
+After the first iterations, in which loaders fill up, and before the last ones, in which they run
+empty, the iterations of an epoch are alike: a stationary series, whose mean stands for those that
+are left out. Its variance is that of means of batches that are long enough to be uncorrelated, with
+Student's t (A. M. Law, "Simulation Modeling and Analysis", 5th ed., 2015, section 9.5.3).
+
+Where ranks wait for their loaders, the workers of each have begun together and deliver together:
+one long iteration is followed by as many short ones as there are other workers. There the series is
+one of such cycles.
+
+What is not left out is simulated once, and might have come out otherwise: an epoch begins when the
+last rank has its first batch, and has measured importance. That strays about as much as the ranks
+differ in it (as the maximum of exponential variables does; that of normal ones strays less).
+
+Batches that are loaded ahead hide how long loading takes, until one takes longer than they last.
+Whether that may happen in an epoch is told by the first batches, for which all ranks wait.
+
+Under Horovod what is ready a moment too late waits for the next cycle of the coordinator. Few
+iterations do, and perhaps none of those simulated. What is not seen in n of them happens in less
+than 3/n, at 95 % (J. A. Hanley and A. Lippman-Hand, "If nothing goes wrong, is everything all
+right?", JAMA 249, 1983).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simshuffle.job.plan.effort import BEGIN, FEWEST_BATCHES
+from simshuffle.job.scenario.workload import Loader
+from simshuffle.spec.arrays import Floats
+from simshuffle.spec.late import special
+
+CONFIDENCE = 0.95
+CATCHES_UP = 2.0
+"""Correlation of batch means with the next, in its own standard error, below the negative of which
+what one batch takes longer is what the next ones catch up; above one of it they are alike."""
+MOST_ALIKE = 0.9
+"""Correlation that is counted at most."""
+FEWEST_DEGREES = 2.0
+"""Degrees of freedom that are counted at least."""
+ROUNDING = 1e-12
+"""s that are not told apart."""
+SETTLED = 0.99
+"""Confidence at which the two halves of a window must not differ."""
+MARGIN = 1.3
+"""How many times the iterations that a tolerance needs are simulated next, since the variance that
+this rests on is an estimate."""
+LAGS = 4
+"""Correlations that are summed where they are negative: longer ones are noise."""
+UNSEEN = 3.0
+"""Times that something may have happened that was not seen, at 95 %."""
+NORMAL = 1.96
+"""Standard deviations of a 95 % interval."""
+FIRST_CYCLES = 32
+"""Cycles that are simulated first where ranks wait for their loaders: fewer seldom do."""
+MOST_GROWTH = 4.0
+"""How many times as long the next window is at most: a short one may mislead."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the simulated iterations of an epoch say of all of them."""
+
+    iterations: int  # of the epoch
+    simulated: int  # of them
+    # first, last: of those simulated, from 1, the ones whose mean stands for those that were left
+    # out; 0 if none were
+    first: int = 0
+    last: int = 0
+    half_width: float = 0.0  # of the 95 % interval of the epoch's duration (s)
+    settled: bool = True  # whether the two halves of the steady iterations are alike
+    # the same of the mean of a steady iteration, the largest of all phases, as a share of the
+    # iteration; infinite where they are too few to tell
+    mean_half_width: float = 0.0
+    cycle: int = 1  # iterations that belong together
+    pass_known: bool = True  # whether the end of an inference pass is known to the tolerance
+    # whether a batch may take longer to load than those ahead last, though none did
+    late: bool = False
+    longer: int = 0  # iterations to simulate next, where that is known; else 0
+
+    @property
+    def steady(self) -> int:
+        """How many iterations stand for others."""
+        return self.last - self.first + 1 if self.last else 0
+
+    def does(self, tolerance: float) -> bool:
+        """Whether it tells the epoch so well."""
+        known = self.pass_known and self.mean_half_width <= tolerance
+        return known and self.settled and not self.late
+
+    def needed(self, tolerance: float) -> int:
+        """Iterations to simulate next, if these do not do."""
+        if self.longer:
+            return self.longer
+        others = self.simulated - self.steady
+        if math.isfinite(self.mean_half_width):
+            more = MARGIN * self.steady * (self.mean_half_width / tolerance) ** 2
+            most = MOST_GROWTH * self.simulated
+        else:
+            more = most = others + FIRST_CYCLES * self.cycle if self.cycle > 1 else 0.0
+        return math.ceil(max(2.0 * self.simulated, min(others + more, most)))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was simulated of an epoch."""
+
+    # (n, phases) s of every iteration, mean over ranks, as from
+    # `simshuffle.report.timeline.seconds_by_iteration`; n at least 8
+    seconds: Floats
+    loading: Floats  # (n,) the longest that a rank waited for its loader (s)
+    # (M,) s that each rank waited for its first batch
+    first_loading: Floats = field(default_factory=lambda: np.zeros(1))
+    # how well it is known when an inference pass before it ends (s), see
+    # `simshuffle.job.sim.served.RestOfPass`
+    measured_spread: float = 0.0
+    # s of which an iteration may take one more or less, seldom: a cycle of Horovod's coordinator; 0
+    # if there is none
+    step: float = 0.0
+
+
+def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> Window:
+    """What a window says of an epoch of ``iterations``, more than were simulated, if times may be
+    off by the share ``tolerance``."""
+    seconds = seen.seconds
+    simulated = len(seconds)
+    first, last, cycle, waits = steady_range(seconds.sum(axis=1), seen.loading, loader, tolerance)
+    part = seconds[first:last]
+    if len(part) < cycle * FEWEST_BATCHES:
+        unknown = math.inf
+        return Window(iterations, simulated, settled=False, mean_half_width=unknown, cycle=cycle)
+    lengths = part.sum(axis=1)
+    whole = MeanError.of(lengths, cycle)
+    phases = [MeanError.of(column, cycle) for column in part.T if column.any()]
+    left_out, unseen = iterations - simulated, UNSEEN * seen.step / len(part)
+    reach = max(whole.reach(left_out, iterations), left_out * unseen)
+    half_width = max(unseen, *(each.half_width for each in (whole, *phases)))
+    length, begin = float(lengths.mean()), seen.first_loading
+    # when all ranks have their first batch: in this epoch, and in the one that it stands for
+    begun = NORMAL * math.sqrt(2.0) * math.hypot(float(begin.std()), seen.measured_spread)
+    # what a batch takes to load at most: an exponential tail that strays as the first ones do
+    longest = float(begin.max() + begin.std() * math.log(iterations))
+    measured = NORMAL * math.sqrt(2.0) * seen.measured_spread
+    return Window(
+        iterations=iterations,
+        simulated=simulated,
+        first=first + 1,
+        last=last,
+        half_width=math.hypot(reach, begun),
+        settled=whole.settled,
+        mean_half_width=half_width / length,
+        cycle=cycle,
+        pass_known=measured <= tolerance * length * iterations,
+        late=not waits and longest > loader.prefetch * length,
+    )
+
+
+def steady_range(
+    lengths: Floats, loading: Floats, loader: Loader, tolerance: float
+) -> tuple[int, int, int, bool]:
+    """The steady iterations [first, last), how many make a cycle, and whether ranks wait for their
+    loaders in them; see `window_of`.
+
+    The last one never belongs to them, for its batch may be smaller. Where ranks wait for their
+    loaders in the second half of the window for more than half the tolerance, the batches of the
+    prefetching at the beginning do not either, nor the last batches of all workers, which nothing
+    follows; where they do so in the first half only, it is the time in which loaders fill up.
+    """
+    middle, end = len(lengths) // 2, len(lengths) - 1
+
+    def waits(low: int, high: int) -> bool:
+        return bool(loading[low:high].sum() > tolerance / 2.0 * lengths[low:high].sum())
+
+    if waits(middle, end):
+        cycle = loader.at_once
+        first = max(loader.prefetch, BEGIN)
+        return first, first + max(end - cycle - first, 0) // cycle * cycle, cycle, True
+    return (middle if waits(BEGIN, middle) else BEGIN), end, 1, False
+
+
+@dataclass(frozen=True)
+class MeanError:
+    """How well the mean of a stationary series of ``count`` values is known."""
+
+    count: int
+    variance: float  # of a value, as if none were correlated: ``count`` times that of the mean
+    quantile: float  # of Student's t, for the interval
+    settled: bool  # whether the two halves differ by no more than this explains
+
+    @property
+    def half_width(self) -> float:
+        """Of the interval of the mean."""
+        return self.quantile * math.sqrt(self.variance / self.count)
+
+    def reach(self, left_out: int, iterations: int) -> float:
+        """Half the interval of the sum over an epoch of ``iterations``, for ``left_out`` of which
+        the mean stands: of that mean, and of how the epoch itself strays about its own."""
+        return self.quantile * math.sqrt((left_out**2 / self.count + iterations) * self.variance)
+
+    @classmethod
+    def of(cls, values: Floats, cycle: int = 1) -> MeanError:
+        """From means of batches of whole cycles."""
+        count, half = len(values), len(values) // 2
+        variance, degrees = _long_run(values, cycle)
+        before, after = values[:half], values[half:]
+        # what strays within the halves says what their means may differ by
+        within = np.concatenate([before - before.mean(), after - after.mean()])
+        expected, known = _long_run(within, cycle)
+        error = math.sqrt(expected * (1.0 / half + 1.0 / (count - half)))
+        apart = abs(float(before.mean()) - float(after.mean()))
+        most = _student(SETTLED, known) * error
+        quantile = _student(CONFIDENCE, degrees)
+        return cls(count, variance, quantile, settled=apart <= most + ROUNDING)
+
+    @classmethod
+    def around_trend(cls, values: Floats) -> MeanError:
+        """Of independent values around means that change slowly, and are known: by what neighbours
+        differ (J. von Neumann, "Distribution of the ratio of the mean square successive difference
+        to the variance", Annals of Mathematical Statistics 12, 1941)."""
+        steps = np.diff(values)
+        # as many as two thirds of the differences are worth
+        quantile = _student(CONFIDENCE, max(2.0 * len(steps) / 3.0, 1.0))
+        return cls(len(values), float(steps @ steps) / (2.0 * len(steps)), quantile, settled=True)
+
+
+def _student(confidence: float, degrees: float) -> float:
+    """How many standard errors an interval reaches to either side."""
+    return float(special.stdtrit(degrees, (1.0 + confidence) / 2.0))
+
+
+def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
+    """The variance of the mean of a stationary series, times its count, and how many degrees of
+    freedom that rests on.
+
+    From the shortest batches of whole cycles whose means are not correlated; if there are none, the
+    longest, with their correlation r, by which each counts as (1 - r) / (1 + r) of one. Of few
+    values r comes out too small by (1 + 3 r) / count (M. G. Kendall, Biometrika 41, 1954). Negative
+    correlations are weighted so that no variance can be negative (W. K. Newey and K. D. West,
+    Econometrica 55, 1987).
+    """
+    count, length = len(values), cycle
+    while True:
+        batches = count // length
+        means = values[count - batches * length :].reshape(batches, length).mean(axis=1)
+        variance = length * float(means.var(ddof=1))
+        if variance == 0:
+            return 0.0, batches - 1.0
+        lags, noise = _correlations(means, min(LAGS, batches // 4)), 1.0 / math.sqrt(batches)
+        if lags[0] < -CATCHES_UP * noise:
+            weighted = sum(lag * (1.0 - k / (len(lags) + 1)) for k, lag in enumerate(lags, 1))
+            return variance * (1.0 + 2.0 * weighted), batches - 1.0
+        correlation = min(lags[0] + (1.0 + 3.0 * lags[0]) / batches, MOST_ALIKE)
+        if correlation <= noise:
+            return variance, batches - 1.0
+        if count // (2 * length) < FEWEST_BATCHES:
+            worth = (1.0 - correlation) / (1.0 + correlation)
+            return variance / worth, max((batches - 1.0) * worth, FEWEST_DEGREES)
+        length *= 2
+
+
+def _correlations(means: Floats, most: int) -> list[float]:
+    """Correlation of each value with the next, the one after that, ... up to ``most`` of them, at
+    least one; not all are alike."""
+    away = means - means.mean()
+    total = float(away @ away)
+    return [float(away[:-k] @ away[k:]) / total for k in range(1, max(most, 1) + 1)]

@@ -1,0 +1,144 @@
+"""The inputs that nobody gave and on which the epochs hang most, by closed forms alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.warming import LATE
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.uncertainty.inputs import ESTIMATE, inputs, scaled
+from simshuffle.spec.units import Dimension, readable
+
+MOST_NAMED = 3
+"""Inputs that are named."""
+NOTICED = 0.02
+"""Share of an epoch that an input must move, over its range, to be named."""
+DECODE, WORKERS = "workload.dataset.decode", "workload.loader.workers"
+PAGE_CACHE = "cluster.memory.page_cache"
+DETAILS = ("workload.allreduce.protocols.", "cluster.parallel_file_system.link_")
+"""Beginnings of keys that nobody gives, and that hardly move an epoch."""
+TRANSFORMS = (0.5, 10.0)
+"""Factors on decoding that nobody timed: it follows from the bytes of a file, and the transforms
+of a training take up to nine times as long on top (estimate: 2 ms of a JPEG, 20 ms with the
+augmentations of a vision transformer)."""
+HALF_AND_DOUBLE = (0.5, 2.0)
+"""Factors on the number of workers, which is chosen; and on the memory that is free for caching, of
+which nobody knows what the processes leave. It is no more than a host has."""
+
+
+@dataclass(frozen=True)
+class DecisiveInput:
+    """An input, and how far an epoch moves with it."""
+
+    key: str  # dotted
+    value: str  # that is taken, with its unit
+    low: float  # of its range, over the value
+    high: float  # the same
+    # how an epoch changes at both ends of the range, as shares of it: the shorter one first
+    shorter: float
+    longer: float
+    run: str  # whose epoch it is: the run that it moves most
+
+    def describe(self, name: str = "") -> str:
+        """Return the input in words, called by its key or by ``name``."""
+        ends = (f"{100 * share:+.0f}".replace("-0", "0") for share in (self.shorter, self.longer))
+        moves = "{} to {} % on {}".format(*ends, self.run)
+        return f"{name or self.key} (taken: {self.value}; {moves})"
+
+
+def decisive_inputs(
+    runs: Mapping[str, Scenario], given: Collection[str] = ()
+) -> list[DecisiveInput]:
+    """Return up to three inputs of ``runs`` that are estimates and move an epoch most over the
+    range of estimates.
+
+    Args:
+        runs: by their names; the fastest and the slowest of the smallest and of the largest number
+            of ranks stand for all. Those of loaders' orders are left out: their closed form
+            follows every sample, which takes long.
+        given: dotted keys that are known in spite of their sources.
+    """
+    most: dict[str, DecisiveInput] = {}
+    for run, scenario in _representatives(runs).items():
+        for key, value, ends in _estimates(scenario):
+            if key in given:
+                continue
+            nominal, *epochs = (
+                bounds(_changed(scenario, key, factor)).epoch for factor in (1.0, *ends)
+            )
+            changes = sorted(epoch / nominal - 1.0 for epoch in epochs)
+            found = DecisiveInput(
+                key, value, *ends, min(changes[0], 0.0), max(changes[1], 0.0), run
+            )
+            if _reach(found) > max(NOTICED, _reach(most.get(key))):
+                most[key] = found
+    return sorted(most.values(), key=_reach, reverse=True)[:MOST_NAMED]
+
+
+def _reach(found: DecisiveInput | None) -> float:
+    """Return by which share of an epoch an input moves it, from end to end."""
+    return 0.0 if found is None else found.longer - found.shorter
+
+
+def _representatives(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
+    """Return the runs that stand for all: see `decisive_inputs`."""
+    runs = {name: run for name, run in runs.items() if not run.workload.exchange.fetches}
+    sizes = sorted({run.world_size for run in runs.values()})
+    chosen: dict[str, Scenario] = {}
+    for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]):
+        epochs = {
+            run: bounds(scenario).epoch
+            for run, scenario in runs.items()
+            if scenario.world_size == size
+        }
+        for run in (min(epochs, key=epochs.__getitem__), max(epochs, key=epochs.__getitem__)):
+            chosen[run] = runs[run]
+    return chosen
+
+
+def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]:
+    """Return key, value in words, and the ends of its range as factors, of what is estimated."""
+    found = [
+        (of.key, readable(of.value, of.dimension, 3), (of.low, of.high))
+        for of in inputs(scenario, {})
+        if of.kind == ESTIMATE and not of.key.startswith(DETAILS)
+    ]
+    workload = scenario.workload
+    if workload.dataset.decode is None:
+        seconds = readable(workload.dataset.decode_seconds, Dimension.SECONDS, 3)
+        found.append((DECODE, f"{seconds} a sample", TRANSFORMS))
+    found.append((WORKERS, str(workload.loader.workers), HALF_AND_DOUBLE))
+    memory = scenario.cluster.memory
+    if memory.page_cache is None:
+        nbytes = readable(memory.cache_nbytes, Dimension.NBYTES, 3)
+        found.append((PAGE_CACHE, f"{nbytes}, in epoch {LATE}", HALF_AND_DOUBLE))
+    return found
+
+
+def _changed(scenario: Scenario, key: str, factor: float) -> Scenario:
+    """Return the scenario with an input multiplied."""
+    workload = scenario.workload
+    if key == PAGE_CACHE:  # which later epochs hang on
+        memory = scenario.cluster.memory
+        cache = {"page_cache": min(factor * memory.cache_nbytes, memory.capacity)}
+        cluster = {"memory": memory.model_copy(update=cache)}
+        late = {"epochs": LATE, "cluster": scenario.cluster.model_copy(update=cluster)}
+        return scenario.model_copy(update=late)
+    if key == WORKERS:
+        counts = {
+            name: max(round(getattr(workload.loader, name) * factor), 1)
+            for name in ("workers", "prefetch")
+        }
+        loader = workload.loader.model_copy(update=counts)
+        return _with_workload(scenario, loader=loader)
+    if key == DECODE and workload.dataset.decode is None:
+        update = {"decode": workload.dataset.decode_seconds * factor}
+        return _with_workload(scenario, dataset=workload.dataset.model_copy(update=update))
+    return scaled(scenario, {key: factor})
+
+
+def _with_workload(scenario: Scenario, **records: object) -> Scenario:
+    workload = scenario.workload.model_copy(update=records)
+    return scenario.model_copy(update={"workload": workload})

@@ -1,9 +1,0 @@
-"""Network models: one interface, ``finish_times(links, flows) -> Outcome``, in three fidelities,
-chosen by name and never switched. Importing them loads no compiled code."""
-
-from __future__ import annotations
-
-from simshuffle.network.flows import Flows, Links, Outcome
-from simshuffle.network.models import Analytic, Fluid, Network, Packet
-
-__all__ = ["Analytic", "Flows", "Fluid", "Links", "Network", "Outcome", "Packet"]

@@ -1,5 +1,0 @@
-"""What this host is measured to cost or to reach, as fragments that a scenario includes."""
-
-from simshuffle.probe.samples import probe
-
-__all__ = ["probe"]

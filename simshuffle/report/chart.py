@@ -1,0 +1,290 @@
+"""What a figure is: data, marks, axes, looks and a caption, declared once and drawn twice: for
+paper by `simshuffle.report.paper` (matplotlib), for a browser by
+`simshuffle.studies.presentation.page_vega` (Vega-Lite). No library does both: vl-convert's PDF of a
+Vega-Lite specification differs from call to call, its width grows with the letters beside the axes,
+and it has no .pgf; plotnine and seaborn.objects have no hatching and no page. So the declaration is
+our own and thin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+Kind = Literal["bar", "line", "point", "interval", "rule", "band", "text", "label", "cell"]
+"""What a row is drawn as: a bar from x to x2 or from y to y2; a point of a line; a point; a line
+with caps from x to x2 or from y to y2; one without caps, or through the whole panel where there is
+no end; the upper and the lower edge of a band; a text; a text beside a point, where it lies on no
+other; a cell from x to x2 and from y to y2 in the colour of its value."""
+Marker = Literal["", "o", "s", "^", "v", "D", "P", "X", "x", "<", ">", "*", "p", "h"]
+"""A marker of points in matplotlib's spelling; '' for none. `SHAPES` draws each on a page."""
+DIAGONAL_CROSS = "M-.9,-.5L-.5,-.9L0,-.4L.5,-.9L.9,-.5L.4,0L.9,.5L.5,.9L0,.4L-.5,.9L-.9,.5L-.4,0Z"
+STAR = "M0,-1L.24,-.32H.95L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.32H-.24Z"
+SHAPES: Mapping[Marker, str] = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "D": "diamond",
+    "P": "cross",
+    "X": DIAGONAL_CROSS,
+    "x": DIAGONAL_CROSS,
+    "<": "triangle-left",
+    ">": "triangle-right",
+    "*": STAR,
+    "p": "M0,-1L.95,-.31L.59,.81H-.59L-.95,-.31Z",
+    "h": "M0,-1L.87,-.5V.5L0,1L-.87,.5V-.5Z",
+}
+"""Shapes of Vega by marker: its names, or an SVG path within [-1, 1]."""
+GREY = "#888888"
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
+"""Of lines of one colour: matplotlib's '-', or points on and off."""
+LETTER = 0.025  # share of an axis that a letter below it takes
+WIDE_RANGE = 8.0
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+
+
+MOST_INCHES = 8.1
+"""Height of a figure without legend and note, with which it fits a page of a paper."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How marks look, and what the legend calls them."""
+
+    label: str = ""  # in the legend; '' for none
+    colour: str = GREY  # as '#rrggbb'
+    marker: Marker = ""  # of points
+    dash: Any = "-"  # one of `DASHES`
+    size: float = 2.6  # of points, and of intervals' caps, in points
+    width: float = 0.9  # of lines, in points
+    # of bars and points: 'plain', 'none' for hollow, or hatched for 'waiting' and 'hidden'
+    fill: Literal["plain", "none", "waiting", "hidden"] = "plain"
+    alpha: float = 1.0  # opacity
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Rows that are drawn as one kind of mark, over those before them."""
+
+    kind: Kind  # what they are drawn as
+    data: pd.DataFrame  # a row each
+    # x, y, x2, y2: columns of places, as far as the table has them
+    x: str = "x"
+    y: str = "y"
+    x2: str = "x2"
+    y2: str = "y2"
+    look: Look | str = "look"  # of all rows; or the column that names one of `Chart.looks`
+    text: str = "text"  # column of texts
+    value: str = ""  # column of numbers that colour rows by `Chart.ramp`
+    thick: float = 0.66  # of bars, in units of the axis
+    # points that texts stand to the right of their place, and above it
+    aside: tuple[float, float] = (0.0, 0.0)
+    # the edge of a text that is there: 'left', 'right' or 'center'; and 'bottom' or so
+    align: tuple[str, str] = ("left", "center")
+    turned: float = 0.0  # degrees that a text is turned
+    small: bool = True  # whether texts have the smallest letters
+    backed: bool = False  # whether texts are on white
+
+    def places(self) -> pd.DataFrame:
+        """The rows with columns x, y, x2, y2, look, text, tip and value, as far as there are."""
+        names = {"x": self.x, "y": self.y, "x2": self.x2, "y2": self.y2, "text": self.text}
+        names |= {"look": self.look} if isinstance(self.look, str) else {}
+        names |= {"value": self.value, "tip": "tip", "size": "size"}
+        there = {name: self.data[of] for name, of in names.items() if of in self.data}
+        return pd.DataFrame(there, index=self.data.index)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis."""
+
+    title: str = ""  # with its unit
+    log: bool = False  # whether it is logarithmic
+    # low, high: its ends; None for those of the data
+    low: float | None = None
+    high: float | None = None
+    ticks: Mapping[float, str] | None = None  # texts by place; None for numbers where there is room
+    unit: str = ""  # that stands behind such numbers on a page
+    most: int = 0  # such numbers; 0 for as many as there is room for
+    names: bool = False  # whether these are names, which need no ticks
+    down: bool = False  # whether it grows downwards
+    turned: float = 0.0  # degrees that texts are turned
+    small: bool = False  # whether texts have the smallest letters
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Marks on a pair of axes."""
+
+    marks: Sequence[Mark]  # the first ones lowest
+    # x, y: axes
+    x: Axis = field(default_factory=Axis)
+    y: Axis = field(default_factory=Axis)
+    title: str = ""  # above it
+    top: Axis | None = None  # what stands above it instead of a title
+    weight: float = 1.0  # of its height over that of others
+    span: int = 1  # columns that it takes
+    equal: bool = False  # whether a unit is as long on both axes
+    turned: bool = False  # whether its title is upright
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """Colours of values."""
+
+    title: str  # of the scale
+    # as matplotlib and Vega both call them: 'magma' or 'viridis'; light is low
+    colours: str = "magma"
+    # low, high: its ends
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False  # whether it is logarithmic
+    below: bool = True  # whether it stands below the panels, and not at their right
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure."""
+
+    panels: Sequence[Panel]  # row by row
+    height: float  # inches in one column, without legend and note
+    # of marks, by what their column says; the legend has them in this order
+    looks: Mapping[Any, Look] = field(default_factory=dict)
+    caption: str = ""  # what it shows
+    legend: str = ""  # what stands over the legend
+    note: str = ""  # what stands below all
+    names: Sequence[str] = ()  # what is listed below all, in columns
+    across: int = 1  # columns of panels
+    widths: Sequence[float] = ()  # of these, over one another
+    share: str = ""  # axes whose scale all panels share: '', 'x', 'y' or 'xy'
+    # x, y: titles of axes of all panels
+    x: str = ""
+    y: str = ""
+    ramp: Ramp | None = None  # colours of values
+    shares: bool = False  # whether a page can show bars as shares of their sums too
+    dense: bool = False  # whether the legend has many names
+
+    @property
+    def rows(self) -> int:
+        """Of all marks together."""
+        return sum(len(mark.data) for panel in self.panels for mark in panel.marks)
+
+    def legend_keys(self) -> list[tuple[set[str], Look]]:
+        """What the legend shows: kinds of marks, and their look."""
+        found: dict[Any, tuple[set[str], Look]] = {
+            name: (set(), look) for name, look in self.looks.items() if look.label
+        }
+        for mark in (mark for panel in self.panels for mark in panel.marks):
+            if isinstance(mark.look, Look):
+                if mark.look.label and len(mark.data):
+                    found.setdefault(mark.look, (set(), mark.look))[0].add(mark.kind)
+            elif mark.look in mark.data and mark.kind not in {"text", "label"}:
+                for name in mark.data[mark.look].unique():
+                    if name in found:
+                        found[name][0].add(mark.kind)
+        return [key for key in found.values() if key[0]]
+
+
+# ------------------------------------------------------------------------------- parts of a figure
+
+
+def key(name: str, kind: Kind = "line") -> Mark:
+    """What the legend alone shows of a look."""
+    return Mark(kind, pd.DataFrame({"look": [name]}))
+
+
+def rule(look: Look | str, **places: float) -> Mark:
+    """A line through the whole panel, at ``x`` or ``y``; a band up to ``x2`` or ``y2``."""
+    kind: Kind = "rule" if len(places) == 1 else "band"
+    if isinstance(look, Look):
+        return Mark(kind, pd.DataFrame([places]), look=look)
+    return Mark(kind, pd.DataFrame([{**places, "look": look}]))
+
+
+def said(text: str) -> Panel:
+    """A panel that says why it shows nothing."""
+    words = pd.DataFrame({"x": [0.5], "y": [0.5], "text": [text]})
+    ends: dict[str, Any] = {"low": 0.0, "high": 1.0, "ticks": {}, "names": True}
+    return Panel([Mark("text", words, align=("center", "center"))], Axis(**ends), Axis(**ends))
+
+
+def in_rows(names: Sequence[str], **more: Any) -> Axis:
+    """An axis of names, from top to bottom at 0, 1, ..."""
+    ticks = {float(place): name for place, name in enumerate(names)}
+    return Axis(ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **more)
+
+
+def with_lines(data: pd.DataFrame, **more: Any) -> list[Mark]:
+    """Lines, and the interval of each of their points upwards where it has one."""
+    return [Mark("interval", data, y="low", y2="high", **more), Mark("line", data, **more)]
+
+
+def spread(data: pd.DataFrame, by: str, step: float, *, log: bool = False) -> pd.DataFrame:
+    """Rows whose x stand a little aside, each ``by`` another step, so that intervals can be told
+    apart: so many times as far from 0 on a logarithmic axis."""
+    known = {name: place for place, name in enumerate(dict.fromkeys(data[by]))}
+    aside = data[by].map(known).astype(float) - (len(known) - 1) / 2
+    return data.assign(x=data["x"] * step**aside if log else data["x"] + step * aside)
+
+
+def stacked(data: pd.DataFrame, by: str, size: str, ends: tuple[str, str]) -> pd.DataFrame:
+    """Rows of one ``by`` one after another, in their order: where each of them begins and ends."""
+    end = data.groupby(by, sort=False)[size].cumsum()
+    return data.assign(**{ends[0]: end - data[size], ends[1]: end})
+
+
+# ------------------------------------------------------------------------------------------- ticks
+
+
+def plain(value: float) -> str:
+    """A number as a tick has it."""
+    return f"{value:g}"
+
+
+def percent(value: float) -> str:
+    """A share as a tick has it."""
+    return f"{100 * value:g} %"
+
+
+def ticks(values: Any, text: Callable[[Any], str] = plain) -> dict[float, str]:
+    """Ticks at those values."""
+    return {float(value): text(value) for value in values}
+
+
+def round_values(low: float, high: float, most: int = 7) -> list[float]:
+    """Values for ticks of a logarithmic axis: as many as there is room for of 1, 2, 5, ..., 1, 3,
+    10, ... or powers of ten; the ends where there are less than two."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for steps in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)):
+        found = [s * 10.0**p for p in range(first, last + 1) for s in steps]
+        found = [each for each in found if 0.999 * low <= each <= 1.001 * high]
+        if len(found) <= most:
+            return found if len(found) > 1 else sorted({low, high})
+    every = -(-len(found) // most)
+    return found[::every]
+
+
+def log_axis(
+    title: str, low: float, high: float, *, most: int = 7, text: Callable[[float], str] = plain
+) -> Axis:
+    """A logarithmic axis from ``low`` to ``high``, with round numbers."""
+    return Axis(title, True, low, high, ticks(round_values(low, high, most), text))
+
+
+def apart(values: Sequence[float], log: bool) -> dict[float, str]:
+    """Ticks at those values, without the texts that would stand on others; the last one stays."""
+    values = sorted(map(float, set(values)))
+    texts = [plain(value) for value in values]
+    places = np.log(values) if log else np.array(values)
+    room = max(map(len, texts)) * LETTER * np.ptp(places)
+    found, last = {values[-1]: texts[-1]}, places[-1]
+    for value, place, of in list(zip(values, places, texts, strict=True))[-2::-1]:
+        shown = last - place >= room
+        found[value] = of if shown else ""
+        last = place if shown else last
+    return dict(sorted(found.items()))

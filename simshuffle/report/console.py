@@ -1,0 +1,236 @@
+"""Tables and texts on a terminal, as LaTeX and Markdown for a text of one's own, and as HTML."""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from itertools import groupby
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+
+from simshuffle.report.excerpt import narrow
+
+LEAST_NAME = 11  # characters of a line of a name, if there is room for no more
+
+
+def new_table(
+    title: str | None = None, names: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> Table:
+    """An empty table with these columns. Where it is too wide, names fold; numbers never do."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        collapse_padding=True,
+    )
+    for name in names:
+        table.add_column(name, overflow="fold", min_width=LEAST_NAME)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
+    """What a terminal of that width shows of texts and tables."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, color_system=None, force_terminal=False)
+    for part in parts:
+        print_whole(console, part)
+    return file.getvalue()
+
+
+def print_whole(console: Console, part: str | Table) -> None:
+    """Print a text or a table; a table that is wider than the terminal is not cut."""
+    if isinstance(part, str):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
+        return
+    for column in part.columns:
+        if column.no_wrap:  # or else rich asks for the longest word of a cell only
+            texts = "\n".join(map(str, [column.header, *column.cells]))
+            column.min_width = max(map(cell_len, texts.splitlines()))
+    least = console.measure(part, options=console.options.update(max_width=1000)).minimum
+    part.width = least if least > console.width else None
+    console.print(part, highlight=False, markup=False, crop=False, no_wrap=True, overflow="ignore")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    # the old encoding of LaTeX's fonts prints other letters in the place of these
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after the end of a row it would begin an argument
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "→": r"$\rightarrow$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "µ": r"$\mu$",
+    "\u2212": "$-$",
+    "–": "--",
+    "—": "---",
+    "…": r"\dots{}",
+    "\u00a0": "~",
+}
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&#$])")
+
+
+def exported(parts: Iterable[str | Table], to: str) -> str:
+    """``parts``, as a terminal shows them, in a format of `FORMATS`, with a line end at the end:
+    'latex' for tables of the package booktabs, with texts as comments; 'markdown' for tables with
+    vertical bars, with texts as paragraphs, or as blocks where they have several lines. A table of
+    LaTeX has at most `MOST_COLUMNS` columns; a comment names those left out."""
+    table, note, between = FORMATS[to]
+    pieces = ["% needs \\usepackage{booktabs}"] if to == "latex" else []
+    for are_notes, group in groupby(parts, key=lambda part: isinstance(part, str)):
+        if are_notes:
+            pieces.append(between.join(filter(None, map(note, map(str, group)))))
+        else:
+            pieces += [table(part) for part in group if isinstance(part, Table) and part.columns]
+    return "\n\n".join(filter(None, pieces)) + "\n"
+
+
+def _content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
+    """Title, headings, rows, and which columns stand at the right: those of numbers."""
+    headings = [_plain(str(column.header)) for column in table.columns]
+    cells = [[_plain(str(cell)) for cell in column.cells] for column in table.columns]
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    right = [column.justify == "right" for column in table.columns]
+    return _plain(str(table.title or "")), headings, rows, right
+
+
+def _plain(text: str) -> str:
+    """The text on one line, without what no document can print."""
+    line = re.sub(r"[^\S\u00a0]+", " ", text).strip(" ")
+    return "".join(letter for letter in line if unicodedata.category(letter) != "Cc")
+
+
+# -------------------------------------------------------------------------------------------- LaTeX
+
+
+def latex(text: str) -> str:
+    """The text as LaTeX prints it; two hyphens stay two, and are no dash."""
+    apart = re.sub("-(?=-)", "-\0", text)
+    return "".join(_LATEX.get(letter, letter) for letter in apart).replace("\0", "{}")
+
+
+def _latex_cell(text: str, right: bool) -> str:
+    out = latex(text)
+    if right:  # a minus, not a hyphen
+        out = re.sub(r"(?<![\w.,)}-])-(?=[\d.])", "$-$", out)
+    return f"{{*}}{out[1:]}" if out.startswith("*") else out
+
+
+def _latex_table(table: Table) -> str:
+    table, left_out = narrow(table)
+    comment = f"% left out: {', '.join(left_out)}; results show --columns chooses\n"
+    title, headings, rows, right = _content(table)
+    places = "".join("r" if each else "l" for each in right)
+
+    def line(cells: Sequence[str]) -> str:
+        return "    " + " & ".join(map(_latex_cell, cells, right)) + r" \\"
+
+    return comment * bool(left_out) + "\n".join(
+        [
+            r"\begin{table}",
+            r"  \centering",
+            *([f"  \\caption{{{latex(title)}}}"] if title else []),
+            f"  \\begin{{tabular}}{{{places}}}",
+            r"    \toprule",
+            line(headings),
+            r"    \midrule",
+            *map(line, rows),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _latex_note(text: str) -> str:
+    return "\n".join(f"% {line}".rstrip() for line in text.splitlines())
+
+
+# ----------------------------------------------------------------------------------------- Markdown
+
+
+def _markdown(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", text)
+
+
+def _markdown_table(table: Table) -> str:
+    title, headings, rows, right = _content(table)
+    rule = ["---:" if each else "---" for each in right]
+    lines = [list(map(_markdown, headings)), rule, *(list(map(_markdown, row)) for row in rows)]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"**{_markdown(title)}**\n\n{text}" if title else text
+
+
+def _markdown_note(text: str) -> str:
+    """A paragraph; a text of several lines, which may be a table of its own, keeps them."""
+    if len(text.splitlines()) > 1:
+        longest = max(map(len, re.findall("`+", text)), default=0)
+        fence = "`" * max(3, longest + 1)
+        return f"{fence}text\n{text.rstrip()}\n{fence}"
+    # a line that begins like an item of a list or a heading is none
+    return re.sub(r"^(\d+)([.)])|^([-+=])", r"\1\\\2\3", _markdown(_plain(text)))
+
+
+# --------------------------------------------------------------------------------------------- HTML
+
+
+def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
+    """``parts`` as a notebook shows them; ``sortable`` as the report page does, where each table
+    lies in a box that scrolls, and headings are buttons."""
+    written = (
+        _html_note(part) if isinstance(part, str) else _html_table(part, sortable)
+        for part in parts
+        if not isinstance(part, str) or part.strip()
+    )
+    return "\n".join(written)
+
+
+def _html_table(table: Table, sortable: bool) -> str:
+    title, headings, rows, right = _content(table)
+    sides = ["right" if each else "left" for each in right]
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        written = (
+            f'<{tag} style="text-align: {side}">{cell}</{tag.partition(" ")[0]}>'
+            for cell, side in zip(cells, sides, strict=True)
+        )
+        return f"<tr>{''.join(written)}</tr>"
+
+    caption = f"<caption><span>{escape(title)}</span></caption>" if title else ""
+    body = "\n".join(line([escape(cell) for cell in row], "td") for row in rows)
+    heads, tag, box, end = [escape(text) for text in headings], "th", "", ""
+    if sortable:
+        heads, tag = [f'<button type="button">{text}</button>' for text in heads], 'th scope="col"'
+        label = escape(title) or "Table"
+        box = f'<div class="box" tabindex="0" role="region" aria-label="{label}">'
+        end = "</div>"
+    head = f"<thead>{line(heads, tag)}</thead>"
+    return f"{box}<table>{caption}{head}<tbody>\n{body}\n</tbody></table>{end}"
+
+
+def _html_note(text: str) -> str:
+    tag = "pre" if len(text.splitlines()) > 1 else "p"
+    return f"<{tag}>{escape(text.strip())}</{tag}>"
+
+
+FORMATS: dict[str, tuple[Callable[[Table], str], Callable[[str], str], str]] = {
+    "latex": (_latex_table, _latex_note, "\n"),
+    "markdown": (_markdown_table, _markdown_note, "\n\n"),
+}
+"""By name: how a table is written, how a text beside it, and what stands between two texts."""

@@ -1,0 +1,43 @@
+"""Links of whole epochs, where a part of the iterations was simulated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.report.report import keys_of
+
+
+def links_of_whole_epochs(links: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return the links with the bytes and the mean utilisation of all iterations of an epoch.
+
+    Of an epoch with I iterations, i of them simulated, a link carries I / i times its bytes. The
+    simulated part lasted T s, and the epoch t s: so a link is in use for the share u T I / (i t)
+    of the epoch, with u the share of the part. T is the median of bytes / (capacity u) over the
+    links of the part.
+
+    Args:
+        links: columns run, epoch, capacity, nbytes, mean_utilisation, and seed where several are.
+        epochs: columns `EPOCH_COLUMNS`, and seed where ``links`` has it.
+    """
+    keys = [key for key in keys_of(epochs) if key in links]
+    rows = epochs.astype({"run": str})
+    rows = rows.assign(times=rows["iterations"] / rows["iterations_simulated"])
+    known = rows.drop_duplicates(keys).set_index(keys)[["times", "epoch_s"]]
+    if not (known["times"] > 1).any():
+        return links
+
+    places = pd.MultiIndex.from_frame(links[keys].astype({"run": str}))
+    times, epoch_s = known.reindex(places).to_numpy(float).T
+    nbytes, used, capacity = (
+        links[name].to_numpy(float) for name in ("nbytes", "mean_utilisation", "capacity")
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lasted = pd.Series(np.where(nbytes * used > 0, nbytes / (capacity * used), np.nan))
+    part_s = lasted.groupby([links[key].astype(str).to_numpy() for key in keys]).transform("median")
+    whole = np.minimum(used * part_s.to_numpy(float) * times / epoch_s, 1.0)
+    is_part = (times > 1) & np.isfinite(whole)
+    return links.assign(
+        nbytes=np.where(times > 1, nbytes * times, nbytes),
+        mean_utilisation=np.where(is_part, whole, used),
+    )

@@ -1,0 +1,249 @@
+"""Who did what when, what crossed every link, and where every epoch's bytes came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simshuffle.report.columns import Column, amount, count, share, text
+from simshuffle.report.table_io import stacked
+from simshuffle.spec.arrays import Floats
+
+PHASES = (
+    "io",  # the training loop waits for a batch that is still being read
+    "decode",  # it waits for one that is being decoded or copied to the GPU
+    "forward",
+    "backward",
+    "slowdown",  # what the backward pass takes longer while gradients travel
+    "importance",
+    "allreduce",
+    "update",
+    "exchange",  # the training loop works for the exchange, or waits for its own messages
+    "wait_allreduce",  # it waits for other ranks before the allreduce
+    "wait_exchange",  # it waits for other ranks at a barrier of the exchange
+    "wait_group",  # it waits for the batches of its model-parallel group
+    "bubble",  # it has nothing to compute yet, in a pipeline
+    "group_communication",  # its group sends what the passes need
+    "checkpoint",  # the training loop waits until its state is saved, or copied to be saved
+    "lost",  # what is done again, since the job was broken off after the last checkpoint
+    "restart",  # from when a host is lost until training goes on
+    # messages in flight while the loop does something else: overlaps the phases above
+    "exchange_hidden",
+    # gradients in flight before the last rank has computed all of its own: the same
+    "allreduce_hidden",
+)
+HIDDEN = ("exchange_hidden", "allreduce_hidden")
+EXCLUSIVE = PHASES[: -len(HIDDEN)]
+
+PHASE_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "epoch": count("from 1"),
+    "iteration": count("of those simulated, from 1; 0 for what goes before or follows all of them"),
+    "rank": count("from 0"),
+    "phase": text("one of PHASES", *PHASES),
+    "start_s": amount("s of simulated time since the first epoch began"),
+    "end_s": amount("s"),
+    "nbytes": amount("bytes that the phase moved for this rank; 0 where none"),
+}
+LINK_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "epoch": count("from 1"),
+    "link": text("unique name; 'a>b' for a cable from a to b"),
+    "tier": text("kind of link"),
+    "capacity": amount("units a second"),
+    "unit": text("'B', 's' of device or core time, or 'ops'"),
+    "nbytes": amount("bytes of the transfers that ended on it in the epoch"),
+    "mean_utilisation": amount("share of the capacity used, on average over the epoch"),
+    "peak_utilisation": amount("highest share of the capacity used at any moment of the epoch"),
+    "busy_s": amount("s of the epoch with any traffic"),
+}
+SOURCE_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "strategy": text("exchange strategy"),
+    "world_size": count("ranks"),
+    "exchange_fraction": share("Q; empty under global shuffle", empty=True),
+    "epoch": count("from 1"),
+    "iterations": count("iterations of the epoch"),
+    "iterations_simulated": count(
+        "of them those that were simulated; all but with a time tolerance"
+    ),
+    "steady_first": count(
+        "first of those whose mean stands for what was left out, from 1; 0 if none"
+    ),
+    "steady_last": count("last of them"),
+    "half_width_s": amount(
+        "half width of the 95 % interval of the epoch's duration (s); 0 if all were"
+    ),
+    "whole_because": text(
+        "why all iterations were simulated in spite of a time tolerance; '' if not"
+    ),
+    "samples": count("samples trained on, over all ranks"),
+    "samples_moved": count("samples that changed their rank"),
+    "nbytes_peer": amount(
+        "bytes received from other ranks by sample exchange", head="peers", look="bytes or -"
+    ),
+    "nbytes_pfs": amount("bytes read from the parallel file system", head="PFS", look="bytes or -"),
+    "nbytes_cached": amount(
+        "most bytes that a node held of what its loaders fetched; 0 if they keep none"
+    ),
+    "nbytes_ssd": amount("bytes read from SSDs", head="SSD", look="bytes or -"),
+    "nbytes_memory": amount(
+        "bytes read from memory: page caches, or what is staged there",
+        head="memory",
+        look="bytes or -",
+    ),
+    "nbytes_object_store": amount(
+        "bytes read from the object store", head="bytes", look="bytes or -"
+    ),
+    "read_requests": count(
+        "requests to the parallel file system: samples of a batch that are not in memory over"
+        " samples_per_request, rounded up; or pieces that a loader fetches"
+    ),
+    "read_requests_ssd": count(
+        "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
+    ),
+    "read_requests_object_store": count(
+        "requests that the object store answers, for batches", head="requests", look=",.0f or -"
+    ),
+    "file_opens": amount(
+        "files that the parallel file system opens: samples that are not in memory over"
+        " samples_per_file"
+    ),
+    "nbytes_ssd_written": amount("bytes of received samples written to SSDs"),
+    "staging_s": amount(
+        "s of the copying of samples to the hosts before the epoch; part of no epoch"
+    ),
+    "nbytes_staged": amount("bytes read for it from the parallel file system or the object store"),
+    "read_requests_staged": count(
+        "requests for that: files that are copied, or of an archive one for each HCA that copies"
+    ),
+    "object_store_usd": amount(
+        "US dollars for its requests, those of staging and the tries that fail too, and their"
+        " bytes",
+        head="US dollars",
+        look=".3g or -",
+    ),
+}
+
+
+class WindowRow(NamedTuple):
+    """What was simulated of an epoch: columns of `SOURCE_COLUMNS`."""
+
+    iterations_simulated: int
+    steady_first: int = 0
+    steady_last: int = 0
+    half_width_s: float = 0.0
+    whole_because: str = ""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The tables of one or more runs."""
+
+    # columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another without a gap
+    # from the start of an epoch to its end.
+    phases: pd.DataFrame
+    links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
+    sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
+    # what else is to be said of it: lists of plain values, by name
+    said: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def concatenate(timelines: list[Timeline]) -> Timeline:
+    """The tables of several timelines below one another; several may be of one run."""
+    names = dict.fromkeys(name for of in timelines for name in of.said)
+    said = {name: [one for of in timelines for one in of.said.get(name, [])] for name in names}
+    return Timeline(
+        stacked([of.phases for of in timelines]),
+        stacked([of.links for of in timelines]),
+        stacked([of.sources for of in timelines]),
+        said,
+    )
+
+
+def phase_rows(
+    epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
+) -> dict[str, NDArray[Any]]:
+    """Rows of exclusive phases of one epoch, those after its last iteration if ``final``.
+    ``bounds`` (iterations, M, phases + 1) are in s: phase j lasts from bound j to bound j + 1, and
+    has no row if that is no time; ``nbytes`` (iterations, M, phases), or fewer dimensions where
+    they are alike."""
+    lasts = bounds[..., 1:] > bounds[..., :-1]
+    ranks = lasts.shape[1]
+    code = np.array([PHASES.index(name) for name in phases], np.int8)
+
+    def of(values: NDArray[Any]) -> NDArray[Any]:
+        """The values of the rows, of an array that is as long in each dimension, or 1 long."""
+        return np.broadcast_to(values, lasts.shape)[lasts]
+
+    iteration = np.arange(1, len(lasts) + 1, dtype=np.int32) * (not final)
+    return {
+        "epoch": np.full(np.count_nonzero(lasts), epoch, np.int16),
+        "iteration": of(iteration.astype(np.int32)[:, None, None]),
+        "rank": of(np.arange(ranks, dtype=np.int32)[:, None]),
+        "phase": of(code),
+        "start_s": of(bounds[..., :-1]),
+        "end_s": of(bounds[..., 1:]),
+        "nbytes": of(nbytes),
+    }
+
+
+def seconds_by_iteration(parts: list[dict[str, NDArray[Any]]], world_size: int) -> Floats:
+    """Mean over ranks of the seconds in each exclusive phase: (iterations, phases), without what
+    goes before and follows all iterations; ``parts`` are from `phase_rows`, of one epoch."""
+    iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
+    out = np.zeros((iterations + 1) * len(PHASES))
+    for part in parts:
+        place = part["iteration"].astype(np.int64) * len(PHASES) + part["phase"]
+        out += np.bincount(place, part["end_s"] - part["start_s"], len(out))
+    return out.reshape(-1, len(PHASES))[1:, : len(EXCLUSIVE)] / world_size
+
+
+def seconds_in(
+    parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
+) -> Floats:
+    """(iterations, M) s that each rank is in certain phases; as of `seconds_by_iteration`."""
+    iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
+    codes = [PHASES.index(name) for name in phases]
+    out = np.zeros((iterations + 1) * world_size)
+    for part in parts:
+        of = np.isin(part["phase"], codes)
+        place = part["iteration"][of].astype(np.int64) * world_size + part["rank"][of]
+        out += np.bincount(place, (part["end_s"] - part["start_s"])[of], len(out))
+    return np.asarray(out.reshape(-1, world_size)[1:])
+
+
+def hidden_rows(
+    epoch: int, spans: list[tuple[int, float, float]], world_size: int
+) -> list[dict[str, NDArray[Any]]]:
+    """Rows of gradients in flight while ranks compute, the same for all ranks of an epoch, from
+    ``spans``: iteration, from 0, begin and end (s); none if there are none."""
+    if not spans:
+        return []
+    count = len(spans)
+    iteration, start, end = (np.repeat(column, world_size) for column in zip(*spans, strict=True))
+    return [
+        {
+            "epoch": np.full(len(start), epoch, np.int16),
+            "iteration": (iteration + 1).astype(np.int32),
+            "rank": np.tile(np.arange(world_size, dtype=np.int32), count),
+            "phase": np.full(len(start), PHASES.index("allreduce_hidden"), np.int8),
+            "start_s": start,
+            "end_s": end,
+            "nbytes": np.zeros(len(start)),
+        }
+    ]
+
+
+def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
+    """The phases table of one run, from `phase_rows`, which are used up."""
+    columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
+    label = pd.Categorical.from_codes(np.zeros(len(columns["rank"]), np.int8), pd.Index([run]))
+    phase = pd.Categorical.from_codes(columns.pop("phase"), pd.Index(PHASES))
+    table = {"run": label, **columns, "phase": phase}
+    return pd.DataFrame({name: table[name] for name in PHASE_COLUMNS}, copy=False)

@@ -1,0 +1,305 @@
+"""What ranks wait for, at allreduces and barriers. The idea is that of the delay analysis of D.
+Böhme et al., "Identifying the root causes of wait states in large-scale parallel applications",
+ICPP 2010: a wait is caused by what the rank that comes last did more than the one that waits, since
+they last were together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simshuffle.report.timeline import PHASES
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
+
+ALIKE = 1e-6
+"""Share of the longest wait of a step by which ranks that come last together may differ."""
+WAITED_FOR = 0.05
+"""Share of an epoch that ranks must wait for a host, beyond what they wait for others, to name it
+(chosen; as in `simshuffle.extensions.doctor.blame`)."""
+MOST_HOSTS = 3  # that are named of an epoch
+SURE = 4.0
+"""Standard errors by which a host must come last more often than by chance (normal tail: 1 host of
+30,000 does so by chance)."""
+
+
+def waiting(
+    phases: pd.DataFrame,
+    labels: Mapping[str, tuple[str, ...]],
+    keys: Sequence[str] = ("run", "epoch"),
+    weights: Floats | None = None,
+) -> pd.DataFrame:
+    """Seconds that ranks wait for one another in an epoch, by where and for what: columns ``keys``,
+    label (where it is booked), cause (the label waited for), seconds (mean over ranks), rows of
+    more than 0 s only. All ranks leave an allreduce together. Until the next one, a rank's own
+    phases and its waiting last as long as those of any other. So what it waits is what the last
+    rank to arrive spent more, label by label; labels in which that one spent less have no part in
+    it. After an allreduce there is nothing but the exchange to wait for. ``labels`` has the phases
+    of each label, those of waiting where it is booked; ``keys`` tell epochs apart, the run first;
+    ``weights`` (rows of ``phases``,) say how many times each counts, the same for all rows of an
+    iteration; None for once."""
+    rows = []
+    if weights is not None:
+        phases = phases.assign(weight=weights)
+    for (run, *epoch), table in _by_epoch(phases, keys):
+        for booked, seconds in _of_epoch(table, labels).items():
+            rows += [
+                (str(run), *epoch, booked, cause, value)
+                for cause, value in zip(labels, seconds.tolist(), strict=True)
+                if value > 0
+            ]
+    return pd.DataFrame(rows, columns=[*keys, "label", "cause", "seconds"])
+
+
+def _by_epoch(
+    phases: pd.DataFrame, keys: Sequence[str]
+) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The rows of each epoch, after its keys. If all are of one they are not copied: a simulation
+    reports each epoch by itself, of which there may be a million rows."""
+    first = [phases[key].iloc[:1].array for key in keys]
+    if all((phases[key] == of[0]).all() for key, of in zip(keys, first, strict=True) if len(of)):
+        return [(tuple(of[0] for of in first), phases)] if len(phases) else []
+    return phases.groupby(list(keys), observed=True, sort=False)
+
+
+def wait_causes(
+    phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
+) -> tuple[list[str], Ints64]:
+    """What each wait of an epoch, with all its ranks, is mostly for: (rows,) the label that has the
+    largest part in what its rank waits in that iteration (see `waiting`), '' for rows that are no
+    waiting; and (rows,) the rank that comes last, -1 where that is not known, or is the one that
+    waits: after an allreduce there is only the exchange to wait for, and a barrier has a
+    latency."""
+    of, names = waits(phases, labels), list(labels)
+    rank = phases["rank"].to_numpy()
+    mostly = of.share.argmax(axis=2)[of.step, rank]
+    # what no work explains is by rounding, or by what ranks do alike: it is caused by the same
+    mostly = np.where(of.share.sum(axis=2)[of.step, rank] > 0, mostly, of.label)
+    mostly = np.where(of.later, _label_of_phase(labels)[PHASES.index("exchange")], mostly)
+    cause = [names[number] if idle else "" for number, idle in zip(mostly, of.idle, strict=True)]
+    last = of.last[of.step]
+    return cause, np.where(of.idle & ~of.later & (last != rank), last, -1)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The waiting of an epoch."""
+
+    step: NDArray[np.integer[Any]]  # (rows,) the iteration that each phase belongs to, see `_steps`
+    label: NDArray[np.int8]  # (rows,) its label
+    idle: Flags  # (rows,) whether it is waiting
+    later: Flags  # (rows,) whether it is after the allreduce of its iteration
+    # (steps, ranks, labels) s of waiting before the allreduce, after it, and in all
+    waited: Floats
+    after: Floats
+    idling: Floats
+    share: Floats  # (steps, ranks, labels) which part of ``waited`` each label causes
+    last: NDArray[np.intp]  # (steps,) the rank that comes last
+
+    def weights(self, table: pd.DataFrame) -> Floats:
+        """(steps,) how many times each counts, from a column ``weight`` of the rows if any."""
+        weight = np.ones(len(self.waited))
+        if "weight" in table:
+            weight[self.step] = table["weight"]
+        return weight
+
+
+def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:
+    """For each label with waiting in it, the seconds by cause: (labels,), mean over ranks."""
+    of, names = waits(table, labels), list(labels)
+    _, ranks, _ = of.waited.shape
+    exchange = _label_of_phase(labels)[PHASES.index("exchange")]
+    weight = of.weights(table)
+    waited, after = of.waited * weight[:, None, None], of.after * weight[:, None, None]
+    causes = np.einsum("srb,srl->bl", waited, of.share) / ranks
+    causes[exchange, exchange] += after.sum() / ranks
+    # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
+    booked = (of.idling * weight[:, None, None]).sum(axis=(0, 1)) / ranks
+    explained = causes.sum(axis=1)
+    scale = np.divide(booked, explained, out=np.zeros_like(booked), where=explained > 0)
+    causes *= scale[:, None]
+    causes[np.diag_indices(len(names))] += np.where(explained > 0, 0.0, booked)
+    return dict(zip(names, causes, strict=True))
+
+
+def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
+    """The waiting of one epoch, with all its ranks; ``labels`` as of `waiting`."""
+    phase = pd.Categorical(table["phase"], PHASES).codes
+    rank, iteration = table["rank"].to_numpy(), table["iteration"].to_numpy()
+    start, end = table["start_s"].to_numpy(float), table["end_s"].to_numpy(float)
+    step = _steps(iteration, phase)
+    ranks, steps, names = int(rank.max()) + 1, int(step.max()) + 1, list(labels)
+    # an epoch of thousands of ranks has a million rows: half as wide where all places fit
+    step = step.astype(np.int32 if steps * ranks * len(names) < 2**31 else np.int64)
+    label = _label_of_phase(labels)
+    exchange, saving = (label[PHASES.index(name)] for name in ("exchange", "checkpoint"))
+    place = step * ranks + rank
+    reduced = np.full(steps * ranks, np.inf)
+    at = phase == PHASES.index("allreduce")
+    np.minimum.at(reduced, place[at], start[at])
+    later = start >= reduced[place]
+    idle = np.array([name.startswith("wait_") for name in PHASES])[phase]
+
+    def total(chosen: Flags) -> Floats:
+        kind = place[chosen] * len(names)
+        kind += label[phase[chosen]]
+        seconds: Floats = np.zeros(steps * ranks * len(names))
+        np.add.at(seconds, kind, end[chosen] - start[chosen])
+        return seconds.reshape(steps, ranks, len(names))
+
+    own = total(~later & ~idle & (label[phase] >= 0))
+    # a rank that is late when a step begins is so by the checkpoint and the exchange after the
+    # allreduce before it
+    ended = np.full(steps * ranks, -np.inf)
+    exclusive = label[phase] >= 0
+    np.maximum.at(ended, place[exclusive], end[exclusive])
+    ended = ended.reshape(steps, ranks)[1:-1]
+    # a rank that takes no part in a step is not late for the next one
+    first = np.where(np.isfinite(ended), ended, np.inf).min(axis=1, keepdims=True)
+    ended = np.where(np.isfinite(ended), ended, first)
+    late = ended - ended.min(axis=1, keepdims=True)
+    saved = total(label[phase] == saving)[1:-1, :, saving] if saving >= 0 else np.zeros(late.shape)
+    saved = np.minimum(saved - saved.min(axis=1, keepdims=True), late)
+    own[2:, :, exchange] += late - saved
+    own[2:, :, max(saving, 0)] += saved
+    waited = total(~later & idle)
+    last = waited.sum(axis=2).argmin(axis=1)
+    excess = (own[np.arange(steps), last][:, None] - own).clip(min=0.0)
+    whole = excess.sum(axis=2, keepdims=True)
+    share = np.divide(excess, whole, out=np.zeros_like(excess), where=whole > 0)
+    return Waits(
+        step, label[phase], idle, later, waited, total(later & idle), total(idle), share, last
+    )
+
+
+# ---------------------------------------------------------------------------- hosts waited for
+
+
+def waits_by_host(
+    phases: pd.DataFrame,
+    labels: Mapping[str, tuple[str, ...]],
+    host_of_rank: Ints,
+    weights: Floats | None = None,
+) -> tuple[Floats, Flags]:
+    """Return the seconds that an average rank waits for each host in an epoch, and which hosts come
+    last more often than by chance.
+
+    All that ranks wait in a step is booked to the host of the rank that waits least in it, in equal
+    parts if several ranks come last together. By chance each of H hosts is last in a step with
+    probability 1 / H: over steps with waits w, that is W / H with the variance of
+    ``sum(w**2) (1 - 1 / H) / H``.
+
+    Args:
+        phases: those of all ranks of one epoch.
+        labels: as of `waiting`.
+        host_of_rank: (M,) number of the host of each rank, from 0 on.
+        weights: as of `waiting`.
+
+    Returns:
+        (hosts, labels) s, by the label that the last rank spent longer in; (hosts,) flags.
+    """
+    if weights is not None:
+        phases = phases.assign(weight=weights)
+    epoch = waits(phases, labels)
+    weight_of_step = epoch.weights(phases)
+    ranks, num_hosts = epoch.waited.shape[1], int(host_of_rank.max()) + 1
+    exchange = _label_of_phase(labels)[PHASES.index("exchange")]
+
+    seconds = np.zeros((num_hosts, len(labels)))
+    wait_of_step, host_is_last = [], []
+    for waited, after_allreduce in ((epoch.waited, False), (epoch.after, True)):
+        by_rank = waited.sum(axis=2)  # (steps, ranks) s
+        longest = by_rank.max(axis=1, keepdims=True)
+        is_last = by_rank <= by_rank.min(axis=1, keepdims=True) + ALIKE * longest
+        last_ranks = np.zeros((len(by_rank), num_hosts))
+        np.add.at(last_ranks.T, host_of_rank[:ranks], is_last.T)
+        part = last_ranks / last_ranks.sum(axis=1, keepdims=True)  # (steps, hosts)
+
+        # (steps, labels) s that an average rank waits, by cause
+        if after_allreduce:
+            causes = np.zeros((len(by_rank), len(labels)))
+            causes[:, exchange] = by_rank.mean(axis=1)
+        else:
+            causes = np.einsum("sr,srl->sl", by_rank, epoch.share) / ranks
+        causes *= weight_of_step[:, None]
+        seconds += part.T @ causes
+        wait_of_step.append(causes.sum(axis=1))
+        host_is_last.append(part)
+
+    wait, part = np.concatenate(wait_of_step), np.concatenate(host_is_last)
+    chance = 1.0 / num_hosts
+    error = np.sqrt(chance * (1.0 - chance) * (wait**2).sum())
+    return seconds, wait @ part - chance * wait.sum() > SURE * error
+
+
+def hosts_waited_for(
+    seconds: Floats,
+    often: Flags,
+    epoch_s: float,
+    names: Sequence[str],
+    faulty: Collection[str],
+    *,
+    alone: Collection[int],
+) -> list[dict[str, Any]]:
+    """Return the hosts that an epoch waits for, worst first, as plain values.
+
+    A host is named from the share `WAITED_FOR` of the epoch on. A host without a fault of its own
+    must also come last more often than by chance, in something that a rank does alone: where ranks
+    share a file system or cables, who is behind stays behind for a while, and is not the cause.
+
+    Args:
+        seconds: (hosts, labels) s, and
+        often: (hosts,), both from `waits_by_host`.
+        epoch_s: length of the epoch.
+        names: of the hosts.
+        faulty: the hosts that have a fault.
+        alone: places of the labels in which ranks share no resource.
+
+    Returns:
+        For each host its name, the place of the label that costs most, and ``seconds``, beyond the
+        median of the other hosts.
+    """
+    by_host, hosts = seconds.sum(axis=1), []
+    for number in np.argsort(-by_host, kind="stable")[:MOST_HOSTS].tolist():
+        others = np.delete(by_host, number)
+        excess = float(by_host[number] - np.median(others)) if len(others) else 0.0
+        label = int(seconds[number].argmax())
+        is_cause = (bool(often[number]) and label in alone) or names[number] in faulty
+        if is_cause and excess >= WAITED_FOR * epoch_s:
+            hosts.append({"host": names[number], "label": label, "seconds": excess})
+    return hosts
+
+
+def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
+    """Return the names of the ``count`` hosts of a run in the order in which ranks fill them.
+
+    The names are those of the devices in ``links``. Hosts have numbers where no kind of device
+    carried anything on all of them.
+    """
+    for tier, devices in links.groupby("tier", observed=True, sort=False):
+        hosts = [str(device).rpartition(f".{tier}")[0] for device in devices["link"]]
+        names = list(dict.fromkeys(host for host in hosts if host))
+        if len(names) == count:
+            return names
+    return [f"number {number}" for number in range(count)]
+
+
+def _steps(
+    iteration: NDArray[np.integer[Any]], phase: NDArray[np.integer[Any]]
+) -> NDArray[np.integer[Any]]:
+    """(rows,) the iteration of each phase, the nearest; one more for what follows the last."""
+    before = phase == PHASES.index("importance")
+    return np.where(iteration > 0, iteration, np.where(before, 1, iteration.max() + 1))
+
+
+def _label_of_phase(labels: Mapping[str, tuple[str, ...]]) -> NDArray[np.int8]:
+    """(phases,) the number of the label of each phase; -1 for those that overlap others."""
+    number = np.full(len(PHASES), -1, np.int8)
+    for place, phases in enumerate(labels.values()):
+        for phase in phases:
+            number[PHASES.index(phase)] = place
+    return number

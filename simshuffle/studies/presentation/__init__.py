@@ -1,0 +1,24 @@
+"""Figures for papers, from the tables of results alone;
+`simshuffle.studies.presentation.catalogue` lists them."""
+
+KINDS = {
+    "breakdown": "Where the seconds of an epoch go: a bar for each run.",
+    "scaling": "Time of an epoch against the number of ranks, beside ideal scaling.",
+    "exchange": "Time of the exchange against the number of ranks.",
+    "hidden": "Exchange that is shown against exchange hidden behind other work; of 'hiding' the"
+    " largest Q that is hidden.",
+    "fraction": "Time of an epoch against the exchanged fraction Q.",
+    "congestion": "Heat map of the load of links by tier, for each exchange pattern.",
+    "links": "Utilisation of links over simulated time, by tier: mean and peak of each epoch.",
+    "completion": "When exchanges end: the share of ranks, or of messages, over time.",
+    "accuracy": "Test accuracy against simulated time.",
+    "frontier": "Accuracy against time, storage of a host and requests, with what is on the Pareto"
+    " front.",
+    "waterfall": "From one exchange to another, a step for each thing that is switched.",
+    "parallel-strategies": "What an iteration takes under each way to divide training, by number of"
+    " GPUs.",
+    "memory": "Memory of a GPU under each way to divide training.",
+    "storage-accuracy": "Storage of a host against accuracy, with the time in colour.",
+    "storage": "Node-local storage of machines against sizes of data sets; needs no result.",
+}
+"""What there is, and what it shows."""

@@ -1,0 +1,137 @@
+"""Networks of the sciences.
+
+DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x 1152 pixels
+and 3 classes. As the reference of MLPerf HPC has it (github.com/azrael417/mlperf-deepcam): output
+stride 16, a decoder of transposed convolutions. A ReLU that works in place before a block changes
+the block's shortcut too, as there.
+
+CosmoFlow: of MLPerf HPC (github.com/mlcommons/hpc), and of ParaDL (github.com/ankahira/paraDL).
+ParaDL's, for 256^3 and 512^3 voxels, is sequential_cosmoflow.py there. Its first two convolutions
+have no padding; here they keep their extents, as they do along the axis that it divides.
+"""
+
+from __future__ import annotations
+
+from simshuffle.workload.layers.build import Builder
+from simshuffle.workload.layers.layer import LayerList
+
+_MIDDLE = 16
+"""Blocks of the middle flow."""
+
+
+def deepcam() -> LayerList:
+    """Xception, pooling at four rates, a decoder."""
+    net = Builder("deepcam", (16, 768, 1152))
+    net.conv_norm_relu(32, 3, 2, 1)
+    net.conv_norm_relu(64, 3, 1, 1)
+    entries = []
+    for number, width in enumerate((128, 256, 728), 1):
+        net.prefix = f"entry{number}."
+        entries.append(_block(net, (width, width), 2, relu=number > 1))
+    for number in range(_MIDDLE):
+        net.prefix = f"middle{number}."
+        _block(net, (728, 728, 728), 1)
+    net.prefix = "exit."
+    _block(net, (728, 1024), 1, last=True)
+    for number, outputs in enumerate((1536, 1536, 2048)):
+        net.prefix = f"exit.separable{number}."
+        _separable(net, outputs, dilation=2)
+        net.norm_relu()
+    _pyramid(net)
+    _decoder(net, entries[0])
+    return net.done()
+
+
+def _separable(net: Builder, outputs: int, stride: int = 1, dilation: int = 1) -> str:
+    """A convolution of each channel by itself, and one of 1 x 1."""
+    channels = net.shape()[0]
+    net.conv(channels, 3, stride, dilation, groups=channels, dilation=dilation)
+    return net.conv(outputs, 1)
+
+
+def _block(
+    net: Builder, widths: tuple[int, ...], stride: int, relu: bool = True, last: bool = False
+) -> str:
+    """Separable convolutions, the first after a ReLU unless said otherwise, and a shortcut; with a
+    stride, or as the last one, one more without a norm."""
+    before = net.relu() if relu else net.last
+    for number, width in enumerate(widths):
+        if number:
+            net.relu()
+        _separable(net, width)
+        net.norm()
+    if stride > 1 or last:
+        _separable(net, widths[-1], stride)
+    return net.shortcut(before, stride)
+
+
+def _pyramid(net: Builder) -> None:
+    """Atrous spatial pyramid pooling, side by side with the mean over all pixels."""
+    start, ends = net.last, []
+    _, *extents = net.shape()
+    net.prefix = "pyramid."
+    for rate in (1, 6, 12, 18):
+        net.last = start
+        if rate == 1:
+            net.conv(256, 1)
+        else:
+            net.conv(256, 3, 1, rate, dilation=rate)
+        net.norm()
+        ends.append(net.relu())
+    net.layer("pool", (2048, 1, 1), name="mean", after=start)
+    net.conv_norm_relu(256, 1)
+    ends.append(net.layer("other", (256, *extents), name="tiled"))
+    net.concat(*ends)
+    net.prefix = "decoder."
+    net.conv_norm_relu(256, 1)
+
+
+def _decoder(net: Builder, low: str) -> None:
+    """Four transposed convolutions; what the first block gave comes in between."""
+    high = net.last
+    net.conv(48, 1, after=low)
+    net.norm()
+    low = net.relu()
+    net.last = high
+    for _ in range(2):
+        net.upconv(256)
+        net.norm_relu()
+    net.concat(net.last, low)
+    for _ in range(2):
+        net.conv_norm_relu(256, 3, 1, 1)
+    net.conv(256, 1, bias=True)
+    net.upconv(256)
+    net.norm_relu()
+    net.upconv(3)
+
+
+def cosmoflow(name: str, voxels: int) -> LayerList:
+    """Five convolutions of 2 x 2 x 2 and three linear layers."""
+    net = Builder(name, (4, voxels, voxels, voxels))
+    for width in (32, 64, 128, 256, 512):
+        net.conv(width, 2, bias=True)
+        net.relu()
+        net.pool(2, 2)
+    net.perceptron(128, 64, 4)
+    return net.done()
+
+
+def cosmoflow_of_paradl(name: str, voxels: int) -> LayerList:
+    """Seven convolutions and three linear layers."""
+    net = Builder(name, (4, voxels, voxels, voxels))
+    for width, kernel in ((16, 3), (32, 3), (64, 3), (128, 3), (256, 2), (256, 2)):
+        net.conv(width, kernel, 2 if width == 128 else 1, 1)
+        net.relu()
+        net.pool(2, 2, mean=True)
+    net.conv(128, 2, 1, 1)
+    net.relu()
+    net.perceptron(2048, 256, 4)
+    return net.done()
+
+
+NETWORKS = {
+    "deepcam": deepcam,
+    "cosmoflow": lambda: cosmoflow("cosmoflow", 128),
+    "cosmoflow_256": lambda: cosmoflow_of_paradl("cosmoflow_256", 256),
+    "cosmoflow_512": lambda: cosmoflow_of_paradl("cosmoflow_512", 512),
+}

@@ -1,0 +1,149 @@
+"""The networks that come with simshuffle, by name, and those written as a list of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.spec.library import nearest
+from simshuffle.spec.record import Count, NonNegative, Spec
+from simshuffle.workload.layers import images, sciences, transformer
+from simshuffle.workload.layers.build import Builder
+from simshuffle.workload.layers.layer import INPUT, Kind, LayerList
+
+FAMILIES = (images, sciences, transformer)
+"""A module for each: what its docstring says, and builders by name in ``NETWORKS``."""
+_BUILDERS: dict[str, Callable[[], LayerList]] = {
+    name: build for family in FAMILIES for name, build in family.NETWORKS.items()
+}
+SHIPPED = tuple(_BUILDERS)
+"""Names of all networks, family by family."""
+
+
+@cache
+def layer_list(name: str) -> LayerList:
+    """The network of that name, built when it is first asked for.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in _BUILDERS:
+        remedy = nearest(name, sorted(_BUILDERS))
+        raise InputError(Problem("", "no such list of layers", repr(name), remedy), "layers")
+    return _BUILDERS[name]()
+
+
+_Shape = Annotated[list[Count], Field(min_length=1)]
+_Whole = Annotated[int, Field(ge=0, le=2**53)]
+_KEEP_INPUT = ("conv", "linear", "norm", "pool", "attention")
+_KEEP_OUTPUT = ("activation",)
+
+
+class ModelLayer(Spec):
+    """A layer of a network, for one sample. Shapes have the channels first, then the extents:
+    pixels, voxels, or tokens.
+
+    Attributes:
+        name: unique in its network.
+        kind: what it does.
+        after: the layers whose outputs it takes, joined along the channels; 'input' is the sample.
+            If left out the layer before.
+        input: shape of what it takes; if left out what 'after' gives. The first layer has to say
+            it.
+        output: shape of what it gives; if left out the shape of what it takes, of one of them for
+            an addition.
+        parameters: that are trained.
+        flops: floating-point operations of its forward pass; a multiplication and an addition are
+            two.
+        kernel: what a convolution or pooling reaches over, by extent.
+        stride: of a convolution or pooling, by extent.
+        saved: values kept for the backward pass. If left out, the input of a convolution, pooling,
+            norm, attention or linear layer, and the output of an activation; what two layers keep
+            counts once.
+        tensor: what of it tensor parallelism divides: its outputs ('column') or its inputs ('row');
+            if left out neither.
+        heads: of attention.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    kind: Kind
+    after: list[str] | None = None
+    input: _Shape | None = None
+    output: _Shape | None = None
+    parameters: _Whole = 0
+    flops: NonNegative = 0.0
+    kernel: list[Count] = Field(default=[])
+    stride: list[Count] = Field(default=[])
+    saved: NonNegative | None = None
+    tensor: Literal["column", "row"] | None = None
+    heads: _Whole = 0
+
+
+def network(name: str, written: Sequence[ModelLayer]) -> LayerList:
+    """The network that is written as a list of layers.
+
+    Raises:
+        InputError: it is none: the list is empty, nothing is trained, a layer does not take what
+            those before it give, or its name is another's. Paths begin with the layer's number.
+    """
+    if not written:
+        raise InputError(Problem("", "must have at least one layer", "[]", "Add one."), name)
+    if written[0].input is None:
+        remedy = "Write for example [3, 224, 224]."
+        problem = Problem("0.input", "the first layer must say the shape of a sample", "", remedy)
+        raise InputError(problem, name)
+    net = Builder(name, tuple(written[0].input))
+    for number, layer in enumerate(written):
+        try:
+            _add(net, layer)
+        except InputError as error:
+            raise InputError([each.below(str(number)) for each in error.problems], name) from None
+    found = net.done()
+    if not found.parameters:
+        remedy = "Write the parameters of its layers."
+        raise InputError(Problem("", "must have something to train", "0 parameters", remedy), name)
+    return found
+
+
+def _add(net: Builder, layer: ModelLayer) -> None:
+    by_kind = layer.saved is None
+    net.layer(
+        layer.kind,
+        None if layer.output is None else tuple(layer.output),
+        name=layer.name,
+        after=net.last if layer.after is None else layer.after,
+        taken=None if layer.input is None else tuple(layer.input),
+        keeps_input=by_kind and layer.kind in _KEEP_INPUT,
+        keeps_output=by_kind and layer.kind in _KEEP_OUTPUT,
+        extra=layer.saved or 0.0,
+        parameters=layer.parameters,
+        flops=layer.flops,
+        kernel=tuple(layer.kernel),
+        stride=tuple(layer.stride),
+        tensor=layer.tensor or "",
+        heads=layer.heads,
+    )
+
+
+def as_written(layers: LayerList) -> list[dict[str, object]]:
+    """The layers of a network as plain values, as a file has them at ``workload.model.layers``;
+    `network` reads the same network back."""
+    out: list[dict[str, object]] = []
+    last = INPUT
+    for layer in layers.layers:
+        plain: dict[str, object] = {"name": layer.name, "kind": layer.kind}
+        if layer.after != (last,):
+            plain["after"] = list(layer.after)
+        if not out or layer.input != layer.output:
+            plain |= {"input": list(layer.input), "output": list(layer.output)}
+        for key in ("parameters", "flops", "kernel", "stride", "tensor", "heads"):
+            value = getattr(layer, key)
+            if value:
+                plain[key] = list(value) if isinstance(value, tuple) else value
+        out.append({**plain, "saved": layer.saved})
+        last = layer.name
+    return out

@@ -1,0 +1,92 @@
+"""Transformers of GPT's and ViT's kind, with norms before attention and perceptron.
+
+GPT-2: Radford et al., 2019, openai.com/research/better-language-models. Larger ones: Brown et al.,
+arXiv 2005.14165, table 2.1, without its sparse attention; as Megatron-LM has them (Narayanan et
+al., arXiv 2104.04473), the vocabulary is filled up to 51,200 words, and widths are multiples of the
+heads. ViT: Dosovitskiy et al., arXiv 2010.11929, table 1, as torchvision has them.
+
+What a block keeps is counted as in Korthikanti et al., arXiv 2205.05198, section 4.1: of a sequence
+of s tokens, width h and a heads, s h (34 + 5 a s / h) B at 2 B a value. Attention keeps all its
+scores. ViT has no dropout, hence no masks.
+"""
+
+from __future__ import annotations
+
+from simshuffle.workload.layers.build import MASK, Builder
+from simshuffle.workload.layers.layer import LayerList
+
+LOSS = 2
+"""Values that the loss keeps of each logit: it is computed in 4 B beside values of 2 B."""
+
+
+def block(net: Builder, heads: int, inner: int, dropout: bool) -> None:
+    """Attention and a perceptron of ``inner`` values for each token, each with a shortcut."""
+    width, tokens = net.shape()
+    before = net.last
+    net.norm("norm1")
+    qkv = net.linear(3 * width, name="qkv", tensor="column")
+    scores = heads * tokens**2
+    net.layer(
+        "attention",
+        (width, tokens),
+        name="attention",
+        after=qkv,
+        keeps_input=True,
+        extra=scores * (2 + MASK if dropout else 1),
+        flops=4.0 * tokens**2 * width,
+        heads=heads,
+    )
+    net.linear(width, name="projection", tensor="row")
+    before = net.add(before, net.last, mask=dropout, name="add1")
+    net.norm("norm2")
+    net.linear(inner, name="up", tensor="column")
+    net.layer("activation", (inner, tokens), name="gelu", keeps_input=True)
+    net.linear(width, name="down", tensor="row")
+    net.add(before, net.last, mask=dropout, name="add2")
+
+
+def gpt(name: str, blocks: int, width: int, heads: int, tokens: int, words: int) -> LayerList:
+    """A GPT: predicts the next of ``words`` for each of ``tokens``."""
+    net = Builder(name, (1, tokens))
+    shape = (width, tokens)
+    net.layer("embedding", shape, name="words", parameters=words * width, tensor="column")
+    net.layer(
+        "embedding", shape, name="positions", parameters=tokens * width, extra=MASK * width * tokens
+    )
+    for number in range(blocks):
+        net.prefix = f"block{number}."
+        block(net, heads, 4 * width, dropout=True)
+    net.prefix = ""
+    net.norm("norm")
+    loss = LOSS * words * tokens
+    net.linear(words, bias=False, tied=True, name="logits", extra=loss, tensor="column")
+    return net.done()
+
+
+def vit(name: str, blocks: int, width: int, heads: int, patch: int) -> LayerList:
+    """A vision transformer for 224 x 224 pixels and 1000 classes."""
+    net = Builder(name, (3, 224, 224))
+    net.conv(width, patch, patch, 0, bias=True, name="patches")
+    tokens = (224 // patch) ** 2 + 1
+    net.layer("embedding", (width, tokens), name="positions", parameters=width * (tokens + 1))
+    for number in range(blocks):
+        net.prefix = f"block{number}."
+        block(net, heads, 4 * width, dropout=False)
+    net.prefix = ""
+    net.norm("norm")
+    net.layer("other", (width,), name="first_token")
+    net.linear(1000, name="classes")
+    return net.done()
+
+
+NETWORKS = {
+    "gpt2_small": lambda: gpt("gpt2_small", 12, 768, 12, 1024, 50257),
+    "gpt_1.3b": lambda: gpt("gpt_1.3b", 24, 2048, 16, 2048, 51200),
+    "gpt_2.7b": lambda: gpt("gpt_2.7b", 32, 2560, 32, 2048, 51200),
+    "gpt_6.7b": lambda: gpt("gpt_6.7b", 32, 4096, 32, 2048, 51200),
+    "gpt_13b": lambda: gpt("gpt_13b", 40, 5120, 40, 2048, 51200),
+    "gpt_175b": lambda: gpt("gpt_175b", 96, 12288, 96, 2048, 51200),
+    "vit_b_16": lambda: vit("vit_b_16", 12, 768, 12, 16),
+    "vit_l_16": lambda: vit("vit_l_16", 24, 1024, 16, 16),
+    "vit_h_14": lambda: vit("vit_h_14", 32, 1280, 16, 14),
+}

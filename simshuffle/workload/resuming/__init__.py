@@ -1,0 +1,44 @@
+"""What loaders do with the state that they save, when training goes on with other ranks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from simshuffle.workload.resuming.buffers import WebDatasetRestart
+from simshuffle.workload.resuming.energon import Energon
+from simshuffle.workload.resuming.hugging_face import HuggingFaceState
+from simshuffle.workload.resuming.language import Levanter, Megatron, RayTrain
+from simshuffle.workload.resuming.mixture import InterleaveResume, NodesResume
+from simshuffle.workload.resuming.mosaicml_streams import StreamsResume
+from simshuffle.workload.resuming.own import Own
+from simshuffle.workload.resuming.restart import Restart
+from simshuffle.workload.resuming.samplers import Lightning, StatefulDataLoader, TorchFtLoader
+from simshuffle.workload.resuming.skipping import SkipFirstBatches, TransformersTrainer
+from simshuffle.workload.resuming.streaming import ResumedLitdata, ResumedMosaicml
+
+AnyResume = Annotated[
+    Own
+    | Restart
+    | Lightning
+    | StatefulDataLoader
+    | TorchFtLoader
+    | SkipFirstBatches
+    | TransformersTrainer
+    | ResumedLitdata
+    | ResumedMosaicml
+    | InterleaveResume
+    | NodesResume
+    | StreamsResume
+    | WebDatasetRestart
+    | HuggingFaceState
+    | Energon
+    | Levanter
+    | Megatron
+    | RayTrain,
+    Field(discriminator="kind"),
+]
+"""Every law, by its ``kind``."""
+
+__all__ = ["AnyResume"]
