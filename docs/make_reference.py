@@ -19,7 +19,7 @@ from simshuffle.cli.schema_records import Json, alternatives
 from simshuffle.report.columns import MOST
 from simshuffle.study.functions import PROGRESS, docstring, type_of
 from simshuffle.study.options import Argument, Field, fields_of
-from simshuffle.study.registry import kinds_of, own_verbs, study_of, verbs
+from simshuffle.study.registry import functions, kinds_of, own_verbs, study_of, verbs
 from simshuffle.study.schema import LARGEST, Column, unit_of
 from simshuffle.study.verb import Verb
 from simshuffle.workload.layers import layer_list
@@ -54,7 +54,6 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.api import compare as compare
-from simshuffle.api import diagnose as diagnose
 from simshuffle.api import read as read
 from simshuffle.api import run as run
 from simshuffle.errors import ScenarioError as ScenarioError
@@ -63,8 +62,6 @@ from simshuffle.job.scenario.scenario import Scenario as Scenario
 from simshuffle.job.scenario.scenario import load_scenario as load_scenario
 from simshuffle.job.sim.simpy_network import SimpyNetwork as SimpyNetwork
 from simshuffle.study.study import Result as Result
-
-__version__: str
 
 """
 
@@ -381,8 +378,13 @@ def _option(parameter: Any) -> list[str]:
 
 def stub_text(verbs: Mapping[str, Verb[Any]]) -> str:
     """The stub of the package: the signatures of the functions that are made from verbs."""
-    functions = [_function(verb) for verb in verbs.values() if verb.function]
-    return STUB + "\n".join(functions)
+    of_verbs = [_function(verb) for verb in verbs.values() if verb.function]
+    imports = [
+        f"from {place.replace(':', ' import ')} as {name}\n"
+        for name, place in sorted(functions().items())
+        if "." not in name
+    ]
+    return STUB + "".join([*imports, "\n__version__: str\n\n"]) + "\n".join(of_verbs)
 
 
 def _function(verb: Verb[Any]) -> str:

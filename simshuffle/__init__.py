@@ -20,13 +20,12 @@ from simshuffle.version import __version__ as __version__
 
 _HOMES = {
     "Result": "study.study",
-    "Scenario": "scenario.scenario",
+    "Scenario": "job.scenario.scenario",
     "ScenarioError": "errors",
-    "SimpyNetwork": "sim.simpy_network",
+    "SimpyNetwork": "job.sim.simpy_network",
     "SimshuffleError": "errors",
     "compare": "api",
-    "diagnose": "api",
-    "load_scenario": "scenario.scenario",
+    "load_scenario": "job.scenario.scenario",
     "read": "api",
     "run": "api",
 }
@@ -37,11 +36,14 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(importlib.import_module(f"simshuffle.{_HOMES[name]}"), name)
     elif name == "__all__":
-        value = sorted(["__version__", *_HOMES, *_functions()])
+        value = sorted(["__version__", *_HOMES, *_functions(), *_of_extensions()])
     elif not name.startswith("_") and name in (functions := _functions()):
         from simshuffle.study.functions import function_of  # noqa: PLC0415 - what computes
 
         value = function_of(functions[name])
+    elif not name.startswith("_") and name in (places := _of_extensions()):
+        module, _, function = places[name].partition(":")
+        value = getattr(importlib.import_module(module), function)
     else:
         raise AttributeError(f"module 'simshuffle' has no attribute '{name}'{_remedy(name)}")
     globals()[name] = value
@@ -50,7 +52,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, for completion."""
-    return sorted([*globals(), *_HOMES, *_functions()])
+    return sorted([*globals(), *_HOMES, *_functions(), *_of_extensions()])
 
 
 def _remedy(name: str) -> str:
@@ -65,3 +67,10 @@ def _functions() -> dict[str, Any]:
     from simshuffle.study.registry import verbs  # noqa: PLC0415 - when one is used
 
     return {verb.function: verb for verb in verbs().values() if verb.function}
+
+
+def _of_extensions() -> dict[str, str]:
+    """Return the other public functions of extensions: "module:function" by name."""
+    from simshuffle.study.registry import functions  # noqa: PLC0415 - when one is used
+
+    return {name: place for name, place in functions().items() if "." not in name}

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.api import compare as compare
-from simshuffle.api import diagnose as diagnose
 from simshuffle.api import read as read
 from simshuffle.api import run as run
 from simshuffle.errors import ScenarioError as ScenarioError
@@ -13,6 +12,8 @@ from simshuffle.job.scenario.scenario import Scenario as Scenario
 from simshuffle.job.scenario.scenario import load_scenario as load_scenario
 from simshuffle.job.sim.simpy_network import SimpyNetwork as SimpyNetwork
 from simshuffle.study.study import Result as Result
+
+from simshuffle.extensions.doctor.api import diagnose as diagnose
 
 __version__: str
 

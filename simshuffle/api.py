@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from simshuffle.extensions.doctor.diagnosis import Diagnosis
-from simshuffle.extensions.doctor.examined import examined
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.report import Kept
 from simshuffle.studies import comparison
@@ -91,13 +89,3 @@ def read(folder: str | Path) -> Result:
         InputError: it holds none, or a damaged one.
     """
     return read_folder(Path(folder))
-
-
-def diagnose(record: str | Path) -> Diagnosis:
-    """What a recorded training loses time with, and what helps: of a record, a trace, or a folder
-    of ``simshuffle doctor``.
-
-    Raises:
-        InputError: it is none of them, or has no loop.
-    """
-    return examined(Path(record)).diagnosis

@@ -11,24 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from simshuffle.cli import (
-    audit,
-    blame,
-    check,
-    derived,
-    doctor,
-    exporting,
-    machine,
-    machine_import,
-    new,
-    result_folders,
-    results,
-    study,
-)
+from simshuffle.cli import check, derived, new, result_folders, results, study
 from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume, warnings_said
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError, Stopped
-from simshuffle.study.registry import verbs
+from simshuffle.study.registry import commands, verbs
 from simshuffle.version import __version__
 
 __all__ = ["app", "entry_point", "main"]
@@ -43,13 +30,9 @@ GROUPS = {
     "results": "Show, draw, verify and export what is in a result folder.",
 }
 """Groups of verbs that few need, and what their help says."""
-BY_HAND = {
-    "": (new, check, results, doctor),
-    "study": (study, audit, blame),
-    "machine": (machine, machine_import),
-    "results": (result_folders, exporting),
-}
-"""Verbs that are no studies, by the group that they are in."""
+OWN_COMMANDS = {"": (new, check, results), "study": (study,), "results": (result_folders,)}
+"""Modules of verbs that are no studies, by the group that the verbs are in; extensions add
+theirs."""
 
 
 def _app(name: str, help_: str, epilog: str) -> typer.Typer:
@@ -79,9 +62,11 @@ def _fill() -> None:
         apps[name] = _app(name, text, f"Every verb has examples: simshuffle {name} VERB --help.")
         apps[name].callback()(_volume_of_group)
         app.add_typer(apps[name], rich_help_panel="Rarely")
-    for group, modules in BY_HAND.items():
+    for group, modules in OWN_COMMANDS.items():
         for module in modules:
             apps[group].add_typer(module.app)
+    for group, module in commands():
+        apps[group].add_typer(module.app)
     for verb in verbs().values():
         derived.add(apps[" ".join(verb.name.split()[:-1])], verb)
 

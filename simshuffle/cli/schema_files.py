@@ -3,13 +3,13 @@ from the records that read them; for editors, which complete and check, and for 
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, TypeAdapter
 
 from simshuffle.cli.schema_records import Definitions, Json, Texts
-from simshuffle.errors import InputError, Problem
 from simshuffle.fabric.allreduce.base import AllreduceAlgorithm
 from simshuffle.fabric.allreduce.nccl import SETS, Nccl
 from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
@@ -18,7 +18,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Workload
 from simshuffle.spec.library import catalog_names, shipped_names
 from simshuffle.study.options import Options, fields_of
-from simshuffle.study.registry import verbs
+from simshuffle.study.registry import schemas, verbs
 from simshuffle.workload.exchange.schedule import NAMES, MessageSchedule
 from simshuffle.workload.exchange.sending import ShardHolding
 
@@ -32,13 +32,20 @@ PATH = {
 
 
 def schema(what: str) -> Json:
-    """The JSON Schema of a kind of file: 'scenario', 'study' (what `simshuffle train` reads) or
-    'topology' (a machine); or of the options of a verb, by its last word, as its function takes
-    them. Raises an InputError for a study where training is not installed, a KeyError for anything
-    else."""
-    files = {"scenario": _of_scenarios, "study": _of_studies, "topology": _of_machines}
+    """Return the JSON Schema of a kind of file: 'scenario', 'topology' (a machine) or one that an
+    extension reads; or of the options of a verb, by its last word, as its function takes them.
+
+    Raises:
+        InputError: the kind of file needs a package that is not installed.
+        KeyError: there is no such kind, and no such verb.
+    """
+    files = {"scenario": _of_scenarios, "topology": _of_machines}
     if what in files:
         return files[what]()
+    if what in schemas():
+        module, _, function = schemas()[what].partition(":")
+        made: Json = getattr(importlib.import_module(module), function)()
+        return made
     return _of_options({verb.word: verb.options for verb in verbs().values()}[what])
 
 
@@ -59,7 +66,7 @@ def _of_options(record: type[Options]) -> Json:
 
 
 def _of_scenarios() -> Json:
-    definitions = _definitions(_TEXTS, Scenario)
+    definitions = definitions_of(TEXTS, Scenario)
     keys = definitions.of(Scenario)["properties"]
     profile = definitions.of(ModelProfile)
     required = [key for key in profile["required"] if key != "name"]  # the key is its name
@@ -70,48 +77,16 @@ def _of_scenarios() -> Json:
     }
     swept = [key for key in keys if key != "sweep"]
     keys["sweep"] |= definitions.by_dotted_key(Scenario, swept, _list_of)
-    return _document("A scenario of simshuffle", definitions, {"$ref": definitions.ref(Scenario)})
+    return document("A scenario of simshuffle", definitions, {"$ref": definitions.ref(Scenario)})
 
 
 def _of_machines() -> Json:
-    definitions = _definitions(_TEXTS, Cluster)
-    return _document("A machine of simshuffle", definitions, {"$ref": definitions.ref(Cluster)})
+    definitions = definitions_of(TEXTS, Cluster)
+    return document("A machine of simshuffle", definitions, {"$ref": definitions.ref(Cluster)})
 
 
-def _of_studies() -> Json:
-    try:
-        from simshuffle.extensions.learning.filtering import record as filtering
-        from simshuffle.train.run import Run
-        from simshuffle.train.study import Study
-        from simshuffle.train.training import Training
-    except ImportError as error:
-        rule, remedy = "needs what trains", "pip install 'simshuffle[train]'"
-        raise InputError(Problem("study", rule, str(error), remedy), "schema") from None
-    of_kinds: list[tuple[type[BaseModel], str]] = [
-        *((Study, key) for key in ("data", "model", "partition", "exchange")),
-        (Training, "loss"),
-        (filtering.DataOptimisedStudy, "data"),
-        (filtering.Extractor, "model"),
-        (filtering.Retraining, "model"),
-    ]
-    texts: Texts = {**_TEXTS, **dict.fromkeys(of_kinds, _kinds_as_text)}
-    definitions = _definitions(texts, Study, filtering.DataOptimisedStudy)
-    keys = definitions.of(Study)["properties"]
-    varied = [key for key in keys if key in Run.model_fields]
-    keys["runs"]["items"] = definitions.by_dotted_key(Study, varied, _one_or_several)
-    keys["runs"]["items"]["properties"]["seeds"] = {
-        "$ref": f"{definitions.ref(Study)}/properties/seeds"
-    }
-    kind = {"properties": {"kind": {"const": "data_optimised"}}, "required": ["kind"]}
-    root = {
-        "if": kind,
-        "then": {"$ref": definitions.ref(filtering.DataOptimisedStudy)},
-        "else": {"$ref": definitions.ref(Study)},
-    }
-    return _document("A study of simshuffle train", definitions, root)
-
-
-def _document(title: str, definitions: Definitions, root: Json) -> Json:
+def document(title: str, definitions: Definitions, root: Json) -> Json:
+    """Return the schema of a file whose root is ``root``, with all definitions."""
     return {"$schema": DRAFT, "title": title, **root, "$defs": definitions.all}
 
 
@@ -119,11 +94,12 @@ def _list_of(values: Json) -> Json:
     return {"type": "array", "minItems": 1, "items": values}
 
 
-def _one_or_several(values: Json) -> Json:
+def one_or_several(values: Json) -> Json:
+    """Return the schema of one of the values, or of a list of them."""
     return {"anyOf": [values, _list_of(values)]}
 
 
-def _definitions(texts: Texts, *records: type[BaseModel]) -> Definitions:
+def definitions_of(texts: Texts, *records: type[BaseModel]) -> Definitions:
     """Those of records, with the texts that may stand for some."""
     definitions = Definitions(*records)
     for schedule in definitions.below(MessageSchedule):
@@ -136,7 +112,7 @@ def _definitions(texts: Texts, *records: type[BaseModel]) -> Definitions:
 # --------------------------------------------------------------------- what may be a text in a file
 
 
-def _kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
+def kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
     """``kind:key=value,key=value``, as `simshuffle.spec.library.by_kind` reads it."""
     kinds = {each["properties"]["kind"]["const"]: definitions.keys(each) for each in members}
     return [_short_form(kinds)]
@@ -167,19 +143,19 @@ def _one_of(title: str, words: Iterable[str]) -> Json:
 
 
 _OWN_MODEL = {"type": "string", "title": "own", "description": "A name below models."}
-_TEXTS: Texts = {
+TEXTS: Texts = {
     (Scenario, "cluster"): lambda *_: [_one_of("shipped", shipped_names("topologies")), PATH],
     (Scenario, "failures"): lambda definitions, members: [
         _one_of("catalog", catalog_names("failures")),
-        *_kinds_as_text(definitions, members),
+        *kinds_as_text(definitions, members),
     ],
-    (Cluster, "routing"): _kinds_as_text,
+    (Cluster, "routing"): kinds_as_text,
     (Cluster, "placement"): lambda *_: [_one_of("rule", PLACEMENTS)],
     (Workload, "dataset"): lambda *_: [_one_of("catalog", catalog_names("datasets"))],
     (Workload, "model"): lambda *_: [_one_of("catalog", catalog_names("models")), _OWN_MODEL],
-    (Workload, "exchange"): _kinds_as_text,
-    (Workload, "parallelism"): _kinds_as_text,
+    (Workload, "exchange"): kinds_as_text,
+    (Workload, "parallelism"): kinds_as_text,
     (ShardHolding, "schedule"): _schedule_as_text,
-    (AllreduceAlgorithm, "overlap"): _kinds_as_text,
+    (AllreduceAlgorithm, "overlap"): kinds_as_text,
     (Nccl, "protocols"): lambda *_: [_one_of("set", SETS)],
 }

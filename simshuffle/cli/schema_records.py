@@ -199,8 +199,8 @@ def alternatives(value: Json) -> list[Json]:
 
 def _short(name: str) -> str:
     """Of classes of one name, pydantic calls one after its module: 'topology.Torus'."""
-    package, _, parts = name.partition("__")
-    return f"{parts.partition('__')[0]}.{name.rpartition('__')[2]}" if parts else package
+    *_, folder, _, record = ["", "", *name.split("__")]
+    return f"{folder}.{record}" if folder else record
 
 
 def _name(value: Json) -> str:

@@ -18,7 +18,7 @@ from yaml.composer import ComposerError
 from simshuffle.errors import Problem, ScenarioError
 
 _PACKAGE = Path(__file__).parents[1]
-CATALOG = _PACKAGE / "scenario" / "catalog"
+CATALOG = _PACKAGE / "job" / "scenario" / "catalog"
 _SUFFIXES = (".yaml", ".yml", ".json")
 INPUTS = "inputs"
 """The folder in a result folder with the files that its documents name."""

@@ -1,16 +1,21 @@
-"""Every study there is: a folder of ``studies/`` with a module ``verb`` is found by itself; one of
-another distribution by its entry point in the group `PLUGINS`, which names such a module."""
+"""What there is to ask for, found by the names of files: no list names a study or an extension.
+
+A module ``verb`` in a folder of ``studies/`` or ``extensions/`` has ``VERBS``, the verbs that make
+results. Those of another distribution are found by its entry point in the group `PLUGINS`, which
+names such a module. What an extension adds beside them stands in its module ``extension``.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import refuse
+from simshuffle.study.extension import Extension, PaperFigure
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -19,22 +24,53 @@ if TYPE_CHECKING:
 PLUGINS = "simshuffle.studies"
 APART = {"testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."}
 """How to get a plugin of simshuffle's, by the last word of its verb, its function and its kind."""
-REMEDIES = {
-    **APART,
-    "doctor": "It is a recorded training: simshuffle doctor FOLDER shows it.",
-    "audit": "It is an audit of a loader: its tables are CSV files.",
-}
-"""What to do about a kind of folder that no study writes."""
+PACKAGE = Path(__file__).parents[1]
+
+
+def _modules(pattern: str) -> list[Any]:
+    """Import the modules of studies and extensions whose file names match ``pattern``."""
+    files = [
+        path.relative_to(PACKAGE.parent).with_suffix("")
+        for room in ("studies", "extensions")
+        for path in (PACKAGE / room).rglob(pattern)
+    ]
+    files.sort(key=lambda file: file.parts[-2])  # by folder, whichever room it stands in
+    return [importlib.import_module(".".join(file.parts)) for file in files]
 
 
 @cache
 def own_verbs() -> dict[str, Verb[Any]]:
     """Every verb of this package that makes a result, by name; nothing that computes is
     imported."""
-    folders = sorted(
-        path.parent.name for path in Path(__file__).parents[1].glob("studies/*/verb.py")
-    )
-    return _by_name(importlib.import_module(f"simshuffle.studies.{name}.verb") for name in folders)
+    return _by_name(_modules("verb.py"))
+
+
+@cache
+def extensions() -> list[Extension]:
+    """What each folder of ``extensions/`` adds."""
+    return [module.EXTENSION for module in _modules("extension.py")]
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Import the modules of extensions that have verbs without a result; each with its group."""
+    for extension in extensions():
+        for module, group in extension.commands.items():
+            yield group, importlib.import_module(module)
+
+
+def functions() -> dict[str, str]:
+    """Return the public functions of extensions: "module:function" by name."""
+    return {name: place for each in extensions() for name, place in each.functions.items()}
+
+
+def schemas() -> dict[str, str]:
+    """Return the functions that make the JSON Schemas of files of extensions, by kind of file."""
+    return {kind: place for each in extensions() for kind, place in each.schemas.items()}
+
+
+def figures_of_extensions() -> dict[str, PaperFigure]:
+    """Return the kinds of figures for papers that extensions add, by name."""
+    return {name: figure for each in extensions() for name, figure in each.figures.items()}
 
 
 @cache
@@ -74,6 +110,7 @@ def read_folder(folder: Path) -> Result:
     kind = meta_of(folder).get("kind")
     if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
-        remedy = REMEDIES.get(str(kind), "Give a folder that simshuffle wrote.")
+        remedies = {kind: text for each in extensions() for kind, text in each.folders.items()}
+        remedy = (APART | remedies).get(str(kind), "Give a folder that simshuffle wrote.")
         refuse("", rule, repr(kind) if kind else "none", remedy, str(folder))
     return engine.read(study_of(kind), folder)

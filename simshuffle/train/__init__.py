@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.util import find_spec
+from typing import Any
 
 if find_spec("torch") is None or find_spec("sklearn") is None:
     raise ImportError("training needs torch and scikit-learn: pip install 'simshuffle[train]'")
 
-from simshuffle.extensions.doctor.recording import Recording, record
+from simshuffle.study.registry import functions
 from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run
 from simshuffle.train.emulation import Diverged, Emulation
 from simshuffle.train.layers import layers, read_layers
@@ -22,7 +24,6 @@ __all__ = [
     "Diverged",
     "EmulatedRun",
     "Emulation",
-    "Recording",
     "Run",
     "Screening",
     "Training",
@@ -30,9 +31,17 @@ __all__ = [
     "emulate",
     "layers",
     "read_layers",
-    "record",
     "recorded_order",
     "screen",
     "train_run",
     "train_study",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what an extension adds to this module when it is first used."""
+    module, _, function = functions().get(f"train.{name}", "").partition(":")
+    if not module:
+        raise AttributeError(f"module 'simshuffle.train' has no attribute '{name}'")
+    globals()[name] = getattr(importlib.import_module(module), function)
+    return globals()[name]

@@ -52,12 +52,12 @@ def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
     assert (package / "py.typed").is_file()
     assert names(package, "*.py") == names(ROOT / "simshuffle", "*.py")
     assert (
-        names(package / "scenario" / "catalog", "*.yaml")
-        == names(ROOT / "simshuffle" / "scenario" / "catalog", "*.yaml")
+        names(package / "job" / "scenario" / "catalog", "*.yaml")
+        == names(ROOT / "simshuffle" / "job" / "scenario" / "catalog", "*.yaml")
         != set()
     )
     for name in ("page.css", "page.js"):
-        assert (package / "presentation" / name).stat().st_size > 1000
+        assert (package / "studies" / "presentation" / name).stat().st_size > 1000
     for folder in ("scenarios", "studies", "topologies", "validation"):
         shipped = package / "_shipped" / folder
         assert names(shipped, "*.*") == names(ROOT / folder, "*.*") != set()

@@ -1,1 +1,1 @@
-""""""
+"""From measurements to parameters, and from predictions to their errors."""

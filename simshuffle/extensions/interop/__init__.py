@@ -1,1 +1,1 @@
-""""""
+"""Fabrics and runs as other tools read and write them."""

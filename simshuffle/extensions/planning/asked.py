@@ -17,7 +17,7 @@ from simshuffle.extensions.planning.costs import Needs
 from simshuffle.extensions.planning.curves import Setting
 from simshuffle.extensions.planning.moved import keys_of_inputs
 from simshuffle.extensions.planning.precision import TOLERANCE, runs_in_time
-from simshuffle.extensions.planning.prices import EPOCHS, HOST_HOUR, PRICES
+from simshuffle.extensions.planning.prices import HOST_HOUR, PRICES
 from simshuffle.extensions.planning.written import written_units
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.plan.holding import most_held
@@ -25,6 +25,7 @@ from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.job.scenario.scenario import Scenario, load_scenario, stored
 from simshuffle.job.scenario.swept import EXCHANGE, describe_size_chosen
 from simshuffle.spec.library import nearest
+from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Meta, Request
 from simshuffle.workload.exchange import Exchange, Strategy

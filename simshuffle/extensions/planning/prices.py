@@ -11,9 +11,6 @@ PRICES = {
 }
 """What has a price, and what for. The currency is the user's; what is no host-hour is paid once for
 the training."""
-EPOCHS = 90
-"""Epochs of a training of which nothing else is known: of ResNet-50 on ImageNet-1K in P. Goyal et
-al., "Accurate, Large Minibatch SGD", 2017."""
 IO_SHARE = 0.05
 """Share of an epoch that I/O may take of the smallest file system, where nothing says another."""
 CLOSE_AT_ONCE = 1.03

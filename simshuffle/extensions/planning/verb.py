@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.planning.prices import EPOCHS, HOST_HOUR, IO_SHARE, PRICES
+from simshuffle.extensions.planning.prices import HOST_HOUR, IO_SHARE, PRICES
 from simshuffle.job.scenario.options import ScenarioName, Set, any_of, pairs, result_folders
+from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import COMMAND_LINE, Option, RefinedOptions, between_commas, words
 from simshuffle.study.verb import Verb
 

@@ -1,6 +1,8 @@
 """Figures for papers, from the tables of results alone;
 `simshuffle.studies.presentation.catalogue` lists them."""
 
+from simshuffle.study.registry import figures_of_extensions
+
 KINDS = {
     "breakdown": "Where the seconds of an epoch go: a bar for each run.",
     "scaling": "Time of an epoch against the number of ranks, beside ideal scaling.",
@@ -11,14 +13,10 @@ KINDS = {
     "congestion": "Heat map of the load of links by tier, for each exchange pattern.",
     "links": "Utilisation of links over simulated time, by tier: mean and peak of each epoch.",
     "completion": "When exchanges end: the share of ranks, or of messages, over time.",
-    "accuracy": "Test accuracy against simulated time.",
-    "frontier": "Accuracy against time, storage of a host and requests, with what is on the Pareto"
-    " front.",
     "waterfall": "From one exchange to another, a step for each thing that is switched.",
     "parallel-strategies": "What an iteration takes under each way to divide training, by number of"
     " GPUs.",
     "memory": "Memory of a GPU under each way to divide training.",
-    "storage-accuracy": "Storage of a host against accuracy, with the time in colour.",
     "storage": "Node-local storage of machines against sizes of data sets; needs no result.",
-}
+} | {name: figure.shows for name, figure in figures_of_extensions().items()}
 """What there is, and what it shows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,20 +19,10 @@ from simshuffle.spec.library import nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import KINDS, of_runs, of_studies, storage
 from simshuffle.studies.presentation.of_runs import Given, over, own, table_over
+from simshuffle.study.registry import figures_of_extensions, verbs
 
-VERBS = {
-    "simulation": "run",
-    "simulation_over_seeds": "run --seeds",
-    "simulation_of_jobs": "run",
-    "sweep": "sweep",
-    "congestion": "congestion",
-    "ablation": "ablate",
-    "hiding": "hiding",
-    "time_to_accuracy": "tta",
-    "oracle": "oracle",
-}
-"""What makes each kind of result that a figure takes."""
-RUNS = ("simulation", "simulation_over_seeds", "simulation_of_jobs", "sweep")
+OVER_SEEDS = "simulation_over_seeds"
+RUNS = ("simulation", OVER_SEEDS, "simulation_of_jobs", "sweep")
 """Kinds of results with the times of runs, of which several are shown together."""
 
 
@@ -87,7 +78,7 @@ def _links(given: Sequence[Given]) -> list[str]:
 _TIMES: dict[str, Any] = {"across": "world_size", "measure": "epoch_s"}
 _EXCHANGE = {**_TIMES, "measure": "exchange_total_s"}
 _FRACTION = {**_TIMES, "across": "exchange_fraction"}
-_SEEDS, _TTA, _ORACLE = RUNS[:2], ("time_to_accuracy",), ("oracle",)
+_SEEDS, _ORACLE = RUNS[:2], ("oracle",)
 CATALOGUE = {
     "breakdown": Kind(RUNS, of_runs.breakdown, of_runs.breakdown_table),
     "scaling": Kind(RUNS, partial(over, **_TIMES, ideal=True), of_runs.scaling_table),
@@ -102,17 +93,14 @@ CATALOGUE = {
         of_studies.completion_table,
         of_studies.completion_notes,
     ),
-    "accuracy": Kind(_TTA, own("accuracy_time", of_studies.simulated), of_studies.accuracy_table),
-    "frontier": Kind(_TTA, own("frontier", of_studies.simulated), of_studies.frontier_table),
     "waterfall": Kind(("ablation",), own("waterfall"), of_studies.waterfall_table),
     "parallel-strategies": Kind(
         _ORACLE, own("times", of_studies.strategies_table), of_studies.strategies_table
     ),
     "memory": Kind(_ORACLE, own("memory"), of_studies.memory_table),
-    "storage-accuracy": Kind(_TTA, of_studies.storage_accuracy, of_studies.storage_accuracy_table),
     "storage": Kind((), storage.chart, storage.table, storage.notes),
 }
-"""By the names of `simshuffle.studies.presentation.KINDS`."""
+"""The kinds of figures of this package's own studies, by name; extensions add theirs."""
 
 
 def kind_named(name: str) -> Kind:
@@ -124,7 +112,11 @@ def kind_named(name: str) -> Kind:
     if name not in KINDS:
         problem = Problem("KIND", "no such kind of figure", repr(name), nearest(name, [*KINDS]))
         raise InputError(problem, "command line")
-    return CATALOGUE[name]
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    module, _, constant = figures_of_extensions()[name].kind.partition(":")
+    kind: Kind = getattr(importlib.import_module(module), constant)
+    return kind
 
 
 def check_results(name: str, given: Sequence[Given]) -> None:
@@ -134,7 +126,9 @@ def check_results(name: str, given: Sequence[Given]) -> None:
         InputError: there are none, too many, or others than it takes.
     """
     kind = kind_named(name)
-    takes = " or ".join(f"'simshuffle {VERBS[of]}'" for of in kind.takes)
+    words = {kind: verb.word for verb in verbs().values() for kind in verb.kinds}
+    words[OVER_SEEDS] = "run --seeds"
+    takes = " or ".join(f"'simshuffle {words[of]}'" for of in kind.takes)
     problems = []
     if not kind.takes and given:
         rule = f"{name} needs no result"

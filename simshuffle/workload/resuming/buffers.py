@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from simshuffle.spec.arrays import Ints64

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.extensions.planning.prices import EPOCHS
 from simshuffle.job.scenario.options import ScenarioName, Set
+from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import Option, RefinedOptions
 from simshuffle.study.verb import Verb
 

@@ -1,0 +1,7 @@
+"""What this extension adds to simshuffle."""
+
+from __future__ import annotations
+
+from simshuffle.study.extension import Extension
+
+EXTENSION = Extension(commands={"simshuffle.extensions.calibration.probe.command": "machine"})

@@ -1,0 +1,114 @@
+"""The verb ``simshuffle machine probe``: what a sample costs this host, or what its storage or
+network gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simshuffle.cli.help import command
+from simshuffle.errors import refuse
+from simshuffle.study.options import COMMAND_LINE, Argument, Option
+
+app = typer.Typer()
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle machine probe",
+    "simshuffle machine probe imagenet/train --exchange > costs.yaml",
+    "simshuffle machine probe --storage /scratch --limit 4GB > storage.yaml",
+)
+def probe(
+    folder: Annotated[
+        Path | None,
+        Argument("FOLDER", "Of your data set, or a part of it; the default is made photographs."),
+    ] = None,
+    exchange: Annotated[
+        bool, Option("", "Set the costs of an exchange too, for a scenario that does not sweep it.")
+    ] = False,
+    storage: Annotated[
+        Path | None,
+        Option(
+            "FOLDER",
+            "Measure the file system of this folder instead: opens and bytes a second by readers,"
+            " past the page cache, in a new folder there that is removed again.",
+        ),
+    ] = None,
+    network: Annotated[
+        int | None,
+        Option(
+            "N",
+            "Measure an allreduce of gloo between so many processes here instead; between hosts run"
+            " simshuffle.train.gloo_times with torchrun, and calibrate.",
+            low=2,
+            high=64,
+        ),
+    ] = None,
+    limit: Annotated[str, Option("SIZE", "Of --storage: bytes written at most.")] = "1 GB",
+    seconds: Annotated[
+        float, Option("S", "Of --storage: about how long.", low=2.0, high=3600.0)
+    ] = 30.0,
+) -> None:
+    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, or
+    what its storage or network gives, and print it as a fragment that a scenario includes."""
+    if sum((folder is not None or exchange, storage is not None, network is not None)) > 1:
+        rule = "must be alone: samples, storage and network are measured one at a time"
+        refuse("--storage, --network", rule, "several", "Give one of them.", COMMAND_LINE)
+    if storage is not None:
+        fragment = _storage(storage, limit, seconds)
+    elif network is not None:
+        fragment = _network(network)
+    else:
+        from simshuffle.extensions.calibration.probe.samples import probe as measure
+
+        fragment = measure(folder).to_yaml(exchange=exchange)
+    typer.echo(fragment, nl=False)
+
+
+def _storage(folder: Path, limit: str, seconds: float) -> str:
+    """The fragment of a file system."""
+    from simshuffle.cli.new_questions import quantity_rule
+    from simshuffle.extensions.calibration.probe.storage import probe_storage
+    from simshuffle.spec.units import Dimension, parse_quantity
+
+    if rule := quantity_rule(limit, Dimension.NBYTES):
+        refuse("--limit", rule, repr(limit), "For example 1GB.", COMMAND_LINE)
+    return probe_storage(folder, parse_quantity(limit, Dimension.NBYTES), seconds).to_yaml()
+
+
+def _network(ranks: int) -> str:
+    """The fragment of an allreduce between so many processes, by the law of a ring."""
+    import tempfile
+
+    from simshuffle.extensions.calibration.calibrate.study import STUDY, request
+    from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
+    from simshuffle.study.engine import run
+
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, f"gloo-{ranks}-processes.txt")
+        path.write_bytes(_gloo_times(ranks))
+        result: Any = run(STUDY, request(CalibrationOptions(files=(path,))))
+        return str(result.to_yaml())
+
+
+def _gloo_times(ranks: int) -> bytes:
+    """What `simshuffle.train.gloo_times` prints in so many processes."""
+    import importlib.util
+    import subprocess
+    import sys
+
+    if importlib.util.find_spec("torch") is None:
+        remedy = "pip install 'simshuffle[train]'."
+        refuse("--network", "needs torch", "no torch", remedy, COMMAND_LINE)
+    words = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command = [sys.executable, "-m", *words, "-m", "simshuffle.train.gloo_times"]
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        remedy = "Run it by torchrun, which shows all that is said."
+        refuse("--network", "the processes must end well", " ".join(last), remedy, COMMAND_LINE)
+    return done.stdout

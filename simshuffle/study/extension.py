@@ -1,0 +1,42 @@
+"""What an extension adds beside verbs that make results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A kind of figure for papers.
+
+    Attributes:
+        kind: "module:CONSTANT", a `simshuffle.studies.presentation.catalogue.Kind`.
+        shows: what the figure shows, as a sentence.
+    """
+
+    kind: str
+    shows: str
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What a folder of ``extensions/`` adds, as the ``EXTENSION`` of its module ``extension``.
+
+    Modules and functions are named, not imported, so that ``simshuffle --help`` answers at once.
+
+    Attributes:
+        commands: modules with verbs that make no result, as ``app`` (of typer), and the group of
+            verbs that each is in: '', 'study', 'machine' or 'results'.
+        functions: public functions ("module:function") by their name below ``simshuffle``.
+        schemas: functions ("module:function") that return the JSON Schema of a kind of file, by the
+            kind.
+        figures: kinds of figures for papers, by name.
+        folders: what to do about a kind of result folder that no study reads, by the kind.
+    """
+
+    commands: Mapping[str, str] = field(default_factory=dict)
+    functions: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, PaperFigure] = field(default_factory=dict)
+    folders: Mapping[str, str] = field(default_factory=dict)
