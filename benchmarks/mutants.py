@@ -192,14 +192,19 @@ def run(tree, tests, mutant, number):
     return ("survived" if status == 0 else "killed"), len(chosen), FAILED.findall(output)
 
 
+def folder_of(file):
+    """Two levels below the package, such as "fabric/network"."""
+    return "/".join(file.split("/")[1:-1][:2]) or file.split("/")[1]
+
+
 def draw(seed, room):
-    """A room's mutants in the order of the seed, one for each line, none that is equivalent."""
+    """A folder's mutants in the order of the seed, one for each line, none that is equivalent."""
     with (ROOT / "benchmarks" / "equivalent_mutants.csv").open() as file:
         skipped = {(row["file"], row["before"], row["after"]) for row in csv.DictReader(file)}
     by_line = {}
     for path in (ROOT / "simshuffle").rglob("*.py"):
         file = path.relative_to(ROOT).as_posix()
-        if room in (file.split("/")[1], "") and not TEXT_PATHS.fullmatch(file):
+        if room in ("", *folder_of(file).split("/")) and not TEXT_PATHS.fullmatch(file):
             for mutant in Mutations(file, path.read_text()).found:
                 if (mutant.file, mutant.before, mutant.after) not in skipped:
                     by_line.setdefault((file, mutant.line), []).append(mutant)
@@ -213,15 +218,15 @@ def report(results):
         if outcome == "survived":
             print(f"\n{mutant.file}:{mutant.line} passes {count} tests")
             print(f"  - {mutant.before}\n  + {mutant.after}")
-    print("\nroom".ljust(21), *(f"{name:>11}" for name in [*OUTCOMES, "kill rate"]))
-    for room in [*sorted({mutant.file.split("/")[1] for mutant, *_ in results}), ""]:
+    print("\nfolder".ljust(25), *(f"{name:>11}" for name in [*OUTCOMES, "kill rate"]))
+    for room in [*sorted({folder_of(mutant.file) for mutant, *_ in results}), ""]:
         counts = Counter(
-            outcome for mutant, outcome, *_ in results if room in (mutant.file.split("/")[1], "")
+            outcome for mutant, outcome, *_ in results if room in (folder_of(mutant.file), "")
         )
         tried = counts["killed"] + counts["survived"]
         rate = f"{counts['killed'] / tried:.0%}" if tried else "-"
         row = [*(counts[name] for name in OUTCOMES), rate]
-        print(f"{room or 'all':20}", *(f"{value:>11}" for value in row))
+        print(f"{room or 'all':24}", *(f"{value:>11}" for value in row))
 
 
 def main():

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 TEXT_PATHS = re.compile(
-    r"simshuffle/(cli|presentation)/.*|.*[/_](figures?|texts?|verb|says|wording|written|chart"
+    r"simshuffle/(cli|studies/presentation)/.*|.*[/_](figures?|texts?|verb|says|wording|written|chart"
     r"|canvas|paper|style|console|schema|errors|version|__main__)\.py"
 )
 TEXT_TYPES = re.compile(r"((list|tuple|Iterator)\[)?str(, \.\.\.)?\]?( \| None)?")
 TEXT_NODES = ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom
 TEXT_CALLS = {"Option", "Argument", "Column", "Problem", "Field", "warn", "warning", "info"}
+TEXT_CALLS |= {"readable", "readable_count", "refuse"}
+TYPES = {"Literal", "tuple", "list", "dict", "Callable", "Annotated"}
 CALLS = {"min": "max", "minimum": "maximum", "argmin": "argmax", "floor": "ceil", "any": "all"}
 CALLS |= {other: name for name, other in CALLS.items()}
 OPERATORS = {ast.Lt: "< <=", ast.LtE: "<= <", ast.Gt: "> >=", ast.GtE: ">= >", ast.Add: "+ -"}
@@ -115,8 +117,12 @@ class Mutations:
                 children = node.body
             case ast.AnnAssign():
                 children = [node.value] if node.value else []
-            case ast.keyword(arg="axis") | ast.Subscript(value=ast.Name(id="Literal")):
+            case ast.keyword(arg="axis"):
                 return
+            case ast.Subscript(value=ast.Name(id=name)) if name in TYPES:
+                return
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1)):
+                return  # -1 says that there is none; -2 would, too
             case ast.keyword(arg="key" | "by" | "on"):
                 is_key = True
             case ast.Assign(targets=[target]) | ast.Subscript(slice=ast.Tuple() as target):
