@@ -16,7 +16,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from simshuffle.moved import keep_old_names
 from simshuffle.version import __version__ as __version__
+
+keep_old_names()
 
 _HOMES = {
     "Result": "study.study",

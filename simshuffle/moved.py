@@ -1,0 +1,68 @@
+"""Modules by the names that they had in version 0.2, for one more version, with a warning."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+
+ROOMS = {
+    "fabric": ("allreduce", "network", "routing", "topology"),
+    "workload": ("exchange", "layers", "orders", "parallelism", "resuming"),
+    "job": ("lowering", "plan", "reliability", "scenario", "sim", "uncertainty", "verdict"),
+    "studies": ("alltoall", "collective", "comparison", "presentation", "verify"),
+    "extensions.doctor": ("blame", "recorder", "records"),
+    "extensions.calibration": ("probe", "studies.calibrate", "studies.validation"),
+    "extensions.interop": ("exports", "fabrics"),
+    "extensions.planning": ("studies.month",),
+    "extensions.learning": ("studies.accuracy", "studies.filtering", "studies.time_to_accuracy"),
+}
+PLACES = {
+    "audit": "extensions.resuming",
+    "doctor": "extensions.doctor",
+    "results": "report",
+    "studies.planning": "extensions.planning",
+    **{old: f"{room}.{old.split('.')[-1]}" for room, olds in ROOMS.items() for old in olds},
+}
+"""By the old name of a folder or file, below ``simshuffle``, the new one."""
+
+
+def place_of(name: str) -> str | None:
+    """Return the new name of the module ``name``; None if it has not moved."""
+    package, *parts = name.split(".")
+    if package == "simshuffle":
+        for count in (2, 1):
+            old = ".".join(parts[:count])
+            if len(parts) >= count and old in PLACES:
+                return ".".join([package, PLACES[old], *parts[count:]])
+    return None
+
+
+class MovedFinder(MetaPathFinder, Loader):
+    """Imports the module at its new place where an old name is asked for."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec for the old name of a module that has moved."""
+        return spec_from_loader(fullname, self) if place_of(fullname) else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import the module at its new place, and let the old name stand for it."""
+        old = module.__name__
+        new = str(place_of(old))
+        text = f"{old} is now {new}; the old name goes with version 0.4"
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        sys.modules[old] = importlib.import_module(new)
+
+
+def keep_old_names() -> None:
+    """Let the old names be imported. First of all finders: a folder that is found by its old name
+    would else have its files imported once more, under that name."""
+    if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, MovedFinder())

@@ -1,0 +1,37 @@
+"""Modules by the names that they had before they were moved into rooms."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+import simshuffle
+from simshuffle.moved import PLACES, place_of
+
+
+@pytest.mark.parametrize("old", PLACES)
+def test_every_new_place_is_there(old):
+    path = Path(simshuffle.__file__).parent.joinpath(*PLACES[old].split("."))
+    assert path.is_dir() or path.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("old", ["exchange.strategies", "studies.planning.costs", "verdict"])
+def test_an_old_name_is_the_same_module_and_says_the_new_one(old):
+    name = f"simshuffle.{old}"
+    new = place_of(name)
+    for part in [name, name.rpartition(".")[0]]:
+        if place_of(part):
+            sys.modules.pop(part, None)
+    with pytest.warns(FutureWarning) as warned:
+        found = importlib.import_module(name)
+    assert f"{name} is now {new}" in str(warned[-1].message)
+    assert found is importlib.import_module(new)
+
+
+def test_what_has_not_moved_is_left_alone():
+    assert [place_of(name) for name in ("simshuffle.train.run", "numpy.plan", "simshuffle")] == [
+        None,
+        None,
+        None,
+    ]
