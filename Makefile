@@ -1,6 +1,7 @@
 # make demo   the main job at 2048 GPUs, from nothing but python3
 # make test   the whole test suite
-# make check  formatting, lint, types, import rules
+# make check  formatting, lint, types, import rules, and the package without its extensions
+# make core   all tests of physics, contracts and orders that need no extension, without extensions
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
 # make mutants  which changed lines no test notices; SEED=1 COUNT=40 ROOM=exchange draw others, fewer, of one folder
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
@@ -15,7 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: peers wheel demo test check format benchmark fuzz mutants windows validation reference docs artifact clean
+.PHONY: peers wheel demo test check core format benchmark fuzz mutants windows validation reference docs artifact clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -41,6 +42,10 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.core_alone
+
+core: $(VENV)/.installed-test
+	$(BIN)/python -m tests.core_alone --all
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
