@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 TEXT_PATHS = re.compile(
-    r"simshuffle/(cli|studies/presentation)/.*|.*[/_](figures?|texts?|verb|says|wording|written|chart"
+    r"simshuffle/(cli|studies/presentation)/.*"
+    r"|.*[/_](figures?|texts?|verb|says|wording|written|chart"
     r"|canvas|paper|style|console|schema|errors|version|__main__)\.py"
 )
 TEXT_TYPES = re.compile(r"((list|tuple|Iterator)\[)?str(, \.\.\.)?\]?( \| None)?")

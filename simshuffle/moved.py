@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
 
-ROOMS = {
+FOLDERS = {
     "fabric": ("allreduce", "network", "routing", "topology"),
     "workload": ("exchange", "layers", "orders", "parallelism", "resuming"),
     "job": ("lowering", "plan", "reliability", "scenario", "sim", "uncertainty", "verdict"),
@@ -27,7 +27,7 @@ PLACES = {
     "doctor": "extensions.doctor",
     "results": "report",
     "studies.planning": "extensions.planning",
-    **{old: f"{room}.{old.split('.')[-1]}" for room, olds in ROOMS.items() for old in olds},
+    **{old: f"{room}.{old.split('.')[-1]}" for room, olds in FOLDERS.items() for old in olds},
 }
 """By the old name of a folder or file, below ``simshuffle``, the new one."""
 
