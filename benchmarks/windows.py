@@ -39,10 +39,10 @@ KEPT = ROOT / "results" / "windows.jsonl"
 METHOD = "".join(
     (ROOT / "simshuffle" / name).read_text(encoding="utf-8")
     for name in (
-        "plan/effort.py",
-        "sim/served.py",
-        "sim/steady.py",
-        "sim/simulate.py",
+        "job/plan/effort.py",
+        "job/sim/served.py",
+        "job/sim/steady.py",
+        "job/sim/simulate.py",
     )
 )
 """Sources on which windows rest, and whole epochs do not."""

@@ -388,11 +388,11 @@ def test_a_cell_is_known_by_its_key_its_kind_and_its_code(monkeypatch):
 def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monkeypatch):
     root = tmp_path / "simshuffle"
     sources = {
-        "sim/__init__.py": "",
-        "sim/run.py": "from simshuffle.job.plan import (\n    epochs,\n)\n",
-        "plan/__init__.py": "",
-        "plan/epochs.py": "import simshuffle.spec.units\n",
-        "plan/catalog/models.yaml": "a: 1\n",
+        "job/sim/__init__.py": "",
+        "job/sim/run.py": "from simshuffle.job.plan import (\n    epochs,\n)\n",
+        "job/plan/__init__.py": "",
+        "job/plan/epochs.py": "import simshuffle.spec.units\n",
+        "job/plan/catalog/models.yaml": "a: 1\n",
         "spec/__init__.py": "",
         "spec/units.py": "",
         "plots.py": "from simshuffle.job.sim import run\n",
@@ -410,7 +410,12 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     before = digest()
     (root / "plots.py").write_text("COLOUR = 'red'\n")
     assert digest() == before
-    for name in ("sim/run.py", "plan/epochs.py", "spec/units.py", "plan/catalog/models.yaml"):
+    for name in (
+        "job/sim/run.py",
+        "job/plan/epochs.py",
+        "spec/units.py",
+        "job/plan/catalog/models.yaml",
+    ):
         (root / name).write_text(sources[name] + "# changed\n")
         assert digest() != before, name
         (root / name).write_text(sources[name])
