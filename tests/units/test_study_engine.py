@@ -388,6 +388,7 @@ def test_a_cell_is_known_by_its_key_its_kind_and_its_code(monkeypatch):
 def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monkeypatch):
     root = tmp_path / "simshuffle"
     sources = {
+        "job/__init__.py": "",
         "job/sim/__init__.py": "",
         "job/sim/run.py": "from simshuffle.job.plan import (\n    epochs,\n)\n",
         "job/plan/__init__.py": "",
