@@ -13,7 +13,7 @@ import itertools
 
 from simshuffle.extensions.calibration.validation.answers import times
 from simshuffle.extensions.calibration.validation.concurrent import FILES
-from simshuffle.extensions.calibration.validation.table import Row, assignments, read_rows
+from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, read_rows
 from simshuffle.spec.library import shipped
 
 ITERATIONS = 200
@@ -21,7 +21,7 @@ LATENCIES = [0.069, 0.070, 0.071, 0.072, 0.073]
 SPREADS = [0.52, 0.54, 0.56, 0.58]
 
 
-def error(row: Row, latency: float, spread: float) -> float:
+def error(row: ValidationRow, latency: float, spread: float) -> float:
     """Relative, of a shorter epoch."""
     values = assignments(row.values)
     batch = int(values["world_size"]) * int(values["workload.local_batch_size"])

@@ -28,7 +28,7 @@ from validation_tables import put
 
 from simshuffle import validate
 from simshuffle.extensions.calibration.validation.answers import parts_of
-from simshuffle.extensions.calibration.validation.table import Row, assignments, read_rows
+from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, read_rows
 from simshuffle.report.canvas import legend_above, new_figure, save
 from simshuffle.report.style import STYLE
 from simshuffle.spec.library import shipped
@@ -83,7 +83,7 @@ def columns(model: str) -> list[Column]:
     return sorted(found, key=lambda each: each.strategy != "data")
 
 
-def _column(line: Published, row: Row) -> Column:
+def _column(line: Published, row: ValidationRow) -> Column:
     parts = parts_of(row.scenario, assignments(row.values))
     whole = parts.quantity("iteration")
     with_input = parts.quantity("iteration with input") if line.quantity == "epoch" else whole

@@ -28,7 +28,7 @@ from simshuffle.job.plan.epochs import EpochPlan
 from simshuffle.job.plan.jobs import each_alone
 from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.job.sim.cell import RunCell
-from simshuffle.job.sim.machine import Machine, SimulatedEpoch
+from simshuffle.job.sim.machine import SimulatedEpoch, SimulatedMachine
 from simshuffle.study.store import Disk
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,18 +52,18 @@ def taken() -> list[tuple[str, str, Scenario]]:
 
 def counted(simulate: Callable[[], Any]) -> int:
     """Iterations of ranks that are simulated by calling it, windows that do not do included."""
-    count, epoch = 0, Machine.epoch
+    count, epoch = 0, SimulatedMachine.epoch
 
-    def counting(machine: Machine, plan: EpochPlan, *rest: Any) -> SimulatedEpoch:
+    def counting(machine: SimulatedMachine, plan: EpochPlan, *rest: Any) -> SimulatedEpoch:
         nonlocal count
         count += plan.iterations * machine.scenario.world_size
         return epoch(machine, plan, *rest)
 
-    Machine.epoch = counting  # type: ignore[assignment]
+    SimulatedMachine.epoch = counting  # type: ignore[assignment]
     try:
         simulate()
     finally:
-        Machine.epoch = epoch  # type: ignore[method-assign]
+        SimulatedMachine.epoch = epoch  # type: ignore[method-assign]
     return count
 
 

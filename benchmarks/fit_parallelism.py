@@ -23,7 +23,7 @@ from pathlib import Path
 
 from paradl import REPORT, Published, published
 
-from simshuffle.extensions.calibration.validation.answers import Parts, parts_of
+from simshuffle.extensions.calibration.validation.answers import IterationParts, parts_of
 from simshuffle.extensions.calibration.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
@@ -93,7 +93,7 @@ def predicted(line: Published, parameters: dict[str, float]) -> float:
 
 
 @cache
-def _parts(values: tuple[tuple[str, str], ...]) -> Parts:
+def _parts(values: tuple[tuple[str, str], ...]) -> IterationParts:
     return parts_of(SCENARIO, dict(values))
 
 

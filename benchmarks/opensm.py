@@ -33,8 +33,8 @@ from simshuffle.extensions.interop.fabrics.imported import ImportedFabric, Missi
 from simshuffle.extensions.interop.fabrics.lfts import tables_of
 from simshuffle.fabric.routing import DModK, MinHop, RoutingRule
 from simshuffle.fabric.routing.fabric import Fabric
-from simshuffle.fabric.routing.forwarding_tables import TableRouter, Tables
-from simshuffle.fabric.routing.router import HopByHop, Step
+from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile, TableRouter
+from simshuffle.fabric.routing.router import HopByHop, MessagePositions
 from simshuffle.fabric.topology import FatTree
 from simshuffle.fabric.topology.graph import Sketch, add_host, add_switch, connect
 from simshuffle.job.scenario.scenario import machine_of
@@ -134,7 +134,9 @@ class Agreement:
         )
 
 
-def agreement(imported: ImportedFabric, tables: Tables, rule: RoutingRule) -> Agreement:
+def agreement(
+    imported: ImportedFabric, tables: ForwardingTableFile, rule: RoutingRule
+) -> Agreement:
     """How far ``tables`` of a fabric are those of a routing.
 
     Raises:
@@ -179,7 +181,9 @@ def table_of(router: HopByHop) -> Ints32:
     goal = fabric.goal_of
     choice = router.choices.of[:, goal]
     here, port = (each.astype(np.int32) for each in np.nonzero(choice >= 0))
-    step = Step(1, here, goal[port], choice[here, port], port, port, np.arange(len(port)))
+    step = MessagePositions(
+        1, here, goal[port], choice[here, port], port, port, np.arange(len(port))
+    )
     table = np.full(choice.shape, -1, np.int32)
     table[here, port] = router.choose(step)
     return table
@@ -255,13 +259,13 @@ def net_of(name: str) -> str:
     return gzip.decompress((KEPT / f"{name}.net.gz").read_bytes()).decode()
 
 
-def recorded(name: str, engine: str) -> Tables:
+def recorded(name: str, engine: str) -> ForwardingTableFile:
     """The recorded tables of a case."""
     packed = (KEPT / f"{name}.{engine}.json.gz").read_bytes()
-    return Tables.model_validate_json(gzip.decompress(packed))
+    return ForwardingTableFile.model_validate_json(gzip.decompress(packed))
 
 
-def live(text: str, fabric: ImportedFabric, engine: str) -> Tables:
+def live(text: str, fabric: ImportedFabric, engine: str) -> ForwardingTableFile:
     """The tables that OpenSM computes now."""
     with tempfile.TemporaryDirectory() as folder:
         net = Path(folder, "net")

@@ -25,7 +25,7 @@ import numpy as np
 from simshuffle.extensions.interop.exports.export import export
 from simshuffle.extensions.interop.exports.program import program
 from simshuffle.extensions.interop.exports.simgrid import smpi_options
-from simshuffle.extensions.interop.exports.source import Source
+from simshuffle.extensions.interop.exports.source import ExportedRun
 from simshuffle.job.lowering.messages import (
     MessageLowering,
     delivery_counts,
@@ -198,7 +198,7 @@ def run_smpi(scenario: Scenario, more: tuple[str, ...] = ()) -> Times:
     """What SMPI makes of the same; ``more`` are options of smpirun after those of the README."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "smpi"
-        export(Source("", scenario, "run", ("run",)), "simgrid", folder)
+        export(ExportedRun("", scenario, "run", ("run",)), "simgrid", folder)
         compiled = ["smpicc", "-O2", "exchange.c", "-o", "exchange"]
         subprocess.run(compiled, cwd=folder, check=True)
         files = ["-platform", "platform.xml", "-hostfile", "hostfile"]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from simshuffle.fabric.allreduce import AllreduceFlows, Hierarchical, Ring, Sharp, Torus, Tree
-from simshuffle.fabric.allreduce.dependent import Grid, halving_doubling_steps
+from simshuffle.fabric.allreduce.dependent import ColumnGrid, halving_doubling_steps
 from simshuffle.fabric.allreduce.nccl import double_tree
 from simshuffle.fabric.allreduce.steps import Steps
 
@@ -51,7 +51,7 @@ def steps_of(algorithm: Any, on: np.ndarray) -> Steps:
         grid = algorithm.grid(on)
         return grid_steps(grid, ring_steps(grid.hosts))
     if isinstance(algorithm, Hierarchical):
-        grid = Grid(on, algorithm.leaders)
+        grid = ColumnGrid(on, algorithm.leaders)
         ring = algorithm.among_hosts == "ring"
         return grid_steps(grid, (ring_steps if ring else halving_doubling_steps)(grid.hosts))
     if isinstance(algorithm, Sharp):
@@ -101,7 +101,7 @@ def depths(parent: np.ndarray) -> np.ndarray:
     return depth
 
 
-def grid_steps(grid: Grid, among: Steps) -> Steps:
+def grid_steps(grid: ColumnGrid, among: Steps) -> Steps:
     """All steps, where ``among`` are those of the hosts of a column: 2 (G-1) inside hosts of up to
     G ranks, and those."""
     parts, hops = among.parts, int(grid.size.max()) - 1
@@ -121,8 +121,8 @@ def sharp_steps(on: np.ndarray, rails: int) -> Steps:
     """Up to the switches, and down again."""
     hosts = len(np.unique(on))
     if hosts == 1:
-        return grid_steps(Grid(on, rails), Steps.joined(1, ()))
+        return grid_steps(ColumnGrid(on, rails), Steps.joined(1, ()))
     host, switches = np.arange(hosts), hosts
     among = Steps.joined(1, [(0, host, switches, 0, 1, True), (1, switches, host, 0, 1, False)])
     with_switches = np.append(on, on.max() + 1).astype(np.int32)
-    return grid_steps(Grid(with_switches, rails), among)
+    return grid_steps(ColumnGrid(with_switches, rails), among)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import simshuffle
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.study import CalibrationCell
 from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 from simshuffle.extensions.calibration.validation.predict import Task, TaskCell
@@ -29,14 +29,14 @@ from simshuffle.fabric.network import Fluid, Packet
 from simshuffle.job.plan.jobs import settled
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell
-from simshuffle.studies.congestion.cell import Place, SentCell, TrafficCell
+from simshuffle.studies.congestion.cell import RankPlacement, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.traffic import samples
 from simshuffle.studies.loader import policy_cases
-from simshuffle.studies.loader.cell import LoaderCell, Shape
+from simshuffle.studies.loader.cell import DataSetShape, LoaderCell
 from simshuffle.studies.loader.policies import CaseCell
 from simshuffle.studies.loader.resume_cell import ResumeCell
-from simshuffle.studies.loader.resume_storage import Storage
+from simshuffle.studies.loader.resume_storage import StorageCosts
 from simshuffle.studies.loader.tuning import TuningCell
 from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.variants import WarmCell, prepared
@@ -112,13 +112,13 @@ def kinds_of_cells() -> set[type]:
 
 def leaves(record: Any, before: str = "") -> Iterator[str]:
     """Names of all fields, of records within it too."""
-    if isinstance(record, Shape):
-        yield from (before + name for name in Shape.model_fields)
+    if isinstance(record, DataSetShape):
+        yield from (before + name for name in DataSetShape.model_fields)
         return
     for each in dataclasses.fields(record):
         value = getattr(record, each.name)
         parts = dataclasses.is_dataclass(value) and not isinstance(value, Options)
-        if parts or isinstance(value, Shape):
+        if parts or isinstance(value, DataSetShape):
             yield from leaves(value, f"{before}{each.name}.")
         else:
             yield before + each.name
@@ -135,7 +135,7 @@ def changed(record: Any, names: str, values: Any) -> Any:
 def _with(record: Any, names: list[str], value: Any) -> Any:
     if len(names) > 1:
         value = _with(getattr(record, names[0]), names[1:], value)
-    if isinstance(record, Shape):
+    if isinstance(record, DataSetShape):
         return record.model_copy(update={names[0]: value})
     return dataclasses.replace(record, **{names[0]: value})
 
@@ -187,11 +187,11 @@ def offers(epochs: int) -> list[dict[str, Any]]:
     return [plain | of_pfs, plain | local | {"reads_pfs": False}]
 
 
-def log(first: float) -> tuple[Source]:
+def log(first: float) -> tuple[MeasurementFile]:
     """A log of epochs."""
     head = "model,gpus,local_batch_size,epoch,iterations,epoch_s"
     rows = [f"vgg16,{m},32,{e},100,{first + m + 0.1 * e}" for m in (1, 4, 8) for e in (1, 2, 3)]
-    return (Source(Path("log.csv"), "\n".join([head, *rows])),)
+    return (MeasurementFile(Path("log.csv"), "\n".join([head, *rows])),)
 
 
 def fitted(**values: Any) -> CalibrationOptions:
@@ -202,7 +202,7 @@ def congested(kind: type, *rest: Any, **others: Any) -> Example:
     """A cell of what is sent."""
     keys = {"world_size": 6, "workload__exchange": PARTIAL, "workload__dataset__num_samples": 1200}
     scenarios = [uneven(**keys, seed=seed) for seed in (0, 1)]
-    place, other = map(Place.of, scenarios)
+    place, other = map(RankPlacement.of, scenarios)
     sent = samples(scenarios[0])
     together = {
         "place.digest place.scenario samples.scenario": (other.digest, *scenarios[1:] * 2),
@@ -212,7 +212,7 @@ def congested(kind: type, *rest: Any, **others: Any) -> Example:
     return Example(cell, together, samples__share=0.5, samples__jitter=0.6, **others)
 
 
-SHAPE = Shape(
+SHAPE = DataSetShape(
     samples=70, samples_per_shard=9, shard_nbytes=900, nodes=2, gpus=2, workers=2, batch_size=3,
     cache_nbytes=400, epochs=3,
 )  # fmt: skip
@@ -223,13 +223,13 @@ SHAPES = {
 SHAPES = {f"shape__{name}": value for name, value in SHAPES.items()}
 ORDERS = [HuggingFace(kind="hugging_face", buffer_size=size) for size in (9, 30)]
 LAWS = [Restart(kind="restart", of=order) for order in ORDERS]
-STORAGE = Storage("pfs", 2, 1e-3, 1e-9, 1e-4, 1e-8, 1e-4, 1e-8)
+STORAGE = StorageCosts("pfs", 2, 1e-3, 1e-9, 1e-4, 1e-8, 1e-4, 1e-8)
 TASK = "epochs=2;sweep={};workload.dataset.num_samples=256;world_size"
 
 
 def resumed() -> Example:
     after = {"nodes": 2, "ranks": 2, "workers": 3, "batch_size": 4}
-    costs = [each.name for each in dataclasses.fields(Storage) if each.name.endswith("_s")]
+    costs = [each.name for each in dataclasses.fields(StorageCosts) if each.name.endswith("_s")]
     return Example(
         ResumeCell("restarted", "a loader", LAWS[0], SHAPE, Readers(1, 3, 2, 3), 1, None, STORAGE),
         loader="else",
@@ -284,7 +284,7 @@ def extracted() -> Example:
 
 
 def on_ranks() -> Example:
-    emulated = trained(train.RunCell, "samples")
+    emulated = trained(train.TrainingCell, "samples")
     others = {f"emulated.{name}": value for name, value in emulated.others.items()}
     idle = "emulated.samples emulated.label storage torch_device"
     cell = RankCell(emulated.cell)
@@ -375,7 +375,7 @@ EXAMPLES: dict[type, Callable[[], Example]] = {
         task__values=f"{TASK}=4",
         idle="task.quantity",
     ),
-    train.RunCell: lambda: trained(train.RunCell, "samples"),
+    train.TrainingCell: lambda: trained(train.TrainingCell, "samples"),
     train.OwnCell: lambda: trained(
         train.OwnCell, "samples own", {"own": None, "mark": "a mark"}, mark="else"
     ),

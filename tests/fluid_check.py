@@ -17,7 +17,7 @@ from simshuffle.fabric.network.fluid_records import (
     PEAK,
     PER_GROUP,
     UNUSED,
-    State,
+    FluidState,
 )
 from simshuffle.spec.arrays import Floats
 
@@ -30,7 +30,7 @@ class _View:
     under way, and ``crossing``, those flows on each link. Rounding is of the size of ``healthy``,
     (links,) units/s, what each link could carry before it was slow."""
 
-    def __init__(self, s: State, healthy: Floats | None = None) -> None:
+    def __init__(self, s: FluidState, healthy: Floats | None = None) -> None:
         self.s = s
         self.scale = s.load[CAPACITY].copy()
         if healthy is not None:
@@ -242,7 +242,7 @@ INVARIANTS: tuple[Callable[[_View], Iterator[str]], ...] = (
 )
 
 
-def violations(s: State, healthy: Floats | None = None) -> list[str]:
+def violations(s: FluidState, healthy: Floats | None = None) -> list[str]:
     """What is wrong with a state between two events; empty if all invariants hold. ``healthy`` as
     of `_View`."""
     view = _View(s, healthy)

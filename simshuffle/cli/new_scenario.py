@@ -25,7 +25,7 @@ from simshuffle.cli.new_questions import (
 from simshuffle.cli.new_sources import quoted, sources
 from simshuffle.errors import InputError
 from simshuffle.fabric.allreduce import Ddp, Horovod
-from simshuffle.job.plan.holding import Offer, offers
+from simshuffle.job.plan.holding import HeldStrategy, offers
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
@@ -123,7 +123,7 @@ def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
     texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers, origins)}
     options = {question.at: question.option for question in QUESTIONS}
     options |= {"workload.exchange": "--ways", "cluster.host": "--hcas"}
-    too_large: dict[str, Offer] = {}
+    too_large: dict[str, HeldStrategy] = {}
     if fitting:
         scenario = checked(texts, options, SOURCE)
         each = [of for count in ranks for of in offers(scenario, count)]

@@ -29,7 +29,7 @@ from simshuffle.report.console import new_table
 from simshuffle.report.names import where_of, without_schedule
 from simshuffle.report.slow_cables import slow_cables_on_the_ways
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.study.standing import Calibration, calibrations
+from simshuffle.study.standing import CellTimes, calibrations
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +76,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
     as the ``simulation_timed`` ones on this machine say. With checkpoints ``checkpoint`` are the
     `simshuffle.job.plan.checkpoint_findings.checkpoint_facts`."""
     bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
-    calibration = calibrations().get(work.kind, Calibration())
+    calibration = calibrations().get(work.kind, CellTimes())
     where, exchange = held_in(scenario) or "ssd", scenario.workload.exchange
     return {
         "run": run,

@@ -191,7 +191,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Place:
+class LabelPlace:
     """Where a label stands, and whether a line must lead to it."""
 
     box: Box
@@ -209,11 +209,11 @@ def placed(
     lines: Sequence[Box],
     room: Box,
     point: float = 1.0,
-) -> list[Place | None]:
+) -> list[LabelPlace | None]:
     """A place inside ``room`` for each label, the most important first; None where all are taken.
     Boxes of ``marks`` should not be hidden, those of ``lines`` may be; ``point`` is a typographic
     point in the unit of the boxes."""
-    out: list[Place | None] = []
+    out: list[LabelPlace | None] = []
     taken: list[Box] = []
     leaders: list[Box] = []
     for label in wanted:
@@ -227,7 +227,7 @@ def placed(
             cost = away + _cost(box, label.mark, marks, lines, leaders)
             cost += ON_LEADER * _count(leader, taken) + ON_LINE * _count(leader, marks)
             if cost < least:
-                best, least = (Place(box, away >= FAR), leader), cost
+                best, least = (LabelPlace(box, away >= FAR), leader), cost
         out.append(best and best[0])
         if best:
             taken.append(best[0].box)

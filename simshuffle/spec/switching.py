@@ -18,7 +18,7 @@ KIND = "kind"
 
 
 @dataclass
-class Switch:
+class KindSwitch:
     """What became of the values of a record whose kind was replaced."""
 
     key: str  # dotted, of the record
@@ -46,12 +46,12 @@ class Switch:
         return Problem(f"{self.key}.{KIND}", rule, repr(self.after), "Set what is meant otherwise.")
 
 
-def told(switches: Iterable[Switch]) -> list[Problem]:
+def told(switches: Iterable[KindSwitch]) -> list[Problem]:
     """What is to be said of them."""
     return [note for switch in switches if (note := switch.note) is not None]
 
 
-def warn(switches: Iterable[Switch]) -> list[Problem]:
+def warn(switches: Iterable[KindSwitch]) -> list[Problem]:
     """Say what is to be said of them, which is returned."""
     notes = told(switches)
     for note in notes:
@@ -95,7 +95,7 @@ class Left:
                 self._records.setdefault(of, plain_copy(record))
         return put(raw, key, value, problems, references)
 
-    def settle(self, raw: Mapping[str, Any], own: Mapping[str, Any]) -> list[Switch]:
+    def settle(self, raw: Mapping[str, Any], own: Mapping[str, Any]) -> list[KindSwitch]:
         """Give every record of ``raw`` the keys of its new kind, after all values ``own``, by
         dotted key, were set, which stay as they are. A key that means the same there is kept, or
         renamed (`Spec.meaning`). Others are dropped, and values that only the kind before took.
@@ -112,7 +112,7 @@ def _settled(
     key: str,
     before: dict[str, Any],
     own: Mapping[str, Any],
-) -> Switch | None:
+) -> KindSwitch | None:
     record = _at(raw, key)
     known = _kinds_at(root, raw, key)
     if not isinstance(record, dict) or str(record.get(KIND)) not in known:
@@ -121,7 +121,7 @@ def _settled(
     called = {meaning(new, name): name for name in new.model_fields}
     names = [*before, *(old.model_fields if old is not None else ())]
     places = {n: called.get(n if old is None else meaning(old, n)) for n in names if n != KIND}
-    out = Switch(key, before[KIND], record[KIND], places)
+    out = KindSwitch(key, before[KIND], record[KIND], places)
     ours = [name for name in before if name in record and name != KIND]
     ours = [name for name in ours if not _is_own(f"{key}.{name}", own)]
     for name in ours:

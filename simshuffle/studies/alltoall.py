@@ -17,7 +17,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.console import new_table
 from simshuffle.spec.library import nearest
 from simshuffle.spec.rng import stream
-from simshuffle.studies.collective import ALLREDUCE, Machine, ranks_of
+from simshuffle.studies.collective import ALLREDUCE, BenchMachine, ranks_of
 from simshuffle.study.options import COMMAND_LINE
 
 SIZES = tuple(2.0**k for k in range(21))
@@ -27,7 +27,7 @@ SIZES = tuple(2.0**k for k in range(21))
 @dataclass(frozen=True)
 class AlltoallTable:
     """All-to-alls by algorithm and size: ``rows`` have algorithm, nbytes (a pair), seconds, and the
-    seconds of `simshuffle.job.lowering.alltoalls.Parts`."""
+    seconds of `simshuffle.job.lowering.alltoalls.AlltoallTimes`."""
 
     name: str
     ranks: int
@@ -96,7 +96,7 @@ def alltoall(
             rows.append({"algorithm": algorithm, "nbytes": nbytes, **parts})
             if progress is not None:
                 progress(len(rows) / (len(chosen) * len(sizes)))
-    label = cluster.name if isinstance(of, Machine) else of.name
+    label = cluster.name if isinstance(of, BenchMachine) else of.name
     costs = cluster.message_passing.model_dump(mode="json", exclude_none=True)
     return AlltoallTable(label, world_size, cluster.hosts_for(world_size), costs, rows, notes)
 

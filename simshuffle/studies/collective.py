@@ -47,7 +47,7 @@ class _Reduced(Spec):
     allreduce: Allreduce
 
 
-class Machine(Spec):
+class BenchMachine(Spec):
     """What a bench is made of, where there is no scenario."""
 
     cluster: Cluster
@@ -112,7 +112,7 @@ def bench(
     chosen_elsewhere = (ALLREDUCE,) if algorithm else ()
     ranks = ranks_of(name, values, hosts, gpus_per_host, chosen_elsewhere)
     of, cluster = ranks.of, ranks.cluster
-    if isinstance(of, Machine):
+    if isinstance(of, BenchMachine):
         plain, label = by_kind("nccl"), of.cluster.name
     else:
         plain = of.workload.allreduce.model_dump(mode="json", exclude_none=True)
@@ -128,10 +128,10 @@ def bench(
     return made
 
 
-class Ranks(NamedTuple):
+class Participants(NamedTuple):
     """Who takes part in a collective."""
 
-    of: Machine | Scenario
+    of: BenchMachine | Scenario
     cluster: Cluster  # with so many GPUs on every host as take part
     world_size: int
     notes: tuple[str, ...]  # what became of values that belong to other kinds than are set
@@ -143,11 +143,11 @@ def ranks_of(
     hosts: int | None,
     gpus_per_host: int | None,
     irrelevant: tuple[str, ...] = (),
-) -> Ranks:
+) -> Participants:
     """The scenario or machine of that name with ``values`` set; raises as `bench`. Keys that are
     ``irrelevant`` may be swept."""
     path, is_machine = _found(name)
-    of: Machine | Scenario
+    of: BenchMachine | Scenario
     if is_machine:
         of, notes = _machine(path, values)
     else:
@@ -158,7 +158,7 @@ def ranks_of(
             of = single_run(of, VERB, (EXCHANGE, *sizes_given, *irrelevant))
         notes = [*map(str, of.notes)]
     cluster = of.cluster
-    world_size = cluster.num_gpus if isinstance(of, Machine) else of.world_size
+    world_size = cluster.num_gpus if isinstance(of, BenchMachine) else of.world_size
     if hosts is not None or gpus_per_host is not None:
         hosts = cluster.hosts_for(world_size) if hosts is None else hosts
         cluster = cluster if gpus_per_host is None else _with_gpus(cluster, gpus_per_host)
@@ -168,7 +168,7 @@ def ranks_of(
         raise ScenarioError(Problem("--hosts", rule, f"{world_size} rank", "Use more hosts."), name)
     if problems := cluster_problems(cluster, world_size):
         raise ScenarioError(problems, name)
-    return Ranks(of, cluster, world_size, tuple(notes))
+    return Participants(of, cluster, world_size, tuple(notes))
 
 
 def sizes(text: str, element: int = ELEMENT) -> tuple[float, ...]:
@@ -206,11 +206,11 @@ def _found(name: str) -> tuple[Path, bool]:
     return path, isinstance(first, dict) and "topology" in first
 
 
-def _machine(path: Path, values: Mapping[str, Any]) -> tuple[Machine, list[str]]:
+def _machine(path: Path, values: Mapping[str, Any]) -> tuple[BenchMachine, list[str]]:
     """The machine with ``values``, and what became of others if kinds are among them."""
-    resolved = resolve({"cluster": str(path.resolve())}, values, path.parent, Machine)
+    resolved = resolve({"cluster": str(path.resolve())}, values, path.parent, BenchMachine)
     resolved.plain.pop("sweep", None)  # which `resolve` adds
-    machine, found = validated(resolved.plain, Machine)
+    machine, found = validated(resolved.plain, BenchMachine)
     problems = [*resolved.problems, *unreported(found, resolved.problems)]
     if problems or machine is None:
         raise ScenarioError(problems, str(path))

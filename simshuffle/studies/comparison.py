@@ -49,7 +49,7 @@ _ABOUT = ("kind", "fingerprint")
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """One of the two."""
 
     name: str  # as it was given
@@ -68,8 +68,8 @@ class Side:
 class Comparison:
     """What differs."""
 
-    a: Side
-    b: Side
+    a: ComparedSide
+    b: ComparedSide
     # columns run ('' for all), key, a, b; a list has the values of several runs
     asked: pd.DataFrame
     versions: pd.DataFrame  # columns key, a, b: versions, code and machine that differ
@@ -140,7 +140,7 @@ class Comparison:
         }
 
 
-def side(reference: str | Path | Result | Scenario) -> Side:
+def side(reference: str | Path | Result | Scenario) -> ComparedSide:
     """A result or its folder, or a scenario: one that is loaded, a file, or a name. Raises an
     InputError if it is none of these, or damaged."""
     if isinstance(reference, Result):
@@ -148,11 +148,11 @@ def side(reference: str | Path | Result | Scenario) -> Side:
             kept = reference.save(Path(place) / reference.meta["fingerprint"], draw=False)
             return replace(side(kept), name=kept.name, result=reference)
     if isinstance(reference, Scenario):
-        return Side(reference.name, _of_runs([reference]))
+        return ComparedSide(reference.name, _of_runs([reference]))
     reference = str(reference)
     folder = Path(reference)
     if not folder.is_dir():
-        return Side(reference, _of_runs(load_scenarios(reference)))
+        return ComparedSide(reference, _of_runs(load_scenarios(reference)))
     if meta_of(folder).get("kind") == "doctor":
         known = ", ".join(sorted(verb.name for verb in verbs().values()))
         rule = f"must be a scenario, or a result of one of these verbs: {known}"
@@ -161,7 +161,7 @@ def side(reference: str | Path | Result | Scenario) -> Side:
     result = read_folder(folder)
     about = flat({k: value for k, value in result.meta.items() if k not in _OF_THE_RESULT})
     asked = _runs(result, folder) or _documents(result)
-    return Side(reference, {name: {**about, **of} for name, of in asked.items()}, result)
+    return ComparedSide(reference, {name: {**about, **of} for name, of in asked.items()}, result)
 
 
 def _runs(result: Result, folder: Path) -> dict[str, Flat]:
@@ -191,7 +191,7 @@ def _documents(result: Result) -> dict[str, Flat]:
     return out or {result.study.kind: {}}
 
 
-def compare(a: Side, b: Side) -> Comparison:
+def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
     """What differs between the two. Raises an InputError if they are results of different kinds."""
     pairs = matched(a.asked, b.asked)
     asked = asked_apart(a.asked, b.asked, pairs)

@@ -18,7 +18,7 @@ from simshuffle.study import engine
 from simshuffle.study.differences import Difference, of_files, of_tables, of_values
 from simshuffle.study.engine import MADE
 from simshuffle.study.executors import Executor
-from simshuffle.study.long_table import LongTable, Part, long
+from simshuffle.study.long_table import LongTable, TablePart, long
 from simshuffle.study.matching import flat
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.registry import read_folder
@@ -190,7 +190,7 @@ def _table(of: Result, schema: Schema, name: str, folder: Path) -> LongTable:
     if name in of.tables:
         return long(of.tables, name)
     table = schema.read(folder / name)
-    return table if isinstance(table, LongTable) else LongTable((Part(table),))
+    return table if isinstance(table, LongTable) else LongTable((TablePart(table),))
 
 
 def _without_code(table: LongTable) -> LongTable:
@@ -198,7 +198,7 @@ def _without_code(table: LongTable) -> LongTable:
     whole = table.whole()
     if "run" in whole:
         whole["run"] = whole["run"].astype(str).str.replace(_OF_RUN, "", regex=True)
-    return LongTable((Part(pd.DataFrame(whole)),))
+    return LongTable((TablePart(pd.DataFrame(whole)),))
 
 
 def _values(a: Result, b: Result, rule: Rule) -> list[Difference]:

@@ -14,7 +14,7 @@ from simshuffle.errors import refuse
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.size import Room
-from simshuffle.study.standing import Watch
+from simshuffle.study.standing import StageWatch
 from simshuffle.study.store import Disk, Lost, Store, attempt
 
 PATIENCE = "10 s"  # how long a scheduler has to answer
@@ -23,7 +23,7 @@ _ALONE = threading.Lock()
 
 
 @dataclass
-class Cluster:
+class DaskCluster:
     """Workers of a Dask cluster, which write outcomes into the store themselves, on a file system
     that all of them share. A cell whose worker dies is done again by another one, as often as the
     scheduler allows (``distributed.scheduler.allowed-failures``), and then lost."""
@@ -36,7 +36,7 @@ class Cluster:
         with self._client() as client:
             return Room(math.inf, max(len(client.scheduler_info()["workers"]), 1))
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
+    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
         """As for `Executor`; an InputError if no scheduler answers, or a worker's outcome is not in
         the store, which is on disk."""
         with self._client() as client:

@@ -18,10 +18,10 @@ from typing import Protocol
 import cloudpickle
 
 from simshuffle.study.cell import Cell
-from simshuffle.study.server import GRACE, MOMENT, News, Order, not_sent
+from simshuffle.study.server import GRACE, MOMENT, CellOrder, News, not_sent
 from simshuffle.study.size import Room, available_memory
-from simshuffle.study.standing import Watch, note
-from simshuffle.study.store import Lost, Memory, Store, attempt
+from simshuffle.study.standing import StageWatch, note
+from simshuffle.study.store import Lost, ProcessStore, Store, attempt
 
 WORTH_PROCESSES = 1.5
 """s that processes must save by the cells' costs: about so long it takes until the first begins."""
@@ -32,7 +32,7 @@ SPARE_MEMORY = 0.9
 class Executor(Protocol):
     """Does cells, and keeps their outcomes in a store."""
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
+    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
         """Do cells, by their digests, in any order; yields each digest when it is done or lost."""
 
     @property
@@ -53,7 +53,7 @@ class Here:
         """As for `Executor`."""
         return Room(available_memory(), 1)
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
+    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
         """As for `Executor`."""
         for digest, cell in cells.items():
             watch.at(digest, 0.0)
@@ -77,10 +77,10 @@ class Processes:
         """As for `Executor`."""
         return Room(available_memory() if self.memory is None else self.memory, self.count)
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
+    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
         """As for `Executor`; a TypeError if the store is in memory, which processes do not
         share."""
-        if isinstance(store, Memory):
+        if isinstance(store, ProcessStore):
             raise TypeError("processes need a store on disk: simshuffle.study.store.Disk")
         watch.at_once = self.count
         waiting = sorted(cells, key=lambda digest: -cells[digest].cost)
@@ -102,7 +102,7 @@ class Processes:
         waiting: list[str],
         count: int,
         store: Store,
-        watch: Watch,
+        watch: StageWatch,
         died: dict[str, int],
     ) -> Iterator[str]:
         """Do the cells that wait, ``count`` at once; exit statuses of those that died: ``died``."""
@@ -152,7 +152,7 @@ class Processes:
                 chosen.append(digest)
         return chosen or ([] if running else list(waiting[:1]))
 
-    def _heard(self, news: News, watch: Watch, died: dict[str, int]) -> bool:
+    def _heard(self, news: News, watch: StageWatch, died: dict[str, int]) -> bool:
         """Note what is heard of a cell; returns whether its process has ended."""
         if news.what == "share":
             watch.at(news.digest, news.value)
@@ -166,7 +166,7 @@ class Processes:
             self._end(news.digest, news.value, watch)
         return True
 
-    def _end(self, digest: str, failure: Lost | None, watch: Watch) -> None:
+    def _end(self, digest: str, failure: Lost | None, watch: StageWatch) -> None:
         if failure:
             self.lost[digest] = failure
         watch.end(digest)
@@ -184,7 +184,7 @@ class Local:
         """As for `Executor`."""
         return Room(available_memory(), self.count or usable_cores())
 
-    def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
+    def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
         """As for `Executor`."""
         count = min(self.count or usable_cores(), len(cells))
         saved = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
@@ -257,7 +257,7 @@ class Workers:
         """Begin a cell; `Gone` without a server, and whatever is raised if it cannot be pickled."""
         alike, work = cloudpickle.dumps(cell), cloudpickle.dumps((cell, store))
         try:
-            self._connection.send(Order(digest, alike, work))
+            self._connection.send(CellOrder(digest, alike, work))
         except OSError as error:
             raise Gone from error
 

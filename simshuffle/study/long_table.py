@@ -22,7 +22,7 @@ ROWS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePart:
     """Rows of a long table, and where they are."""
 
     rows: pd.DataFrame | Path  # themselves, or the Parquet file that holds them
@@ -67,7 +67,7 @@ class LongTable:
     """A table that lies in parts, one below the other. What reads them raises OSError, ValueError
     or pyarrow.ArrowException where a file is damaged."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TablePart, ...]
 
     def __len__(self) -> int:
         """Its rows; none of them is read."""
@@ -81,7 +81,7 @@ class LongTable:
 
     def behind(self, lead: pd.DataFrame) -> LongTable:
         """The table with the columns of ``lead`` in front, whose one row stands in every row."""
-        return LongTable(tuple(Part(of.rows, lead, of.holder) for of in self.parts))
+        return LongTable(tuple(TablePart(of.rows, lead, of.holder) for of in self.parts))
 
     def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """Its rows in their order, `ROWS_AT_ONCE` together, and the rest at last; so at least one
@@ -135,7 +135,7 @@ def unloaded(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
 def long(tables: Mapping[str, pd.DataFrame], name: str) -> LongTable:
     """One of ``tables`` as a long one, whether it is in memory or not."""
     table = unloaded(tables, name)
-    return table if isinstance(table, LongTable) else LongTable((Part(table),))
+    return table if isinstance(table, LongTable) else LongTable((TablePart(table),))
 
 
 def joined(tables: Iterable[LongTable]) -> Table:
@@ -205,7 +205,7 @@ class Growing:
         for group in rest:
             self._file.write(group)
         self._file.close()
-        return LongTable((Part(self._file.path, holder=self._folder),))
+        return LongTable((TablePart(self._file.path, holder=self._folder),))
 
 
 class _Folder:

@@ -25,7 +25,7 @@ from simshuffle.report.columns import (
     text,
 )
 from simshuffle.report.console import new_table
-from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
+from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Table, TablePart, write_parquet
 
 __all__ = ["LARGEST", "Column", "amount", "count", "flag", "real", "share", "spent", "text"]
 UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes"}
@@ -100,7 +100,7 @@ class Schema:
             return path
         if isinstance(table, pd.DataFrame):
             self.check(table, path.name)
-            write_parquet(LongTable((Part(table),)).pieces(), path)
+            write_parquet(LongTable((TablePart(table),)).pieces(), path)
         else:
             write_parquet(self._checked(table, path.name), path)
         return path
@@ -122,7 +122,7 @@ class Schema:
             if self.suffix == ".csv":
                 table = self._csv(path)
             else:
-                long = LongTable((Part(path),))
+                long = LongTable((TablePart(path),))
                 if len(long) > ROWS_AT_ONCE and not self.key:
                     for _ in self._checked(long, path.name):
                         pass

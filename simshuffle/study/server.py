@@ -29,7 +29,7 @@ def not_sent(why: str) -> str:
 
 
 @dataclass(frozen=True)
-class Order:
+class CellOrder:
     """A cell that is to be done."""
 
     digest: str  # of the cell
@@ -67,7 +67,7 @@ def serve(descriptor: int) -> None:
         _stop(processes)
 
 
-def _begin(order: Order, parent: Connection, processes: _Processes) -> None:
+def _begin(order: CellOrder, parent: Connection, processes: _Processes) -> None:
     with suppress(Exception):  # what cannot be loaded here cannot be there, which says so
         pickle.loads(order.alike).make_ready()  # noqa: S301 - from the parent alone
     ours, theirs = Pipe(duplex=False)
@@ -111,7 +111,7 @@ def _stop(processes: _Processes) -> None:
     os._exit(0)
 
 
-def _work(order: Order, server: Connection) -> None:
+def _work(order: CellOrder, server: Connection) -> None:
     """Do a cell, in a process of its own, which ends with it."""
     from simshuffle.study.store import Lost, attempt  # noqa: PLC0415 - where it is needed
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from simshuffle.errors import InputError, Problem
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.standing import Calibration, calibrations, duration
+from simshuffle.study.standing import CellTimes, calibrations, duration
 
 LONGEST_S = 24 * 3600.0
 """s that cells may take in all by estimate (chosen: who means more says so)."""
@@ -54,7 +54,7 @@ def check_size(cells: Collection[Cell], room: Room) -> None:
         problems.append(Problem("memory", rule, value, REMEDY.format(of="")))
     known = calibrations()
     slower = {kind: min(of.factor, MOST_SLOWER) for kind, of in known.items()}
-    costs = [cell.cost * slower.get(cell.timed_as, Calibration().factor) for cell in cells]
+    costs = [cell.cost * slower.get(cell.timed_as, CellTimes().factor) for cell in cells]
     seconds = max(*costs, sum(costs) / min(room.at_once, len(costs)), 0.0)
     if seconds > LONGEST_S:
         rule = f"must end within {duration(LONGEST_S)} on this machine"

@@ -96,7 +96,7 @@ class WorkDone:
 
 
 @dataclass
-class Watch:
+class StageWatch:
     """Follows the cells of a stage and tells how far they are and how long they still take.
 
     Cells of a kind (`Cell.timed_as`) that were slower than their estimates say how slow the others
@@ -119,7 +119,7 @@ class Watch:
         self._last = self._advanced = monotonic()
         known, self._begun = calibrations(), dict[str, float]()
         costs = {
-            digest: cell.cost * known.get(cell.timed_as, Calibration()).factor
+            digest: cell.cost * known.get(cell.timed_as, CellTimes()).factor
             for digest, cell in self.cells.items()
         }
         self._costs = {digest: max(cost, LEAST_COST) for digest, cost in costs.items()}
@@ -230,7 +230,7 @@ WORTH = 0.3
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CellTimes:
     """What cells of a kind take."""
 
     factor: float = 1.0  # the median of what they took, over their costs
@@ -238,7 +238,7 @@ class Calibration:
     count: int = 0  # cells that this rests on; 0 if none of that kind are known
 
     @classmethod
-    def of(cls, ratios: list[float]) -> Calibration:
+    def of(cls, ratios: list[float]) -> CellTimes:
         """From what cells took over their costs."""
         if len(ratios) < FEWEST:
             return cls()
@@ -256,9 +256,9 @@ def file() -> Path:
     return caches / "simshuffle" / "calibration.json"
 
 
-def calibrations() -> Mapping[str, Calibration]:
+def calibrations() -> Mapping[str, CellTimes]:
     """What is known of cells on this machine, by their kind."""
-    return {kind: Calibration.of(ratios) for kind, ratios in _read().items()}
+    return {kind: CellTimes.of(ratios) for kind, ratios in _read().items()}
 
 
 def note(found: Iterable[tuple[str, float, float]]) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.study.cell import Cell, Outcome, Tell, digest_of
-from simshuffle.study.long_table import LazyTables, LongTable, Part, long, write_parquet
+from simshuffle.study.cell import Cell, CellOutcome, Tell, digest_of
+from simshuffle.study.long_table import LazyTables, LongTable, TablePart, long, write_parquet
 
 TABLE = ".parquet"
 CELLS = ".cells"
@@ -25,20 +25,20 @@ CELLS = ".cells"
 
 
 @dataclass(frozen=True)
-class Memory:
+class ProcessStore:
     """A store that ends with the process."""
 
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, CellOutcome] = field(default_factory=dict)
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
         """Whether there is an outcome with those tables and files."""
         return digest in self.outcomes
 
-    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
+    def get(self, digest: str, parts: frozenset[str]) -> CellOutcome | None:
         """The outcome with those of its tables and files; None if it is not there or damaged."""
         return self.outcomes.get(digest)
 
-    def put(self, digest: str, outcome: Outcome) -> None:
+    def put(self, digest: str, outcome: CellOutcome) -> None:
         """Keep an outcome; a second one of the same digest replaces the first."""
         self.outcomes[digest] = outcome
 
@@ -57,13 +57,13 @@ class Disk:
     root: Path
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """As for `Memory`."""
+        """As for `ProcessStore`."""
         if not parts:
             return self._entry(digest).is_file()
         return (entry := self._read(digest)) is not None and parts <= set(entry["files"])
 
-    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """As for `Memory`."""
+    def get(self, digest: str, parts: frozenset[str]) -> CellOutcome | None:
+        """As for `ProcessStore`."""
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
             return None
@@ -75,15 +75,15 @@ class Disk:
             return None
         names = sorted(parts)
         tables = {
-            name.removesuffix(TABLE): LongTable((Part(folder / name),))
+            name.removesuffix(TABLE): LongTable((TablePart(folder / name),))
             for name in names
             if name.endswith(TABLE)
         }
         files = {name: folder / name for name in names if not name.endswith(TABLE)}
-        return Outcome(entry["values"], LazyTables(tables), files)
+        return CellOutcome(entry["values"], LazyTables(tables), files)
 
-    def put(self, digest: str, outcome: Outcome) -> None:
-        """As for `Memory`."""
+    def put(self, digest: str, outcome: CellOutcome) -> None:
+        """As for `ProcessStore`."""
         entry, folder = self._entry(digest), self._folder(digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
         files: dict[str, str] = {}
@@ -116,7 +116,7 @@ class Disk:
                 draft_entry.unlink()
 
     def forget(self, digest: str) -> None:
-        """As for `Memory`."""
+        """As for `ProcessStore`."""
         self._entry(digest).unlink(missing_ok=True)
         shutil.rmtree(self._folder(digest), ignore_errors=True)
 
@@ -142,7 +142,7 @@ class Disk:
         return entry
 
 
-Store = Memory | Disk  # where outcomes are kept
+Store = ProcessStore | Disk  # where outcomes are kept
 
 
 def write_file(content: bytes | Path, path: Path) -> None:
@@ -177,7 +177,7 @@ class Lost:
 _store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default=None)
 
 
-def do_within(cell: Cell) -> Outcome:
+def do_within(cell: Cell) -> CellOutcome:
     """Do a cell that is a part of the one being done, and keep its outcome in the same store. A
     search that was interrupted finds there what it has simulated."""
     store, digest = _store.get(), digest_of(cell)

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from simshuffle.errors import InputError
 from simshuffle.job.plan.resources import places_on
 from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
-from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
+from simshuffle.study.cell import Cell, CellOutcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import (
     Materials,
@@ -54,7 +54,7 @@ class TorchCell(PlainCell):
 
 
 @dataclass(frozen=True)
-class RunCell(TorchCell):
+class TrainingCell(TorchCell):
     """A run."""
 
     training_run: Run  # what is trained
@@ -85,7 +85,7 @@ class RunCell(TorchCell):
         plans = [PLANS] if exchanged else []
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """As for `Cell`: see `simshuffle.studies.training.tables.outcome_of`."""
         with one_thread():
             where = device_named(self.device)
@@ -97,7 +97,7 @@ class RunCell(TorchCell):
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class OwnTraining:
     """What the caller gives."""
 
     # makes the network; called once for each run, with torch's generator at its seed
@@ -117,10 +117,10 @@ class Own:
 
 
 @dataclass(frozen=True)
-class OwnCell(RunCell):
+class OwnCell(TrainingCell):
     """A run of what the caller gives. It is known again by its ``mark``."""
 
-    own: Own  # model, data, loss and optimiser
+    own: OwnTraining  # model, data, loss and optimiser
     mark: str  # stands for them, as far as can be seen from outside: see `mark_of`
 
     @property
@@ -134,7 +134,7 @@ class OwnCell(RunCell):
         return super().memory + 2 * (held(self.own.train) + held(self.own.test))
 
     def materials(self, device: torch.device) -> Materials:
-        """As for `RunCell`: what the caller gives."""
+        """As for `TrainingCell`: what the caller gives."""
         run, own = self.training_run, self.own
         return Materials(
             with_first_weights(run, own.model),

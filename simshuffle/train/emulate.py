@@ -24,7 +24,7 @@ from simshuffle.train.iterations import large_batch_warning
 from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.partition import Partition, check_ranks
-from simshuffle.train.recording import Recorder
+from simshuffle.train.recording import TrainingRecorder
 from simshuffle.train.run import Run, check_order
 from simshuffle.train.samples import ArraySource, Augmentation, DatasetSource, Source, TrainingSet
 from simshuffle.train.training import OptimizerFactory, Training, TrainingOptions, training_values
@@ -306,7 +306,7 @@ def _carried_out(
     source, network, training = emulation.source, emulation.network, emulation.training
     evaluation = Evaluation(training, test, source, emulation.world_size, emulation.rng)
     device = emulation.device.type
-    recorder = Recorder(emulation, network.model, source.targets, device=device, **names)
+    recorder = TrainingRecorder(emulation, network.model, source.targets, device=device, **names)
 
     def told(share: float) -> None:
         if progress is not None:

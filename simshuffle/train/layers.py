@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.train.reading import Reader
+from simshuffle.train.reading import LayerReader
 from simshuffle.workload.layers import LayerList
 
 
@@ -46,7 +46,7 @@ def read_layers(
     try:
         with torch.no_grad(), torch.device("meta"), sdpa_kernel(SDPBackend.MATH):
             empty = tuple(each.to("meta") for each in inputs)
-            reader = Reader(trained, empty)
+            reader = LayerReader(trained, empty)
             with _names_of(module, reader), reader:
                 functional_call(module, values, empty)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -71,7 +71,7 @@ def layers(
 
 
 @contextmanager
-def _names_of(module: nn.Module, reader: Reader) -> Iterator[None]:
+def _names_of(module: nn.Module, reader: LayerReader) -> Iterator[None]:
     """While it lasts, the reader knows which part of ``module`` is called."""
 
     def entering(path: str, part: nn.Module) -> Any:

@@ -30,7 +30,7 @@ from simshuffle.study.standing import Progress, study_progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
 from simshuffle.train.batch_norm import mode_of
-from simshuffle.train.cell import Own, OwnCell, named
+from simshuffle.train.cell import OwnCell, OwnTraining, named
 from simshuffle.train.emulate import (
     check_materials,
     device_named,
@@ -140,14 +140,14 @@ def train_study(
 
 def own_of(
     model: Callable[[], nn.Module], train: Dataset[Any], test: Dataset[Any], study: StudyOptions
-) -> Own:
+) -> OwnTraining:
     """What the caller gives."""
     loss, optimizer = study.get("loss", cross_entropy), study.get("optimizer")
-    return Own(model, train, test, loss, optimizer)
+    return OwnTraining(model, train, test, loss, optimizer)
 
 
 def own_request(
-    own: Own,
+    own: OwnTraining,
     strategies: Strategies,
     world_size: int | Sequence[int],
     device: str,
@@ -201,7 +201,7 @@ def _network(model: Callable[[], nn.Module]) -> nn.Module:
     refuse("model", rule, shown, "Pass model=lambda: MyNet().", "train_study")
 
 
-def _values(network: nn.Module, own: Own, study: StudyOptions) -> dict[str, Any]:
+def _values(network: nn.Module, own: OwnTraining, study: StudyOptions) -> dict[str, Any]:
     """The values of the study's file but its runs; of a key that is not set None."""
     others = StudyOptions.__annotations__.keys() - TrainingOptions.__annotations__
     training = {key: value for key, value in study.items() if key not in others}
@@ -302,7 +302,7 @@ def _check_alone() -> None:
 # ----------------------------------------------------------------------------------------- the runs
 
 
-def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
+def own_cells(study: Study, own: OwnTraining, device: str) -> dict[str, OwnCell]:
     """The runs of a study of what the caller gives, by name; InputError where one cannot be
     trained."""
     runs, cpu = study.all_runs(), torch.device("cpu")
@@ -331,7 +331,7 @@ def argument_of(key: str) -> str:
     return f"strategies{dot}{rest}" if first == "exchange" else key
 
 
-def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:
+def mark_of(network: nn.Module, own: OwnTraining, train: DatasetSource, test: DatasetSource) -> str:
     """What stands for ``own`` in a run that begins with ``network``: its layers and first weights,
     all labels, names and numbers of loss and optimiser. Neither inputs, which may be drawn, nor
     code."""

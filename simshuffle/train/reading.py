@@ -68,7 +68,7 @@ class _Call:
     out: torch.Tensor
 
 
-class Reader(TorchDispatchMode):
+class LayerReader(TorchDispatchMode):
     """Sees all operations of a forward pass, and makes layers of them.
 
     Args:

@@ -120,7 +120,7 @@ class OwnStatistics:
         return effective_number(self._owners, self._groups, self._kept)
 
 
-class Recorder:
+class TrainingRecorder:
     """Collects what becomes the record of a run: of who has which sample before the first epoch,
     the network, the label of each sample, (N,), and what else describes it."""
 

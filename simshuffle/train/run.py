@@ -16,7 +16,12 @@ from simshuffle.train.iterations import Shuffled
 from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition
 from simshuffle.train.training import Training
-from simshuffle.workload.exchange import GlobalShuffle, LoaderShuffle, Places, TrainedExchange
+from simshuffle.workload.exchange import (
+    GlobalShuffle,
+    LoaderShuffle,
+    RankLocations,
+    TrainedExchange,
+)
 
 
 class Run(Spec):
@@ -63,7 +68,7 @@ class Run(Spec):
         training, seed = self.training, self.seed
         return Shuffled(self.exchange, training, num_samples, self.world_size, seed, None)
 
-    def places(self) -> Places | None:
+    def places(self) -> RankLocations | None:
         """Where the ranks are on the cluster; None if none is named. Raises InputError if it cannot
         be read, has fewer GPUs than ranks, or is not named where partners are drawn within a part
         of it."""

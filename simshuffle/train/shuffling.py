@@ -13,7 +13,7 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.studies.training.study import Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study.study import Meta, Request
-from simshuffle.train.cell import RunCell, named
+from simshuffle.train.cell import TrainingCell, named
 from simshuffle.train.emulate import check_run, device_named
 from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
@@ -28,7 +28,7 @@ def request(study: Study, device: str) -> Request[Trainings]:
     return request_of(study, cells_of(study, device), device)
 
 
-def request_of(study: Study, cells: Mapping[str, RunCell], device: str) -> Request[Trainings]:
+def request_of(study: Study, cells: Mapping[str, TrainingCell], device: str) -> Request[Trainings]:
     """The same, given its runs by name."""
     runs = [cell.training_run for cell in cells.values()]
     known = [run.exchange.exchange_schedule for run in runs]
@@ -57,7 +57,7 @@ def again(folder: Path, meta: Meta) -> Request[Trainings]:
     return request(load_study(folder / "study.yaml"), device)
 
 
-def cells_of(study: Study, device: str) -> dict[str, RunCell]:
+def cells_of(study: Study, device: str) -> dict[str, TrainingCell]:
     """The runs of a study by name: strategy, M, seed and what stands for the run, the same in every
     study; or raise InputError where one cannot be trained."""
     runs, loaded = study.all_runs(), dict[str, TrainingSet]()
@@ -70,7 +70,7 @@ def cells_of(study: Study, device: str) -> dict[str, RunCell]:
 
     check_all(runs, study.name, check)
     return named(
-        RunCell(run, len(loaded[repr(run.data)].train), run_label(run), device) for run in runs
+        TrainingCell(run, len(loaded[repr(run.data)].train), run_label(run), device) for run in runs
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from simshuffle.study.cell import Outcome, PlainCell
-from simshuffle.train.cell import RunCell
+from simshuffle.study.cell import CellOutcome, PlainCell
+from simshuffle.train.cell import TrainingCell
 from tests.cells import EXAMPLES, NAMES, Example, changed, kinds_of_cells, leaves
 
 
@@ -45,7 +45,7 @@ def test_a_training_on_the_machine_of_a_file_is_known_by_where_its_ranks_are(
     for gpus in (1, 2):
         text = machine.read_text(encoding="utf-8").replace("gpus: 1", f"gpus: {gpus}")
         (path := tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-        cell = EXAMPLES[RunCell]().cell
+        cell = EXAMPLES[TrainingCell]().cell
         run = cell.training_run.model_copy(update={"cluster": str(path)})
         keys.append(replace(cell, training_run=run).key)
     assert keys[0] != keys[1]
@@ -53,8 +53,8 @@ def test_a_training_on_the_machine_of_a_file_is_known_by_where_its_ranks_are(
     assert replace(cell, training_run=run).key not in keys  # and a result of it can still be read
 
 
-def outcome_of(example: Example, cell: PlainCell) -> Outcome:
-    return cell.run(lambda _: None) if example.runs else Outcome()
+def outcome_of(example: Example, cell: PlainCell) -> CellOutcome:
+    return cell.run(lambda _: None) if example.runs else CellOutcome()
 
 
 def plain(value: Any) -> str:
@@ -62,11 +62,11 @@ def plain(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=float)
 
 
-def parts(outcome: Outcome) -> set[str]:
+def parts(outcome: CellOutcome) -> set[str]:
     return {f"{name}.parquet" for name in outcome.tables} | set(outcome.files)
 
 
-def serves(stored: Outcome, cell: PlainCell, own: Outcome) -> bool:
+def serves(stored: CellOutcome, cell: PlainCell, own: CellOutcome) -> bool:
     """Whether a stored outcome stands for a cell's ``own``: its values, and all of its parts."""
     if plain(stored.values) != plain(own.values) or not cell.parts <= parts(stored):
         return False

@@ -7,7 +7,7 @@ from simshuffle.fabric.routing import ForwardingTables, Routing
 from simshuffle.fabric.topology import Topology
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.storage import Tier
-from simshuffle.studies.loader.cell import Shape
+from simshuffle.studies.loader.cell import DataSetShape
 from simshuffle.studies.loader.request import defaults
 from simshuffle.studies.training.figures import look_of
 from simshuffle.workload.exchange import (
@@ -96,7 +96,7 @@ def test_the_strategies_of_the_papers_come_first_and_in_their_order():
 def test_no_two_strategies_look_alike():
     """Neither those with a style, nor loaders, which are drawn by their place."""
     readers = {"nodes": 4, "gpus": 2, "workers": 2, "batch_size": 8}
-    shape = Shape(
+    shape = DataSetShape(
         samples=4096, samples_per_shard=32, shard_nbytes=0, cache_nbytes=None, epochs=1, **readers
     )
     names = [order.short_name for order in defaults(shape).values()]

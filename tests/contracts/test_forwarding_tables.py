@@ -8,7 +8,7 @@ import pytest
 from simshuffle.errors import TopologyError
 from simshuffle.extensions.interop.fabrics.imported import of_network
 from simshuffle.fabric.routing import DModK, Fabric, ForwardingTables, MinHop
-from simshuffle.fabric.routing.forwarding_tables import TableRouter, Tables
+from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile, TableRouter
 from tests.attached import attach_storage
 from tests.contracts.test_opensm import compare
 from tests.strategies import abci, fat_tree, switch_tree
@@ -43,7 +43,7 @@ def tables_of(router):
     ]
     names = fabric.switch_names(np.arange(len(table)))
     rows = {name: port_of[row].tolist() for name, row in zip(names, table, strict=True)}
-    return Tables(destinations=places, switches=rows, source="a router")
+    return ForwardingTableFile(destinations=places, switches=rows, source="a router")
 
 
 def every_pair(fabric):
@@ -71,7 +71,7 @@ def test_routes_are_those_that_the_tables_say(name, rule, tmp_path):
 def test_tables_are_read_back_as_written():
     fabric = Fabric(with_ports(fat_tree(2, 3)))
     tables = tables_of(MinHop().router(fabric, 0))
-    assert Tables.model_validate_json(tables.to_json()) == tables
+    assert ForwardingTableFile.model_validate_json(tables.to_json()) == tables
 
 
 def test_storage_that_the_tables_do_not_know_is_reached_both_ways():
@@ -96,7 +96,7 @@ def small():
 
 def refused(fabric, changed):
     with pytest.raises(TopologyError) as caught:
-        TableRouter(fabric, Tables(**changed), "the file")
+        TableRouter(fabric, ForwardingTableFile(**changed), "the file")
     assert caught.value.source == "the file"
     assert all(problem.remedy for problem in caught.value.problems)
     return caught.value.problems
@@ -182,7 +182,7 @@ def test_a_row_of_another_length_is_refused(small):
 def test_links_without_ports_are_refused(small):
     _, given = small
     with pytest.raises(TopologyError, match="links with ports"):
-        TableRouter(Fabric(fat_tree(2, 2).sketch()), Tables(**given), "x")
+        TableRouter(Fabric(fat_tree(2, 2).sketch()), ForwardingTableFile(**given), "x")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_file_that_is_not_there_or_has_changed_is_refused(small, tmp_path):
         ForwardingTables(path=str(path)).router(fabric, 0)
     with pytest.raises(TopologyError, match="is not a file"):
         ForwardingTables(path=str(tmp_path)).router(fabric, 0)
-    path.write_text(Tables(**given).to_json())
+    path.write_text(ForwardingTableFile(**given).to_json())
     same = hashlib.sha256(path.read_bytes()).hexdigest()
     ForwardingTables(path=str(path), sha256=same).router(fabric, 0)
     with pytest.raises(TopologyError, match="no longer the file"):

@@ -32,7 +32,7 @@ from simshuffle.fabric.routing import (
     Valiant,
 )
 from simshuffle.fabric.routing import fabric as fabric_module
-from simshuffle.fabric.routing.dimension_order import Grid
+from simshuffle.fabric.routing.dimension_order import SwitchGrid
 from simshuffle.fabric.routing.min_hop import BalancedRouter
 from simshuffle.fabric.routing.router import HopByHop
 from simshuffle.fabric.topology.cabling import Cabling, SwitchGraph
@@ -473,13 +473,13 @@ def test_min_hop_takes_the_lowest_port_among_equals():
 
 
 def test_dimension_order_is_the_same_with_a_table_and_on_a_grid(graphs, fabrics, monkeypatch):
-    grids = [name for name, fabric in fabrics.items() if Grid.of(fabric) is not None]
+    grids = [name for name, fabric in fabrics.items() if SwitchGrid.of(fabric) is not None]
     assert len(grids) > 3
     for name in grids:
         pairs = Net(graphs[name], DimensionOrder().router(fabrics[name], 0)).pairs()
         found = DimensionOrder().router(fabrics[name], 0).routes(*pairs)
         with monkeypatch.context() as patch:
-            patch.setattr(Grid, "of", lambda _: None)
+            patch.setattr(SwitchGrid, "of", lambda _: None)
             expected = DimensionOrder().router(fabrics[name], 0).routes(*pairs)
         assert [row[row >= 0].tolist() for row in found] == [
             row[row >= 0].tolist() for row in expected

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from simshuffle.extensions.calibration.validation.predict import variants
 from simshuffle.extensions.calibration.validation.table import read_rows
-from simshuffle.extensions.doctor.records.chakra_schema import Node, Storage
+from simshuffle.extensions.doctor.records.chakra_schema import ChakraNode, StorageOperation
 from simshuffle.extensions.doctor.records.reading import read as read_record
 from simshuffle.extensions.interop.exports.chakra import encoded
 from simshuffle.extensions.interop.fabrics import ibsim, infragraph
@@ -370,9 +370,9 @@ def _traces() -> dict[str, Any]:
     from tests.units import test_records as of
 
     nodes = [
-        Node(1, "read 0", 8, (), 0.5, {"is_cpu_op": 1}, Storage(3, 4096)),
-        *(Node(2, "forward", 4, (1,), 1.0), Node(3, "batch", 9, (2,), 2.0)),
-        Node(4, "gradients", 7, (2,), 0.0, {"comm_size": 1000}),
+        ChakraNode(1, "read 0", 8, (), 0.5, {"is_cpu_op": 1}, StorageOperation(3, 4096)),
+        *(ChakraNode(2, "forward", 4, (1,), 1.0), ChakraNode(3, "batch", 9, (2,), 2.0)),
+        ChakraNode(4, "gradients", 7, (2,), 0.0, {"comm_size": 1000}),
     ]
     return {
         "kineto.json": of.trace(),

@@ -24,7 +24,7 @@ from simshuffle.extensions.calibration.calibrate.fit import (
 )
 from simshuffle.extensions.calibration.calibrate.laws import allreduce, point_to_point
 from simshuffle.extensions.calibration.calibrate.storage import opens, transfers
-from simshuffle.extensions.calibration.calibrate.tables import Row, as_table
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, as_table
 from simshuffle.extensions.calibration.calibrate.training import Network, training, uncontended
 from simshuffle.fabric.allreduce.nccl import Ring
 
@@ -78,7 +78,9 @@ def ring_rows(law, layouts, sizes=SIZES, noise=0.0, rng=None):
                 factor = math.exp(rng.normal(0, noise)) if noise else 1.0
                 seconds = ring_seconds(law, ranks, hosts, n) * factor
                 rows.append(
-                    Row("made", len(rows), "nccl-tests", "all_reduce", ranks, hosts, n, seconds)
+                    MeasuredNumber(
+                        "made", len(rows), "nccl-tests", "all_reduce", ranks, hosts, n, seconds
+                    )
                 )
     return as_table(rows)
 
@@ -149,10 +151,12 @@ def test_what_is_beyond_the_limit_is_predicted_and_not_fitted():
 
 def test_a_message_and_a_stream_of_messages():
     latency = as_table(
-        Row("a", 1, "osu", "latency", 2, nbytes=n, seconds=1.3e-6 + n / 12e9) for n in SIZES
+        MeasuredNumber("a", 1, "osu", "latency", 2, nbytes=n, seconds=1.3e-6 + n / 12e9)
+        for n in SIZES
     )
     stream = as_table(
-        Row("b", 1, "osu", "bandwidth", 2, nbytes=n, rate=n / (2e-7 + n / 11e9)) for n in SIZES
+        MeasuredNumber("b", 1, "osu", "bandwidth", 2, nbytes=n, rate=n / (2e-7 + n / 11e9))
+        for n in SIZES
     )
     both, alone = found(point_to_point(latency, stream)), found(point_to_point(latency, stream[:0]))
     assert both["cluster.message_passing.latency"].value == pytest.approx(1.3e-6, rel=1e-9)
@@ -162,7 +166,7 @@ def test_a_message_and_a_stream_of_messages():
 
 def test_all_to_all_is_for_each_rank():
     rows = as_table(
-        Row("a", 1, "osu", "all_to_all", p, nbytes=m, seconds=(p - 1) * (2e-6 + m / 5e9))
+        MeasuredNumber("a", 1, "osu", "all_to_all", p, nbytes=m, seconds=(p - 1) * (2e-6 + m / 5e9))
         for p in (4, 16)
         for m in SIZES
     )
@@ -174,7 +178,9 @@ def test_all_to_all_is_for_each_rank():
 
 def test_algorithms_of_an_all_to_all_are_not_mixed():
     rows = as_table(
-        Row("a", 1, "pico", "all_to_all", 8, nbytes=m, seconds=7 * (a + m / 5e9), algorithm=name)
+        MeasuredNumber(
+            "a", 1, "pico", "all_to_all", 8, nbytes=m, seconds=7 * (a + m / 5e9), algorithm=name
+        )
         for name, a in (("linear", 1e-6), ("bine", 3e-6))
         for m in SIZES
     )
@@ -187,7 +193,7 @@ def linear_rows(sizes, ranks=(16, 1024), name="linear_ompi"):
     """t = L + (M - 1) (o + n / c): L 1.3 us, o 0.8 us, c 4 GB/s. By hand for 16 ranks and 1 KiB:
     1.3 us + 15 (0.8 us + 0.256 us) = 17.14 us."""
     return as_table(
-        Row(
+        MeasuredNumber(
             *("a", i, "pico", "all_to_all", m),
             nbytes=n,
             seconds=1.3e-6 + (m - 1) * (0.8e-6 + n / 4e9),
@@ -266,7 +272,7 @@ def test_a_rate_grows_to_its_ceiling(ceiling):
 
 def io_rows(operation, rates, tool="ior", **values):
     return as_table(
-        Row("a", i, tool, operation, c, h, rate=rate, **values)
+        MeasuredNumber("a", i, tool, operation, c, h, rate=rate, **values)
         for i, (c, h, rate) in enumerate(rates)
     )
 
@@ -314,7 +320,7 @@ ALONE = {"big": (0.26, 32), "small": (0.18, 64), "hungry": (0.1, 512)}
 
 
 def iteration(number, ranks, seconds, **how):
-    return Row("log", number, "epochs", "iteration", ranks, seconds=seconds, **how)
+    return MeasuredNumber("log", number, "epochs", "iteration", ranks, seconds=seconds, **how)
 
 
 def log_rows(scales=(1, 4, 8, 16, 32), epochs=9, slow=(1.0, 1.01, 1.3), io=None):

@@ -7,7 +7,11 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.validation import concurrent
 from simshuffle.extensions.calibration.validation.answers import load
-from simshuffle.extensions.calibration.validation.concurrent import Job, quantity, side_by_side
+from simshuffle.extensions.calibration.validation.concurrent import (
+    LoggedJob,
+    quantity,
+    side_by_side,
+)
 from simshuffle.job.plan.jobs import settled
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.jobs import simulate_jobs
@@ -28,11 +32,11 @@ def base() -> Scenario:
     )
 
 
-def job(gpus: int, epochs: int = 1, start: float = 0.0, batch: int = 64) -> Job:
-    return Job("resnet50", gpus, batch, start, (1.0,) * epochs)
+def job(gpus: int, epochs: int = 1, start: float = 0.0, batch: int = 64) -> LoggedJob:
+    return LoggedJob("resnet50", gpus, batch, start, (1.0,) * epochs)
 
 
-def lasted(running: list[Job], thinned: int = 16) -> list[list[float]]:
+def lasted(running: list[LoggedJob], thinned: int = 16) -> list[list[float]]:
     """Seconds of every epoch of each job."""
     scenario = settled(side_by_side(base(), running, thinned))
     names = {name: name for name in scenario.jobs or {}}

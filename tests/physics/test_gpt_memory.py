@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simshuffle.workload.layers.shipped import layer_list
-from simshuffle.workload.parallelism import Data, Job, ShardedData
+from simshuffle.workload.parallelism import Data, DividedWorkload, ShardedData
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "memory.md"
 RANKS = 64
@@ -20,7 +20,7 @@ CLOSED = {0: lambda n: 16.0, 1: lambda n: 4 + 12 / n, 2: lambda n: 2 + 14 / n, 3
 def memory(model, stage):
     layers = layer_list(model)
     none = np.zeros(len(layers))
-    job = Job(layers, none, none, 0.0, 0.0, 1, RANKS, 2.0, 4096.0)
+    job = DividedWorkload(layers, none, none, 0.0, 0.0, 1, RANKS, 2.0, 4096.0)
     state = {"precision": "mixed", "optimiser": "adam"}
     way = ShardedData(kind="sharded_data", stage=stage, **state) if stage else Data(**state)
     return layers.parameters, way.memory(job)

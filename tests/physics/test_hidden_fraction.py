@@ -13,7 +13,7 @@ from simshuffle.job.plan.hidden import (
 )
 from simshuffle.job.scenario.host_work import host_work
 from simshuffle.studies.mechanisms import search
-from simshuffle.studies.mechanisms.border import Point, approach, largest
+from simshuffle.studies.mechanisms.border import ExchangePoint, approach, largest
 from simshuffle.studies.mechanisms.hiding import STUDY, first_answer, request
 from simshuffle.studies.mechanisms.variants import (
     BARRIERS,
@@ -125,7 +125,7 @@ def test_a_few_simulations_hold_the_border_in_their_interval(start, noise):
 
     def simulated(number):
         tried.append(number)
-        return Point(1e-3 * number + noise * (-1) ** len(tried), noise)
+        return ExchangePoint(1e-3 * number + noise * (-1) ** len(tried), noise)
 
     border = approach(simulated, 0.7305, 5000, start, lambda number: True)
     assert border.low <= 730 <= border.high
@@ -135,7 +135,7 @@ def test_a_few_simulations_hold_the_border_in_their_interval(start, noise):
 
 
 def test_without_room_for_a_second_simulation_the_interval_grows_with_the_distance():
-    border = approach(lambda n: Point(1e-3 * n, 0.0), 0.7305, 5000, 500, lambda n: False)
+    border = approach(lambda n: ExchangePoint(1e-3 * n, 0.0), 0.7305, 5000, 500, lambda n: False)
     assert border.samples == 730
     assert (border.low, border.high) == (615, 845)  # half of the distance of 230
 

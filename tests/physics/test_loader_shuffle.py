@@ -17,7 +17,7 @@ from simshuffle.train import train_run
 from simshuffle.train.cell import one_thread
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.partition import label_divergence
-from simshuffle.train.recording import Recorder
+from simshuffle.train.recording import TrainingRecorder
 from simshuffle.train.run import Run
 from simshuffle.train.samples import ArraySource, Samples
 from simshuffle.train.training import Training
@@ -158,7 +158,7 @@ def test_the_record_of_a_training_knows_repeated_samples():
     exchange = strategy("webdataset", samples_per_shard=50)
     emulation = emulated(exchange, workers=1)
     model, targets = emulation.network.model, emulation.source.targets
-    recorder = Recorder(emulation, model, targets)
+    recorder = TrainingRecorder(emulation, model, targets)
     outcome = emulation.epoch()
     recorder.add(outcome, emulation.last_losses, {})
     row = recorder.record().importance.iloc[0]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simshuffle.studies.loader.policy_cases import load
 from simshuffle.studies.loader.policy_reads import (
     Accesses,
-    Case,
+    PolicyCase,
     System,
     draw,
     fetch_seconds,
@@ -82,7 +82,7 @@ def system(
 
 def case(samples=4000, size=1.0, std=0.0, epochs=3, batch=8):
     sizes = {"mean": f"{size} MB", "std": f"{std} MB"}
-    return Case.model_validate(
+    return PolicyCase.model_validate(
         {"num_samples": samples, "sample_size": sizes, "local_batch_size": batch, "epochs": epochs}
     )
 

@@ -21,8 +21,8 @@ from simshuffle.workload.layers.transformer import gpt
 from simshuffle.workload.parallelism import (
     Channel,
     Data,
+    DividedWorkload,
     Filter,
-    Job,
     Pipeline,
     ShardedData,
     Spatial,
@@ -99,7 +99,7 @@ def job(layers=TOY, world_size=2, batch=BATCH, fixed=0.0, buckets=None, **values
     forward, backward = values.pop("forward", FORWARD), values.pop("backward", BACKWARD)
     if count != len(forward):
         forward, backward = np.ones(count), 2 * np.ones(count)
-    return Job(
+    return DividedWorkload(
         layers=layers,
         forward=forward,
         backward=backward,
@@ -490,7 +490,7 @@ def networks(draw):
         after = name
     times = st.lists(st.floats(0.01, 10), min_size=count, max_size=count)
     forward, backward = np.array(draw(times)), np.array(draw(times))
-    return Job(
+    return DividedWorkload(
         LayerList("drawn", tuple(layers), (4, 8, 8)),
         forward,
         backward,

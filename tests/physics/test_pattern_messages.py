@@ -16,7 +16,7 @@ from simshuffle.job.lowering.alltoalls import Alltoalls
 from simshuffle.job.plan.resources import Resources
 from simshuffle.studies.congestion.messages import message_seconds, seconds_with_messages
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
-from simshuffle.studies.congestion.traffic import Fabric, exchange
+from simshuffle.studies.congestion.traffic import UsedFabric, exchange
 from tests.small import small
 from tests.strategies import fat_tree
 
@@ -41,7 +41,7 @@ class Case:
         ranks = self.nbytes.shape[1]
         self.cluster = small(cluster__message_passing=costs, world_size=ranks, **values).cluster
         self.resources = Resources(self.cluster, ranks, np.random.default_rng(0))
-        self.fabric = Fabric(self.resources)
+        self.fabric = UsedFabric(self.resources)
 
     def both(self, variant: Variant, model: Any = None) -> tuple[float, float]:
         """s with what messages cost, and on the wire."""

@@ -9,7 +9,7 @@ import pytest
 
 from simshuffle.fabric.network import Fluid
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
-from simshuffle.studies.congestion.cell import Place, TrafficCell
+from simshuffle.studies.congestion.cell import RankPlacement, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.sampling import (
     FEWEST_STEPS,
@@ -41,7 +41,14 @@ def scenario(**values: Any) -> Scenario:
 def cell(variant: Variant, most_messages: int) -> TrafficCell:
     whole = scenario()
     return TrafficCell(
-        Place.of(whole), samples(whole), variant, Fluid(), 1, "", False, most_messages=most_messages
+        RankPlacement.of(whole),
+        samples(whole),
+        variant,
+        Fluid(),
+        1,
+        "",
+        False,
+        most_messages=most_messages,
     )
 
 

@@ -13,7 +13,7 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, distances, partners, variants
-from simshuffle.studies.congestion.traffic import Fabric, exchange, first_samples
+from simshuffle.studies.congestion.traffic import UsedFabric, exchange, first_samples
 from tests.strategies import abci, fat_tree, star
 
 ABCI = load_scenario("quickstart").cluster
@@ -24,22 +24,22 @@ STEPWISE = [name for name in PATTERNS if name != "all_to_all"]
 PAIRINGS = [name for name in PATTERNS if name.startswith("pairing")]
 
 
-def fabric(topology: Any, world_size: int, *, gpus: int = 1, hcas: int = 1) -> Fabric:
+def fabric(topology: Any, world_size: int, *, gpus: int = 1, hcas: int = 1) -> UsedFabric:
     """ABCI's hosts, with other counts, on another network."""
     host = ABCI.host.model_copy(update={"gpus": gpus, "hcas": hcas, "pcie_slots": 1})
     cluster = Cluster.model_validate(
         ABCI.model_copy(update={"topology": topology, "host": host}).model_dump(mode="json")
     )
-    return Fabric(Resources(cluster, world_size, np.random.default_rng(0)))
+    return UsedFabric(Resources(cluster, world_size, np.random.default_rng(0)))
 
 
-def silent_tree(levels: int, arity: int, world_size: int, **more: Any) -> Fabric:
+def silent_tree(levels: int, arity: int, world_size: int, **more: Any) -> UsedFabric:
     """A fat tree without latencies, a rank on each host."""
     return fabric(fat_tree(levels, arity, **{**SILENT, **more}), world_size)
 
 
 def traffic_of(
-    variant: Variant, on: Fabric, nbytes: Any, iteration: Any = ITERATION, seed: int = 1
+    variant: Variant, on: UsedFabric, nbytes: Any, iteration: Any = ITERATION, seed: int = 1
 ) -> Any:
     importance = np.random.default_rng(100 + seed).random(on.world_size)
     return exchange(variant, on, nbytes, iteration, np.random.default_rng(seed), importance)
@@ -49,7 +49,7 @@ def sizes(world_size: int, samples: int = len(ITERATION), seed: int = 5) -> Any:
     return np.random.default_rng(seed).lognormal(12.0, 0.8, (samples, world_size))
 
 
-def partners_of(pattern: str, on: Fabric, steps: int = 5, seed: int = 3) -> Any:
+def partners_of(pattern: str, on: UsedFabric, steps: int = 5, seed: int = 3) -> Any:
     return partners(
         pattern,
         steps,

@@ -18,7 +18,7 @@ from simshuffle.job.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.studies.congestion.traffic import Fabric
+from simshuffle.studies.congestion.traffic import UsedFabric
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, cluster, ring, tree
 from tests.small import small
 from tests.strategies import rail_optimised
@@ -337,13 +337,13 @@ def test_the_whole_set_is_passed_on_over_the_domain():
 
 
 def test_ports_of_the_congestion_study_are_cables():
-    fabric = Fabric(resources(24))
+    fabric = UsedFabric(resources(24))
     names = [fabric.links.name(port) for port in fabric.ports.tolist()]
     assert [name.split(">")[0] for name in names] == [f"h{rank // 4:04d}" for rank in range(24)]
     assert len(np.unique(fabric.leaf)) == 2  # one for each rail
     inside = fabric.routes(of(0), of(4))[0]
     assert fabric.links.latency[inside].sum() == LATENCY
-    alone = Fabric(resources(12))
+    alone = UsedFabric(resources(12))
     assert set(alone.ports.tolist()) == {-1} and set(alone.leaf.tolist()) == {0}
 
 

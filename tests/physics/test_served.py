@@ -7,7 +7,7 @@ import pytest
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.job.sim.served import Served
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.job.sim.steady import Window
+from simshuffle.job.sim.steady import SteadyWindow
 from simshuffle.report import report
 from tests.small import small
 
@@ -45,12 +45,14 @@ def test_an_epoch_is_no_shorter_than_its_server_needs():
     left out take 30.1 s at least, 401 ms each; the first ones, of 380 ms, had loaded ahead."""
     lengths = np.concatenate([np.full(13, 0.38), np.linspace(0.38, 0.46, 12)])
     server = Served(np.full(25, 0.4), np.zeros(25), seconds=9.9, factor=4.0)
-    found = server.hold_at_least(Window(100, 25, first=2, last=12, half_width=0.1), lengths, 100)
+    found = server.hold_at_least(
+        SteadyWindow(100, 25, first=2, last=12, half_width=0.1), lengths, 100
+    )
     epoch_s = 9.9 + 75 * lengths[found.first - 1 : found.last].mean()
     assert found.steady >= 12 and found.half_width >= 0.1
     assert epoch_s == pytest.approx(40.0, abs=found.half_width)
     assert epoch_s == pytest.approx(40.0, abs=0.3)
-    longer = Window(100, 25, first=15, last=24)
+    longer = SteadyWindow(100, 25, first=15, last=24)
     assert server.hold_at_least(longer, lengths, 100) is longer
 
 

@@ -27,7 +27,7 @@ from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     sentences,
 )
 from simshuffle.extensions.learning.time_to_accuracy.join import joined
-from simshuffle.extensions.learning.time_to_accuracy.learned import Learned, Study, Trained
+from simshuffle.extensions.learning.time_to_accuracy.learned import Learned, LearnedStudy, Trained
 from simshuffle.extensions.learning.time_to_accuracy.replay import (
     busiest_cable,
     end_of_epoch,
@@ -44,7 +44,7 @@ from simshuffle.extensions.learning.time_to_accuracy.simulated import (
 from simshuffle.extensions.learning.time_to_accuracy.tables import (
     SETTING_COLUMNS,
     SIMULATED_COLUMNS,
-    Tables,
+    JoinTables,
 )
 from simshuffle.extensions.learning.time_to_accuracy.text import details, slower
 from simshuffle.studies.training.wording import as_report
@@ -87,7 +87,7 @@ def by_hand(
     accuracies: dict[str, dict[int, list[float]]],
     measured: dict[str, list[dict[str, Any]]],
     targets: Any = (),
-) -> Tables:
+) -> JoinTables:
     """The join of made-up curves (setting, seed, accuracy after each epoch) with made-up times."""
     rows = [
         (name, seed, e, a)
@@ -102,7 +102,7 @@ def by_hand(
         learned(n, *(n.rsplit(" ", 1)[0], float(n.split()[-1])) if " " in n else (n, None), len(s))
         for n, s in accuracies.items()
     ]
-    study = Study(
+    study = LearnedStudy(
         "made",
         ("", "per_rank", 8),
         "own",
@@ -424,7 +424,7 @@ def test_warm_epochs_count_as_often_as_the_training_has_epochs_like_them():
 # --------------------------------------------------------------------------------------- the claims
 
 
-def tables_of(finals: dict[str, list[float]], **values: float) -> Tables:
+def tables_of(finals: dict[str, list[float]], **values: float) -> JoinTables:
     """Tables of one epoch with these accuracies by seed; ``values`` are of the simulation, the same
     for all."""
     curves = {
@@ -489,7 +489,7 @@ def test_the_claims_in_words():
     settings.loc["IS 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [3.0, 1.0, 2.0]
     settings.loc["IS-Pair 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [1.5, 1.5, 2.0]
     settings.loc["ILag-Pair 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [1.5, 1.5, 0.0]
-    said = " ".join(sentences(Tables(tables.curves, settings.reset_index(), tables.targets)))
+    said = " ".join(sentences(JoinTables(tables.curves, settings.reset_index(), tables.targets)))
     assert (
         "EXCHANGE 1.5 s against 3 s, GE+WU 1.5 s against 1 s; together 3 s against 4 s (-25 %):"
         " less." in said

@@ -22,7 +22,7 @@ from simshuffle.workload.exchange.states import loaded, saved
 from simshuffle.workload.orders.order import Readers, ShardedSet
 from simshuffle.workload.resuming.account import account
 from simshuffle.workload.resuming.law import Crash
-from simshuffle.workload.resuming.own import Own
+from simshuffle.workload.resuming.own import SchedulerResume
 
 PARTIAL = [
     PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=q, selection=how)
@@ -154,7 +154,7 @@ DATA = ShardedSet(np.array([24]), np.array([2400.0]))
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_as_many_ranks_go_on_as_if_nothing_had_happened(strategy):
-    law, before = Own(kind="own", strategy=strategy), Readers(1, 4, 2, 2)
+    law, before = SchedulerResume(kind="own", strategy=strategy), Readers(1, 4, 2, 2)
     whole = law.epoch(DATA, before, 3, 1)
     for workers in (1, 3):
         crash = Crash(before, Readers(2, 2, workers, 2), 1, 2)
@@ -171,7 +171,7 @@ def test_as_many_ranks_go_on_as_if_nothing_had_happened(strategy):
 def test_others_train_on_the_rest(strategy, ranks, again):
     """8 of 24 are left, for batches of 2. By 3 ranks in two iterations: one has only 2 and repeats
     one. Of 9 ranks one has none, and trains on another that it has."""
-    law, before = Own(kind="own", strategy=strategy), Readers(1, 4, 1, 2)
+    law, before = SchedulerResume(kind="own", strategy=strategy), Readers(1, 4, 1, 2)
     crash = Crash(before, Readers(1, ranks, 2, 2), 2, 2)
     found = account(24, law.epoch(DATA, before, 3, 2), 2, law.resumed(DATA, crash, 3).rest)
     assert (found.trained, found.lost) == (16, 0)
@@ -181,7 +181,7 @@ def test_others_train_on_the_rest(strategy, ranks, again):
 def test_what_moves_is_counted():
     """24 samples of 100 bytes on 4 ranks. Rank 3 is gone: its 6 are read again. Two more ranks: 4
     for each, so that each of the old ones gives 2."""
-    law, before = Own(kind="own", strategy=LOCAL), Readers(1, 4, 1, 2)
+    law, before = SchedulerResume(kind="own", strategy=LOCAL), Readers(1, 4, 1, 2)
 
     def cost(ranks, came=None):
         return law.moved(DATA, Crash(before, Readers(1, ranks, 1, 2), 0, 0), 3, came)
@@ -195,7 +195,7 @@ def test_what_was_sent_to_a_rank_that_is_gone_is_with_its_sender():
     """Q = 1: in each of 12 steps, two an iteration, two ranks swap a sample, or keep theirs. Then
     rank 1 is gone: what it had sent rank 0 has received, and what rank 0 had sent it has still; so
     only what rank 1 had not sent is read again."""
-    law, before = Own(kind="own", strategy=PARTIAL[2]), Readers(1, 2, 1, 2)
+    law, before = SchedulerResume(kind="own", strategy=PARTIAL[2]), Readers(1, 2, 1, 2)
     run = law.order.begun(DATA, before, 3, 0)
     swap = run.next_plan(run.next_shards(), None).target[:, 0] == 1
     assert 0 < swap.sum() < 12
@@ -206,7 +206,7 @@ def test_what_was_sent_to_a_rank_that_is_gone_is_with_its_sender():
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_sample_has_been_with_its_rank_since_it_came(step):
-    order = Own(kind="own", strategy=PARTIAL[1]).order
+    order = SchedulerResume(kind="own", strategy=PARTIAL[1]).order
     run, now = order.begun(DATA, Readers(1, 4, 1, 2), 3, 2), order.run(DATA, Readers(1, 3, 1, 2), 3)
     now.go_on(run.state(step))
     stays = now.owner == run.owner
@@ -238,7 +238,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_another_state_is_refused(name):
-    run = Own(kind="own", strategy=LOCAL).order.begun(DATA, Readers(1, 4, 1, 2), 3, 0)
+    run = SchedulerResume(kind="own", strategy=LOCAL).order.begun(DATA, Readers(1, 4, 1, 2), 3, 0)
     value, says = REFUSED[name]
     with pytest.raises(InputError) as told:
         loaded(saved(run.state(1), run) | {name: value}, run)

@@ -7,8 +7,8 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.doctor.blame import runs
-from simshuffle.extensions.doctor.blame.runs import Blamed, Found, blame_runs
-from simshuffle.extensions.doctor.blame.waited_for import Row
+from simshuffle.extensions.doctor.blame.runs import Blamed, BlamedRuns, blame_runs
+from simshuffle.extensions.doctor.blame.waited_for import WaitedForRow
 from simshuffle.report.console import terminal_text
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation.verb import RunOptions
@@ -126,10 +126,10 @@ def test_without_all_ranks_links_are_named_and_the_rest_is_said(ran, said, kept)
 
 
 def test_many_runs_fit_a_screen():
-    row = Row("leaf.0>spine.0", "link", "allreduce", "0.25 of its peers' rate", 2.0, 0.2)
+    row = WaitedForRow("leaf.0>spine.0", "link", "allreduce", "0.25 of its peers' rate", 2.0, 0.2)
     for count in (1, 2, 5, 7, 12, 18, 19, 300):
         runs = [Blamed(f"run number {n}", 1, 10.0, [row] * 30, {"io": 1.0}) for n in range(count)]
-        text = terminal_text(Found("results/many", runs, "Something is not known.").parts())
+        text = terminal_text(BlamedRuns("results/many", runs, "Something is not known.").parts())
         assert len(text.splitlines()) <= 40, count
         assert ("more runs; --run NAME" in text) == (count > 18)
 

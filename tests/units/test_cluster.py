@@ -71,7 +71,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def test_a_killed_worker_changes_nothing(bed, tmp_path):
-    from simshuffle.study.cluster import Cluster
+    from simshuffle.study.cluster import DaskCluster
 
     mark = tmp_path / "marks"
     mark.mkdir()
@@ -85,7 +85,7 @@ def test_a_killed_worker_changes_nothing(bed, tmp_path):
             os.kill(killed[0], signal.SIGKILL)
 
     store = Disk(tmp_path / "cells")
-    result = engine.run(TOY, asked(*cells), Cluster(bed.address), store, kill_one)
+    result = engine.run(TOY, asked(*cells), DaskCluster(bed.address), store, kill_one)
     assert killed
     tried = {int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}
     assert tried == {worker.pid for worker in bed.workers}
@@ -95,7 +95,7 @@ def test_a_killed_worker_changes_nothing(bed, tmp_path):
 
 
 def test_a_cell_that_kills_its_workers_is_lost_and_named(bed, tmp_path):
-    from simshuffle.study.cluster import Cluster
+    from simshuffle.study.cluster import DaskCluster
 
     folder = tmp_path / "bed"
     for name in ("three", "four"):  # the scheduler gives a cell four workers before it gives up
@@ -107,7 +107,7 @@ def test_a_cell_that_kills_its_workers_is_lost_and_named(bed, tmp_path):
     study = dataclasses.replace(TOY, partial=True)
     request = asked(Square(2), Square(9, dies=True))
     try:
-        result = engine.run(study, request, Cluster(bed.address), Disk(tmp_path / "cells"))
+        result = engine.run(study, request, DaskCluster(bed.address), Disk(tmp_path / "cells"))
     finally:
         for worker in bed.workers[2:]:
             worker.kill()
@@ -125,8 +125,10 @@ def test_a_sweep_on_the_cluster_is_that_of_this_machine(bed, tmp_path):
 
 
 def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path, monkeypatch):
-    from simshuffle.study.cluster import Cluster
+    from simshuffle.study.cluster import DaskCluster
 
     monkeypatch.setattr("simshuffle.study.cluster.PATIENCE", "1 s")
     with pytest.raises(InputError, match="--scheduler"):
-        engine.run(TOY, asked(Square(2)), Cluster("tcp://127.0.0.1:9"), Disk(tmp_path / "cells"))
+        engine.run(
+            TOY, asked(Square(2)), DaskCluster("tcp://127.0.0.1:9"), Disk(tmp_path / "cells")
+        )

@@ -15,7 +15,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.report.report import by_cause, part_name
 from simshuffle.report.side_by_side import values
-from simshuffle.studies.comparison import Side, _beside, compare, side
+from simshuffle.studies.comparison import ComparedSide, _beside, compare, side
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
@@ -30,7 +30,7 @@ NONE = "A and B: no interval: run with --interval."
 BOTH = ("local_shuffle", "partial_local_shuffle:exchange_fraction=0.3")
 
 
-def result_of_side(one: Side) -> Result:
+def result_of_side(one: ComparedSide) -> Result:
     assert one.result is not None
     return one.result
 
@@ -142,7 +142,7 @@ def test_results_of_different_kinds_are_refused(results_made, capsys):
     assert "same verb; got simulation and sweep" in capsys.readouterr().err
 
 
-def swept(folder: Path, sizes: list[int], **values: Any) -> Side:
+def swept(folder: Path, sizes: list[int], **values: Any) -> ComparedSide:
     asked = SweepOptions(scenario=small(**SIZE, **values), over={"world_size": sizes}, seeds=2)
     return side(str(engine.run(sweep.STUDY, sweep.request(asked)).save(folder, draw=False)))
 

@@ -13,7 +13,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.doctor.diagnosis import diagnose
-from simshuffle.extensions.doctor.recorder.places import MOST, WRITTEN, Places, locate
+from simshuffle.extensions.doctor.recorder.places import MOST, WRITTEN, PlaceCounts, locate
 from tests.records_made import Training
 
 HERE = Path(__file__).name
@@ -26,7 +26,7 @@ def parse_again(text, until):
 
 def looked_at(target, *arguments, looks=20):
     """The places of a thread that does this, as the recorder lists them."""
-    until, places = threading.Event(), Places()
+    until, places = threading.Event(), PlaceCounts()
     thread = threading.Thread(target=target, args=(*arguments, until))
     thread.start()
     try:
@@ -80,7 +80,7 @@ def test_20_looks_a_second_cost_less_than_a_hundredth_of_a_core():
 
 
 def test_places_are_bounded_and_threads_that_are_gone_are_no_place():
-    places = Places()
+    places = PlaceCounts()
     places.look(-1, "step")
     assert places.listed() == []
     places.counts = {("step", "a.py", "f", line, "", False): line for line in range(MOST)}

@@ -9,7 +9,7 @@ from simshuffle.extensions.doctor.diagnosis import diagnose
 from simshuffle.extensions.doctor.gains import Gain
 from simshuffle.extensions.doctor.records.reading import read
 from simshuffle.extensions.doctor.shown import REST, WAITING, batch_rows, doctor_chart, tries_parts
-from simshuffle.extensions.doctor.trying import BOUND, Tried, trials_of
+from simshuffle.extensions.doctor.trying import BOUND, TrialOutcome, trials_of
 from simshuffle.report import paper
 
 RECORD = Path(__file__).parents[1] / "data" / "doctor" / "record.parquet"
@@ -66,7 +66,7 @@ def test_remedies_that_the_recorder_can_make_are_tried_and_the_bound():
     [((0.2, 0.15, 0.25), True), ((0.35, 0.29, 0.41), True), ((0.4, 0.31, 0.5), False)],
 )
 def test_what_is_measured_is_as_predicted_where_the_intervals_meet(measured, within):
-    assert Tried("", Gain(0.2, 0.1, 0.3), Gain(*measured)).within is within
+    assert TrialOutcome("", Gain(0.2, 0.1, 0.3), Gain(*measured)).within is within
 
 
 def legend(chart):
@@ -74,8 +74,8 @@ def legend(chart):
 
 
 def test_the_figure_has_predicted_and_measured_side_by_side():
-    tries = [Tried("8 workers", Gain(0.2, 0.1, 0.3), Gain(0.25, 0.2, 0.3))]
-    tries += [Tried("broken", Gain(0.2, 0.1, 0.3), None, "no memory")]
+    tries = [TrialOutcome("8 workers", Gain(0.2, 0.1, 0.3), Gain(0.25, 0.2, 0.3))]
+    tries += [TrialOutcome("broken", Gain(0.2, 0.1, 0.3), None, "no memory")]
     chart = doctor_chart(FOUND, tries)
     whole, saved = chart.panels
     assert list(saved.y.ticks.values()) == ["8 workers", "other code"]

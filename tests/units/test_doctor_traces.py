@@ -7,7 +7,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.extensions.doctor.records.chakra_schema import BATCH, COLL, COMP, Node
+from simshuffle.extensions.doctor.records.chakra_schema import BATCH, COLL, COMP, ChakraNode
 from simshuffle.extensions.doctor.records.reading import read
 from simshuffle.extensions.interop.exports import chakra as written_chakra
 
@@ -64,7 +64,7 @@ def of_three(kinds=(COMP, COMP, COLL)):
     nodes = []
     for place, (name, kind, micros) in enumerate(zip(names, kinds, (300, 600, 200), strict=True)):
         after = (place,) if place else ()
-        nodes.append(Node(place + 1, name, kind, after, micros / 1e6))
+        nodes.append(ChakraNode(place + 1, name, kind, after, micros / 1e6))
     content = written_chakra.encoded(nodes)
     return content[content[0] + 1 :]
 

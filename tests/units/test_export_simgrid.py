@@ -9,7 +9,7 @@ import pytest
 from simshuffle.extensions.interop.exports.export import export
 from simshuffle.extensions.interop.exports.program import program
 from simshuffle.extensions.interop.exports.simgrid import WIDTH, routes_of, smpi_options
-from simshuffle.extensions.interop.exports.source import Source
+from simshuffle.extensions.interop.exports.source import ExportedRun
 from tests.units.test_export_formats import exchanging
 
 SCHEDULE = {"kind": "authors", "overlap": False}
@@ -30,7 +30,7 @@ def made(scenario):
 @pytest.fixture(scope="module")
 def folder(scenario, tmp_path_factory):
     out = tmp_path_factory.mktemp("exports") / "smpi"
-    export(Source("", scenario, "run", ("run",)), "simgrid", out)
+    export(ExportedRun("", scenario, "run", ("run",)), "simgrid", out)
     return out
 
 

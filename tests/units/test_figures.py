@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 
 from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
 from simshuffle.extensions.learning.time_to_accuracy.figures import figures, frontier_chart
-from simshuffle.extensions.learning.time_to_accuracy.tables import Tables
+from simshuffle.extensions.learning.time_to_accuracy.tables import JoinTables
 from simshuffle.report.canvas import Wanted, overlap, placed, save
 from simshuffle.report.chart import SHAPES, Axis, Chart, Look, Mark, Marker, Panel, key
 from simshuffle.report.paper import draw
@@ -101,7 +101,7 @@ def frontier(closer=1.0, **meta):
         message="",
     )
     curves = pd.DataFrame(columns=["setting", "seed", "epoch", "time_s", "accuracy"])
-    tables = Tables(curves=curves, settings=rows, targets=pd.DataFrame())
+    tables = JoinTables(curves=curves, settings=rows, targets=pd.DataFrame())
     return laid_out(figures(tables, {"rule": "as trained", **meta})["frontier"])
 
 

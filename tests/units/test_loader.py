@@ -8,7 +8,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.studies.loader import request
-from simshuffle.studies.loader.cell import Shape
+from simshuffle.studies.loader.cell import DataSetShape
 from simshuffle.study.registry import read_folder
 from simshuffle.workload.orders.mixture import Mixture
 from simshuffle.workload.orders.order import COLUMNS, Readers, ShardedSet
@@ -18,7 +18,7 @@ DATA = ShardedSet(np.full(16, 16), np.full(16, 1.6e6))
 READERS = Readers(nodes=2, ranks=2, workers=2, batch_size=8)
 SHAPE = ["--samples", "256", "--shards", "16", "--nodes", "2", "--batch-size", "8"]
 DRAWN = ["--gpus", "2", "--epochs", "2", "--processes", "1"]
-OF_ALL = Shape(
+OF_ALL = DataSetShape(
     samples=256,
     samples_per_shard=16,
     shard_nbytes=1000,

@@ -11,7 +11,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import resume
-from simshuffle.studies.loader.resume_storage import Storage, of_scenario, of_store
+from simshuffle.studies.loader.resume_storage import StorageCosts, of_scenario, of_store
 from simshuffle.studies.loader.resume_tables import RESUMES, right, row_of
 from simshuffle.studies.loader.study import store_of
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, Unit
@@ -242,7 +242,7 @@ def test_the_slowest_of_ranks_hosts_and_what_they_share_binds():
     requests, nbytes = np.array([3.0, 1.0, 1.0, 1.0]), np.array([300.0, 100.0, 100.0, 100.0])
 
     def seconds(*limits, workers=None):
-        return Storage("a", 1, *limits).seconds(requests, nbytes, readers, workers)
+        return StorageCosts("a", 1, *limits).seconds(requests, nbytes, readers, workers)
 
     assert seconds(0.1, 1e-3, 0, 0, 0, 0) == exactly(0.3)
     # one worker has all of it; a second one has nothing to do for a single request

@@ -12,12 +12,12 @@ import simshuffle
 from simshuffle.errors import InputError
 from simshuffle.report.console import terminal_text
 from simshuffle.study import long_table, schema
-from simshuffle.study.cell import Outcome
+from simshuffle.study.cell import CellOutcome
 from simshuffle.study.long_table import (
     Growing,
     LazyTables,
     LongTable,
-    Part,
+    TablePart,
     joined,
     same,
     unloaded,
@@ -112,7 +112,7 @@ def test_the_file_of_a_table_goes_with_the_table():
 
 def test_tables_are_joined_with_what_stands_in_front():
     names = ["one", "two", "three"]
-    tables = [long(25), LongTable((Part(piece(0, 3)),)), long(12)]
+    tables = [long(25), LongTable((TablePart(piece(0, 3)),)), long(12)]
     lead = [pd.DataFrame({"run": pd.Categorical([name], names), "seed": 7}) for name in names]
     table = joined(of.behind(before) for of, before in zip(tables, lead, strict=True))
     assert isinstance(table, LongTable)
@@ -141,12 +141,12 @@ def test_categories_that_differ_by_piece_are_those_of_all():
 
 
 def test_two_tables_are_the_same_to_the_last_bit_however_they_lie():
-    one, other = long(25), LongTable((Part(piece(0, 12)), Part(piece(12, 13))))
+    one, other = long(25), LongTable((TablePart(piece(0, 12)), TablePart(piece(12, 13))))
     assert same(one, other)
     changed = piece(0, 25)
     changed.loc[23, "seconds"] = np.nextafter(changed.loc[23, "seconds"], 9.0)
-    assert not same(one, LongTable((Part(changed),)))
-    assert not same(one, LongTable((Part(piece(0, 24)),)))
+    assert not same(one, LongTable((TablePart(changed),)))
+    assert not same(one, LongTable((TablePart(piece(0, 24)),)))
 
 
 def test_a_long_table_is_checked_but_not_loaded(tmp_path):
@@ -166,7 +166,7 @@ def test_a_long_table_is_checked_but_not_loaded(tmp_path):
 
 
 def test_what_is_written_is_checked_too(tmp_path):
-    wrong = LongTable((Part(piece(0, 25)), Part(piece(25, 25).assign(seconds=np.inf))))
+    wrong = LongTable((TablePart(piece(0, 25)), TablePart(piece(25, 25).assign(seconds=np.inf))))
     with pytest.raises(InputError, match="must be finite"):
         SCHEMA.write(wrong, tmp_path / "wrong")
 
@@ -174,7 +174,7 @@ def test_what_is_written_is_checked_too(tmp_path):
 def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path):
     store, digest = Disk(tmp_path), "ab" * 16
     tables = LazyTables({"long": grown(25), "short": grown(4)})
-    store.put(digest, Outcome({"a": 1}, tables))
+    store.put(digest, CellOutcome({"a": 1}, tables))
     parts = frozenset({"long.parquet", "short.parquet"})
     found = store.get(digest, parts)
     assert found is not None
@@ -189,7 +189,7 @@ def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path):
 
 def test_a_loaded_table_is_loaded_once(tmp_path):
     write_parquet([piece(0, 25)], tmp_path / "a.parquet")
-    tables = LazyTables({"a": LongTable((Part(tmp_path / "a.parquet"),))})
+    tables = LazyTables({"a": LongTable((TablePart(tmp_path / "a.parquet"),))})
     first = tables["a"]
     (tmp_path / "a.parquet").unlink()
     assert tables["a"] is first

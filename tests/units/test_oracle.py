@@ -11,13 +11,13 @@ from simshuffle.studies.oracle import request as requests
 from simshuffle.studies.oracle import tables as recommend
 from simshuffle.studies.oracle import text, verb
 from simshuffle.studies.oracle.figures import memory_chart, shown_points, times_chart
-from simshuffle.studies.oracle.machine import FRACTIONS, Machine
+from simshuffle.studies.oracle.machine import FRACTIONS, OracleMachine
 from simshuffle.studies.oracle.request import request
 from simshuffle.studies.oracle.study import STUDY
 from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study import engine
-from simshuffle.workload.parallelism import Data, Memory, Node, Step
+from simshuffle.workload.parallelism import Data, GpuMemory, Node, Step
 from tests.drawn import faults, laid_out, rows_of, words
 from tests.small import small
 
@@ -151,13 +151,13 @@ class Fixed(Data):
         )
 
     def memory(self, job):
-        return Memory(1.0, 2.0, 3.0, 4.0, 5.0)
+        return GpuMemory(1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def test_a_point_by_hand():
     scenario = tiny(world_size=8, workload__jitter__compute=0)
     own = {"workload.exchange": "local_shuffle", "workload.model.layers": "vgg16"}
-    machine = Machine(scenario.with_values(own), 8)
+    machine = OracleMachine(scenario.with_values(own), 8)
     of, sent = machine.possible("x", Fixed(), lambda node: 1.0)
     count = machine.bounds.iterations
     assert (of["compute_s"], of["exposed_s"], of["bubble_s"]) == (2 * count, 2 * count, 0)
@@ -179,7 +179,7 @@ def test_what_the_loop_waits_for_is_the_bottleneck():
 
 def test_the_largest_hidden_exchange_adds_the_tolerance(result):
     scenario = tiny(world_size=8)
-    machine = Machine(scenario, 8)
+    machine = OracleMachine(scenario, 8)
     assert machine.exchange is not None
     assert (np.diff(machine.exchange) >= 0).all()
     machine.exchange = machine.exchange * 0
@@ -194,7 +194,7 @@ def test_the_largest_hidden_exchange_adds_the_tolerance(result):
 
 
 def test_where_no_fraction_is_exchanged_none_is_hidden():
-    machine = Machine(tiny(workload__exchange="local_shuffle"), 8)
+    machine = OracleMachine(tiny(workload__exchange="local_shuffle"), 8)
     assert machine.hidden_fraction(1.0) is None
 
 

@@ -14,8 +14,8 @@ from simshuffle.extensions.doctor.records.chakra_schema import (
     COLL,
     COMP,
     STORAGE,
-    Node,
-    Storage,
+    ChakraNode,
+    StorageOperation,
     read_nodes,
 )
 from simshuffle.extensions.doctor.records.reading import RECORD, read
@@ -399,14 +399,14 @@ def test_a_batch_of_chakra_is_waited_for_as_long_as_nothing_hides_it(tmp_path):
     """The second batch is fetched from 1 to 4 s, while there is a backward pass until 3: 1 s. The
     first is until 1 s, and its step is then 2 s; the last step is until the checkpoint's end."""
     nodes = [
-        *(Node(1, "batch", BATCH, (), 1.0), Node(2, "batch", BATCH, (1,), 3.0)),
-        *(Node(3, "forward", COMP, (1,), 0.5), Node(4, "backward", COMP, (3,), 1.5)),
-        Node(5, "sum", COLL, (4,), 0.0, {"comm_size": 2**20}),
+        *(ChakraNode(1, "batch", BATCH, (), 1.0), ChakraNode(2, "batch", BATCH, (1,), 3.0)),
+        *(ChakraNode(3, "forward", COMP, (1,), 0.5), ChakraNode(4, "backward", COMP, (3,), 1.5)),
+        ChakraNode(5, "sum", COLL, (4,), 0.0, {"comm_size": 2**20}),
         *(
-            Node(6, "open", STORAGE, (), 0.1, {}, Storage(1, 0)),
-            Node(7, "aten::mm", COMP, (2,), 1.0),
+            ChakraNode(6, "open", STORAGE, (), 0.1, {}, StorageOperation(1, 0)),
+            ChakraNode(7, "aten::mm", COMP, (2,), 1.0),
         ),
-        Node(8, "save", CHECKPOINT, (7,), 2.0),
+        ChakraNode(8, "save", CHECKPOINT, (7,), 2.0),
     ]
     (tmp_path / "t.5.et").write_bytes(written_chakra.encoded(nodes))
     found = read(tmp_path / "t.5.et")
@@ -430,7 +430,7 @@ def chakra(*nodes):
         ("t.json", traceml(input_wait_ms=None), "must have steps with input_wait_ms"),
         ("t.json", json.dumps(traceml()).encode() + b"\xff", "must be whole JSON"),
         ("t.et", chakra(), "must have nodes that take time"),
-        ("t.et", chakra(Node(1, "forward", COMP, (), 1.0))[:-2], "it ends too early"),
+        ("t.et", chakra(ChakraNode(1, "forward", COMP, (), 1.0))[:-2], "it ends too early"),
         ("t.et", chakra().replace(b"0.0.4", b"0.0.9"), "must be 0.0.4; got b'0.0.9'"),
         ("t.et", chakra() + b"\x02\x0b\x00", "a field of wire type 3"),
         ("t.et", chakra() + b"\xff" * 20, "a number of more than 64 bits"),

@@ -19,13 +19,13 @@ import pytest
 
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
-from simshuffle.study.cell import ROOT, Outcome, Tell, code_digest, digest_of
+from simshuffle.study.cell import ROOT, CellOutcome, Tell, code_digest, digest_of
 from simshuffle.study.executors import ONE_THREAD, Here, Local, Processes, usable_cores
 from simshuffle.study.options import Options
 from simshuffle.study.perform import FIRST_ANSWER, Performance, Teller
 from simshuffle.study.size import available_memory
-from simshuffle.study.standing import TRUST, Standing, Watch, _overall
-from simshuffle.study.store import Disk, Memory
+from simshuffle.study.standing import TRUST, StageWatch, Standing, _overall
+from simshuffle.study.store import Disk, ProcessStore
 from simshuffle.study.study import fingerprint
 from simshuffle.study.verb import Verb
 from tests.toy import TOY, Square, asked
@@ -107,12 +107,14 @@ def test_little_work_stays_in_this_process(mark, store):
 
 def test_processes_compute_with_one_thread(mark, store):
     class Threads(Square):
-        def run(self, tell: object) -> Outcome:
-            return Outcome({name: os.environ.get(name) for name in ONE_THREAD})
+        def run(self, tell: object) -> CellOutcome:
+            return CellOutcome({name: os.environ.get(name) for name in ONE_THREAD})
 
     cell = Threads(1)
     digest = digest_of(cell)
-    assert list(Processes(1).do({digest: cell}, store, Watch({digest: cell}, 0, None))) == [digest]
+    assert list(Processes(1).do({digest: cell}, store, StageWatch({digest: cell}, 0, None))) == [
+        digest
+    ]
     found = store.get(digest, frozenset())
     assert found is not None
     assert found.values == dict.fromkeys(ONE_THREAD, "1")
@@ -151,7 +153,7 @@ def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(mar
 
 def test_a_server_that_dies_is_followed_by_another_one(mark, store):
     class Kills(Square):
-        def run(self, tell: Tell) -> Outcome:
+        def run(self, tell: Tell) -> CellOutcome:
             super().run(tell)
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(PATIENCE)
@@ -167,7 +169,7 @@ def test_a_server_that_dies_is_followed_by_another_one(mark, store):
 
 def test_a_full_disk_ends_all_of_it_and_no_process_is_left(mark, store):
     class Full(Square):
-        def run(self, tell: Tell) -> Outcome:
+        def run(self, tell: Tell) -> CellOutcome:
             super().run(tell)
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -184,11 +186,11 @@ def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store):
         def make_ready() -> None:
             os.environ["READY"] = str(os.getpid())
 
-        def run(self, tell: Tell) -> Outcome:
-            return Outcome({"square": [int(os.environ["READY"]), os.getppid(), os.getpid()]})
+        def run(self, tell: Tell) -> CellOutcome:
+            return CellOutcome({"square": [int(os.environ["READY"]), os.getppid(), os.getpid()]})
 
     cells = {digest_of(cell): cell for cell in (Ready(1), Ready(2))}
-    assert set(Processes(2).do(cells, store, Watch(cells, 0, None))) == set(cells)
+    assert set(Processes(2).do(cells, store, StageWatch(cells, 0, None))) == set(cells)
     of = [store.get(digest, frozenset()) for digest in cells]
     seen = [outcome.values["square"] for outcome in of if outcome is not None]
     assert [ready for ready, _, _ in seen] == [server for _, server, _ in seen]
@@ -332,7 +334,7 @@ def test_a_damaged_outcome_is_named_and_done_again_by_the_same_command(mark, sto
 
 
 def test_outcomes_in_memory_are_found_and_forgotten():
-    store = Memory()
+    store = ProcessStore()
     store.put("ab", Square(2).run(lambda share: None))
     assert store.has("ab", frozenset()) and store.get("ab", frozenset()) is not None
     store.forget("ab")
@@ -434,7 +436,7 @@ def test_the_standing_counts_what_was_kept_and_estimates_the_rest(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
-    watch = Watch({"a": Square(10), "b": Square(30)}, kept=2, progress=told.append)
+    watch = StageWatch({"a": Square(10), "b": Square(30)}, kept=2, progress=told.append)
     watch.at("a", 0.0)
     assert told[-1].left_s == pytest.approx(60.0)  # nothing is measured: what the cells cost
     clock[0] += 20.0
@@ -455,7 +457,7 @@ def test_the_time_that_is_left_knows_how_many_run_at_once_and_which_ends_last(mo
     clock = [0.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
-    watch = Watch({"a": Square(0), "b": Square(50), "c": Square(0)}, 0, told.append, at_once=2)
+    watch = StageWatch({"a": Square(0), "b": Square(50), "c": Square(0)}, 0, told.append, at_once=2)
     watch.at("b", 0.0)
     watch.at("a", 0.0)
     assert told[-1].left_s == pytest.approx(60.0)  # that of b, and not (10 + 60 + 10) / 2
@@ -480,7 +482,7 @@ def test_the_time_that_is_left_is_within_a_factor_of_two_from_a_tenth_of_the_way
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[tuple[float, float | None]] = []
     cells = {str(number): Square(50) for number in range(6)}
-    watch = Watch(
+    watch = StageWatch(
         cells,
         kept=0,
         progress=lambda standing: told.append((clock[0], standing.left_s)),
@@ -504,7 +506,7 @@ def test_a_cell_that_says_nothing_takes_as_long_again(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
-    watch = Watch({"a": Square(50)}, 0, told.append)
+    watch = StageWatch({"a": Square(50)}, 0, told.append)
     watch.at("a", 0.0)
     clock[0] = 60.0
     watch.at("a", 1.0)
@@ -519,7 +521,7 @@ def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
-    watch = Watch({str(n): Square(50) for n in range(8)}, 0, told.append, at_once=2)
+    watch = StageWatch({str(n): Square(50) for n in range(8)}, 0, told.append, at_once=2)
     watch.at("0", 0.0)
     watch.at("1", 0.0)
     clock[0] = 30.0
@@ -651,7 +653,7 @@ def test_a_result_of_another_kind_is_refused(tmp_path, mark):
 
 def test_processes_refuse_a_store_that_they_do_not_share():
     with pytest.raises(TypeError, match="on disk"):
-        engine.run(TOY, asked(Square(2), Square(3)), Processes(2), Memory())
+        engine.run(TOY, asked(Square(2), Square(3)), Processes(2), ProcessStore())
 
 
 @dataclass(frozen=True, kw_only=True)

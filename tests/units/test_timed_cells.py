@@ -10,8 +10,16 @@ from simshuffle.cli import main
 from simshuffle.study import standing
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Local
-from simshuffle.study.standing import FACTOR, KEPT, Calibration, Standing, Watch, calibrations, note
-from simshuffle.study.store import Disk, Memory
+from simshuffle.study.standing import (
+    FACTOR,
+    KEPT,
+    CellTimes,
+    StageWatch,
+    Standing,
+    calibrations,
+    note,
+)
+from simshuffle.study.store import Disk, ProcessStore
 from tests.toy import Square
 
 
@@ -25,24 +33,24 @@ def kept(monkeypatch, tmp_path):
 def test_the_factor_is_the_median_and_holds_for_nine_of_ten():
     """20 ratios: 18 between 2 and 6, whose median is 4, and two outliers."""
     ratios = [2.0, *[4.0] * 16, 6.0, 40.0, 0.1]
-    assert Calibration.of(ratios) == Calibration(4.0, 2.0, 20)
+    assert CellTimes.of(ratios) == CellTimes(4.0, 2.0, 20)
     # less than the clock tells apart is not claimed
-    assert Calibration.of([4.0] * KEPT).within == 1.5
+    assert CellTimes.of([4.0] * KEPT).within == 1.5
 
 
 def test_few_cells_say_little_of_how_much_the_next_one_may_be_off():
-    assert Calibration.of([5.0, 5.0]) == Calibration(1.0, FACTOR, 0)
-    found = Calibration.of([5.0] * 5)
+    assert CellTimes.of([5.0, 5.0]) == CellTimes(1.0, FACTOR, 0)
+    found = CellTimes.of([5.0] * 5)
     assert (found.factor, found.count) == (5.0, 5)
     assert found.within == pytest.approx(FACTOR**0.75)
-    assert Calibration.of([1.0, 5.0, 50.0]).within == 10.0
+    assert CellTimes.of([1.0, 5.0, 50.0]).within == 10.0
 
 
 def test_the_last_ones_of_a_kind_are_remembered(kept):
     assert calibrations() == {}
     note([("a", 2.0, 6.0)] * (KEPT + 5) + [("b", 1.0, 1.0)])
     note([("a", 2.0, 8.0)] * KEPT)
-    assert calibrations()["a"] == Calibration(4.0, 1.5, KEPT)
+    assert calibrations()["a"] == CellTimes(4.0, 1.5, KEPT)
     assert calibrations()["b"].count == 0
     assert [each.name for each in kept.parent.iterdir()] == [kept.name]
 
@@ -71,7 +79,7 @@ def test_what_takes_no_time_is_not_noted(kept):
 def test_a_file_that_is_damaged_is_none(kept, text):
     kept.parent.mkdir()
     kept.write_bytes(text.replace("VERSION", json.dumps(standing.__version__)).encode("latin1"))
-    assert calibrations().get("a", Calibration()) == Calibration()
+    assert calibrations().get("a", CellTimes()) == CellTimes()
     note([("a", 1.0, 2.0)] * 3)
     assert calibrations()["a"].factor == 2.0
 
@@ -97,19 +105,19 @@ def done(cells, store, clock, monkeypatch):
 
     monkeypatch.setattr(Square, "run", slow)
     by_digest = {digest_of(cell): cell for cell in cells}
-    list(Local(1).do(by_digest, store, Watch(by_digest, 0, None)))
+    list(Local(1).do(by_digest, store, StageWatch(by_digest, 0, None)))
 
 
 def test_cells_that_are_done_are_noted_and_those_that_fail_are_not(kept, monkeypatch):
     cells = [*(Square(number) for number in range(4)), Square(9, fails=True)]
-    done(cells, Memory(), [0.0], monkeypatch)
+    done(cells, ProcessStore(), [0.0], monkeypatch)
     found = calibrations()["tests.toy.Square"]
     assert (found.factor, found.count) == (pytest.approx(3.0), 4)
 
 
 def test_cells_in_processes_are_noted_too(kept, tmp_path):
     cells = {digest_of(cell): cell for cell in (Square(n, seconds=0.01) for n in range(4))}
-    list(Local(2).do(cells, Disk(tmp_path / "cells"), Watch(cells, 0, None)))
+    list(Local(2).do(cells, Disk(tmp_path / "cells"), StageWatch(cells, 0, None)))
     (found,) = calibrations().values()
     assert found.count == 4 and math.isfinite(found.factor)
 
@@ -118,7 +126,7 @@ def test_the_first_estimate_of_the_progress_rests_on_them(kept):
     """Square(10) costs 20 s, and such cells took three times that. So do the stages after it."""
     note([("tests.toy.Square", 10.0, 30.0)] * 3)
     told: list[Standing] = []
-    watch = Watch({"a": Square(10)}, kept=0, progress=told.append, later_cost=5.0)
+    watch = StageWatch({"a": Square(10)}, kept=0, progress=told.append, later_cost=5.0)
     watch.at("a", 0.0)
     assert told[-1].left_s == pytest.approx(60.0 + 15.0, rel=0.01)
 

@@ -24,7 +24,7 @@ from simshuffle.studies.training.tables import STATISTICS
 from simshuffle.study import engine
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
-from simshuffle.train.cell import OwnCell, RunCell
+from simshuffle.train.cell import OwnCell, TrainingCell
 from simshuffle.workload.exchange.recording import read_plans
 
 STUDY = {
@@ -254,7 +254,7 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(here, capsys):
 
 def test_lost_runs_are_named_and_tried_again(here, monkeypatch, capsys):
     """Where all are, it is a failure that leaves nothing."""
-    original, why, lost_seeds = RunCell.run, "its process was killed twice", {0, 1}
+    original, why, lost_seeds = TrainingCell.run, "its process was killed twice", {0, 1}
 
     def lost(cell, tell):
         if cell.training_run.seed in lost_seeds:
@@ -262,7 +262,7 @@ def test_lost_runs_are_named_and_tried_again(here, monkeypatch, capsys):
         return original(cell, tell)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RunCell, "run", lost)
+        patched.setattr(TrainingCell, "run", lost)
         assert train("--out", "mine", "--processes", "1") == 1
         assert capsys.readouterr().err.count(why) == 4
         assert not Path("mine").exists()
@@ -301,7 +301,7 @@ def test_without_torch_the_verb_says_what_to_install(here, monkeypatch, capsys):
     assert "pip install 'simshuffle[train]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", [RunCell, OwnCell, ExtractionCell, RetrainingCell])
+@pytest.mark.parametrize("kind", [TrainingCell, OwnCell, ExtractionCell, RetrainingCell])
 def test_the_process_that_is_forked_for_each_training_has_had_an_optimiser(kind, monkeypatch):
     """The first one makes torch load for more than a second."""
     made = []

@@ -17,7 +17,7 @@ from simshuffle.spec.library import by_kind
 from simshuffle.studies.training.tables import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.study.store import TABLE
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
-from simshuffle.train.cell import RunCell
+from simshuffle.train.cell import TrainingCell
 from simshuffle.train.data import Digits
 from simshuffle.train.models import Mlp, SmallCnn
 from simshuffle.train.partition import DirichletPartition
@@ -454,7 +454,7 @@ def test_the_number_of_threads_changes_rounding_at_most():
 def test_a_cell_computes_with_one_thread_and_leaves_the_others_as_they_were():
     torch.set_num_threads(2)
     seen: list[int] = []
-    cell = RunCell(run(training={"epochs": 1}), 1438, "one", "cpu")
+    cell = TrainingCell(run(training={"epochs": 1}), 1438, "one", "cpu")
     outcome = cell.run(lambda share: seen.append(torch.get_num_threads()))
     assert set(seen) == {1}
     assert torch.get_num_threads() == 2

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration.validation.answers import Times
+from simshuffle.extensions.calibration.validation.answers import RunTimes
 from simshuffle.extensions.calibration.validation.entries import ENTRIES
 from simshuffle.extensions.calibration.validation.figures import ratios_chart
 from simshuffle.extensions.calibration.validation.predict import (
@@ -29,7 +29,7 @@ from simshuffle.extensions.calibration.validation.predict import (
 from simshuffle.extensions.calibration.validation.study import STUDY
 from simshuffle.extensions.calibration.validation.table import (
     COLUMNS,
-    Row,
+    ValidationRow,
     assignments,
     coverage,
     ends,
@@ -61,9 +61,9 @@ def write(folder: Path, *records: dict[str, str], name: str = "mine.csv") -> Pat
     return folder
 
 
-def row(**values: object) -> Row:
+def row(**values: object) -> ValidationRow:
     numbers = {"measured": 2.0, "low": None, "high": None}
-    return Row(**{**GOOD, **numbers, **values})
+    return ValidationRow(**{**GOOD, **numbers, **values})
 
 
 # --------------------------------------------------------------------------------------------- rows
@@ -130,7 +130,7 @@ def test_rows_of_one_evening_share_their_simulation():
 
 
 def test_quantities_of_a_run():
-    times = Times((5.0, 2.0, 4.0), staging=7.0, samples=600)
+    times = RunTimes((5.0, 2.0, 4.0), staging=7.0, samples=600)
     wanted = {"first epoch": 5, "steady epoch": 3, "throughput": 200, "run time": 11, "staging": 7}
     assert {name: times.quantity(name) for name in wanted} == wanted
 
@@ -138,7 +138,7 @@ def test_quantities_of_a_run():
 @pytest.mark.parametrize("name", ["steady epoch", "throughput"])
 def test_a_steady_epoch_needs_a_second_one(name):
     with pytest.raises(InputError, match="at least 2"):
-        Times((5.0,), 0.0, 1).quantity(name)
+        RunTimes((5.0,), 0.0, 1).quantity(name)
 
 
 SMALL = "world_size=2;epochs=2;workload.dataset.num_samples=2000;workload.local_batch_size=32"
@@ -226,7 +226,7 @@ def test_traffic_counts_above_one_rack_of_abci(change, more):
 
 
 def test_traffic_only_ever_lengthens_an_epoch():
-    times = Times((10.0, 8.0), staging=0.0, samples=400)
+    times = RunTimes((10.0, 8.0), staging=0.0, samples=400)
     for quantity, expected in (
         ("steady epoch", (8.0, 8.0, 8.0 * (1 + TRAFFIC))),
         ("throughput", (50.0, 50.0 / (1 + TRAFFIC), 50.0)),

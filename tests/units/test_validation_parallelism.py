@@ -14,7 +14,12 @@ import yaml
 
 from simshuffle import validate
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration.validation.answers import PARTS, Parts, load, parts_of
+from simshuffle.extensions.calibration.validation.answers import (
+    PARTS,
+    IterationParts,
+    load,
+    parts_of,
+)
 from simshuffle.extensions.calibration.validation.predict import TRAFFIC, traffic
 from simshuffle.extensions.calibration.validation.table import assignments, read_rows
 from simshuffle.job.scenario.scenario import load_scenario
@@ -153,7 +158,7 @@ def test_the_scenario_has_what_was_fitted_of_its_own_strategy(every):
 
 
 def test_the_quantities_of_an_iteration():
-    parts = Parts(iterations=10, compute=2.0, communication=1.0, handed=0.5, read=4.0)
+    parts = IterationParts(iterations=10, compute=2.0, communication=1.0, handed=0.5, read=4.0)
     seconds = {name: parts.quantity(name) for name in PARTS}
     assert seconds == {
         "compute": 20,
@@ -163,7 +168,7 @@ def test_the_quantities_of_an_iteration():
         "iteration": 3,
         "iteration with input": 4,
     }
-    quick = Parts(10, 2.0, 1.0, 0.5, 1.0)
+    quick = IterationParts(10, 2.0, 1.0, 0.5, 1.0)
     assert quick.quantity("iteration with input") == 3.5
     with pytest.raises(InputError, match="compute and communication"):
         quick.quantity("speed")

@@ -22,8 +22,8 @@ from simshuffle.extensions.calibration.validation.testbed import (
 )
 from simshuffle.extensions.calibration.validation.testbed_patterns import (
     PATTERNS,
-    Pattern,
-    Shape,
+    TestbedPattern,
+    TestbedShape,
     pairs_plan,
     partial_plan,
 )
@@ -54,7 +54,7 @@ TRAFFIC = 50e9
 class Settings:
     """A measurement."""
 
-    shape: Shape = field(default_factory=Shape)  # of the testbed
+    shape: TestbedShape = field(default_factory=TestbedShape)  # of the testbed
     nbytes: int = 6_000_000  # bytes that a host sends in a pattern
     repetitions: int = 5  # runs of each pattern
     seed: int = 1  # of the random pairs and permutations
@@ -68,7 +68,7 @@ class Settings:
         """The testbed of that shape."""
         return NamespaceNetwork(self.shape)
 
-    def pattern(self, name: str) -> Pattern:
+    def pattern(self, name: str) -> TestbedPattern:
         """The flows of a pattern on it."""
         return PATTERNS[name](self.shape, self.nbytes, self.seed)
 
@@ -206,7 +206,11 @@ def _crews(settings: Settings, stack: ExitStack) -> dict[str, Crew]:
 
 
 def _measured(
-    settings: Settings, crews: Mapping[str, Crew], name: str, pattern: Pattern, deadline: float
+    settings: Settings,
+    crews: Mapping[str, Crew],
+    name: str,
+    pattern: TestbedPattern,
+    deadline: float,
 ) -> Measured:
     expected = makespan(settings.testbed, pattern, Overhead())
     limit = min(10.0 + 5.0 * expected, deadline - time.monotonic())

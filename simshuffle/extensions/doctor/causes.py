@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simshuffle.extensions.doctor.loop import Loop
+from simshuffle.extensions.doctor.loop import RecordedLoop
 from simshuffle.extensions.doctor.places import is_transform, main_place
 from simshuffle.extensions.doctor.quiet import COMPUTED
 from simshuffle.extensions.doctor.replay import Way
@@ -60,7 +60,7 @@ class Without:
     weight: float = 1.0
 
 
-def causes(loop: Loop) -> list[Without]:
+def causes(loop: RecordedLoop) -> list[Without]:
     """All that the record can show, whether it costs time or not."""
     found = list(_of_steps(loop))
     if loop.made_by:
@@ -89,7 +89,7 @@ called."""
 _SAMPLE_CODE_SENTENCE = "The data set's own code is {share} of what workers do, beside its reading."
 
 
-def _of_parts(loop: Loop) -> Iterator[Without]:
+def _of_parts(loop: RecordedLoop) -> Iterator[Without]:
     """Objects of a server are opened by asking for them: that is not a file's doing."""
     parts = dict(_PARTS)
     if not is_transform(loop):
@@ -116,7 +116,7 @@ def _of_parts(loop: Loop) -> Iterator[Without]:
         yield Without("send", replace(way, sending=0.0, handover=at_best, more=0.0), told)
 
 
-def _of_reads(loop: Loop) -> Iterator[Without]:
+def _of_reads(loop: RecordedLoop) -> Iterator[Without]:
     requests, nbytes, device = reading(loop)
     if loop.served:
         requests = requests + loop.of("open")
@@ -140,7 +140,7 @@ def _of_reads(loop: Loop) -> Iterator[Without]:
         yield Without("page cache", less(loop.way, missed), told, 1.25 * SPECIAL)
 
 
-def _missed(loop: Loop) -> tuple[Floats, float]:
+def _missed(loop: RecordedLoop) -> tuple[Floats, float]:
     """What samples that were read before take more than those of them that come from memory, (B,
     M), and the share of these: where a file system does not say what it reads from a device."""
     more, table = np.zeros(loop.way.load.shape), loop.samples[loop.samples["sample"] >= 0]
@@ -157,7 +157,7 @@ def _missed(loop: Loop) -> tuple[Floats, float]:
     return np.minimum(more, loop.of("open") + loop.of("read")), float(share)
 
 
-def _of_steps(loop: Loop) -> Iterator[Without]:
+def _of_steps(loop: RecordedLoop) -> Iterator[Without]:
     step = loop.of("step")
     for name, told in (
         ("copy", "Copying batches to the device is {} of the steps."),
@@ -168,7 +168,7 @@ def _of_steps(loop: Loop) -> Iterator[Without]:
             yield Without(name, less(loop.way, step=part), told.format(_share(part, step)))
 
 
-def _without_cores(loop: Loop) -> Iterator[Without]:
+def _without_cores(loop: RecordedLoop) -> Iterator[Without]:
     """What threads that could compute waited for a core."""
     load = np.nan_to_num(loop.of("fetch", "queued_s"))
     step = np.nan_to_num(loop.of("step", "queued_s"))
@@ -181,7 +181,7 @@ def _without_cores(loop: Loop) -> Iterator[Without]:
         yield Without("cores", less(way, load, step), told, 0.625 * SPECIAL)
 
 
-def _interpreter(loop: Loop) -> Iterator[Without]:
+def _interpreter(loop: RecordedLoop) -> Iterator[Without]:
     """What a step neither computes nor waits for a core, the device or other ranks, where a thread
     that asks for the interpreter gets it late. PyTorch's operators give it up and ask for it again
     each (torch/csrc/autograd, `pybind11::gil_scoped_release`)."""
@@ -201,7 +201,7 @@ def _interpreter(loop: Loop) -> Iterator[Without]:
 # ---------------------------------------------------------------------------------- narrower causes
 
 
-def _slow_workers(loop: Loop) -> Iterator[Without]:
+def _slow_workers(loop: RecordedLoop) -> Iterator[Without]:
     """One at a time."""
     for rank in range(loop.way.load.shape[1]):
         worker, load = loop.worker[:, rank], loop.way.load[:, rank]
@@ -224,7 +224,7 @@ def outliers(values: Floats) -> np.ndarray:
     return np.asarray(values > max(middle + OUTLIER * spread, TWICE * middle))
 
 
-def _slow_samples(loop: Loop) -> Iterator[Without]:
+def _slow_samples(loop: RecordedLoop) -> Iterator[Without]:
     table = loop.samples
     seconds = table["seconds"].to_numpy()
     if not len(seconds):
@@ -262,7 +262,7 @@ def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
     return high, float(gaps.mean())
 
 
-def _dips(loop: Loop) -> Iterator[Without]:
+def _dips(loop: RecordedLoop) -> Iterator[Without]:
     way = loop.way
     for of, near in (("fetch", max(way.workers, 1)), ("step", 1)):
         values = loop.of(of).copy() if of == "fetch" else way.step.copy()
@@ -282,7 +282,7 @@ def _dips(loop: Loop) -> Iterator[Without]:
             yield Without("loop dips", less(way, step=more), told, SPECIAL)
 
 
-def _starts(loop: Loop) -> Iterator[Without]:
+def _starts(loop: RecordedLoop) -> Iterator[Without]:
     """Without new workers at the epochs after the first."""
     begin = loop.way.begin
     if loop.way.workers and len(begin) > 1 and not loop.settings.get("persistent_workers"):
@@ -291,7 +291,7 @@ def _starts(loop: Loop) -> Iterator[Without]:
         yield Without("workers anew", kept_workers(loop), told, SPECIAL)
 
 
-def _too_few(loop: Loop) -> Iterator[Without]:
+def _too_few(loop: RecordedLoop) -> Iterator[Without]:
     """With more workers, where cores are known to be free for them."""
     cpu = cpu_s(loop)
     if loop.cores is None or not np.isfinite(cpu):
@@ -306,7 +306,7 @@ def _too_few(loop: Loop) -> Iterator[Without]:
         yield Without("workers", way, told, none if computed > MOSTLY else none * float(computed))
 
 
-def _slow_ranks(loop: Loop) -> Iterator[Without]:
+def _slow_ranks(loop: RecordedLoop) -> Iterator[Without]:
     """One at a time, where ranks wait for one another."""
     way = loop.way
     ranks = way.load.shape[1]

@@ -304,13 +304,13 @@ class _Wish:
             typer.echo(f"Tables: {self.folder}\nFigure: {stem}.png and {stem}.pdf")
 
     def _with_tries(self, found: Examined, room: Path, took: float) -> Examined:
-        from simshuffle.extensions.doctor.trying import Runs, trials_of, try_all
+        from simshuffle.extensions.doctor.trying import ScriptRuns, trials_of, try_all
 
         trials = trials_of(found.diagnosis, self.tries)
         start = max(0.0, took - found.diagnosis.loop.seconds)
         minutes = (len(trials) + 1) * (start + self.try_seconds) / 60
         say(f"The script runs {len(trials) + 1} times more, some {minutes:.2g} min in all.")
-        runs = Runs(self.command, room, say, self.try_seconds, self.apart)
+        runs = ScriptRuns(self.command, room, say, self.try_seconds, self.apart)
         try:
             return replace(found, tries=try_all(runs, trials))
         except SimshuffleError as error:

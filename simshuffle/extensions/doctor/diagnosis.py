@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simshuffle.extensions.doctor.causes import Without, causes
-from simshuffle.extensions.doctor.loop import LEAST_BATCHES, Loop, loop_of
+from simshuffle.extensions.doctor.loop import LEAST_BATCHES, RecordedLoop, loop_of
 from simshuffle.extensions.doctor.quiet import quieted
 from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.extensions.doctor.remedies import Helps, remedies
@@ -194,7 +194,7 @@ def diagnose(record: Record) -> Diagnosis:
     return Diagnosis(record.source, totals, found, drawn, notes)
 
 
-def _totals(loop: Loop, error: float, least: float) -> Totals:
+def _totals(loop: RecordedLoop, error: float, least: float) -> Totals:
     begins_at = loop.begins_at
     sums = {
         name: float(loop.of(name)[begins_at:].mean(axis=1).sum())
@@ -234,7 +234,7 @@ def _gains(own: Floats, ways: Sequence[Way]) -> Floats:
     return out
 
 
-def _resampled(gains: Floats, loop: Loop) -> Floats:
+def _resampled(gains: Floats, loop: RecordedLoop) -> Floats:
     """Sums over the batches, (RESAMPLES, N), of blocks of them drawn with replacement: batches that
     follow one another depend on each other. The first of every epoch stay: they are no chance."""
     first = np.array(loop.way.first[1:-1], dtype=int) - loop.begins_at
@@ -247,7 +247,7 @@ def _resampled(gains: Floats, loop: Loop) -> Floats:
 
 
 def _causes(
-    tried: Sequence[Without], gains: Floats, loop: Loop, seconds: float, least: float
+    tried: Sequence[Without], gains: Floats, loop: RecordedLoop, seconds: float, least: float
 ) -> list[Cause]:
     """Those that cost at least a share of the loop's seconds, the one to be named first before."""
     costs = np.flatnonzero(gains.sum(axis=0) >= least * seconds).tolist()
@@ -265,7 +265,12 @@ def _causes(
 
 
 def _remedies(
-    helps: Sequence[Helps], gains: Floats, best: Floats, loop: Loop, own: Floats, error: float
+    helps: Sequence[Helps],
+    gains: Floats,
+    best: Floats,
+    loop: RecordedLoop,
+    own: Floats,
+    error: float,
 ) -> list[Remedy]:
     """Those that save at least `LEAST_GAIN` of the loop's time."""
     if not helps:

@@ -15,7 +15,7 @@ from simshuffle.extensions.doctor.gains import Gain
 from simshuffle.extensions.doctor.records.reading import RECORD, read
 from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.extensions.doctor.shown import batch_table, doctor_chart, tries_parts
-from simshuffle.extensions.doctor.trying import Tried
+from simshuffle.extensions.doctor.trying import TrialOutcome
 from simshuffle.report.folders import write_folder
 from simshuffle.report.style import signed
 from simshuffle.study.study import versions
@@ -38,7 +38,7 @@ class Examined:
 
     record: Record
     diagnosis: Diagnosis
-    tries: Sequence[Tried] = ()
+    tries: Sequence[TrialOutcome] = ()
     prediction: Prediction | None = None  # on another machine; a folder has its scenarios
 
     def parts(self) -> list[str | Table]:
@@ -90,11 +90,13 @@ def examined(path: Path) -> Examined:
     return Examined(record, diagnose(record), _tries(path / TRIES))
 
 
-def _tries(path: Path) -> list[Tried]:
+def _tries(path: Path) -> list[TrialOutcome]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return [
-            Tried(str(of["name"]), _gain(of["predicted"]), _gain(of["measured"]), str(of["why"]))
+            TrialOutcome(
+                str(of["name"]), _gain(of["predicted"]), _gain(of["measured"]), str(of["why"])
+            )
             for of in values
         ]
     except (FileNotFoundError, NotADirectoryError):

@@ -18,10 +18,17 @@ import pandas as pd
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.calibration.calibrate.fit import relative_fit
-from simshuffle.extensions.doctor.fitted import ACCELERATORS, DATASET, RATE, SECONDS, Fitted, Value
+from simshuffle.extensions.doctor.fitted import (
+    ACCELERATORS,
+    DATASET,
+    RATE,
+    SECONDS,
+    Fitted,
+    FittedValue,
+)
 from simshuffle.extensions.doctor.laws import (
-    Estimate,
-    Reading,
+    ReadingLaw,
+    ValueWithInterval,
     bootstrapped,
     deviation,
     loads,
@@ -84,7 +91,7 @@ class _Fit:
         self.cpu = str(self.about.get("device", "cpu")).partition(":")[0] == "cpu"
         self.notes: list[str] = list(self.about.get("notes", ()))
         self.here: list[str] = []
-        self.values: list[Value] = []
+        self.values: list[FittedValue] = []
         self.fragments = tuple(map(read_fragment, include))
         keys = (f"{PFS}.read_bandwidth", f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
         known = [of.values[key] for of in self.fragments for key in keys if key in of.values]
@@ -110,9 +117,9 @@ class _Fit:
         """The name of the host."""
         return str((self.about.get("host") or {}).get("name") or "this host")
 
-    def measured(self, key: str, found: Estimate, dimension: Dimension, note: str) -> str:
+    def measured(self, key: str, found: ValueWithInterval, dimension: Dimension, note: str) -> str:
         """The text of a value, which is noted as measured."""
-        value = Value(key, found, dimension, note)
+        value = FittedValue(key, found, dimension, note)
         if found.value > 0:
             self.values.append(value)
         return value.text(found.value)
@@ -123,7 +130,7 @@ class _Fit:
         device = _name(str(self.about.get("device", "cpu")))
         times = self.times(f"{ACCELERATORS}.{device}")
         made, reading = pd.concat(self.made, ignore_index=True), self.reading()
-        mean, decode = 1.0, Estimate(0.0)
+        mean, decode = 1.0, ValueWithInterval(0.0)
         if len(made):
             mean = float(made["nbytes"].sum() / made["samples"].sum()) or 1.0
             (decode,) = bootstrapped(made, lambda of: [of["core_s"].sum() / of["samples"].sum()])
@@ -184,17 +191,17 @@ class _Fit:
             times[name] = readable(longer, SECONDS, 6)
         self.values = [of for of in self.values if not of.key.startswith(ACCELERATORS)]
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadingLaw:
         """How samples are read."""
         both = zip(self.records, self.made, strict=True)
         tables = [table for table in (reads(*pair) for pair in both) if len(table)]
         if tables:
             return reading_law(tables, self.limit)
         self.notes.append("What workers do was not recorded: loading is taken to cost nothing.")
-        free = Estimate(parse_quantity(NO_LIMIT, RATE))
-        return Reading(Estimate(0.0), free, free)
+        free = ValueWithInterval(parse_quantity(NO_LIMIT, RATE))
+        return ReadingLaw(ValueWithInterval(0.0), free, free)
 
-    def dataset(self, name: str, decode: Estimate, mean: float) -> dict[str, Any]:
+    def dataset(self, name: str, decode: ValueWithInterval, mean: float) -> dict[str, Any]:
         """The data set, of which a core takes ``decode`` for a sample."""
         made = pd.concat(self.made, ignore_index=True)
         samples, opens, decoded = (
@@ -235,7 +242,7 @@ class _Fit:
         times: dict[str, str | int] = {}
         for name, of in (("forward", share), ("backward", 1 - share)):
             note = f"{of:.0%} of the passes" if passes.all() else "split 1:2, the usual rule"
-            found = Estimate(each.value * of, each.low * of, each.high * of)
+            found = ValueWithInterval(each.value * of, each.low * of, each.high * of)
             times[name] = self.measured(f"{key}.{name}", found, SECONDS, note)
         times["update"] = readable(update, SECONDS, 6)
         if several:
@@ -340,7 +347,7 @@ class _Fit:
             read = min(spread(waited) * float(waited.mean()) / latency, 1.0)
         return {"compute": round(spread(self.own["own_s"] / law), 4), "read": round(read, 4)}
 
-    def cluster(self, device: str, cores: int, reading: Reading) -> dict[str, Any]:
+    def cluster(self, device: str, cores: int, reading: ReadingLaw) -> dict[str, Any]:
         """This host, with a file system that is as the record has it."""
         note = "what a worker waits for a sample beside its bytes"
         latency = self.measured(f"{SERVER}.latency", reading.latency, SECONDS, note)

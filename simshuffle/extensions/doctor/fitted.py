@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.extensions.doctor.laws import CONFIDENCE, Estimate
+from simshuffle.extensions.doctor.laws import CONFIDENCE, ValueWithInterval
 from simshuffle.job.scenario.calibrated import Fragment
 from simshuffle.job.scenario.scenario import machine_of
 from simshuffle.spec.library import is_file
@@ -34,11 +34,11 @@ _ADAPTER = 12.5e9
 
 
 @dataclass(frozen=True)
-class Value:
+class FittedValue:
     """A measured value of the scenario."""
 
     key: str  # dotted
-    found: Estimate
+    found: ValueWithInterval
     dimension: Dimension
     note: str
 
@@ -54,7 +54,7 @@ class Fitted:
     name: str
     source: str  # the record of what, where, and how much of it
     document: Mapping[str, Any]  # of the scenario, on this host, but for what ranks share
-    values: tuple[Value, ...]  # those that were measured
+    values: tuple[FittedValue, ...]  # those that were measured
     over: Mapping[str, Sequence[int]]  # what they were measured over: all values
     notes: tuple[str, ...]  # what could not be seen, or was taken otherwise
     here: tuple[str, ...]  # the same of what counts on this host only
@@ -189,7 +189,7 @@ class Fitted:
         kept = [of for of in self.values if of.key.startswith((f"{DATASET}.", f"{old}."))]
         return self._records([replace(of, key=of.key.replace(old, new)) for of in kept])
 
-    def _records(self, values: Sequence[Value]) -> list[dict[str, Any]]:
+    def _records(self, values: Sequence[FittedValue]) -> list[dict[str, Any]]:
         """What the scenario keeps of the values that were measured."""
         out = []
         for of in values:

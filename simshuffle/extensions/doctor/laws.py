@@ -31,7 +31,7 @@ UNSEEN = 100.0
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ValueWithInterval:
     """A value and the ends of its 90 % interval; nan where there is none."""
 
     value: float
@@ -128,17 +128,17 @@ def settings(record: Record) -> Mapping[str, Any]:
 
 def bootstrapped(
     table: pd.DataFrame, of: Callable[[pd.DataFrame], Sequence[float]]
-) -> list[Estimate]:
+) -> list[ValueWithInterval]:
     """Numbers of a table in the order of time, and their intervals: the 5 % and 95 % quantiles over
     resampled blocks (Künsch, Annals of Statistics 17, 1989)."""
     values = of(table)
     found = [of(drawn) for drawn in _resampled(table)]
     if not found:
-        return [Estimate(float(value)) for value in values]
+        return [ValueWithInterval(float(value)) for value in values]
     tail = 50 * (1 - CONFIDENCE)
     ends = np.percentile(found, [tail, 100 - tail], axis=0).T.tolist()
     return [
-        Estimate(float(value), min(low, value), max(high, value))
+        ValueWithInterval(float(value), min(low, value), max(high, value))
         for value, (low, high) in zip(values, ends, strict=True)
     ]
 
@@ -159,7 +159,7 @@ def _drawn(places: Ints, rng: np.random.Generator) -> Ints:
     return np.concatenate([blocks[number] for number in rng.integers(0, len(blocks), len(blocks))])
 
 
-def step_law(table: pd.DataFrame) -> tuple[Estimate, Estimate, bool]:
+def step_law(table: pd.DataFrame) -> tuple[ValueWithInterval, ValueWithInterval, bool]:
     """c0 (s) and c1 (s a sample) of steps, in the columns ``own_s`` and ``samples``; and whether
     both are seen, in batches of several sizes. Where they are not, c0 is 0."""
 
@@ -173,16 +173,16 @@ def step_law(table: pd.DataFrame) -> tuple[Estimate, Estimate, bool]:
         return fixed, each, True
     whole = table[table["samples"] == table["samples"].max()]
     (each,) = bootstrapped(whole, lambda of: [float((of["own_s"] / of["samples"]).median())])
-    return Estimate(0.0, 0.0, 0.0), each, False
+    return ValueWithInterval(0.0, 0.0, 0.0), each, False
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingLaw:
     """How samples are read: each waits for its latency, and then gets its bytes."""
 
-    latency: Estimate  # s of a sample
-    own_rate: Estimate  # bytes/s that a reader gets at most
-    bandwidth: Estimate  # bytes/s that all readers share
+    latency: ValueWithInterval  # s of a sample
+    own_rate: ValueWithInterval  # bytes/s that a reader gets at most
+    bandwidth: ValueWithInterval  # bytes/s that all readers share
     seen: bool = True  # whether it binds in the record; else only its lower end is known
 
 
@@ -205,7 +205,7 @@ def reads(record: Record, made: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(waited_s=waited, nbytes=known, samples=rows["count"])[columns]
 
 
-def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> Reading:
+def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> ReadingLaw:
     """The law of reading, from the `reads` of one or several numbers of ranks, the fewest first.
 
     A server that is never idle while anyone waits for it transfers N bytes in the time N / B in
@@ -234,7 +234,9 @@ def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> R
 
     value = found()
     if value is None and limit is not None:
-        return Reading(Estimate(most), Estimate(limit), Estimate(limit))
+        return ReadingLaw(
+            ValueWithInterval(most), ValueWithInterval(limit), ValueWithInterval(limit)
+        )
     if value is None or (limit is None and _met_by_chance(others, value[0]) < CLEARLY * SAME):
         return _unseen(first, rate)
     rng = np.random.default_rng(0)
@@ -243,11 +245,15 @@ def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> R
     if high[1] >= UNSEEN * rate and limit is None:  # some of what was drawn has no limit
         return _unseen(first, max(rate, float(low[1])))
     ends = np.minimum(low, value), np.maximum(high, value)
-    latency, bandwidth = (Estimate(*map(float, of)) for of in zip(value, *ends, strict=True))
+    latency, bandwidth = (
+        ValueWithInterval(*map(float, of)) for of in zip(value, *ends, strict=True)
+    )
     return _in_the_way([first, *others], latency, bandwidth)
 
 
-def _in_the_way(tables: Sequence[pd.DataFrame], latency: Estimate, bandwidth: Estimate) -> Reading:
+def _in_the_way(
+    tables: Sequence[pd.DataFrame], latency: ValueWithInterval, bandwidth: ValueWithInterval
+) -> ReadingLaw:
     """The same, as a batch is simulated: it waits for its latencies first, and gets its bytes next.
 
     Whether k readers meet at the server while none is late, always or never, is not in its rate,
@@ -265,7 +271,7 @@ def _in_the_way(tables: Sequence[pd.DataFrame], latency: Estimate, bandwidth: Es
     ends = [max(waits + end - latency.value, 0.0) for end in (latency.low, latency.high)]
     each = [float(of) for of in (waits, *ends)]
     own = [float(nbytes / max(alone - of * first["samples"].sum(), 1e-12)) for of in each]
-    return Reading(Estimate(*each), Estimate(*own), bandwidth)
+    return ReadingLaw(ValueWithInterval(*each), ValueWithInterval(*own), bandwidth)
 
 
 def _readers(table: pd.DataFrame) -> float:
@@ -282,11 +288,11 @@ SAME, CLEARLY = 0.03, 3.0
 much."""
 
 
-def _unseen(table: pd.DataFrame, rate: float) -> Reading:
+def _unseen(table: pd.DataFrame, rate: float) -> ReadingLaw:
     """Readers that were not in each other's way."""
     (latency,) = bootstrapped(table, lambda of: [of["waited_s"].sum() / of["samples"].sum()])
-    limit = Estimate(UNSEEN * rate, rate, UNSEEN * rate)
-    return Reading(latency, Estimate(limit.value), limit, seen=False)
+    limit = ValueWithInterval(UNSEEN * rate, rate, UNSEEN * rate)
+    return ReadingLaw(latency, ValueWithInterval(limit.value), limit, seen=False)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ AGAIN = "Record it again, for longer."
 
 
 @dataclass(frozen=True)
-class Loop:
+class RecordedLoop:
     """B batches of E epochs that all of M ranks went through, one epoch after another."""
 
     sums: Mapping[str, Floats]  # of `SUMMED`: (operations, B, M); nan where something is not known
@@ -110,7 +110,7 @@ class _Rows:
     shape: tuple[int, int]  # B, M
 
     def sums(self) -> dict[str, Floats]:
-        """As `Loop.sums`."""
+        """As `RecordedLoop.sums`."""
         codes = self.table["operation"].cat.codes.to_numpy().astype(np.int64)
         shape = (len(OPERATIONS), *self.shape)
         where = np.ravel_multi_index((codes, self.place, self.rank), shape)
@@ -130,13 +130,13 @@ class _Rows:
         return out
 
     def samples(self) -> pd.DataFrame:
-        """As `Loop.samples`."""
+        """As `RecordedLoop.samples`."""
         of = ((self.table["operation"] == "sample") & (self.table["count"] <= 1)).to_numpy()
         found = self.table.loc[of, ["seconds", "sample"]]
         return found.assign(place=self.place[of], rank=self.rank[of])
 
 
-def loop_of(record: Record) -> Loop:
+def loop_of(record: Record) -> RecordedLoop:
     """The loop that took longest of a record. Raises an InputError if it has none."""
     rows, about, source = record.rows, record.about, record.source
     turns = rows[rows["operation"].isin(["wait", "step"]) & (rows["batch"] >= 0)]
@@ -167,7 +167,7 @@ def loop_of(record: Record) -> Loop:
     loaders = about.get("loaders", [])
     settings = loaders[loader] if 0 <= loader < len(loaders) else {}
     host = about.get("host", {})
-    return Loop(
+    return RecordedLoop(
         sums=sums,
         known=known,
         samples=located.samples(),

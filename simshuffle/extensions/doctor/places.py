@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from simshuffle.extensions.doctor.loop import Loop
+from simshuffle.extensions.doctor.loop import RecordedLoop
 
 FEWEST_LOOKS = 10
 """Looks at an operation below which no place is named (chosen)."""
@@ -17,7 +17,7 @@ MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
-class Place:
+class CodePlace:
     """A function in which an operation spends its time."""
 
     function: str
@@ -37,7 +37,7 @@ class Place:
         return f" {100 * self.share:.0f} % of that is in {self.where}{called}."
 
 
-def main_place(loop: Loop, operation: str) -> Place | None:
+def main_place(loop: RecordedLoop, operation: str) -> CodePlace | None:
     """Return the function in which an operation of a fetch spends most of its time; None if none
     stands out, or too few stacks were looked at."""
     looks = [look for look in loop.places if look["operation"] == operation]
@@ -57,10 +57,10 @@ def main_place(loop: Loop, operation: str) -> Place | None:
         return None
     line = max((n, at) for (path, name, at), n in lines.items() if (path, name) == (file, function))
     call = max((n, at) for (path, name, at), n in calls.items() if (path, name) == (file, function))
-    return Place(function, file, line[1], call[1], count / total)
+    return CodePlace(function, file, line[1], call[1], count / total)
 
 
-def is_transform(loop: Loop) -> bool:
+def is_transform(loop: RecordedLoop) -> bool:
     """Whether what samples take beside opening, reading and decoding is a transform: as far as is
     known, for a record in which no stacks were looked at."""
     looks = [look for look in loop.places if look["operation"] == "transform"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simshuffle.extensions.doctor.loop import Loop
+from simshuffle.extensions.doctor.loop import RecordedLoop
 from simshuffle.extensions.doctor.recorder.rows import CODES
 from simshuffle.spec.arrays import Floats
 
@@ -19,7 +19,7 @@ COMPUTED, WAITED = ("decode", "transform", "collate"), ("open", "read", "lock")
 """What a worker does mostly by computing, and mostly by waiting."""
 
 
-def quieted(loop: Loop) -> Loop:
+def quieted(loop: RecordedLoop) -> RecordedLoop:
     """The loop without what its threads waited for cores that others had. What remains of that,
     they took from one another: where they are more than the cores, in proportion to what they and
     others computed.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simshuffle.extensions.doctor.causes import MOSTLY, SAMPLE_CODE
-from simshuffle.extensions.doctor.loop import Loop
+from simshuffle.extensions.doctor.loop import RecordedLoop
 from simshuffle.extensions.doctor.places import main_place
 from simshuffle.extensions.doctor.replay import Way, elapsed
 from simshuffle.extensions.doctor.workers import (
@@ -77,7 +77,7 @@ _CURES: Mapping[str, tuple[str, str, float]] = {
 }
 
 
-def remedies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> list[Helps]:
+def remedies(loop: RecordedLoop, without: Mapping[str, Way], found: Sequence[str]) -> list[Helps]:
     """What may help against the causes found; the loop without each cause is given."""
     out = []
     for cause in found:
@@ -107,7 +107,7 @@ def remedies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> li
     return out
 
 
-def _more_cores(loop: Loop, without: Mapping[str, Way]) -> Iterator[Helps]:
+def _more_cores(loop: RecordedLoop, without: Mapping[str, Way]) -> Iterator[Helps]:
     """Give the rank more of the host's cores than it may use now, where its threads and workers are
     more than those."""
     wanted = loop.way.workers + max(loop.threads, 1)
@@ -127,12 +127,12 @@ def _more_cores(loop: Loop, without: Mapping[str, Way]) -> Iterator[Helps]:
         yield Helps(name, replace(way, load=load), cost, sure=0.5, cause="cores")
 
 
-def _spare_cores(loop: Loop) -> int:
+def _spare_cores(loop: RecordedLoop) -> int:
     """Cores that a rank's workers leave, at least one."""
     return max(1, (loop.cores or loop.threads) - loop.way.workers)
 
 
-def _seldom_summed(loop: Loop) -> Way:
+def _seldom_summed(loop: RecordedLoop) -> Way:
     """The loop that sums its gradients, and updates, every fourth batch alone."""
     return less(loop.way, step=0.75 * (loop.summed + loop.of("optimizer")))
 
@@ -142,7 +142,7 @@ def _loader(**arguments: Any) -> dict[str, Any]:
     return {"loader": arguments}
 
 
-def _more_workers(loop: Loop) -> Iterator[Helps]:
+def _more_workers(loop: RecordedLoop) -> Iterator[Helps]:
     """As many as hide the loads, up to the cores or more where workers wait rather than compute."""
     now, cpu, load = loop.way, cpu_s(loop), float(loop.way.load.mean())
     enough = load / max(float(now.step.mean()), load / MOST_WORKERS)
@@ -162,7 +162,7 @@ def _more_workers(loop: Loop) -> Iterator[Helps]:
         yield Helps(name, way, cost, change, computed, now.with_workers(way.workers))
 
 
-def _settings(loop: Loop) -> Iterator[Helps]:
+def _settings(loop: RecordedLoop) -> Iterator[Helps]:
     """Other arguments of the DataLoader."""
     way = loop.way
     if not way.workers:
@@ -181,7 +181,7 @@ def _settings(loop: Loop) -> Iterator[Helps]:
         yield Helps("keep workers for all epochs", kept, cost, change)
 
 
-def _in_memory(loop: Loop, found: Sequence[str]) -> Iterator[Helps]:
+def _in_memory(loop: RecordedLoop, found: Sequence[str]) -> Iterator[Helps]:
     """Keep the files in memory, or the samples in that of a worker, where they fit."""
     way, most = loop.way, FITS * (loop.memory_nbytes or 0.0)
     reading = {"opens", "latency", "bandwidth", "page cache"} & set(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from simshuffle.extensions.doctor.diagnosis import Diagnosis, Totals
-from simshuffle.extensions.doctor.trying import Tried
+from simshuffle.extensions.doctor.trying import TrialOutcome
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stacked
 from simshuffle.report.columns import amount, real, share, text
 from simshuffle.report.style import BRIGHT
@@ -70,7 +70,7 @@ def batch_table(loop: Totals) -> Table:
     return BATCH.listing(batch_rows(loop), title, list(BATCH.columns))
 
 
-def tries_parts(tries: Sequence[Tried]) -> list[str | Table]:
+def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
     """What a terminal shows of what was tried; nothing if nothing was."""
     done = [of for of in tries if of.measured is not None]
     out: list[str | Table] = []
@@ -91,7 +91,7 @@ def tries_parts(tries: Sequence[Tried]) -> list[str | Table]:
     return [*out, *(f"Not measured: {of.name}: {of.why}." for of in tries if of not in done)]
 
 
-def doctor_chart(diagnosis: Diagnosis, tries: Sequence[Tried]) -> Chart:
+def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
     """Where the time of a batch goes; below, what remedies save, and what they did when tried."""
     parts = batch_rows(diagnosis.loop)
     bar = stacked(parts.assign(y=0.0, look=parts["part"]), "y", "seconds", ("x", "x2"))
@@ -122,7 +122,7 @@ def doctor_chart(diagnosis: Diagnosis, tries: Sequence[Tried]) -> Chart:
     return Chart(panels, 0.9 + 0.36 * len(saved), looks, CAPTION)
 
 
-def _saved(diagnosis: Diagnosis, tries: Sequence[Tried]) -> pd.DataFrame:
+def _saved(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> pd.DataFrame:
     """What remedies save, in %, those that were tried first: y, name, share, low, high, measured,
     from, to."""
     found: dict[str, dict[str, float]] = {}

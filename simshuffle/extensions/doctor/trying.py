@@ -30,7 +30,7 @@ class Trial(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialOutcome:
     """What came of it."""
 
     name: str  # of the remedy
@@ -48,7 +48,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Runs:
+class ScriptRuns:
     """How a script is run again, for a part of its time."""
 
     command: Sequence[str]
@@ -96,10 +96,10 @@ def trials_of(diagnosis: Diagnosis, count: int) -> list[Trial]:
     return [*found[:count], Trial(BOUND, {"replay": REPLAYED}, None)]
 
 
-def try_all(runs: Runs, trials: Sequence[Trial]) -> list[Tried]:
+def try_all(runs: ScriptRuns, trials: Sequence[Trial]) -> list[TrialOutcome]:
     """Run the script as it is, then once with each of the trials; what an interrupt leaves out is
     missing. Raises a SimshuffleError if the script as it is cannot be measured."""
-    found: list[Tried] = []
+    found: list[TrialOutcome] = []
     try:
         control, _ = runs.record(UNCHANGED)
         for trial in trials:
@@ -107,9 +107,9 @@ def try_all(runs: Runs, trials: Sequence[Trial]) -> list[Tried]:
                 record, _ = runs.record(trial.name, trial.change)
                 measured = gain(control, record, trial.change.get("replay", 0))
             except SimshuffleError as error:
-                found.append(Tried(trial.name, trial.predicted, None, str(error)))
+                found.append(TrialOutcome(trial.name, trial.predicted, None, str(error)))
             else:
-                found.append(Tried(trial.name, trial.predicted, measured))
+                found.append(TrialOutcome(trial.name, trial.predicted, measured))
     except KeyboardInterrupt:
         runs.say("Interrupted: the other remedies are not tried.")
     return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import nnls
 
-from simshuffle.extensions.doctor.loop import Loop
+from simshuffle.extensions.doctor.loop import RecordedLoop
 from simshuffle.extensions.doctor.replay import Way, elapsed
 from simshuffle.spec.arrays import Floats
 
@@ -31,7 +31,7 @@ def less(way: Way, load: Floats | float = 0.0, step: Floats | float = 0.0) -> Wa
     )
 
 
-def computing_less(loop: Loop, computed: Floats) -> Way:
+def computing_less(loop: RecordedLoop, computed: Floats) -> Way:
     """The loop whose workers compute so much less, s of (B, M). Who computes less is less in the
     way of others: of what steps wait for a core, and of what it takes to get a batch in hand beyond
     the loop's own work, the same part goes as of all that workers compute."""
@@ -46,7 +46,7 @@ def computing_less(loop: Loop, computed: Floats) -> Way:
     return less(freed, computed, queued * (1.0 - left))
 
 
-def kept_workers(loop: Loop) -> Way:
+def kept_workers(loop: RecordedLoop) -> Way:
     """The loop with the workers of the first epoch in all others, where nothing is new to them."""
     way = loop.way
     begin, step, load = way.begin.copy(), way.step.copy(), way.load.copy()
@@ -58,7 +58,7 @@ def kept_workers(loop: Loop) -> Way:
     return replace(way, begin=begin, step=step, load=load)
 
 
-def cpu_s(loop: Loop) -> float:
+def cpu_s(loop: RecordedLoop) -> float:
     """s of a core that a batch takes, in its worker and in the loop; nan if not known."""
     worker = loop.of("fetch", "cpu_s") + np.nan_to_num(loop.of("send", "cpu_s"))
     if not loop.way.workers:
@@ -66,7 +66,7 @@ def cpu_s(loop: Loop) -> float:
     return float((worker + loop.of("step", "cpu_s")).mean())
 
 
-def computed_share(loop: Loop) -> float:
+def computed_share(loop: RecordedLoop) -> float:
     """Return the share of their fetches in which workers compute, or could if they had a core; 0 if
     it is not known."""
     computed = loop.of("fetch", "cpu_s") + np.nan_to_num(loop.of("fetch", "queued_s"))
@@ -74,7 +74,7 @@ def computed_share(loop: Loop) -> float:
     return float(np.nan_to_num(computed).sum()) / whole if whole > 0 else 0.0
 
 
-def more_workers(loop: Loop, most: int) -> Way | None:
+def more_workers(loop: RecordedLoop, most: int) -> Way | None:
     """The loop with the fewest workers that gain nearly what the best number up to ``most`` does;
     None if none gains anything. What is shared does not get faster: where it takes longer for a
     batch than they would, workers take as much longer."""
@@ -87,7 +87,7 @@ def more_workers(loop: Loop, most: int) -> Way | None:
     return first_as_good(own, tried)
 
 
-def shared_s(loop: Loop) -> float:
+def shared_s(loop: RecordedLoop) -> float:
     """s of a batch below which no number of workers gets: of the cores for what is computed, of the
     device for its bytes (as if those that read have all of it now), and of a lock."""
     cpu, now = cpu_s(loop), max(loop.way.workers, 1)
@@ -107,7 +107,7 @@ def first_as_good(own: float, tried: Sequence[Way]) -> Way | None:
     return tried[int(np.argmax(gains >= AS_GOOD * gains.max()))]
 
 
-def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
+def reading(loop: RecordedLoop) -> tuple[Floats, Floats, Floats]:
     """What of its reads every batch spends for requests, for bytes that were in memory, and for
     those from the device, s of (B, M) each: least squares over the batches."""
     seconds = loop.of("read")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simshuffle.extensions.interop.fabrics.host_inside import HostInside
     from simshuffle.extensions.interop.fabrics.imported import ImportedFabric
     from simshuffle.extensions.interop.fabrics.reading import Dumps
-    from simshuffle.fabric.routing.forwarding_tables import Tables
+    from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile
 
 app = typer.Typer()
 
@@ -272,7 +272,7 @@ def machine_files(
     file: str,
     name: str,
     fabric: ImportedFabric,
-    tables: Tables | None = None,
+    tables: ForwardingTableFile | None = None,
     *,
     gpus: int | None = None,
     accelerator: str | None = None,

@@ -73,7 +73,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """What is asked."""
 
     whole: Scenario  # without sweep
@@ -141,7 +141,7 @@ class Asked:
         )
 
 
-def request(options: PlanOptions) -> Request[Asked]:
+def request(options: PlanOptions) -> Request[PlanRequest]:
     """What is asked for; an InputError if a price has no such name or is negative, no curve reaches
     the target or has a strategy that is named, or no strategy fits."""
     prices = _prices(options.prices)
@@ -174,16 +174,16 @@ def request(options: PlanOptions) -> Request[Asked]:
     return replace(made, about=describe_size_chosen(scenario, VERB, (EXCHANGE,)))
 
 
-def again(folder: Path, meta: Meta) -> Request[Asked]:
+def again(folder: Path, meta: Meta) -> Request[PlanRequest]:
     """The request of a result, from its folder."""
     return _request(load_scenario(folder / "scenario.yaml"), meta["asked"], str(folder))
 
 
-def _request(whole: Scenario, plain: Mapping[str, Any], source: str) -> Request[Asked]:
+def _request(whole: Scenario, plain: Mapping[str, Any], source: str) -> Request[PlanRequest]:
     base = whole.with_values(_apart(whole))
     learned = {(of["strategy"], of["exchange_fraction"]): of for of in plain["learned"]}
     found = [_candidate(base, text, learned, plain["epochs"]) for text in plain["strategies"]]
-    asked = Asked(
+    asked = PlanRequest(
         whole,
         base,
         plain["command"],

@@ -25,7 +25,7 @@ COLUMNS = "strategy (or setting), exchange_fraction, epoch and accuracy"
 
 
 @dataclass(frozen=True)
-class Curve:
+class AccuracyCurve:
     """One setting."""
 
     accuracy: Mapping[int, float]  # share of test samples, mean over seeds, by epoch
@@ -40,7 +40,7 @@ class Curve:
         return next((n for n in sorted(self.accuracy) if self.accuracy[n] >= target), None)
 
 
-def curves(path: Path) -> dict[Setting, Curve]:
+def curves(path: Path) -> dict[Setting, AccuracyCurve]:
     """The curves of a CSV file, or of a result folder of trainings or of times to accuracy. Raises
     an InputError if there are none, or a row is none."""
     if path.is_dir():
@@ -56,12 +56,12 @@ def curves(path: Path) -> dict[Setting, Curve]:
     if not found:
         refuse("", f"must have rows of {COLUMNS}", "none", "Add some.", str(path))
     return {
-        setting: Curve({epoch: sum(of) / len(of) for epoch, of in by_epoch.items()})
+        setting: AccuracyCurve({epoch: sum(of) / len(of) for epoch, of in by_epoch.items()})
         for setting, by_epoch in found.items()
     }
 
 
-def default_target(known: Mapping[Setting, Curve], source: str) -> float:
+def default_target(known: Mapping[Setting, AccuracyCurve], source: str) -> float:
     """The best accuracy of global shuffle less one point; an InputError without global shuffle."""
     whole = known.get(("global", None))
     if whole is None:
@@ -117,7 +117,7 @@ def setting_of(name: str, fraction: float | None) -> Setting:
     return strategy, None if fraction is None or math.isnan(fraction) else fraction
 
 
-def plain(known: Mapping[Setting, Curve], target: float) -> list[dict[str, Any]]:
+def plain(known: Mapping[Setting, AccuracyCurve], target: float) -> list[dict[str, Any]]:
     """What is kept of curves: for every setting the epochs to ``target``, and its best."""
     return [
         {

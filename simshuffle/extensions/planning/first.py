@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simshuffle.extensions.planning.asked import Asked, Candidate
+from simshuffle.extensions.planning.asked import Candidate, PlanRequest
 from simshuffle.extensions.planning.costs import HOUR, cheapest
 from simshuffle.job.plan.bounds import Bounds, bounds
 from simshuffle.job.plan.holding import staging_seconds
@@ -15,7 +15,7 @@ NONE = 0.005  # share of a cost that is no difference in words
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ClosedFormTraining:
     """A training by closed forms, which say the least that it takes."""
 
     candidate: Candidate
@@ -24,7 +24,7 @@ class Estimate:
     cost: float
 
 
-def answer(asked: Asked) -> Iterator[str]:
+def answer(asked: PlanRequest) -> Iterator[str]:
     """Yield the cheapest strategy and the others, each with the least that it costs."""
     estimates = {each.name: _estimate(asked, each) for each in asked.fitting if each.epochs}
     costs = {name: estimate.cost for name, estimate in estimates.items()}
@@ -49,16 +49,16 @@ def answer(asked: Asked) -> Iterator[str]:
         yield _beside(estimates[others[-1]], chosen)
 
 
-def _estimate(asked: Asked, candidate: Candidate) -> Estimate:
+def _estimate(asked: PlanRequest, candidate: Candidate) -> ClosedFormTraining:
     assert candidate.scenario is not None  # noqa: S101 - it fits
     assert candidate.epochs is not None  # noqa: S101 - it reaches the target
     bounded = bounds(candidate.scenario)
     seconds = staging_seconds(candidate.scenario) + candidate.epochs * bounded.epoch
     cost = asked.needs(candidate, 0).cost(asked.prices, seconds)
-    return Estimate(candidate, bounded, seconds / HOUR, cost)
+    return ClosedFormTraining(candidate, bounded, seconds / HOUR, cost)
 
 
-def _beside(other: Estimate, chosen: Estimate) -> str:
+def _beside(other: ClosedFormTraining, chosen: ClosedFormTraining) -> str:
     more = other.cost / chosen.cost - 1.0 if chosen.cost else 0.0
     if more >= 1.0:
         costs = f"{more + 1:.2g} times as much"
@@ -72,6 +72,6 @@ def _beside(other: Estimate, chosen: Estimate) -> str:
     )
 
 
-def _amount(asked: Asked, cost: float) -> str:
+def _amount(asked: PlanRequest, cost: float) -> str:
     priced = asked.prices != {"host-hour": 1.0}
     return f"a cost of {cost:,.4g}" if priced else f"{cost:,.4g} host-hours"

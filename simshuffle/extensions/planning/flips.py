@@ -17,10 +17,10 @@ from simshuffle.extensions.planning.precision import (
     coarse_values,
     seconds_of_run,
 )
-from simshuffle.extensions.planning.turns import REACH, DecisionModel, Offer, read_offer
+from simshuffle.extensions.planning.turns import REACH, DecisionModel, StrategyOffer, read_offer
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell, RunCell
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.cell import CellOutcome, Tell
 from simshuffle.study.store import do_within
 
 CHANGES = "what would change it"
@@ -90,7 +90,7 @@ class FlipCell(NetworkCell):
         each = sorted(seconds_of_run(scenario) for scenario in scenarios)
         return sum(each[: (len(each) + 1) // 2])
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """Return the rows of table ``turns``, and those that simulations did not confirm."""
         base = from_dict(self.document, "")
         units = {keys_of_inputs(base)[self.moved][0]: self.unit}
@@ -117,7 +117,7 @@ class FlipCell(NetworkCell):
             found += [] if row is None else [row]
         found.sort(key=lambda row: row["factor"])
         turns = [row for row in found if row["confirmed"]]
-        return Outcome({"turns": turns, "doubtful": [row for row in found if row not in turns]})
+        return CellOutcome({"turns": turns, "doubtful": [row for row in found if row not in turns]})
 
 
 def _tell_part(tell: Tell, number: int, total: int, share: float) -> None:
@@ -219,7 +219,7 @@ class FlipSearch:
             return most if near < most - least else None
         return (near + far) / 2
 
-    def _contenders(self, factor: float) -> list[Offer]:
+    def _contenders(self, factor: float) -> list[StrategyOffer]:
         """Return the strategies that are simulated: the one that is chosen now, the one that closed
         forms choose then, and those that may be the cheapest by them, as many as fit in time."""
         costs = self.model.costs(factor)
@@ -243,7 +243,7 @@ class FlipSearch:
                 chosen.append(offer)
         return chosen
 
-    def _seconds_of(self, offer: Offer, factor: float) -> float:
+    def _seconds_of(self, offer: StrategyOffer, factor: float) -> float:
         """Return s of one core that simulating a strategy takes, by estimate."""
         scenario = self._scenario(offer, factor)
         is_known = scenario is None or (self.only_room and offer.simulated)
@@ -254,7 +254,7 @@ class FlipSearch:
         seconds = sum(self._seconds_of(offer, factor) for offer in contenders)
         return self.exact or seconds <= min(POINT_SECONDS, self.seconds_left)
 
-    def _scenario(self, offer: Offer, factor: float) -> Scenario | None:
+    def _scenario(self, offer: StrategyOffer, factor: float) -> Scenario | None:
         """Return the scenario as it is simulated; None where hosts have no room."""
         values = self.model.moved.values(factor)
         try:
@@ -275,7 +275,7 @@ class FlipSearch:
                 costs[offer.name] = offer.cost(machine, self.model.prices, seconds)
         return self.model.cheapest(costs)
 
-    def _training_seconds(self, offer: Offer, factor: float) -> float | None:
+    def _training_seconds(self, offer: StrategyOffer, factor: float) -> float | None:
         """Return s of a training with the input moved, simulated; None where hosts lack room. Room
         on an SSD decides nothing else, so one run does for all its sizes."""
         scenario = self._scenario(offer, factor)

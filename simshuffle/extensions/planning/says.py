@@ -19,7 +19,7 @@ class Known(TypedDict):
     best: float
 
 
-class AskedFor(TypedDict):
+class PlanQuestion(TypedDict):
     """What was asked: how runs are repeated, which strategies, and by which prices."""
 
     command: str
@@ -62,7 +62,7 @@ class DoubtfulTurn(TypedDict):
     why: str
 
 
-class Found(TypedDict):
+class PlanFindings(TypedDict):
     """What was found beside the tables."""
 
     scenario: str
@@ -82,8 +82,8 @@ class Found(TypedDict):
     not_searched: NotRequired[list[str]]
 
 
-class Says(TypedDict):
+class PlanFacts(TypedDict):
     """All of it."""
 
-    asked: AskedFor
-    plan: Found
+    asked: PlanQuestion
+    plan: PlanFindings

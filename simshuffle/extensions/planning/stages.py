@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.planning.asked import Asked, Candidate
+from simshuffle.extensions.planning.asked import Candidate, PlanRequest
 from simshuffle.extensions.planning.cells import FileSystemCell, HiddenExchangeCell
 from simshuffle.extensions.planning.costs import training_seconds
 from simshuffle.extensions.planning.flips import FlipCell
@@ -32,7 +32,7 @@ NOTHING_ADDED = 0.01
 """Share of an epoch that the exchange may add and counts as hidden, as of ``study hiding``."""
 
 
-def run_cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+def run_cells(asked: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return a run of each strategy, and of one epoch without exchange."""
     cells: dict[str, Cell] = {
         name: RunCell(scenario.to_dict(), name, with_tables=False)
@@ -43,7 +43,7 @@ def run_cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
     return cells
 
 
-def partial_scenario(asked: Asked) -> Scenario | None:
+def partial_scenario(asked: PlanRequest) -> Scenario | None:
     """The scenario with a partial shuffle, of which Q is searched; None if there is none that fits,
     or no room for a single sample more."""
     for of in asked.candidates:
@@ -55,7 +55,7 @@ def partial_scenario(asked: Asked) -> Scenario | None:
     return None
 
 
-def _with_room(asked: Asked, of: Candidate) -> Scenario | None:
+def _with_room(asked: PlanRequest, of: Candidate) -> Scenario | None:
     try:
         values = of.record.model_dump(mode="json", exclude_none=True) | {"exchange_fraction": 0.0}
         none = prepared(asked.base.with_values({"workload.exchange": values}))
@@ -64,7 +64,7 @@ def _with_room(asked: Asked, of: Candidate) -> Scenario | None:
         return None
 
 
-def search_cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+def search_cells(asked: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return the searches that need the runs alone, and the months of each strategy."""
     cells = _file_systems(asked)
     if (partial := partial_scenario(asked)) is not None:
@@ -82,7 +82,7 @@ def search_cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
     return cells | _flips(asked, outcomes)  # they wait for no months
 
 
-def _file_systems(asked: Asked) -> dict[str, Cell]:
+def _file_systems(asked: PlanRequest) -> dict[str, Cell]:
     """Return the searches of the smallest file system; within a minute, those that fit in it."""
     cells: dict[str, Cell] = {}
     for candidate in asked.fitting:
@@ -95,7 +95,7 @@ def _file_systems(asked: Asked) -> dict[str, Cell]:
     return cells
 
 
-def _months(asked: Asked, of: Candidate, outcomes: Outcomes) -> MonthsCell:
+def _months(asked: PlanRequest, of: Candidate, outcomes: Outcomes) -> MonthsCell:
     whole = asked.whole.with_values({"workload.exchange": of.exchange})
     check_saved(whole)
     epochs = epochs_of(of, outcomes)
@@ -110,12 +110,12 @@ def _months(asked: Asked, of: Candidate, outcomes: Outcomes) -> MonthsCell:
     return MonthsCell(whole.to_dict(), epoch, of.name)
 
 
-def late_cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+def late_cells(asked: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return the searches that need the months."""
     return _flips(asked, outcomes) if asked.fails else {}
 
 
-def _flips(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+def _flips(asked: PlanRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Return the searches of turning points, one for each input."""
     offers = _offers(asked, outcomes)
     document, decision = asked.base.to_dict(), (offers, asked.prices, asked.close, asked.budget)
@@ -126,7 +126,7 @@ def _flips(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
     return {cell.label: cell for cell in cells}
 
 
-def _offers(asked: Asked, outcomes: Outcomes) -> list[dict[str, Any]]:
+def _offers(asked: PlanRequest, outcomes: Outcomes) -> list[dict[str, Any]]:
     """Return the strategies that reach the target, in plain values. Hosts fail beside a strategy
     that was not simulated too: its months are those of the simulated one of median goodput."""
     known = [month_of(candidate, outcomes) for candidate in asked.simulated if asked.fails]

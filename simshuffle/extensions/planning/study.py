@@ -8,14 +8,14 @@ from typing import Any
 
 from simshuffle.errors import Problem
 from simshuffle.extensions.planning import text
-from simshuffle.extensions.planning.asked import Asked, Candidate
+from simshuffle.extensions.planning.asked import Candidate, PlanRequest
 from simshuffle.extensions.planning.cells import EXCHANGE, IO, file_system, shares
 from simshuffle.extensions.planning.commands import with_settings
 from simshuffle.extensions.planning.costs import HOUR, cheapest
 from simshuffle.extensions.planning.figures import plan_chart
 from simshuffle.extensions.planning.flips import CHANGES
 from simshuffle.extensions.planning.precision import COARSE, MOST_SECONDS, TOLERANCE
-from simshuffle.extensions.planning.says import Says
+from simshuffle.extensions.planning.says import PlanFacts
 from simshuffle.extensions.planning.stages import (
     HIDDEN,
     epochs_of,
@@ -36,7 +36,7 @@ from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 
-def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
+def _collect(asked: PlanRequest, outcomes: Outcomes) -> Tables:
     rows = [_row(asked, of, outcomes) for of in asked.candidates]
     most = math.inf if asked.budget is None else asked.budget
     costs = {row["strategy"]: row["cost"] for row in rows if row["cost"] is not None}
@@ -51,7 +51,7 @@ def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
     }
 
 
-def _row(asked: Asked, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
+def _row(asked: PlanRequest, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
     """The row of a strategy."""
     row: dict[str, Any] = {
         "strategy": of.name,
@@ -108,7 +108,7 @@ def _row(asked: Asked, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
     return row
 
 
-def _probes(asked: Asked, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+def _probes(asked: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
     """All that the searches simulated."""
     for of in asked.fitting:
         searched = outcomes.get(f"file system of {of.name}")
@@ -134,7 +134,9 @@ def _probes(asked: Asked, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
             yield _hidden_probe(asked, partial, point)
 
 
-def _hidden_probe(asked: Asked, partial: Scenario, point: Mapping[str, Any]) -> dict[str, Any]:
+def _hidden_probe(
+    asked: PlanRequest, partial: Scenario, point: Mapping[str, Any]
+) -> dict[str, Any]:
     exchange = partial.workload.exchange.model_dump(mode="json", exclude_defaults=True)
     values: dict[str, Any] = {
         "epochs": partial.epochs,
@@ -156,12 +158,12 @@ def _flips_of(outcomes: Outcomes, kind: str) -> list[Mapping[str, Any]]:
     return [row for outcome in flips for row in outcome.values[kind]]
 
 
-def _turns(asked: Asked, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+def _turns(asked: PlanRequest, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
     for row in _flips_of(outcomes, "turns"):
         yield {**row, "command": with_settings(asked.plan_words, row["values"])}
 
 
-def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+def _facts(asked: PlanRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     """What texts say beside tables."""
     base, limit = asked.base, None
     if HIDDEN in outcomes:
@@ -206,7 +208,7 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     }
 
 
-def _not_searched(asked: Asked, outcomes: Outcomes) -> list[str]:
+def _not_searched(asked: PlanRequest, outcomes: Outcomes) -> list[str]:
     """Return what would have taken longer than a minute, and was not searched."""
     pfs = [each for each in asked.fitting if each.record.tier == "pfs"]
     lacking = [
@@ -243,12 +245,12 @@ def _faults(result: Result) -> Iterator[Problem]:
     return misfits({"strategies.csv": alone and said, **counts})
 
 
-def _later_cost(asked: Asked, stage: int) -> float:
+def _later_cost(asked: PlanRequest, stage: int) -> float:
     """Return s of one core that the searches take; how many an exact plan needs is not known."""
     return 0.0 if asked.exact or stage > 0 else MOST_SECONDS
 
 
-STUDY: Study[Asked] = Study(
+STUDY: Study[PlanRequest] = Study(
     kind="planning",
     verb="plan",
     stages=(run_cells, search_cells, late_cells),
@@ -261,7 +263,7 @@ STUDY: Study[Asked] = Study(
     verdict=text.verdict,
     parts=text.parts,
     facts=_facts,
-    says=Says,
+    says=PlanFacts,
     faults=_faults,
     again="simshuffle.extensions.planning.asked:again",
 )

@@ -33,7 +33,7 @@ FINE = 8
 
 
 @dataclass(frozen=True)
-class Offer:
+class StrategyOffer:
     """A strategy that may be chosen, on hosts with room for it."""
 
     name: str
@@ -61,7 +61,7 @@ class Offer:
         return epoch(bounds(machine), self.model, loop_of(machine))
 
 
-def read_offer(base: Scenario, plain: Mapping[str, Any]) -> Offer:
+def read_offer(base: Scenario, plain: Mapping[str, Any]) -> StrategyOffer:
     """Return the offer of plain values: name, exchange, kept_nbytes, epochs, mixing, hosts,
     goodput, reads_pfs; epoch_s of a warm epoch and seconds of the training, None where it was not
     simulated."""
@@ -76,7 +76,7 @@ def read_offer(base: Scenario, plain: Mapping[str, Any]) -> Offer:
     else:
         model = _left_out(scenario, plain["epoch_s"])
     names = ("name", "exchange", "kept_nbytes", "epochs", "mixing", "goodput", "hosts", "reads_pfs")
-    return Offer(
+    return StrategyOffer(
         **{name: plain[name] for name in names},
         scenario=scenario,
         ssd_nbytes=plain["kept_nbytes"] if tier == "ssd" else 0.0,
@@ -104,7 +104,7 @@ class DecisionModel:
     factors at which a training was simulated."""
 
     base: Scenario
-    offers: Sequence[Offer]
+    offers: Sequence[StrategyOffer]
     prices: Prices
     close: float  # share of a cost that is no difference
     budget: float | None  # the most that the training may cost
@@ -124,13 +124,13 @@ class DecisionModel:
         mixing = {offer.name: offer.mixing for offer in self.offers}
         return cheapest(within, mixing, self.close)
 
-    def fitting(self, factor: float) -> list[Offer]:
+    def fitting(self, factor: float) -> list[StrategyOffer]:
         """Return the strategies that hosts have room for."""
         room = self.base.cluster.capacity(self.base.workload.staging.target)
         room *= factor if self.moved.name == SPACE else 1.0
         return [offer for offer in self.offers if offer.kept_nbytes <= room]
 
-    def machine(self, offer: Offer, factor: float) -> Scenario:
+    def machine(self, offer: StrategyOffer, factor: float) -> Scenario:
         """Return the scenario of a strategy with the input moved."""
         if self.moved.name == SPACE or factor == 1.0:
             return offer.scenario
@@ -148,7 +148,7 @@ class DecisionModel:
         """Return the strategy that is chosen; '' if none fits."""
         return self.cheapest(self.costs(factor))
 
-    def correct(self, offer: Offer, factor: float, seconds: float) -> None:
+    def correct(self, offer: StrategyOffer, factor: float, seconds: float) -> None:
         """Hold the closed form against a simulated training of ``seconds`` s."""
         closed = self._closed_seconds(offer, factor)
         known = self.corrections.setdefault(offer.name, {0.0: 0.0} if offer.simulated else {})
@@ -174,14 +174,14 @@ class DecisionModel:
             near, far = (middle, far) if self.choice(middle) == now else (near, middle)
         return far
 
-    def _closed_seconds(self, offer: Offer, factor: float) -> float:
+    def _closed_seconds(self, offer: StrategyOffer, factor: float) -> float:
         """Return the closed form of a training (s), not corrected."""
         if factor == 1.0 or self._is_constant(offer):
             return offer.seconds
         longer = self._epoch_seconds(offer, factor) - self._epoch_seconds(offer, 1.0)
         return offer.seconds + offer.epochs * longer / offer.goodput
 
-    def _is_constant(self, offer: Offer) -> bool:
+    def _is_constant(self, offer: StrategyOffer) -> bool:
         """Return whether the input changes nothing of an epoch. An epoch grows or shrinks with
         every input, so the two ends tell."""
         if offer.name not in self._constant:
@@ -189,7 +189,7 @@ class DecisionModel:
             self._constant[offer.name] = ends == {self._epoch_seconds(offer, 1.0)}
         return self._constant[offer.name]
 
-    def _epoch_seconds(self, offer: Offer, factor: float) -> float:
+    def _epoch_seconds(self, offer: StrategyOffer, factor: float) -> float:
         key = offer.name, factor
         if key not in self._closed:
             self._closed[key] = offer.epoch_seconds(self.machine(offer, factor))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simshuffle.extensions.resuming.auditing import Tried
+from simshuffle.extensions.resuming.auditing import AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
 from simshuffle.studies.loader.resume_tables import GOES_ON, HANGS, REFUSES, outcome_of
 from simshuffle.workload.resuming.account import Account, Continues, account, continues
@@ -42,14 +42,14 @@ class Second:
 NOT_TRIED = Second("", "", 0, 0)
 
 
-def outcome_after(tried: Tried) -> str:
+def outcome_after(tried: AuditOutcome) -> str:
     """Return what a loader does with its state: one of the outcomes of `RESUMES`."""
     if tried.error:
         return HANGS if tried.error == NO_BATCH else REFUSES
     return outcome_of(tried.before_rows[-1], tried.after_rows[0])
 
 
-def count_broken(tried: Tried, size: int, *, repeatable: bool) -> Account | None:
+def count_broken(tried: AuditOutcome, size: int, *, repeatable: bool) -> Account | None:
     """Return the account of the broken epoch of ``size`` samples; None of a loader that does not go
     on. A loader that is never the same is counted against all samples that its uninterrupted epoch
     has at least."""
@@ -68,7 +68,7 @@ def count_broken(tried: Tried, size: int, *, repeatable: bool) -> Account | None
     return replace(found, lost=lost, twice_whole=planned, continues="other")
 
 
-def count_later(tried: Tried, also: Sequence[Batches] = ()) -> Later:
+def count_later(tried: AuditOutcome, also: Sequence[Batches] = ()) -> Later:
     """Return what the epochs after the broken one lack or have too often.
 
     Args:
@@ -85,7 +85,7 @@ def count_later(tried: Tried, also: Sequence[Batches] = ()) -> Later:
     return Later(lost, twice, WORST[worst])
 
 
-def count_second(tried: Tried, size: int, *, repeatable: bool) -> Second:
+def count_second(tried: AuditOutcome, size: int, *, repeatable: bool) -> Second:
     """Return what comes of a run that is killed once more, at the worst of the places tried."""
     found = []
     for second in tried.second:

@@ -26,7 +26,7 @@ MOST_FURTHER = 2
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditRequest:
     """What an audit is to do."""
 
     before: Readers
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Point:
+class KillPoint:
     """Where the loader is killed."""
 
     epoch: int
@@ -54,7 +54,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Times:
+class AuditTimes:
     """What a run of ranks took, the longest of them; None where no rank had a batch."""
 
     made_s: float | None  # for `make` or `resume`
@@ -62,37 +62,39 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Tried:
+class AuditOutcome:
     """What came of a point and a change of ranks."""
 
-    point: Point
+    point: KillPoint
     after: Readers
     before_rows: Sequence[Batches]  # what was trained on, of each epoch up to that of the point
     after_rows: Sequence[Batches]  # the rest of that epoch, and the epochs after it; () if none
     error: str  # '' for none, 'hangs', or what a rank said
     state_nbytes: int  # of the rank with most; 0 if there is none
-    started: Times  # before the crash
-    resumed: Times
+    started: AuditTimes  # before the crash
+    resumed: AuditTimes
     # what the broken epoch, and each after it, has without this crash
     reference: Sequence[Batches] = ()
     trained_steps: int = 0  # iterations of the first of these that were done
-    second: Sequence[Tried] = ()  # the same, killed once more
+    second: Sequence[AuditOutcome] = ()  # the same, killed once more
 
 
 @dataclass(frozen=True)
 class Audit:
     """All that was seen."""
 
-    asked: Asked
+    asked: AuditRequest
     name: str  # of the loader
     words: Sequence[str]  # of the command
     versions: Mapping[str, str]  # of the libraries that it has loaded
     whole: Mapping[Readers, Sequence[Batches]]  # the uninterrupted epochs of each shape
     repeatable: bool  # whether the same seed gave the same epochs
-    tried: Sequence[Tried]
+    tried: Sequence[AuditOutcome]
 
 
-def audit(script: Script, asked: Asked, tell: Callable[[float], None] | None = None) -> Audit:
+def audit(
+    script: Script, asked: AuditRequest, tell: Callable[[float], None] | None = None
+) -> Audit:
     """Run a script as asked, and tell the share that is done. Raises an InputError if the loader
     does not work without a crash, or has no such step."""
     runs = _Runs(script, asked, tell)
@@ -119,7 +121,7 @@ def alike(one: Batches, other: Batches) -> bool:
     return all(map(np.array_equal, one.columns, other.columns))
 
 
-def _points(asked: Asked, whole: Sequence[Batches]) -> list[Point]:
+def _points(asked: AuditRequest, whole: Sequence[Batches]) -> list[KillPoint]:
     """The points that were asked for, and those that are drawn: in the middle of an epoch."""
     size = asked.before.world_size
     steps = [_fewest(epoch, size) for epoch in whole]
@@ -129,7 +131,7 @@ def _points(asked: Asked, whole: Sequence[Batches]) -> list[Point]:
             rule = f"must be a step of the epoch, which has {steps[epoch]}"
             remedy = "Name an earlier one, or raise --samples."
             refuse("--at", rule, f"{step} of epoch {epoch}", remedy, COMMAND_LINE)
-        points.append(Point(epoch, step, 0))
+        points.append(KillPoint(epoch, step, 0))
     middle = [(epoch, step) for epoch, most in enumerate(steps) for step in range(1, most)]
     if asked.tries and not middle:
         rule = "an epoch must have 2 steps or more, of every rank, to break off in the middle"
@@ -140,7 +142,7 @@ def _points(asked: Asked, whole: Sequence[Batches]) -> list[Point]:
     for place in rng.permutation(len(left))[: asked.tries].tolist():
         epoch, step = left[place]
         further = int(rng.integers(min(MOST_FURTHER, steps[epoch] - step) + 1))
-        points.append(Point(epoch, step, further))
+        points.append(KillPoint(epoch, step, further))
     return points
 
 
@@ -154,12 +156,14 @@ def _fewest(epoch: Batches, world_size: int) -> int:
 class _Runs:
     """Runs of the ranks of a script."""
 
-    def __init__(self, script: Script, asked: Asked, tell: Callable[[float], None] | None) -> None:
+    def __init__(
+        self, script: Script, asked: AuditRequest, tell: Callable[[float], None] | None
+    ) -> None:
         self.total = 0  # how many there will be; 0 while that is not known
         self._script, self._asked, self._tell, self._done = script, asked, tell, 0
 
     def _run(
-        self, readers: Readers, point: Point, before: Readers | None = None, **of: Any
+        self, readers: Readers, point: KillPoint, before: Readers | None = None, **of: Any
     ) -> tuple[Path, list[str]]:
         asked = self._asked
         before = before or asked.before
@@ -182,7 +186,7 @@ class _Runs:
     def whole(self, readers: Readers, option: str) -> list[Batches]:
         """The uninterrupted epochs. Raises an InputError if there are none."""
         asked, script = self._asked, self._script.command.script
-        out, came_to = self._run(readers, Point(0, 0, 0), first=0, last=asked.epochs - 1)
+        out, came_to = self._run(readers, KillPoint(0, 0, 0), first=0, last=asked.epochs - 1)
         shown = f"{option} {readers.nodes}x{readers.ranks}"
         if error := _error(came_to, ENDED):
             kind, _, value = error.partition(": ")
@@ -200,7 +204,9 @@ class _Runs:
             _check_numbers(epoch, asked.size, script)
         return found
 
-    def broken_off(self, point: Point, whole: Mapping[Readers, Sequence[Batches]]) -> list[Tried]:
+    def broken_off(
+        self, point: KillPoint, whole: Mapping[Readers, Sequence[Batches]]
+    ) -> list[AuditOutcome]:
         """Return what comes of the loader killed at a point, for each who is to go on; ``whole``
         has the uninterrupted epochs."""
         asked, before = self._asked, self._asked.before
@@ -212,11 +218,11 @@ class _Runs:
         known = (max(sizes, default=0), _times(out))
         if error:
             rmtree(out)
-            return [Tried(point, of, rows, (), error, *known, _NONE) for of in asked.after]
+            return [AuditOutcome(point, of, rows, (), error, *known, _NONE) for of in asked.after]
         found = []
         for readers in asked.after:
             reference = [whole[before][point.epoch], *whole[readers][point.epoch + 1 :]]
-            started = Tried(
+            started = AuditOutcome(
                 point, readers, rows, (), "", *known, _NONE, reference, trained_steps=point.step
             )
             places = second_places(point, before, readers, whole)
@@ -231,12 +237,12 @@ class _Runs:
 
     def _resumed(
         self,
-        started: Tried,
+        started: AuditOutcome,
         states: Path,
         before: Readers,
         step: int,
         save_at: Sequence[tuple[int, int]] = (),
-    ) -> tuple[Tried, Path]:
+    ) -> tuple[AuditOutcome, Path]:
         """Return a crash with what follows it, and the folder of what the ranks wrote: the ranks
         ``before`` left ``states`` after this ``step`` of the epoch, as a trainer counts."""
         epoch, readers = started.point.epoch, started.after
@@ -257,7 +263,9 @@ class _Runs:
             _check_numbers(rows, self._asked.size, self._script.command.script)
         return replace(started, after_rows=after, error=error, resumed=_times(then)), then
 
-    def _second(self, tried: Tried, then: Path, place: tuple[int, int]) -> Tried | None:
+    def _second(
+        self, tried: AuditOutcome, then: Path, place: tuple[int, int]
+    ) -> AuditOutcome | None:
         """Return what comes of a run that went on, killed once more at ``place`` (epoch, steps
         since it went on); None where not all of its ranks came there."""
         epoch, step = place
@@ -276,7 +284,7 @@ class _Runs:
             trained_steps = step
         started = replace(
             tried,
-            point=Point(epoch, step, 0),
+            point=KillPoint(epoch, step, 0),
             before_rows=before_rows,
             after_rows=(),
             reference=reference,
@@ -288,7 +296,7 @@ class _Runs:
 
 
 def second_places(
-    point: Point, before: Readers, after: Readers, whole: Mapping[Readers, Sequence[Batches]]
+    point: KillPoint, before: Readers, after: Readers, whole: Mapping[Readers, Sequence[Batches]]
 ) -> list[tuple[int, int]]:
     """Return where a run that goes on is killed once more: epochs, and steps since it went on, in
     the middle of what is left of the broken epoch, and of the next one.
@@ -310,7 +318,7 @@ def second_places(
     return places
 
 
-def has_all(tried: Tried) -> bool:
+def has_all(tried: AuditOutcome) -> bool:
     """Return whether the epochs from the broken one on have the samples that they would have."""
     broken = joined(tried.before_rows[-1], tried.after_rows[0])
     return all(
@@ -319,7 +327,7 @@ def has_all(tried: Tried) -> bool:
     )
 
 
-_NONE = Times(None, None)
+_NONE = AuditTimes(None, None)
 
 
 def _error(came_to: Sequence[str], wanted: str) -> str:
@@ -351,8 +359,8 @@ def _check_numbers(epoch: Batches, size: int, script: str) -> None:
         refuse(script, rule, str(wrong[0]), remedy, COMMAND_LINE)
 
 
-def _times(out: Path) -> Times:
+def _times(out: Path) -> AuditTimes:
     found = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*.times")]
     if not found:
         return _NONE
-    return Times(*(max(each[name] for each in found) for name in ("made", "first")))
+    return AuditTimes(*(max(each[name] for each in found) for name in ("made", "first")))

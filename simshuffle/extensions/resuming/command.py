@@ -25,7 +25,7 @@ from simshuffle.study.options import COMMAND_LINE, Argument, Option, between_com
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from simshuffle.extensions.resuming.auditing import Asked
+    from simshuffle.extensions.resuming.auditing import AuditRequest
     from simshuffle.extensions.resuming.counted import Counted
     from simshuffle.extensions.resuming.script import Command
 
@@ -153,7 +153,7 @@ def audit(
     Forks real ranks of a script of yours, kills them in the middle of an epoch, goes on with
     others, and counts. What the script prints is shown with -v alone. Exit status: 0, or 1 where
     samples are lost, come again, or the loader refuses or hangs."""
-    from simshuffle.extensions.resuming.auditing import Asked
+    from simshuffle.extensions.resuming.auditing import AuditRequest
     from simshuffle.extensions.resuming.counted import FILES
     from simshuffle.extensions.resuming.script import Command
     from simshuffle.report.folders import check_place
@@ -166,7 +166,7 @@ def audit(
     if out is not None:
         check_place(out, replace=force, known=FILES)
     ranks, (first, then), batch = from_ or (1, 2), workers or (2, 2), batch_size or (4, 4)
-    asked = Asked(
+    asked = AuditRequest(
         before=Readers(*ranks, first, batch[0]),
         after=tuple(Readers(*of, then, batch[1]) for of in after or _fewer(ranks)),
         samples=_cut(samples, shards, samples_per_shard),
@@ -189,7 +189,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _audited(given: Command, asked: Asked) -> Counted:
+def _audited(given: Command, asked: AuditRequest) -> Counted:
     from simshuffle.extensions.resuming.auditing import audit
     from simshuffle.extensions.resuming.counted import Counted
     from simshuffle.extensions.resuming.script import Script
@@ -247,7 +247,7 @@ def _cut(samples: int, shards: int | None, each: int | None) -> tuple[int, ...]:
     return (each,) * (samples // each) + ((samples % each,) if samples % each else ())
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: AuditRequest) -> None:
     """See that there are points, in epochs that there are."""
     for epoch, step in asked.at:
         if epoch >= asked.epochs:

@@ -26,7 +26,7 @@ from simshuffle.extensions.resuming.accounts import (
     is_right,
     outcome_after,
 )
-from simshuffle.extensions.resuming.auditing import Audit, Tried
+from simshuffle.extensions.resuming.auditing import Audit, AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
 from simshuffle.report.columns import Column, amount, count, text
 from simshuffle.report.folders import write_folder
@@ -170,7 +170,7 @@ class Counted:
         in those after it, or after a second crash."""
         return sum(not self._is_right(tried) for tried in self.audit.tried)
 
-    def _is_right(self, tried: Tried) -> bool:
+    def _is_right(self, tried: AuditOutcome) -> bool:
         found, later, second = self._account(tried), self._later(tried), self._second(tried)
         if found is None or later.lost_later or later.twice_later or not is_right(second):
             return False
@@ -182,10 +182,10 @@ class Counted:
     def _change(self, after: Readers) -> str:
         return change_of(self.audit.asked.before, after)
 
-    def _of(self, after: Readers) -> list[Tried]:
+    def _of(self, after: Readers) -> list[AuditOutcome]:
         return [one for one in self.audit.tried if one.after == after]
 
-    def _account(self, tried: Tried) -> Account | None:
+    def _account(self, tried: AuditOutcome) -> Account | None:
         """What became of the broken epoch, and whether it and those after it go on as they would
         have; None of a loader that does not go on."""
         found = count_broken(tried, self.audit.asked.size, repeatable=self.audit.repeatable)
@@ -194,14 +194,14 @@ class Counted:
         worst = max(found.continues, self._later(tried).continues, key=WORST.index)
         return replace(found, continues=worst)
 
-    def _later(self, tried: Tried) -> Later:
+    def _later(self, tried: AuditOutcome) -> Later:
         before = self.audit.whole[self.audit.asked.before]
         return count_later(tried, before[tried.point.epoch + 1 :])
 
-    def _second(self, tried: Tried) -> Second:
+    def _second(self, tried: AuditOutcome) -> Second:
         return count_second(tried, self.audit.asked.size, repeatable=self.audit.repeatable)
 
-    def _after(self, tried: Tried) -> dict[str, Any]:
+    def _after(self, tried: AuditOutcome) -> dict[str, Any]:
         """`_AFTER` of a restart; empty where it does not go on, or nothing comes after it."""
         row: dict[str, Any] = dict.fromkeys(_AFTER, math.nan)
         row |= {"second": "", "second_outcome": ""}
@@ -217,21 +217,21 @@ class Counted:
         """What nobody can say of a loader that is never the same."""
         return {} if self.audit.repeatable else {"continues": ""}
 
-    def _meetings(self, tried: Tried) -> Meetings | None:
+    def _meetings(self, tried: AuditOutcome) -> Meetings | None:
         """None where no epoch follows."""
         epochs = self.audit.whole[self.audit.asked.before][tried.point.epoch :]
         if tried.error or len(epochs) < 2:
             return None
         return meetings(tried.before_rows[-1], *tried.after_rows[:2], *epochs[:2])
 
-    def _badness(self, one: Tried) -> tuple[int, int]:
+    def _badness(self, one: AuditOutcome) -> tuple[int, int]:
         found, later, second = self._account(one), self._later(one), self._second(one)
         counts = 0 if found is None else found.lost + found.repeated + found.twice
         counts += later.lost_later + later.twice_later + second.second_lost + second.second_twice
         outcomes = [outcome_after(one), *[second.second_outcome] * bool(one.second)]
         return max(_BAD.index(outcome) for outcome in outcomes), counts
 
-    def _worst(self, of: Sequence[Tried]) -> dict[str, Any]:
+    def _worst(self, of: Sequence[AuditOutcome]) -> dict[str, Any]:
         """The row of `AUDITED` of the worst of points."""
         worst = max(of, key=self._badness)
         known = ", ".join(f"{name} {of}" for name, of in self.audit.versions.items())
@@ -255,7 +255,7 @@ class Counted:
         said = {"first_batch_s": firsts, "says": says} | self._after(worst)
         return row | said | self._unknown()
 
-    def _where(self, worst: Tried, of: Sequence[Tried]) -> str:
+    def _where(self, worst: AuditOutcome, of: Sequence[AuditOutcome]) -> str:
         if len(of) > 1 and len({self._badness(one) for one in of}) == 1:
             return f"(At all {len(of)} points.)"
         more = f", the worst of {len(of)} points" if len(of) > 1 else ""
@@ -349,7 +349,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
-def _medians(of: Sequence[Tried], kind: str) -> tuple[float, float]:
+def _medians(of: Sequence[AuditOutcome], kind: str) -> tuple[float, float]:
     """Of what points took, of those that have it: to make or resume, and to the first batch."""
     times = [getattr(one, kind) for one in of]
     made = [each.made_s for each in times if each.made_s is not None]

@@ -57,7 +57,7 @@ class StateError(RuntimeError):
     """What `state` of a script raised."""
 
 
-class Run(SimpleNamespace):
+class RankArguments(SimpleNamespace):
     """What `make` and `resume` are told, as attributes."""
 
     def __getattr__(self, name: str) -> Any:
@@ -195,7 +195,7 @@ def _environment(job: dict[str, Any], rank: int, port: int) -> None:
 def _trained(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
     """Go through the epochs of a job, and write what this rank trains on."""
     asked, begin = job["run"], time.monotonic()
-    run = Run(**asked, rank=rank, world_size=asked["nodes"] * asked["ranks"])
+    run = RankArguments(**asked, rank=rank, world_size=asked["nodes"] * asked["ranks"])
     if job["states"]:
         files = [Path(job["states"]) / f"{other}.state" for other in range(job["saved"])]
         states = [pickle.loads(each.read_bytes()) for each in files]  # noqa: S301 - its own

@@ -183,7 +183,7 @@ def contributions(steps: Steps, world_size: int) -> Ints64:
     return sent
 
 
-class Grid:
+class ColumnGrid:
     """Each column carries an equal share of the buffer. In every host one rank stands in it, the
     one at place column * ranks / columns, rounded down; so in a host of fewer ranks than columns
     some stand in several.
@@ -244,7 +244,8 @@ class Hierarchical(Dependent):
     "Topology-aware sparse allreduce for large-scale deep learning").
 
     ``leaders`` ranks of a host each lead an equal share of the bytes, on an HCA of their own; in a
-    host of fewer ranks one leads several: see `Grid`. Leaders go around a ring, or by recursive
+    host of fewer ranks one leads several: see `ColumnGrid`. Leaders go around a ring, or by
+        recursive
     halving and doubling. Inside hosts and around the ring bytes move as in a pipeline.
 
     Attributes:
@@ -260,7 +261,7 @@ class Hierarchical(Dependent):
 
     def sends(self, host_of: Ints32) -> Sends:
         """See `Dependent.sends`."""
-        grid = Grid(host_of, self.leaders)
+        grid = ColumnGrid(host_of, self.leaders)
         rail = np.broadcast_to(np.arange(self.leaders, dtype=np.int32), grid.leader.shape)
         if self.among_hosts == "ring":
             return grid.sends(ring_sends(grid.hosts), rail)
@@ -274,7 +275,7 @@ class Torus(Dependent):
     arXiv:1811.05233). A row is ``hosts_per_row`` hosts; theirs had 8 hosts of 4 GPUs.
 
     In a row of fewer ranks than the fullest, ranks stand in the rings of several places: see
-    `Grid`. The GPUs of a host share ``rails`` HCAs; of a row's ring that leaves a host, each
+    `ColumnGrid`. The GPUs of a host share ``rails`` HCAs; of a row's ring that leaves a host, each
     carries an equal number of the places' shares. Rings are pipelines, one after the other.
 
     Attributes:
@@ -287,11 +288,11 @@ class Torus(Dependent):
     rails: OneEach
     hosts_per_row: Count = 1
 
-    def grid(self, host_of: Ints32) -> Grid:
+    def grid(self, host_of: Ints32) -> ColumnGrid:
         """Rows in the place of hosts."""
         _, first, host = np.unique(host_of, return_index=True, return_inverse=True)
         met = np.argsort(np.argsort(first))  # hosts in the order of their first ranks
-        return Grid((met[host] // self.hosts_per_row).astype(np.int32))
+        return ColumnGrid((met[host] // self.hosts_per_row).astype(np.int32))
 
     def sends(self, host_of: Ints32) -> Sends:
         """See `Dependent.sends`."""
@@ -342,7 +343,7 @@ class Sharp(Paced):
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """See above."""
-        grid = Grid(host_of, self.rails)
+        grid = ColumnGrid(host_of, self.rails)
         host = np.arange(grid.hosts if grid.hosts > 1 else 0)
         once = Sends.joined([(0, host, np.roll(host, -1), 1.0, 0, 1, host)])
         rail = np.broadcast_to(np.arange(self.rails, dtype=np.int32), grid.leader.shape)

@@ -60,7 +60,7 @@ _COLUMNS: dict[str, tuple[Any, str]] = {
 
 
 @dataclass(frozen=True)
-class Case:
+class FlowCase:
     """Flows over links, as a file holds them."""
 
     links: Links  # the links
@@ -71,7 +71,7 @@ class Case:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_case(path: str | Path) -> Case:
+def read_case(path: str | Path) -> FlowCase:
     """The case in a JSON file, which may be compressed with gzip. The format is described in
     docs/replay.md.
 
@@ -94,7 +94,7 @@ def read_case(path: str | Path) -> Case:
             gc.enable()
 
 
-def _case(data: dict[str, Any], path: Path) -> Case:
+def _case(data: dict[str, Any], path: Path) -> FlowCase:
     problems: list[Problem] = []
     _check_keys(data, "", problems)
     name = data.pop("name", path.name.removesuffix(".gz").removesuffix(".json"))
@@ -123,7 +123,7 @@ def _case(data: dict[str, Any], path: Path) -> Case:
     flows = Flows.of(table, found["flows.size"], found["flows.start"], after)
     _refuse_circles(flows, str(path))
     end = found["flows.end"]
-    return Case(links, flows, None if end is None else as_floats(end), name, data)
+    return FlowCase(links, flows, None if end is None else as_floats(end), name, data)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from simshuffle.fabric.network.fluid_records import CACHE_LINE, FAN, FIRST, PER_GROUP, State
+from simshuffle.fabric.network.fluid_records import CACHE_LINE, FAN, FIRST, PER_GROUP, FluidState
 from simshuffle.spec.compiling import compiled, int64, intrinsic
 
 
@@ -53,7 +53,7 @@ FEWEST, MOST = 32, 128
 
 
 @compiled
-def _fetch_link(s: State, ident: int) -> None:
+def _fetch_link(s: FluidState, ident: int) -> None:
     fetch(s.links, ident, 0)
     fetch(s.links, ident, CACHE_LINE)
     fetch(s.ends, ident, 0)
@@ -63,7 +63,7 @@ def _fetch_link(s: State, ident: int) -> None:
 
 
 @compiled
-def _fetch_listed(s: State, n: int) -> None:
+def _fetch_listed(s: FluidState, n: int) -> None:
     """Fetch the first ``n`` links listed in ``flows``, some flows of each that is a bottleneck or
     may become one, and all links of these; each step for all, before the next needs it."""
     width = s.width
@@ -93,7 +93,7 @@ def _fetch_listed(s: State, n: int) -> None:
 
 
 @compiled
-def fetch_turns(s: State, first: int, last: int) -> None:
+def fetch_turns(s: FluidState, first: int, last: int) -> None:
     """Fetch what is needed to freeze the flows of links listed in ``visits``."""
     for i in range(first, last):
         s.flows[i - first] = s.visits[i].link
@@ -101,7 +101,7 @@ def fetch_turns(s: State, first: int, last: int) -> None:
 
 
 @compiled
-def fetch_members(s: State, first: int) -> None:
+def fetch_members(s: FluidState, first: int) -> None:
     """Fetch the first flow of each of the next links."""
     last = min(first + LISTED, s.links.shape[0])
     for ident in range(first, last):
@@ -113,7 +113,7 @@ def fetch_members(s: State, first: int) -> None:
 
 
 @compiled
-def _list_ends(s: State, until: float) -> int:
+def _list_ends(s: FluidState, until: float) -> int:
     """List in ``flows`` links on which a flow ends ``until`` then (s), at most `MOST`."""
     ends = s.ends
     groups = ends.shape[0] // PER_GROUP
@@ -131,7 +131,7 @@ def _list_ends(s: State, until: float) -> int:
 
 
 @compiled
-def fetch_ends(s: State, first: float) -> None:
+def fetch_ends(s: FluidState, first: float) -> None:
     """Fetch what the ends need that come next, from ``first`` (s) on, unless that was done."""
     clock = s.clock[0]
     if first <= clock.fetched or first == np.inf:

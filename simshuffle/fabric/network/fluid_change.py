@@ -13,7 +13,14 @@ from simshuffle.fabric.network.fluid_events import (
     upcoming,
 )
 from simshuffle.fabric.network.fluid_members import mark_dirty, stop_flow
-from simshuffle.fabric.network.fluid_records import ACTIVE, CAPACITY, FIRST, PEAK, UNUSED, State
+from simshuffle.fabric.network.fluid_records import (
+    ACTIVE,
+    CAPACITY,
+    FIRST,
+    PEAK,
+    UNUSED,
+    FluidState,
+)
 from simshuffle.fabric.network.fluid_sweep import fill
 from simshuffle.fabric.network.fluid_transfers import share
 from simshuffle.spec.arrays import Floats, Ints, Ints32
@@ -51,7 +58,7 @@ def set_capacity(state: int, graph: int, now: float, links: Ints32, values: Floa
     return upcoming(s, g)
 
 
-def crossing(s: State, links: Ints, count: int) -> tuple[Ints32, Ints32]:
+def crossing(s: FluidState, links: Ints, count: int) -> tuple[Ints32, Ints32]:
     """See `FluidNetwork.crossing`; ``count`` are the links of the caller, the first ones."""
     hops = s.hops["link"].reshape(-1, s.width)
     on_route = np.arange(s.width) < s.nodes["n_hops"][:, None]
@@ -63,7 +70,7 @@ def crossing(s: State, links: Ints, count: int) -> tuple[Ints32, Ints32]:
 
 
 @compiled
-def _stop(s: State, flow: int) -> float:
+def _stop(s: FluidState, flow: int) -> float:
     """Take a flow that has not ended from its links, with what it has drained booked on them;
     returns what is left of it (units)."""
     node = s.nodes[flow]
@@ -80,7 +87,7 @@ def _stop(s: State, flow: int) -> float:
 
 
 @compiled
-def _replace_route(s: State, slot: int, routes: Ints32, i: int) -> None:
+def _replace_route(s: FluidState, slot: int, routes: Ints32, i: int) -> None:
     """Write the links of route ``i``; a rate limit stays the last."""
     node = s.nodes[slot]
     last = s.hops[slot * s.width + node.n_hops - 1].link

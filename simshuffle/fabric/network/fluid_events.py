@@ -17,9 +17,9 @@ from simshuffle.fabric.network.fluid_records import (
     PER_GROUP,
     UNUSED,
     WAITING,
+    FluidState,
     Graph,
     Records,
-    State,
     no_links,
     no_transfers,
 )
@@ -38,7 +38,7 @@ def smallest(values: Floats, first: int, last: int) -> float:
 
 
 @compiled
-def set_end(s: State, link: int, when: float) -> None:
+def set_end(s: FluidState, link: int, when: float) -> None:
     """Note the next end of a link, and keep the minima above it."""
     ends = s.ends
     before = ends[link]
@@ -98,7 +98,7 @@ def refresh_minima(ends: Floats, n_links: int) -> None:
 
 
 @compiled
-def upcoming_end(s: State, ident: int) -> float:
+def upcoming_end(s: FluidState, ident: int) -> float:
     """When the next flow of a link ends (s); its service must be up to date."""
     link = s.links[ident]
     if link.n == 0 or link.level <= 0.0:
@@ -118,7 +118,7 @@ def _before(nodes: Records, a: int, b: int) -> bool:
 
 
 @compiled
-def push_event(s: State, g: Graph, flow: int) -> None:
+def push_event(s: FluidState, g: Graph, flow: int) -> None:
     """Add a transfer whose time is set: to the run that fits best of the first few in the heap,
     else as a run of its own."""
     nodes, heap, clock = s.nodes, g.heap, s.clock
@@ -145,7 +145,7 @@ def push_event(s: State, g: Graph, flow: int) -> None:
 
 
 @compiled
-def pop_event(s: State, g: Graph) -> int:
+def pop_event(s: FluidState, g: Graph) -> int:
     """Take out the first transfer."""
     nodes, heap, clock = s.nodes, g.heap, s.clock
     first = heap[0]
@@ -172,7 +172,7 @@ def pop_event(s: State, g: Graph) -> int:
 
 
 @compiled
-def make_ready(s: State, g: Graph, flow: int) -> None:
+def make_ready(s: FluidState, g: Graph, flow: int) -> None:
     """Let the delay of a transfer begin, which waits for nothing any more."""
     node = s.nodes[flow]
     node.state = DELAYED
@@ -182,7 +182,7 @@ def make_ready(s: State, g: Graph, flow: int) -> None:
 
 
 @compiled
-def upcoming(s: State, g: Graph) -> float:
+def upcoming(s: FluidState, g: Graph) -> float:
     """Time of the next event (s), inf if there is none."""
     ends = next_end(s.ends)
     return min(ends, s.nodes[g.heap[0]].upcoming) if s.clock[0].n_heap > 0 else ends
@@ -200,7 +200,7 @@ MOVES = 3
 
 
 @compiled
-def _limit_link(s: State, limit: float) -> int:
+def _limit_link(s: FluidState, limit: float) -> int:
     """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1 if all
     such links are taken."""
     clock = s.clock[0]
@@ -218,7 +218,7 @@ def _limit_link(s: State, limit: float) -> int:
 
 
 @compiled
-def promise(s: State, ident: int) -> bool:
+def promise(s: FluidState, ident: int) -> bool:
     """Promise places in the arena for all transfers that may have their bottleneck on a link;
     False if it is too small.
 
@@ -238,7 +238,7 @@ def promise(s: State, ident: int) -> bool:
 
 
 @compiled
-def reserve_route(s: State, routes: Ints32, i: int, counting: bool) -> bool:
+def reserve_route(s: FluidState, routes: Ints32, i: int, counting: bool) -> bool:
     """Count one more transfer on the links of route ``i``, or make room for it in their heaps;
     whether there is."""
     k = 0
@@ -252,7 +252,7 @@ def reserve_route(s: State, routes: Ints32, i: int, counting: bool) -> bool:
 
 
 @compiled
-def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
+def _reserve(s: FluidState, tasks: Records, routes: Ints32, count: bool) -> float:
     """Make room on the links for a batch; ``count``: whether its transfers are still to be counted
     on their links. Returns 0, `LACKS_ENTRIES` or `LACKS_LINKS`."""
     for i in range(tasks.shape[0]):
@@ -272,7 +272,7 @@ def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
 
 
 @compiled
-def _add_edge(s: State, g: Graph, before: int, after: int) -> None:
+def _add_edge(s: FluidState, g: Graph, before: int, after: int) -> None:
     edge = s.clock[0].free_edge
     s.clock[0].free_edge = g.edges[edge].next
     s.clock[0].n_edges += 1
@@ -283,7 +283,7 @@ def _add_edge(s: State, g: Graph, before: int, after: int) -> None:
 
 
 @compiled
-def _add_node(s: State, task: Records) -> int:
+def _add_node(s: FluidState, task: Records) -> int:
     """A transfer, still without a route; returns its slot."""
     clock = s.clock[0]
     slot = int64(clock.free_node)
@@ -313,7 +313,7 @@ def _add_node(s: State, task: Records) -> int:
 
 
 @compiled
-def _add_route(s: State, slot: int, routes: Ints32, i: int, limit: float) -> None:
+def _add_route(s: FluidState, slot: int, routes: Ints32, i: int, limit: float) -> None:
     """Note the links of route ``i``, and last that of the rate limit, if there is one."""
     n_hops = 0
     while n_hops < routes.shape[1] and routes[i, n_hops] >= 0:
@@ -327,7 +327,7 @@ def _add_route(s: State, slot: int, routes: Ints32, i: int, limit: float) -> Non
 
 
 @compiled
-def _lacks(s: State, g: Graph, tasks: Records, routes: Ints32, n_edges: int) -> float:
+def _lacks(s: FluidState, g: Graph, tasks: Records, routes: Ints32, n_edges: int) -> float:
     """What a batch lacks that needs no count of links; 0 if nothing."""
     if routes.shape[1] > s.width:
         return LACKS_WIDTH

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.fabric.network.fluid_records import CAPACITY, OTHER, State
+from simshuffle.fabric.network.fluid_records import CAPACITY, OTHER, FluidState
 from simshuffle.spec.compiling import compiled, int64
 
 
 @compiled
-def fair_level(s: State, ident: int, n: int) -> float:
+def fair_level(s: FluidState, ident: int, n: int) -> float:
     """The level (units/s) of a link with ``n`` flows of its own, by what the others take of it."""
     return float((s.load[CAPACITY, ident] - s.load[OTHER, ident]) / n)
 
 
 @compiled
-def write_entry(s: State, base: int, k: int, key: float, flow: int) -> None:
+def write_entry(s: FluidState, base: int, k: int, key: float, flow: int) -> None:
     """Write the entry at place ``k`` of the heap that begins at ``base``."""
     s.entries[base + k].key = key
     s.entries[base + k].flow = flow
@@ -24,7 +24,7 @@ def write_entry(s: State, base: int, k: int, key: float, flow: int) -> None:
 
 
 @compiled
-def sift_up(s: State, base: int, k: int, key: float) -> int:
+def sift_up(s: FluidState, base: int, k: int, key: float) -> int:
     """Where an entry with ``key`` belongs at or above ``k``; those on the way have moved down.
 
     Heaps are binary, and all lie in one arena: below place k of the heap that begins at ``base``
@@ -41,7 +41,7 @@ def sift_up(s: State, base: int, k: int, key: float) -> int:
 
 
 @compiled
-def sift_down(s: State, base: int, n: int, k: int, key: float) -> int:
+def sift_down(s: FluidState, base: int, n: int, k: int, key: float) -> int:
     """Where an entry with ``key`` belongs at or below ``k``; those on the way have moved up."""
     while True:
         child = 2 * k + 1
@@ -58,7 +58,7 @@ def sift_down(s: State, base: int, n: int, k: int, key: float) -> int:
 
 
 @compiled
-def add_row(s: State, ident: int, flow: int) -> None:
+def add_row(s: FluidState, ident: int, flow: int) -> None:
     """Note what matters of ``flow`` when the level of its bottleneck changes: which links it shares
     besides, and its rate limit.
 
@@ -90,7 +90,7 @@ def add_row(s: State, ident: int, flow: int) -> None:
 
 
 @compiled
-def remove_row(s: State, ident: int, row: int) -> None:
+def remove_row(s: FluidState, ident: int, row: int) -> None:
     """Undo `add_row`: the last of the list takes the place."""
     link = s.links[ident]
     link.n_rows -= 1
@@ -105,7 +105,7 @@ def remove_row(s: State, ident: int, row: int) -> None:
 
 
 @compiled
-def add_member(s: State, ident: int, flow: int, left: float) -> None:
+def add_member(s: FluidState, ident: int, flow: int, left: float) -> None:
     """Give ``flow``, with ``left`` units to drain, its bottleneck on a link."""
     link = s.links[ident]
     now = s.clock[0].now
@@ -126,7 +126,7 @@ def add_member(s: State, ident: int, flow: int, left: float) -> None:
 
 
 @compiled
-def remove_member(s: State, flow: int) -> float:
+def remove_member(s: FluidState, flow: int) -> float:
     """Take ``flow`` from its bottleneck; returns what it has left to drain."""
     node = s.nodes[flow]
     ident = int64(node.bottleneck)
@@ -154,7 +154,7 @@ def remove_member(s: State, flow: int) -> float:
 
 
 @compiled
-def change_bottleneck(s: State, flow: int, to: int) -> None:
+def change_bottleneck(s: FluidState, flow: int, to: int) -> None:
     """Give ``flow`` another bottleneck; its rate becomes the present level of that one."""
     width = s.width
     origin = int64(s.nodes[flow].bottleneck)
@@ -172,7 +172,7 @@ def change_bottleneck(s: State, flow: int, to: int) -> None:
 
 
 @compiled
-def mark_dirty(s: State, ident: int) -> None:
+def mark_dirty(s: FluidState, ident: int) -> None:
     """List a link as one that has changed since rates were fair."""
     if s.links[ident].queued == 0:
         s.links[ident].queued = 1
@@ -181,7 +181,7 @@ def mark_dirty(s: State, ident: int) -> None:
 
 
 @compiled
-def _enlarge_heap(s: State, ident: int) -> None:
+def _enlarge_heap(s: FluidState, ident: int) -> None:
     """Move the heap of a link to where it has more places. There is room: see `events.promise`.
 
     Few of the flows that are posted drain at one time, so heaps start small and lie together.
@@ -202,7 +202,7 @@ def _enlarge_heap(s: State, ident: int) -> None:
 
 
 @compiled
-def join_links(s: State, flow: int) -> None:
+def join_links(s: FluidState, flow: int) -> None:
     """Enter ``flow`` into the lists of its links."""
     width = s.width
     now = s.clock[0].now
@@ -228,7 +228,7 @@ def join_links(s: State, flow: int) -> None:
 
 
 @compiled
-def start_flow(s: State, flow: int) -> None:
+def start_flow(s: FluidState, flow: int) -> None:
     """Let ``flow`` drain, with a first guess of its bottleneck: the lowest level on its route, else
     the link with the least to spare."""
     width = s.width
@@ -260,7 +260,7 @@ def start_flow(s: State, flow: int) -> None:
 
 
 @compiled
-def stop_flow(s: State, flow: int) -> None:
+def stop_flow(s: FluidState, flow: int) -> None:
     """Take ``flow``, which has ended, from its links."""
     width = s.width
     node = s.nodes[flow]

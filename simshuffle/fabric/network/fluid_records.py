@@ -177,7 +177,7 @@ VISIT = np.dtype([("key", "f8"), ("link", "i4")], align=True)
 HOP = np.dtype([("link", "i4"), ("next", "i4"), ("prev", "i4")], align=True)
 
 
-class State(NamedTuple):
+class FluidState(NamedTuple):
     """The arrays of links and rates, and what is known of every transfer."""
 
     width: int  # hops kept for each transfer
@@ -217,10 +217,10 @@ class Graph(NamedTuple):
     finish: Floats  # (any,) s, see `TASK.tag`
 
 
-def no_links(width: int = 1) -> State:
+def no_links(width: int = 1) -> FluidState:
     """The arrays without any link or transfer; routes have up to ``width`` links."""
     ints = np.empty(0, np.int32)
-    return State(
+    return FluidState(
         width=width,
         clock=np.zeros(1, CLOCK),
         nodes=np.zeros(0, NODE),

@@ -18,7 +18,7 @@ from simshuffle.fabric.network.fluid_records import (
     OTHER,
     PEAK,
     SMALLEST_STEP,
-    State,
+    FluidState,
 )
 from simshuffle.spec.compiling import compiled, int64
 
@@ -26,19 +26,19 @@ BELOW = 4  # entries below one: below place k are 4k + 1 to 4k + 4
 
 
 @compiled
-def is_before(s: State, a: int, b: int) -> bool:
+def is_before(s: FluidState, a: int, b: int) -> bool:
     """Whether the entry at ``a`` comes before the one at ``b``."""
     return _is_lower(s, a, s.visits[b].key, s.visits[b].link)
 
 
 @compiled
-def _is_lower(s: State, at: int, key: float, link: int) -> bool:
+def _is_lower(s: FluidState, at: int, key: float, link: int) -> bool:
     this = s.visits[at]
     return bool(this.key < key or (this.key == key and this.link < link))
 
 
 @compiled
-def push_visit(s: State, n: int, key: float, link: int) -> None:
+def push_visit(s: FluidState, n: int, key: float, link: int) -> None:
     """Add a link to a heap of ``n``."""
     visits = s.visits
     pos = n
@@ -54,7 +54,7 @@ def push_visit(s: State, n: int, key: float, link: int) -> None:
 
 
 @compiled
-def pop_visit(s: State, n: int) -> None:
+def pop_visit(s: FluidState, n: int) -> None:
     """Take out the first link, so that ``n`` are left."""
     s.visits[0].key = s.visits[n].key
     s.visits[0].link = s.visits[n].link
@@ -62,14 +62,14 @@ def pop_visit(s: State, n: int) -> None:
 
 
 @compiled
-def order_visits(s: State, n: int) -> None:
+def order_visits(s: FluidState, n: int) -> None:
     """Make a heap of ``n`` entries in any order."""
     for pos in range((n - 2) // BELOW, -1, -1):
         sift_visits(s, n, pos)
 
 
 @compiled
-def sift_visits(s: State, n: int, pos: int) -> None:
+def sift_visits(s: FluidState, n: int, pos: int) -> None:
     """Restore the order of a heap of ``n`` of which the one at ``pos`` may be too large."""
     visits = s.visits
     key = visits[pos].key
@@ -102,7 +102,7 @@ RESTLESS = 256
 
 
 @compiled
-def _list_faster(s: State, ident: int, level: float, at: int, n: int) -> int:
+def _list_faster(s: FluidState, ident: int, level: float, at: int, n: int) -> int:
     """List the flows of a list of hops that are faster than ``level`` elsewhere, after ``n``
     others; returns how many there are."""
     while at >= 0:
@@ -116,7 +116,7 @@ def _list_faster(s: State, ident: int, level: float, at: int, n: int) -> int:
 
 
 @compiled
-def _move_flow(s: State, flow: int, to: int) -> None:
+def _move_flow(s: FluidState, flow: int, to: int) -> None:
     """Give a flow another bottleneck; all links of its route have changed then."""
     for hop in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
         mark_dirty(s, int64(s.hops[hop].link))
@@ -124,7 +124,7 @@ def _move_flow(s: State, flow: int, to: int) -> None:
 
 
 @compiled
-def _steal_flows(s: State, ident: int) -> float:
+def _steal_flows(s: FluidState, ident: int) -> float:
     """Move flows to this link that are faster elsewhere than its level allows, the fastest first;
     returns its level (units/s)."""
     link = s.links[ident]
@@ -157,7 +157,7 @@ def _steal_flows(s: State, ident: int) -> float:
 
 
 @compiled
-def _give_flow(s: State, ident: int, flow: int, to: int) -> float:
+def _give_flow(s: FluidState, ident: int, flow: int, to: int) -> float:
     """Move a flow of this link to another; returns the level of this one without it (units/s)."""
     _move_flow(s, flow, to)
     n = s.links[ident].n
@@ -165,7 +165,7 @@ def _give_flow(s: State, ident: int, flow: int, to: int) -> float:
 
 
 @compiled
-def _give_flows(s: State, ident: int, level: float) -> float:
+def _give_flows(s: FluidState, ident: int, level: float) -> float:
     """Move the flows of this link that meet a lower level elsewhere on their route; returns its
     level without them (units/s)."""
     link = s.links[ident]
@@ -190,7 +190,7 @@ def _give_flows(s: State, ident: int, level: float) -> float:
 
 
 @compiled
-def _give_limited(s: State, ident: int, level: float) -> float:
+def _give_limited(s: FluidState, ident: int, level: float) -> float:
     """Move the flows of this link that have a rate limit below its level to the link of that limit;
     returns its level without them."""
     link = s.links[ident]
@@ -215,7 +215,7 @@ def _give_limited(s: State, ident: int, level: float) -> float:
 
 
 @compiled
-def _is_quiet(s: State, ident: int) -> bool:
+def _is_quiet(s: FluidState, ident: int) -> bool:
     """Whether a link has no level to find: a rate limit, or the bottleneck of no flow, with room
     for all that it carries."""
     link = s.links[ident]
@@ -229,7 +229,7 @@ def _is_quiet(s: State, ident: int) -> bool:
 
 
 @compiled
-def _queue_dirty(s: State, n: int, n_seen: int) -> tuple[int, int]:
+def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
     """Put the links listed in ``dirty`` into the heap of ``n`` links to visit; returns its new
     size, and how many links are listed in ``order`` as seen.
 
@@ -257,7 +257,7 @@ def _queue_dirty(s: State, n: int, n_seen: int) -> tuple[int, int]:
 
 
 @compiled
-def _visit_link(s: State, ident: int) -> None:
+def _visit_link(s: FluidState, ident: int) -> None:
     """Bring one link up to date: its flows, its level, its next end; lists the links that this
     changes as dirty."""
     link = s.links[ident]
@@ -287,7 +287,7 @@ def _visit_link(s: State, ident: int) -> None:
 
 
 @compiled
-def sweep_cost(s: State) -> int:
+def sweep_cost(s: FluidState) -> int:
     """Number of visits that cost as much as a sweep."""
     return int(
         max(MOST_VISITS, s.clock[0].n_saturated // PER_SATURATED + s.links.shape[0] // PER_LINK)
@@ -295,7 +295,7 @@ def sweep_cost(s: State) -> int:
 
 
 @compiled
-def repair(s: State) -> bool:
+def repair(s: FluidState) -> bool:
     """Visit what has changed, lowest level first. False if it came to be too much: then all that is
     left is listed as dirty."""
     clock = s.clock[0]

@@ -32,7 +32,7 @@ from simshuffle.fabric.network.fluid_records import (
     OTHER,
     PEAK,
     SMALLEST_STEP,
-    State,
+    FluidState,
 )
 from simshuffle.fabric.network.fluid_repair import (
     is_before,
@@ -58,7 +58,7 @@ ROWS = 32
 
 
 @compiled
-def _first_rank(s: State, row: int) -> int:
+def _first_rank(s: FluidState, row: int) -> int:
     """Lowest place in order among the links of a row of `others`."""
     out = s.clock[0].n_order
     for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
@@ -69,7 +69,7 @@ def _first_rank(s: State, row: int) -> int:
 
 
 @compiled
-def _sort_links(s: State) -> None:
+def _sort_links(s: FluidState) -> None:
     """List the saturated links by level, and give every flow the first of its route as its
     bottleneck."""
     clock = s.clock[0]
@@ -101,7 +101,7 @@ def _sort_links(s: State) -> None:
 
 
 @compiled
-def _set_level(s: State, ident: int, level: float) -> bool:
+def _set_level(s: FluidState, ident: int, level: float) -> bool:
     """Set the level of a link and pass the difference on; returns whether there was any."""
     link = s.links[ident]
     now = s.clock[0].now
@@ -130,7 +130,7 @@ def _count_equal(values: NDArray[np.uint32], first: int, last: int, wanted: int)
 
 
 @compiled
-def _steal_shared(s: State, ident: int, passed: int) -> None:
+def _steal_shared(s: FluidState, ident: int, passed: int) -> None:
     """Give a link the flows on it that have their bottleneck on another."""
     link = s.links[passed]
     width = s.width - 1
@@ -149,7 +149,7 @@ def _steal_shared(s: State, ident: int, passed: int) -> None:
 
 
 @compiled
-def _place_link(s: State, ident: int, end: int) -> int:
+def _place_link(s: FluidState, ident: int, end: int) -> int:
     """Move a link forward to where its level belongs among the first ``end`` in order;
     ``order[end]`` is free for it.
 
@@ -178,7 +178,7 @@ def _place_link(s: State, ident: int, end: int) -> int:
 
 
 @compiled
-def _steal_unranked(s: State, ident: int) -> None:
+def _steal_unranked(s: FluidState, ident: int) -> None:
     """Give a link the flows on it that have their bottleneck on one which has no place in order
     yet, and will come after it."""
     n = 0
@@ -194,14 +194,14 @@ def _steal_unranked(s: State, ident: int) -> None:
 
 
 @compiled
-def _add_link(s: State, ident: int) -> int:
+def _add_link(s: FluidState, ident: int) -> int:
     """Give a link a place in the order; returns the place after it."""
     s.clock[0].n_order += 1
     return _place_link(s, ident, int64(s.clock[0].n_order - 1))
 
 
 @compiled
-def drop_rank(s: State, place: int) -> None:
+def drop_rank(s: FluidState, place: int) -> None:
     """Take a link out of the order."""
     s.links[s.order[place]].rank = -1
     s.clock[0].n_order -= 1
@@ -211,7 +211,7 @@ def drop_rank(s: State, place: int) -> None:
 
 
 @compiled
-def _visit_upwards(s: State, i: int) -> int:
+def _visit_upwards(s: FluidState, i: int) -> int:
     """Visit the links in order from place ``i`` on; returns how many levels changed, or -1 if there
     is no end of it."""
     clock = s.clock[0]
@@ -247,7 +247,7 @@ def _count_overloads(load: Floats) -> int:
 
 
 @compiled
-def _find_overload(s: State) -> int:
+def _find_overload(s: FluidState) -> int:
     """A link that carries more than it can, -1 if none does."""
     if _count_overloads(s.load) == 0:
         return -1
@@ -264,7 +264,7 @@ def _raise_peaks(load: Floats) -> None:
 
 
 @compiled
-def sweep(s: State) -> bool:
+def sweep(s: FluidState) -> bool:
     """Visit the saturated links in order, from the lowest that changed upwards, until every one
     fits and none is overloaded. False if there is no end of it: then all is to be filled anew."""
     clock = s.clock[0]
@@ -303,7 +303,7 @@ def sweep(s: State) -> bool:
 
 
 @compiled
-def _freeze_flow(s: State, flow: int, bottleneck: int, level: float) -> None:
+def _freeze_flow(s: FluidState, flow: int, bottleneck: int, level: float) -> None:
     """Give a flow its rate and its bottleneck, whose heap is put in order by `_close_link`."""
     width = s.width
     node = s.nodes[flow]
@@ -321,7 +321,7 @@ def _freeze_flow(s: State, flow: int, bottleneck: int, level: float) -> None:
 
 
 @compiled
-def _open_link(s: State, ident: int) -> float:
+def _open_link(s: FluidState, ident: int) -> float:
     """Empty a link, noting what its flows have left; returns the level at which it would saturate.
 
     All links are opened in the order of their numbers, since in any other order nearly each would
@@ -342,7 +342,7 @@ def _open_link(s: State, ident: int) -> float:
 
 
 @compiled
-def _close_link(s: State, ident: int, level: float) -> None:
+def _close_link(s: FluidState, ident: int, level: float) -> None:
     """Put the flows of a link that has saturated at ``level`` in the order of their ends."""
     link = s.links[ident]
     link.level = level
@@ -363,7 +363,7 @@ def _close_link(s: State, ident: int, level: float) -> None:
 
 
 @compiled
-def _freeze_flows(s: State, ident: int, level: float) -> int:
+def _freeze_flows(s: FluidState, ident: int, level: float) -> int:
     """Freeze the flows of a link that still rise at ``level`` (units/s); returns how many."""
     n = 0
     for head in (s.links[ident].head, s.links[ident].alone):
@@ -377,7 +377,7 @@ def _freeze_flows(s: State, ident: int, level: float) -> int:
 
 
 @compiled
-def _open_links(s: State) -> tuple[int, int]:
+def _open_links(s: FluidState) -> tuple[int, int]:
     """Open all links that flows cross and queue them by the level at which they would saturate;
     returns how many are in the heap `visits`, and how many there are with those after it.
 
@@ -407,7 +407,7 @@ def _open_links(s: State) -> tuple[int, int]:
 
 
 @compiled
-def _finish(s: State, n_heap: int, at: int, n: int) -> None:
+def _finish(s: FluidState, n_heap: int, at: int, n: int) -> None:
     """Note the loads of the links whose turn never came, and that all rates are new."""
     clock = s.clock[0]
     for i in range(n):
@@ -423,7 +423,7 @@ def _finish(s: State, n_heap: int, at: int, n: int) -> None:
 
 
 @compiled
-def fill(s: State, flows: Ints32, n_new: int) -> None:
+def fill(s: FluidState, flows: Ints32, n_new: int) -> None:
     """Raise all rates of the network together, and freeze the flows of each link that saturates.
 
     The first ``n_new`` of ``flows`` start now.

@@ -37,8 +37,8 @@ from simshuffle.fabric.network.fluid_records import (
     PEAK,
     QUEUED,
     UNUSED,
+    FluidState,
     Graph,
-    State,
 )
 from simshuffle.fabric.network.fluid_repair import repair
 from simshuffle.fabric.network.fluid_sweep import PATIENCE, drop_rank, fill, sweep
@@ -50,7 +50,7 @@ REFRESH = 1 << 14
 
 
 @compiled
-def share(s: State, starting: Ints32, n_starting: int) -> None:
+def share(s: FluidState, starting: Ints32, n_starting: int) -> None:
     """Make the rates max-min fair again: the first ``n_starting`` flows of ``starting`` have come,
     and those that `stop_flow` took have gone."""
     clock = s.clock[0]
@@ -78,7 +78,7 @@ def share(s: State, starting: Ints32, n_starting: int) -> None:
 
 
 @compiled
-def end_due(s: State, ident: int, limit: float, queue: Ints32, tail: int) -> int:
+def end_due(s: FluidState, ident: int, limit: float, queue: Ints32, tail: int) -> int:
     """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue`` from place
     ``tail`` on; returns the new end of it."""
     link = s.links[ident]
@@ -95,7 +95,7 @@ def end_due(s: State, ident: int, limit: float, queue: Ints32, tail: int) -> int
 
 
 @compiled
-def end_early(s: State, tolerance: float, queue: Ints32, tail: int) -> int:
+def end_early(s: FluidState, tolerance: float, queue: Ints32, tail: int) -> int:
     """Stop the flows that have at most a share ``tolerance`` of their units left; returns the new
     end of ``queue``."""
     clock = s.clock[0]
@@ -143,7 +143,7 @@ def settle(state: int, now: float) -> None:
 
 
 @compiled
-def _bucket_insert(s: State, g: Graph, flow: int) -> None:
+def _bucket_insert(s: FluidState, g: Graph, flow: int) -> None:
     nodes, buckets = s.nodes, g.buckets
     b = nodes[flow].pair % buckets.shape[0]
     nodes[flow].bucket_prev = -1
@@ -154,7 +154,7 @@ def _bucket_insert(s: State, g: Graph, flow: int) -> None:
 
 
 @compiled
-def _bucket_remove(s: State, g: Graph, flow: int) -> None:
+def _bucket_remove(s: FluidState, g: Graph, flow: int) -> None:
     nodes, buckets = s.nodes, g.buckets
     node = nodes[flow]
     if node.bucket_prev >= 0:
@@ -166,7 +166,7 @@ def _bucket_remove(s: State, g: Graph, flow: int) -> None:
 
 
 @compiled
-def _pair_turn(s: State, g: Graph, flow: int) -> bool:
+def _pair_turn(s: FluidState, g: Graph, flow: int) -> bool:
     """True if ``flow`` may start now; otherwise it is put behind the transfers of its pair."""
     nodes, buckets = s.nodes, g.buckets
     node = nodes[flow]
@@ -184,7 +184,7 @@ def _pair_turn(s: State, g: Graph, flow: int) -> bool:
 
 
 @compiled
-def _begin(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
+def _begin(s: FluidState, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
     """Let ``flow`` drain from now on; one that has nothing to drain is ENDING at once.
 
     Returns how many begin at this instant, and how many are in `queue`.
@@ -206,7 +206,7 @@ def _begin(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[i
 
 
 @compiled
-def _retire(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
+def _retire(s: FluidState, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
     """Take a transfer that ended without draining off the count of its links; let the next of its
     pair begin, as `_begin`."""
     node = s.nodes[flow]
@@ -224,7 +224,7 @@ def _retire(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[
 
 
 @compiled
-def _count_down(s: State, g: Graph, group: int, mark: int) -> None:
+def _count_down(s: FluidState, g: Graph, group: int, mark: int) -> None:
     """Note the end of a transfer in its group."""
     if group < 0:
         return
@@ -240,7 +240,7 @@ def _count_down(s: State, g: Graph, group: int, mark: int) -> None:
 
 
 @compiled
-def _end(s: State, g: Graph, flow: int) -> None:
+def _end(s: FluidState, g: Graph, flow: int) -> None:
     """Book the end of a transfer and make its successors ready."""
     node = s.nodes[flow]
     clock = s.clock[0]
@@ -269,7 +269,7 @@ def _end(s: State, g: Graph, flow: int) -> None:
 
 
 @compiled
-def _list_due(s: State, g: Graph, limit: float, tolerance: float) -> int:
+def _list_due(s: FluidState, g: Graph, limit: float, tolerance: float) -> int:
     """List in `queue` the flows that end by ``limit`` (s), and the transfers whose delay has passed
     by then; returns how many there are."""
     tail = FIRST
@@ -286,7 +286,7 @@ def _list_due(s: State, g: Graph, limit: float, tolerance: float) -> int:
 
 
 @compiled
-def _handle(s: State, g: Graph, n_starting: int, tail: int) -> int:
+def _handle(s: FluidState, g: Graph, n_starting: int, tail: int) -> int:
     """Handle the first ``tail`` transfers of `queue`, and those that this adds to it; returns how
     many begin to drain at this instant."""
     head = FIRST

@@ -37,7 +37,7 @@ from simshuffle.fabric.network.packet_records import (
     PAUSED,
     RUNNING,
     STARVED,
-    State,
+    PacketState,
     ask,
     enqueue,
     free_slot,
@@ -56,7 +56,7 @@ state_at = at_address(no_messages)
 
 
 @compiled
-def _release(s: State, message: int, ended: bool) -> None:
+def _release(s: PacketState, message: int, ended: bool) -> None:
     """Post a message now, or note its end if ``ended``; and post those for which this was the last
     to wait for."""
     s.messages[message].next = -1
@@ -98,7 +98,7 @@ def _release(s: State, message: int, ended: bool) -> None:
 
 
 @compiled
-def _await_credit(s: State, link: int, need: int) -> None:
+def _await_credit(s: PacketState, link: int, need: int) -> None:
     """Have ``link`` wake when it has ``need`` bytes of credit, if that moment is known; else the
     next credit sent back wakes it."""
     this = s.links[link]
@@ -117,7 +117,7 @@ def _await_credit(s: State, link: int, need: int) -> None:
 
 
 @compiled
-def _reserve(s: State, link: int, nbytes: float) -> bool:
+def _reserve(s: PacketState, link: int, nbytes: float) -> bool:
     """Spend credits of ``link`` on a packet; False if they do not suffice, and it waits for
     more."""
     this = s.links[link]
@@ -141,7 +141,7 @@ def _reserve(s: State, link: int, nbytes: float) -> bool:
 
 
 @compiled
-def _leave(s: State, link: int, until: int) -> None:
+def _leave(s: PacketState, link: int, until: int) -> None:
     """Take the packet at the head out of the buffer of ``link``, from where its tail is gone at
     tick ``until``."""
     this = s.links[link]
@@ -164,7 +164,7 @@ def _leave(s: State, link: int, until: int) -> None:
 
 
 @compiled
-def _arrive(s: State, link: int, slot: int, to: int, hop: int) -> None:
+def _arrive(s: PacketState, link: int, slot: int, to: int, hop: int) -> None:
     """Put the packet that has just started on ``link`` into the buffer at its head; it goes ``to``
     the link at place ``hop`` next."""
     this = s.links[link]
@@ -183,7 +183,7 @@ def _arrive(s: State, link: int, slot: int, to: int, hop: int) -> None:
 
 
 @compiled
-def _deliver(s: State, link: int, message: int) -> None:
+def _deliver(s: PacketState, link: int, message: int) -> None:
     """The last packet of a message has just started on its last ``link``: it ends when its tail is
     over."""
     this = s.links[link]
@@ -198,7 +198,7 @@ def _deliver(s: State, link: int, message: int) -> None:
 
 
 @compiled
-def _hold(s: State, link: int, nbytes: float, tail_at: int) -> None:
+def _hold(s: PacketState, link: int, nbytes: float, tail_at: int) -> None:
     """Have ``link`` held by a packet from now on, whose tail can leave at ``tail_at`` at the
     earliest."""
     this = s.links[link]
@@ -210,7 +210,7 @@ def _hold(s: State, link: int, nbytes: float, tail_at: int) -> None:
 
 
 @compiled
-def _serve(s: State, link: int) -> None:
+def _serve(s: PacketState, link: int) -> None:
     """Start the packet whose turn it is on the idle ``link``, for which somebody asks; or wait for
     credits."""
     this = s.links[link]
@@ -259,7 +259,7 @@ def _serve(s: State, link: int) -> None:
 
 
 @compiled
-def _on_end(s: State, link: int) -> int:
+def _on_end(s: PacketState, link: int) -> int:
     """The message that has just ended over ``link``."""
     message = s.links[link].end_head
     following = s.messages[message].next
@@ -270,7 +270,7 @@ def _on_end(s: State, link: int) -> int:
 
 
 @compiled
-def _on_header(s: State, buffer: int) -> int:
+def _on_header(s: PacketState, buffer: int) -> int:
     """The packet at the head of the buffer of a link asks for its next link, which is returned if
     it can serve now; else -1."""
     link = s.slots[s.links[buffer].head].to
@@ -285,7 +285,7 @@ def _on_header(s: State, buffer: int) -> int:
 
 
 @compiled
-def _on_wake(s: State, link: int) -> int:
+def _on_wake(s: PacketState, link: int) -> int:
     """The ``link`` can serve; its source asks if it has data, for the queue pair after that whose
     packet has just left."""
     this = s.links[link]
@@ -303,7 +303,7 @@ def _on_wake(s: State, link: int) -> int:
 
 
 @compiled
-def _post_at(s: State) -> int:
+def _post_at(s: PacketState) -> int:
     """Tick of the next post, NEVER if there is none."""
     if s.clock[0].n_posted == s.posts.shape[0]:
         return NEVER
@@ -313,7 +313,7 @@ def _post_at(s: State) -> int:
 
 
 @compiled
-def _why_stop(s: State, at: int, horizon: int, limit: int) -> int:
+def _why_stop(s: PacketState, at: int, horizon: int, limit: int) -> int:
     """Why the event at tick ``at`` is not to be run now; RUNNING if it is."""
     this = s.clock[0]
     if at > horizon or at == NEVER:

@@ -109,7 +109,7 @@ CLOCK = np.dtype(
 )
 
 
-class State(NamedTuple):
+class PacketState(NamedTuple):
     """All that the kernel works on."""
 
     links: Records  # (links,) `LINK`
@@ -133,10 +133,10 @@ class State(NamedTuple):
     clock: Records  # (1,) `CLOCK`
 
 
-def no_messages() -> State:
+def no_messages() -> PacketState:
     """The arrays without any link or message."""
     ints = np.empty(0, np.int32)
-    return State(
+    return PacketState(
         links=np.zeros(0, LINK),
         slots=np.empty(0, SLOT),
         pairs=np.empty(0, PAIR),
@@ -207,14 +207,14 @@ def pop(queue: Records, n: int) -> None:
 
 
 @compiled
-def schedule(s: State, at: int, key: int) -> None:
+def schedule(s: PacketState, at: int, key: int) -> None:
     """Put an event into the queue."""
     push(s.queue, s.clock[0].n_queue, at, key)
     s.clock[0].n_queue += 1
 
 
 @compiled
-def new_slot(s: State) -> int:
+def new_slot(s: PacketState) -> int:
     """An unused slot."""
     slot = s.clock[0].free_slot
     if slot >= 0:
@@ -227,14 +227,14 @@ def new_slot(s: State) -> int:
 
 
 @compiled
-def free_slot(s: State, slot: int) -> None:
+def free_slot(s: PacketState, slot: int) -> None:
     """Give back a slot."""
     s.slots[slot].next = s.clock[0].free_slot
     s.clock[0].free_slot = slot
 
 
 @compiled
-def new_packet(s: State, message: int, nbytes: float, final: bool) -> int:
+def new_packet(s: PacketState, message: int, nbytes: float, final: bool) -> int:
     """The slot of a new packet; ``final``: the last one of its message."""
     slot = new_slot(s)
     s.slots[slot].nbytes = nbytes
@@ -244,13 +244,13 @@ def new_packet(s: State, message: int, nbytes: float, final: bool) -> int:
 
 
 @compiled
-def _bucket(s: State, link: int, key: int) -> int:
+def _bucket(s: PacketState, link: int, key: int) -> int:
     # odd multipliers spread neighbouring numbers; buckets are a power of two
     return int((link * 0x9E3779B1 + key * 0x85EBCA6B) & (s.buckets.shape[0] - 1))
 
 
 @compiled
-def ask(s: State, link: int, who: int) -> None:
+def ask(s: PacketState, link: int, who: int) -> None:
     """Put ``who`` behind those that ask for ``link``."""
     count = s.links.shape[0]
     if s.links[link].ask_head < 0:
@@ -267,7 +267,7 @@ def ask(s: State, link: int, who: int) -> None:
 
 
 @compiled
-def source_asks(s: State, link: int) -> None:
+def source_asks(s: PacketState, link: int) -> None:
     """The source of ``link`` has data and asks for it, if it does not already."""
     if s.links[link].source_asks == 0:
         s.links[link].source_asks = 1
@@ -275,7 +275,7 @@ def source_asks(s: State, link: int) -> None:
 
 
 @compiled
-def enqueue(s: State, message: int, first: int) -> None:
+def enqueue(s: PacketState, message: int, first: int) -> None:
     """Put a message behind those of its queue pair; ``first`` is its first link."""
     key = s.messages[message].pair
     s.messages[message].next = -1
@@ -315,7 +315,7 @@ def enqueue(s: State, message: int, first: int) -> None:
 
 
 @compiled
-def take_packet(s: State, first: int, nbytes: float) -> bool:
+def take_packet(s: PacketState, first: int, nbytes: float) -> bool:
     """The source sends a packet of the queue pair in turn; True if it is the last one of its
     message."""
     link = s.links[first]

@@ -12,7 +12,7 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabric.network.analytic import alone
-from simshuffle.fabric.network.case import Case, first_of_many
+from simshuffle.fabric.network.case import FlowCase, first_of_many
 from simshuffle.fabric.network.flows import Flows, Links, Outcome, latest_ends
 from simshuffle.fabric.network.fluid_records import INSTANT
 from simshuffle.fabric.network.models import Analytic, Model, Network
@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 1 << 16
 class Replay:
     """How one model answered a case."""
 
-    case: Case  # the case
+    case: FlowCase  # the case
     model: Model  # the model
     outcome: Outcome  # when the flows end
     bound: float  # s, the analytic lower bound of the makespan
@@ -61,7 +61,7 @@ def _option(path: str) -> str:
     return "--network" if name == "kind" else f"--{name.replace('_', '-')}"
 
 
-def replay(case: Case, model: Model, progress: Callable[[float], None] | None = None) -> Replay:
+def replay(case: FlowCase, model: Model, progress: Callable[[float], None] | None = None) -> Replay:
     """Have ``model`` answer ``case``; ``progress`` is told the share done, from another thread.
 
     Raises:

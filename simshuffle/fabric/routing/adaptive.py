@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.fabric.routing.fabric import Fabric
-from simshuffle.fabric.routing.minimal import Detours, check_groups
+from simshuffle.fabric.routing.minimal import DrawnSwitches, check_groups
 from simshuffle.fabric.routing.router import Router, RoutingRule
 from simshuffle.spec.arrays import Ints32
 
@@ -49,7 +49,7 @@ class _AdaptiveRouter(Router):
     def __init__(self, fabric: Fabric, seed: int, *, detours: bool) -> None:
         super().__init__(fabric)
         self._seed = seed
-        self._detours = Detours(fabric, seed) if detours else None
+        self._detours = DrawnSwitches(fabric, seed) if detours else None
         self._load = np.zeros(len(fabric.links), np.int64)
 
     def afresh(self) -> Router:

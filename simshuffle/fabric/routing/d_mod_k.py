@@ -16,7 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from simshuffle.fabric.routing.fabric import Fabric
-from simshuffle.fabric.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
+from simshuffle.fabric.routing.router import (
+    HopByHop,
+    MessagePositions,
+    Router,
+    RoutingRule,
+    unsuited,
+)
 from simshuffle.spec.arrays import Ints32
 
 
@@ -56,7 +62,7 @@ class LevelRouter(HopByHop):
             strides.append(strides[-1] * max(1, int(parents[of.depth == height].max(initial=1))))
         return strides
 
-    def by_digits(self, step: Step, endpoints: Ints32) -> Ints32:
+    def by_digits(self, step: MessagePositions, endpoints: Ints32) -> Ints32:
         """(n,) the next link of each message, by the digits of the ports ``endpoints``."""
         of, choice = self.choices, step.choice
         height = self.fabric.switches.depth[step.here]
@@ -103,7 +109,7 @@ class ForwardingTable(LevelRouter):
     def __init__(self, graph: Any) -> None:
         super().__init__(graph if isinstance(graph, Fabric) else Fabric(graph))
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         """See `HopByHop.choose`."""
         return self.by_digits(step, step.dst)
 
@@ -124,7 +130,7 @@ class SModK(RoutingRule):
 
 
 class _SModKRouter(LevelRouter):
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         # a storage system stands for many servers, which are not all on one chain
         served = self.fabric.stores[step.src]
         return self.by_digits(step, np.where(served, step.dst, step.src))

@@ -10,7 +10,13 @@ from typing import Literal
 import numpy as np
 
 from simshuffle.fabric.routing.fabric import Choices, Fabric
-from simshuffle.fabric.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
+from simshuffle.fabric.routing.router import (
+    HopByHop,
+    MessagePositions,
+    Router,
+    RoutingRule,
+    unsuited,
+)
 from simshuffle.fabric.routing.steps import line_steps
 from simshuffle.spec.arrays import Flags, Ints32, Ints64
 
@@ -68,8 +74,8 @@ class DimensionOrderRouter(HopByHop):
         return fabric.choices_of(nearer)
 
     @cached_property
-    def _grid(self) -> Grid | None:
-        return Grid.of(self.fabric)
+    def _grid(self) -> SwitchGrid | None:
+        return SwitchGrid.of(self.fabric)
 
     @property
     def diameter(self) -> int:
@@ -91,7 +97,7 @@ class DimensionOrderRouter(HopByHop):
         """See `HopByHop.choice_of`; on a grid there are none, and no table of all pairs."""
         return super().choice_of(here, goal) if self._grid is None else np.zeros_like(here)
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         """See `HopByHop.choose`."""
         if self._grid is None:
             return self.of_count(step, step.dst)
@@ -100,7 +106,7 @@ class DimensionOrderRouter(HopByHop):
 
 
 @dataclass(frozen=True)
-class Grid:
+class SwitchGrid:
     """Switches on a full grid on which all lines of a dimension are wired alike, as in a torus or a
     HyperX; and switches of storage systems, each of them linked to all of it."""
 
@@ -115,7 +121,7 @@ class Grid:
     farthest: int  # steps between the two switches farthest apart
 
     @staticmethod
-    def of(fabric: Fabric) -> Grid | None:
+    def of(fabric: Fabric) -> SwitchGrid | None:
         """That of a network; None if it is not a grid."""
         of, coordinates = fabric.switches, fabric.cabling.coordinates
         if coordinates is None or not of.transit.any():
@@ -139,7 +145,7 @@ class Grid:
         order = np.argsort(pairs)
         nearer = [_nearer(line, each) for line, each in zip(lines, steps, strict=True)]
         farthest = sum(int(each.max()) for each in steps)
-        return Grid(place, strides, at, nearer, pairs[order], order, farthest)
+        return SwitchGrid(place, strides, at, nearer, pairs[order], order, farthest)
 
     def among(self, ends: Ints32) -> Flags:
         """(switches,) those whose coordinates, each by itself, lie on a way between some of the
@@ -211,7 +217,7 @@ def _storage_is_linked_to_all(fabric: Fabric) -> bool:
 
 
 def _nearer(line: Flags, steps: Ints32) -> Ints32:
-    """See `Grid.nearer`."""
+    """See `SwitchGrid.nearer`."""
     size = len(line)
     # (coordinate, goal, next)
     good = line[:, None, :] & (steps.T[None] == steps[:, :, None] - 1)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from simshuffle.errors import Problem
 from simshuffle.fabric.routing.fabric import Fabric
-from simshuffle.fabric.routing.router import HopByHop, Router, RoutingRule, Step, mixed
+from simshuffle.fabric.routing.router import HopByHop, MessagePositions, Router, RoutingRule, mixed
 from simshuffle.spec.arrays import Ints32, Ints64
 
 
@@ -67,7 +67,7 @@ class _ChoiceCounter(HopByHop):
         super().__init__(fabric)
         self.found = np.zeros(count, np.int64)
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         first = self.choices.first
         self.found[step.message] += first[step.choice + 1] - first[step.choice] > 1
         return self.of_count(step, np.zeros(len(step.here), np.int64))
@@ -87,7 +87,7 @@ class _EcmpRouter(HopByHop):
         self._header = mixed(self._seed, src, dst, port)
         return super().routes(src, dst)
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         salt = step.here if self._rule.salt == "per_switch" else 0
         return self.of_count(step, mixed(self._header[step.message], salt))
 

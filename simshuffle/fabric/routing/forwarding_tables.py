@@ -12,7 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabric.routing.fabric import Fabric
 from simshuffle.fabric.routing.min_hop import BalancedRouter
-from simshuffle.fabric.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
+from simshuffle.fabric.routing.router import (
+    HopByHop,
+    MessagePositions,
+    Router,
+    RoutingRule,
+    unsuited,
+)
 from simshuffle.fabric.topology.custom import content_of
 from simshuffle.spec.arrays import Ints32
 
@@ -25,7 +31,7 @@ _REMEDY = "Dump fabric and tables again, one after the other, and import both."
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
-class Tables(BaseModel):
+class ForwardingTableFile(BaseModel):
     """What a file of forwarding tables holds.
 
     Attributes:
@@ -71,7 +77,7 @@ class ForwardingTables(RoutingRule):
         """See `RoutingRule.router`."""
         return TableRouter(fabric, self.tables(), self.path)
 
-    def tables(self) -> Tables:
+    def tables(self) -> ForwardingTableFile:
         """What the file holds.
 
         Raises:
@@ -82,7 +88,7 @@ class ForwardingTables(RoutingRule):
             if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
                 rule = "is no longer the file that sha256 names. Remove sha256 to use the new one."
                 raise TopologyError(rule, self.path)
-            return Tables.model_validate_json(content)
+            return ForwardingTableFile.model_validate_json(content)
         except TopologyError:
             raise
         except OSError as error:
@@ -111,7 +117,7 @@ class TableRouter(HopByHop):
 
     by_destination = True
 
-    def __init__(self, fabric: Fabric, tables: Tables, source: str) -> None:
+    def __init__(self, fabric: Fabric, tables: ForwardingTableFile, source: str) -> None:
         super().__init__(fabric)
         if fabric.cabling.ports is None:
             raise unsuited(
@@ -133,7 +139,7 @@ class TableRouter(HopByHop):
         """See `Router.diameter`."""
         return 2 + self._steps
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         """See `HopByHop.choose`."""
         return self.table[step.here, step.dst]
 

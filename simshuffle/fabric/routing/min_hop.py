@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.fabric.routing.fabric import Choices, Fabric
-from simshuffle.fabric.routing.router import HopByHop, Router, RoutingRule, Step, mixed
+from simshuffle.fabric.routing.router import HopByHop, MessagePositions, Router, RoutingRule, mixed
 from simshuffle.spec.arrays import Ints32, Ints64
 
 
@@ -67,7 +67,7 @@ class BalancedRouter(HopByHop):
             return ports
         return np.asarray(ports[np.argsort(order[fabric.eject[ports]], kind="stable")])
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         """See `HopByHop.choose`."""
         return self.table[step.here, step.dst]
 
@@ -105,5 +105,5 @@ class _RandomStaticRouter(HopByHop):
         super().__init__(fabric)
         self._seed = seed
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         return self.of_count(step, mixed(self._seed, step.here, step.dst))

@@ -10,7 +10,14 @@ import numpy as np
 
 from simshuffle.fabric.routing.dimension_order import check_coordinates
 from simshuffle.fabric.routing.fabric import Choices, Fabric
-from simshuffle.fabric.routing.router import HopByHop, Router, RoutingRule, Step, mixed, unsuited
+from simshuffle.fabric.routing.router import (
+    HopByHop,
+    MessagePositions,
+    Router,
+    RoutingRule,
+    mixed,
+    unsuited,
+)
 from simshuffle.spec.arrays import Ints32
 
 
@@ -58,7 +65,7 @@ class MinimalRouter(HopByHop):
         """See `Router.diameter`."""
         return self.fabric.direct_way
 
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         """See `HopByHop.choose`."""
         return self.of_count(step, mixed(self.seed, step.here, step.src, step.dst))
 
@@ -85,7 +92,7 @@ class _ValiantRouter(MinimalRouter):
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         super().__init__(fabric, seed)
-        self._detours = Detours(fabric, seed)
+        self._detours = DrawnSwitches(fabric, seed)
 
     def afresh(self) -> Router:
         return _ValiantRouter(self.fabric, self.seed)
@@ -99,7 +106,7 @@ class _ValiantRouter(MinimalRouter):
         return [np.where(detour < 0, self.fabric.goal_of[src], detour)]
 
 
-class Detours:
+class DrawnSwitches:
     """Switches drawn for one message after the other, to go by.
 
     Args:

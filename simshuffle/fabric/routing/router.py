@@ -22,7 +22,7 @@ _TOGETHER = 1 << 20  # routes found at once: some 50 MB
 
 
 @dataclass(frozen=True)
-class Step:
+class MessagePositions:
     """Where messages are: each at a switch that is not its goal."""
 
     hop: int  # how many links each has passed
@@ -105,7 +105,7 @@ class HopByHop(Router):
         return self.choices.of[here, goal]
 
     @abstractmethod
-    def choose(self, step: Step) -> Ints32:
+    def choose(self, step: MessagePositions) -> Ints32:
         """(n,) the link by which each message goes on."""
 
     def stops(self, src: Ints32, dst: Ints32) -> list[Ints32]:
@@ -139,7 +139,7 @@ class HopByHop(Router):
         while len(rows):
             place, to = here[rows], goal[rows]
             choice = self.choice_of(place, to)
-            step = Step(hop, place, to, choice, src[rows], dst[rows], rows)
+            step = MessagePositions(hop, place, to, choice, src[rows], dst[rows], rows)
             following = self.choose(step)
             out[rows, length[rows]] = following
             length[rows] += 1
@@ -147,7 +147,7 @@ class HopByHop(Router):
             rows = rows[here[rows] != there[rows]]
             hop += 1
 
-    def of_count(self, step: Step, number: Ints) -> Ints32:
+    def of_count(self, step: MessagePositions, number: Ints) -> Ints32:
         """(n,) the link with that number, modulo how many there are, among those of each choice."""
         of = self.choices
         first = of.first[step.choice]
@@ -257,7 +257,9 @@ def _follow(router: HopByHop, here: Ints32, dst: Ints32, weight: Ints64, out: In
     while len(rows):
         place, to = here[rows], goal[rows]
         # whichever port of the switch they are from
-        step = Step(hop, place, to, router.choice_of(place, to), dst[rows], dst[rows], rows)
+        step = MessagePositions(
+            hop, place, to, router.choice_of(place, to), dst[rows], dst[rows], rows
+        )
         following = router.choose(step)
         out += np.bincount(following, weight[rows], len(out)).astype(np.int64)
         here[rows] = fabric.entered[following]

@@ -26,7 +26,7 @@ ROUNDING = 1e-3  # of a port: 33 links below 7 may be written as taper: 4.714
 
 
 @dataclass(frozen=True)
-class Links:
+class LevelLinks:
     """The links between a level of switches, or the hosts, and the one above."""
 
     children: int  # lower nodes linked to an upper one
@@ -211,21 +211,21 @@ class FatTree(Sourced, Interconnect):
         """Leaf switches of a rail that have hosts."""
         return -(-self.num_hosts // self.hosts_per_leaf)
 
-    def links(self) -> list[Links]:
+    def links(self) -> list[LevelLinks]:
         """The links below every level of switches, from the hosts up."""
-        links = [Links(self.hosts_per_leaf)]
+        links = [LevelLinks(self.hosts_per_leaf)]
         if self.num_levels == 1:
             return links
         return links + (self._links_of_arity() if self.ports is None else self._links_of_ports())
 
-    def _links_of_arity(self) -> list[Links]:
+    def _links_of_arity(self) -> list[LevelLinks]:
         arity, between = self.arity or 1, (self.levels or 1) - 2
         subtrees = -(-self.num_hosts // arity ** (between + 1))
         children = [arity] * between + [self.rails * subtrees]
         parents = [self.uplinks, *[arity] * between]
-        return [Links(c, p) for c, p in zip(children, parents, strict=True)]
+        return [LevelLinks(c, p) for c, p in zip(children, parents, strict=True)]
 
-    def _links_of_ports(self) -> list[Links]:
+    def _links_of_ports(self) -> list[LevelLinks]:
         links = []
         up, nodes, half = self.uplinks, self._leaves_of_a_rail, self._ports // 2
         for level in range(2, self.num_levels + 1):
@@ -238,7 +238,7 @@ class FatTree(Sourced, Interconnect):
                 for n in range(1, up + 1)
                 if up % n == 0 and self._fits(children, up // n, top=top)
             )
-            links.append(Links(children, parents, up // parents))
+            links.append(LevelLinks(children, parents, up // parents))
             up, nodes = children * up // parents, subtrees
         return links
 
@@ -322,11 +322,11 @@ class FatTree(Sourced, Interconnect):
             connect(graph, child, name, links=parallel, **cable)
 
     @staticmethod
-    def _subtrees(links: list[Links]) -> Iterable[tuple[int, ...]]:
+    def _subtrees(links: list[LevelLinks]) -> Iterable[tuple[int, ...]]:
         """The digits of all switches below ``links``, the topmost first."""
         return itertools.product(*(range(x.children) for x in reversed(links)))
 
-    def _is_empty(self, above: tuple[int, ...], links: list[Links]) -> bool:
+    def _is_empty(self, above: tuple[int, ...], links: list[LevelLinks]) -> bool:
         """Whether there are no hosts below the switches with the digits ``above``."""
         level = len(links) - len(above)
         number = 0
@@ -336,7 +336,7 @@ class FatTree(Sourced, Interconnect):
         places = math.prod(x.children for x in links[1:]) // (self.rails if len(links) > 1 else 1)
         return first_leaf % places >= self._leaves_of_a_rail
 
-    def _add_hosts(self, graph: Graph, links: list[Links], cable: dict[str, Any]) -> None:
+    def _add_hosts(self, graph: Graph, links: list[LevelLinks], cable: dict[str, Any]) -> None:
         leaves = list(self._subtrees(links[1:]))
         # of a host: one on the leaf switches of each rail, or all on the only switch
         rails, parallel = (self.rails, 1) if len(links) > 1 else (1, self.rails)

@@ -42,7 +42,7 @@ stand for all."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class AlltoallTimes:
     """What an all-to-all takes (s): in all, and of that what is left if links carry everything in
     no time (``host``), or if messages cost the hosts and the trip nothing (``links``)."""
 
@@ -80,21 +80,21 @@ class Alltoalls:
         small = nbytes < BRUCK_BELOW and self.world_size >= BRUCK_FROM
         return "bruck" if small else "linear"
 
-    def parts(self, algorithm: Algorithm, nbytes: float) -> Parts:
+    def parts(self, algorithm: Algorithm, nbytes: float) -> AlltoallTimes:
         """What an all-to-all of ``nbytes`` bytes a pair takes; 0 for one rank."""
         if self.world_size < 2:
-            return Parts(0.0, 0.0, 0.0)
+            return AlltoallTimes(0.0, 0.0, 0.0)
         chosen = self.chosen(algorithm, nbytes)
         if chosen not in ("pairwise", "bruck"):
             return self._linear(nbytes)
         law = self._pairwise if chosen == "pairwise" else self._bruck
-        return Parts(law(nbytes, 1.0, 1.0), law(nbytes, 1.0, 0.0), law(nbytes, 0.0, 1.0))
+        return AlltoallTimes(law(nbytes, 1.0, 1.0), law(nbytes, 1.0, 0.0), law(nbytes, 0.0, 1.0))
 
     def seconds(self, algorithm: Algorithm, nbytes: float) -> float:
         """The whole of `parts`."""
         return self.parts(algorithm, nbytes).seconds
 
-    def _linear(self, nbytes: float) -> Parts:
+    def _linear(self, nbytes: float) -> AlltoallTimes:
         """All at once."""
         per_byte, latency = self.at_once
         links, route = per_byte * nbytes, latency - self._passing.latency
@@ -102,7 +102,7 @@ class Alltoalls:
             self._passing.all_at_once(self.world_size - 1, nbytes, carried + route, route)
             for carried in (links, 0.0)
         )
-        return Parts(whole, host, links)
+        return AlltoallTimes(whole, host, links)
 
     def _pairwise(self, nbytes: float, host: float, wire: float) -> float:
         """In steps of one message; ``host`` and ``wire`` 0 leave out that part, as below."""

@@ -15,10 +15,10 @@ from simshuffle.job.lowering.step_transfers import Communicators, StepTransfers,
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
-from simshuffle.workload.parallelism import Job, Step
+from simshuffle.workload.parallelism import DividedWorkload, Step
 
 
-def job_of(scenario: Scenario, world_size: int | None = None) -> Job:
+def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload:
     """What a scenario trains, on ``world_size`` ranks or its own. Under data parallelism a model
     that does not list its layers is one layer.
 
@@ -44,7 +44,7 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> Job:
         backward = float(times.backward_of(np.asarray(workload.local_batch_size))) + overlap.hooks
         buckets = overlap.messages(model.gradient_arrival, backward, world_size)
     each = times.per_sample / (times.forward + times.backward_seconds)
-    return Job(
+    return DividedWorkload(
         layers=layers,
         forward=layers.seconds(each * times.forward),
         backward=layers.seconds(each * times.backward_seconds),
@@ -77,7 +77,7 @@ finer turns of both have no part in what a step takes, but where they overlap.""
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """Part of a step as transfers."""
 
     # forward, backward: s of the passes, of the member that computes longest
@@ -94,7 +94,7 @@ class Part:
         return self.transfers.posted(np.full(len(self.transfers.begins), factor))
 
 
-class Division:
+class StepDivision:
     """How ranks divide every step of a run: ``members`` are (groups, ways) ranks, ``group_of`` (M,)
     the group of each. Raises a ScenarioError if a group has another batch than its ranks read."""
 
@@ -108,7 +108,7 @@ class Division:
         self.group_of = np.empty(scenario.world_size, np.int64)
         self.group_of[self.members] = np.arange(self.groups)[:, None]
         self._steps: dict[float, tuple[Step, Step]] = {}
-        self._parts: dict[tuple[int | None, float], Part] = {}
+        self._parts: dict[tuple[int | None, float], StepPart] = {}
 
     @cached_property
     def together(self) -> bool:
@@ -116,15 +116,15 @@ class Division:
         local, _ = self._step(self._job.batch)
         return not any(node.label == "forward" for node in local.nodes)
 
-    def local(self, group: int, samples: Ints64) -> Part:
+    def local(self, group: int, samples: Ints64) -> StepPart:
         """What a group does by itself with so many samples of each member."""
         return self._part(float(samples.sum()) / self.ways, group)
 
-    def joint(self, samples: Ints64) -> Part:
+    def joint(self, samples: Ints64) -> StepPart:
         """What all ranks do together after it, with so many samples of each."""
         return self._part(float(samples.max()), None)
 
-    def _part(self, batch: float, group: int | None) -> Part:
+    def _part(self, batch: float, group: int | None) -> StepPart:
         """Of a batch of so many samples of a rank; ``group`` is None for all."""
         if (group, batch) not in self._parts:
             local, joint = self._step(batch)
@@ -138,7 +138,7 @@ class Division:
             self._steps[batch] = divided(whole)
         return self._steps[batch]
 
-    def _made(self, step: Step, group: int | None) -> Part:
+    def _made(self, step: Step, group: int | None) -> StepPart:
         costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
         updates: dict[int, float] = {}
         for node in step.nodes:
@@ -151,7 +151,7 @@ class Division:
         whole = sum(seconds.values())
         groups = None if group is None else [group]
         forward = passes * seconds["forward"] / whole if whole else 0.0
-        return Part(
+        return StepPart(
             forward,
             passes - forward,
             costs.bubble,

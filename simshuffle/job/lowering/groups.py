@@ -125,7 +125,7 @@ HALVES = ("allreduce", "allgather", "reduce_scatter")
 
 
 @dataclass(frozen=True)
-class Pattern:
+class GroupPattern:
     """Groups whose members lie on hosts in the same way."""
 
     host_of: Ints32  # (members,) hosts, numbered as they come
@@ -149,7 +149,7 @@ class Groups:
     def __init__(self, ranks: Ints32, recipes: Recipes, resources: Resources) -> None:
         self.ranks = ranks
         self._recipes, self._resources = recipes, resources
-        self._patterns: dict[bool, list[Pattern]] = {}
+        self._patterns: dict[bool, list[GroupPattern]] = {}
         self._forms: dict[tuple[object, ...], ClosedForm | None] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
         self._alone: dict[tuple[int, int], ClosedForm] = {}
@@ -181,7 +181,7 @@ class Groups:
         patterns = enumerate(self._patterns_of(node))
         return [self._fastest(node, number, pattern, nbytes) for number, pattern in patterns]
 
-    def _fastest(self, node: Node, number: int, pattern: Pattern, nbytes: float) -> Recipe:
+    def _fastest(self, node: Node, number: int, pattern: GroupPattern, nbytes: float) -> Recipe:
         """The recipe that takes least for a group alone."""
         recipes = self._recipes.among(node, pattern.host_of, pattern.rail, nbytes)
         if len(recipes) == 1 or len(pattern.host_of) == 1:
@@ -221,14 +221,14 @@ class Groups:
                 parts.append(_for_each(ranks[pattern.groups], pattern.groups, part))
         return _together(parts) if parts else None
 
-    def _patterns_of(self, node: Node) -> list[Pattern]:
+    def _patterns_of(self, node: Node) -> list[GroupPattern]:
         own_rails = node.collective not in HALVES
         if own_rails not in self._patterns:
             self._patterns[own_rails] = _patterns(self._resources, self.ranks, own_rails)
         return self._patterns[own_rails]
 
 
-def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[Pattern]:
+def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[GroupPattern]:
     """The patterns of groups, (groups, members) ranks; by their HCAs too only if ``own_rails``."""
     domain = resources.domain_of[ranks]
     host_of = np.cumsum(np.diff(domain, axis=1, prepend=domain[:, :1]) != 0, axis=1)
@@ -239,12 +239,12 @@ def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[Patt
         known.setdefault(row.tobytes(), []).append(number)
     size = ranks.shape[1]
     return [
-        Pattern(rows[groups[0], :size], rows[groups[0], size:], np.array(groups))
+        GroupPattern(rows[groups[0], :size], rows[groups[0], size:], np.array(groups))
         for groups in known.values()
     ]
 
 
-def _of_pattern(recipe: Recipe, pattern: Pattern, flows: AllreduceFlows) -> GroupFlows:
+def _of_pattern(recipe: Recipe, pattern: GroupPattern, flows: AllreduceFlows) -> GroupFlows:
     """The flows among the members of one group, numbered from 0."""
     step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
     laid = replace(flows, latency=0.0, delay=flows.delays, step=step)

@@ -111,7 +111,7 @@ def _by_iteration(plan: ExchangePlan, of_steps: Floats, iterations: int) -> Floa
 
 
 @dataclass
-class Message:
+class RankMessages:
     """One message of every rank: (M,) arrays."""
 
     target: Ints64  # rank it goes to; its own rank keeps the samples
@@ -130,7 +130,7 @@ class Message:
 
 def messages_of(
     costs: ExchangeCosts, iteration: int, resources: Resources, reads_in_flight: int
-) -> list[Message]:
+) -> list[RankMessages]:
     """The messages after ``iteration`` (from 0), one after the other; ``reads_in_flight`` at most
     of each rank share its host's SSD."""
     plan, ssd = costs.plan, resources.cluster.ssd
@@ -144,7 +144,7 @@ def messages_of(
         files = (plan.moving[part] & ~costs.cached[part]).sum(axis=0)
         depth = resources.ranks_per_host * reads_in_flight
         out.append(
-            Message(
+            RankMessages(
                 target=plan.target[part[0]],
                 read=ssd.read_seconds(missed, files.astype(float), depth),
                 missed=missed,
@@ -157,7 +157,7 @@ def messages_of(
     return out
 
 
-def delivery_counts(messages: list[Message], world_size: int) -> Ints64:
+def delivery_counts(messages: list[RankMessages], world_size: int) -> Ints64:
     """(M,) messages that each rank sends to or receives from another."""
     ranks = np.arange(world_size)
     count = np.zeros(world_size, np.int64)
@@ -199,7 +199,7 @@ class MessageLowering:
 
     def graph(
         self,
-        messages: list[Message],
+        messages: list[RankMessages],
         work_done: ArrayLike,
         delivered: ArrayLike,
         first_tag: int = NONE,
@@ -258,7 +258,7 @@ class MessageLowering:
         self,
         records: NDArray[np.void],
         routes: Ints32,
-        message: Message,
+        message: RankMessages,
         reads: Ints64,
         works: Ints64,
         wires: Ints64,
@@ -282,7 +282,7 @@ class MessageLowering:
         records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
 
     def _fill_second_read(
-        self, records: NDArray[np.void], routes: Ints32, message: Message, reads: Ints64
+        self, records: NDArray[np.void], routes: Ints32, message: RankMessages, reads: Ints64
     ) -> None:
         """The part of a message that is in memory, where another part is not."""
         hosts = self._resources.host_of

@@ -13,7 +13,7 @@ from simshuffle.workload.exchange import ExchangePlan, Shards
 
 
 @dataclass(frozen=True)
-class Batches:
+class BatchSizes:
     """Samples and bytes of each batch, (iterations, M) arrays; ``size`` samples in a whole one."""
 
     samples: Ints64
@@ -56,7 +56,7 @@ class CacheEpoch:
         self,
         shards: Shards,
         exchange: ExchangePlan,
-        batches: Batches,
+        batches: BatchSizes,
         nbytes: Floats,
         host_of: Ints,
     ) -> None:

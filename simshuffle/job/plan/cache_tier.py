@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.job.plan.cache_epoch import Batches
+from simshuffle.job.plan.cache_epoch import BatchSizes
 from simshuffle.job.plan.eviction import cache_of
 from simshuffle.job.scenario.cache_tier import CacheTier, Eviction
 from simshuffle.job.scenario.scenario import Scenario
@@ -58,7 +58,7 @@ class SharedCache:
             fit = int(np.searchsorted(np.cumsum(whole), int(tier.capacity), side="right"))
             self._cache.read(np.arange(fit))
 
-    def read(self, shards: Shards, batches: Batches, cached: Flags | bool) -> TierReads:
+    def read(self, shards: Shards, batches: BatchSizes, cached: Flags | bool) -> TierReads:
         """The next pass: ``cached`` says of every slot, (N,) or one for all, whether the page cache
         of its host answers the read."""
         iterations, ranks = batches.samples.shape

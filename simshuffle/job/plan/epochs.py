@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.job.plan.cache_epoch import Batches, batch_edges, batch_sums
+from simshuffle.job.plan.cache_epoch import BatchSizes, batch_edges, batch_sums
 from simshuffle.job.plan.cache_tier import SharedCache, TierReads
 from simshuffle.job.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.job.plan.resources import Resources
@@ -242,7 +242,7 @@ def _inference(
 
 
 def _reads(
-    shards: Shards, batches: Batches, hits: Hits, work: Floats | None, shared: SharedCache | None
+    shards: Shards, batches: BatchSizes, hits: Hits, work: Floats | None, shared: SharedCache | None
 ) -> Reads:
     """A pass with what page caches and a cache tier have of it."""
     tier = None if shared is None else shared.read(shards, batches, hits.found)
@@ -278,7 +278,11 @@ def _training(
 
 
 def _hits(
-    scenario: Scenario, caches: PageCaches, shards: Shards, exchange: ExchangePlan, batches: Batches
+    scenario: Scenario,
+    caches: PageCaches,
+    shards: Shards,
+    exchange: ExchangePlan,
+    batches: BatchSizes,
 ) -> Hits:
     in_memory = scenario.workload.source == "memory"
     return all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
@@ -286,7 +290,7 @@ def _hits(
 
 def _batches(
     shards: Shards, nbytes: Floats, work: Floats | None, size: int, iterations: int
-) -> tuple[Batches, Floats | None]:
+) -> tuple[BatchSizes, Floats | None]:
     """All batches, and the mean of ``work``, (N,), over the samples of each: (iterations, M); 1 of
     none."""
     edges = batch_edges(shards, size, iterations)
@@ -296,7 +300,7 @@ def _batches(
     if work is not None:
         whole = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
         mean = np.divide(whole, samples, out=np.ones_like(whole), where=samples > 0)
-    return Batches(samples, sums, size), mean
+    return BatchSizes(samples, sums, size), mean
 
 
 def _filled_up(reads: Reads, size: int, iterations: int) -> Reads:

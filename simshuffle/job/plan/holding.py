@@ -103,7 +103,7 @@ _STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Exchange)
 
 
 @dataclass(frozen=True)
-class Offer:
+class HeldStrategy:
     """A strategy, and whether the hosts have room for what it holds."""
 
     exchange: str  # its short form
@@ -128,7 +128,7 @@ class Offer:
         return f"{self.exchange} ({what if self.fits else f'{what}: {over} too much'})"
 
 
-def offers(scenario: Scenario, world_size: int) -> list[Offer]:
+def offers(scenario: Scenario, world_size: int) -> list[HeldStrategy]:
     """Every strategy of `OFFERED` with the hosts and the data set of a scenario, on ``world_size``
     ranks; none beside one that holds samples in a way of its own, or reads an object store."""
     workload, cluster = scenario.workload, scenario.cluster
@@ -139,7 +139,7 @@ def offers(scenario: Scenario, world_size: int) -> list[Offer]:
     tier, ranks = workload.staging.target, cluster.ranks_per_host(world_size)
     whole, room = workload.dataset.nbytes, cluster.capacity(tier)
     return [
-        Offer(text, of.kind, of.stored_share(world_size, ranks) * whole, room, tier)
+        HeldStrategy(text, of.kind, of.stored_share(world_size, ranks) * whole, room, tier)
         for text, of in known.items()
     ]
 

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.job.plan.cache_epoch import Batches, CacheEpoch, Slots, batch_edges, batch_sums
+from simshuffle.job.plan.cache_epoch import BatchSizes, CacheEpoch, Slots, batch_edges, batch_sums
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 from simshuffle.workload.exchange import ExchangePlan, Shards
 
@@ -39,13 +39,13 @@ class Hits:
     found: Flags | bool
 
 
-def no_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
+def no_hits(batches: BatchSizes, exchange: ExchangePlan) -> Hits:
     """Everything comes from storage."""
     nothing = np.zeros_like(batches.samples), np.zeros_like(batches.nbytes)
     return Hits(*nothing, np.zeros(exchange.sample.shape, bool), False)
 
 
-def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
+def all_hits(batches: BatchSizes, exchange: ExchangePlan) -> Hits:
     """Everything is in memory."""
     return Hits(batches.samples, batches.nbytes, exchange.moving, True)
 
@@ -88,7 +88,7 @@ class PageCaches:
         latest epoch, or ABSENT; there from when something may have left a cache."""
         return np.full(len(self._nbytes), ABSENT, np.float32)
 
-    def epoch(self, shards: Shards, exchange: ExchangePlan, batches: Batches) -> Hits:
+    def epoch(self, shards: Shards, exchange: ExchangePlan, batches: BatchSizes) -> Hits:
         """The hits of the next epoch; in the first there are none."""
         if self._capacity == 0:
             return no_hits(batches, exchange)

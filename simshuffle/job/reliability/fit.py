@@ -20,7 +20,7 @@ FEWEST = 20
 
 
 @dataclass(frozen=True)
-class Fit:
+class FaultFit:
     """What recorded faults say, and the process that has the same."""
 
     faults: int
@@ -38,7 +38,7 @@ class Fit:
         return {**asdict(self), "process": self.process.model_dump(mode="json", exclude_none=True)}
 
 
-def fit(trace: FaultTrace, worst: float = WORST, quiet: float = np.inf) -> Fit:
+def fit(trace: FaultTrace, worst: float = WORST, quiet: float = np.inf) -> FaultFit:
     """The fit of a trace. ``worst`` is the share of hosts that are lemons; gaps longer than
     ``quiet`` s are left out of the variation, as when nothing was recorded.
 
@@ -75,7 +75,7 @@ def fit(trace: FaultTrace, worst: float = WORST, quiet: float = np.inf) -> Fit:
     if lemons > few / trace.hosts:
         values["lemons"] = {"hosts": few / trace.hosts, "faults": lemons}
     process = Bursty.model_validate(values)
-    return Fit(
+    return FaultFit(
         len(faults), trace.hosts, between, variation, mean, median, share, by_chance, process
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from simshuffle.fabric.allreduce import Allreduce
 from simshuffle.job.scenario.calibrated import OF_RINGS, PLATEAU, forget
 from simshuffle.job.scenario.cluster import Cluster
-from simshuffle.spec.switching import Left, Switch, kinds, meaning
+from simshuffle.spec.switching import KindSwitch, Left, kinds, meaning
 from simshuffle.spec.validation import validated
 
 ALLREDUCE = "workload.allreduce"
@@ -48,7 +48,7 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     return {key: known[of] for key, of in meant.items() if of in known} | dict(plain)
 
 
-def fill(allreduce: dict[str, Any], cluster: Cluster, switch: Switch) -> None:
+def fill(allreduce: dict[str, Any], cluster: Cluster, switch: KindSwitch) -> None:
     """Give an allreduce what `completed` knows, and note it in ``switch``."""
     found = completed(allreduce, cluster)
     added = {key: found[key] for key in found if key not in allreduce}
@@ -58,7 +58,7 @@ def fill(allreduce: dict[str, Any], cluster: Cluster, switch: Switch) -> None:
     allreduce |= found
 
 
-def complete(plain: dict[str, Any], switches: Sequence[Switch]) -> None:
+def complete(plain: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
     """Give an allreduce that got another kind, in the plain values of a scenario whose cluster is
     no name any more, what else it needs: see `completed`."""
     switched = [each for each in switches if each.key == ALLREDUCE]
@@ -69,7 +69,7 @@ def complete(plain: dict[str, Any], switches: Sequence[Switch]) -> None:
         fill(plain["workload"]["allreduce"], cluster, switched[-1])
 
 
-def settled(plain: dict[str, Any], left: Left, own: Mapping[str, Any]) -> list[Switch]:
+def settled(plain: dict[str, Any], left: Left, own: Mapping[str, Any]) -> list[KindSwitch]:
     """Let a scenario's plain values have the keys of the kinds that were set with the values
     ``own``, by dotted key. Returns what became of each record."""
     switches = left.settle(plain, own)
@@ -78,7 +78,7 @@ def settled(plain: dict[str, Any], left: Left, own: Mapping[str, Any]) -> list[S
     return switches
 
 
-def _follow(plain: dict[str, Any], switch: Switch, own: Collection[str]) -> None:
+def _follow(plain: dict[str, Any], switch: KindSwitch, own: Collection[str]) -> None:
     """Give the records of measured values, and what is swept, the keys that they have after
     ``switch``, or drop them. ``own`` are the dotted keys that were set."""
     records, sweep = plain.get("calibrated"), plain.get("sweep")
@@ -98,7 +98,7 @@ def _follow(plain: dict[str, Any], switch: Switch, own: Collection[str]) -> None
         plain["sweep"] = _swept(sweep, switch)
 
 
-def _swept(sweep: dict[Any, Any], switch: Switch) -> dict[Any, Any]:
+def _swept(sweep: dict[Any, Any], switch: KindSwitch) -> dict[Any, Any]:
     """The axes of a sweep after ``switch``."""
     out = {}
     for axis, values in sweep.items():

@@ -27,7 +27,7 @@ from simshuffle.spec.overrides import (
     related,
     which_value,
 )
-from simshuffle.spec.switching import Left, Switch
+from simshuffle.spec.switching import KindSwitch, Left
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Resolved:
     plain: dict[str, Any]
     problems: list[Problem]  # what is wrong
     origin: dict[str, str]  # the fragment that each dotted key came from which one set
-    switches: list[Switch]  # what became of records whose kind was replaced
+    switches: list[KindSwitch]  # what became of records whose kind was replaced
 
 
 def resolve(

@@ -26,7 +26,7 @@ from simshuffle.job.plan.epochs import EpochPlan
 from simshuffle.job.scenario.host_work import barrier_seconds
 from simshuffle.job.sim.checkpoints import Checkpoints, Killed
 from simshuffle.job.sim.clock import Barrier, Steps, let_go, succeed_after
-from simshuffle.job.sim.recorder import FINAL, MEASURING, SAVING, PhaseLog, Times
+from simshuffle.job.sim.recorder import FINAL, MEASURING, SAVING, PhaseEnds, PhaseLog
 from simshuffle.job.sim.served import RestOfPass
 from simshuffle.job.sim.simulation import Loaders, Simulation
 from simshuffle.report.timeline import hidden_rows, phase_rows
@@ -202,7 +202,7 @@ class Epoch:
         self._checkpoints = simulation.checkpoints
         parts = {**self._gradients.parts, **(SAVING if self._checkpoints is not None else {})}
         self._iterations = PhaseLog(parts, world_size)
-        self._current = [Times(0.0)] * world_size  # of the iteration in which each rank is
+        self._current = [PhaseEnds(0.0)] * world_size  # of the iteration in which each rank is
         self.killed: Killed | None = None
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
@@ -282,7 +282,7 @@ class Epoch:
         loaders.begin(rank)
         pending = -1  # iteration whose messages have not been waited for
         for iteration in range(self._plan.iterations):
-            times = self._current[rank] = Times(begin=env.now)
+            times = self._current[rank] = PhaseEnds(begin=env.now)
             read_at = yield from loaders.next_batch(rank)
             times.loaded = env.now
             times.read = min(max(read_at, times.begin), times.loaded)
@@ -307,7 +307,7 @@ class Epoch:
                 self._progress(self._iterations_done)
         yield from self._wind_up(rank, pending)
 
-    def _save(self, checkpoints: Checkpoints, rank: int, iteration: int, times: Times) -> Steps:
+    def _save(self, checkpoints: Checkpoints, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """What the loop waits for of a checkpoint, if one is due."""
         if checkpoints.due(self._plan.epoch, iteration):
             yield from checkpoints.save(rank)
@@ -316,7 +316,7 @@ class Epoch:
     def _measure_importance(self, rank: int) -> Steps:
         """The inference pass, if importance is measured; the gathering of what pairing needs."""
         env, measuring = self._env, self.measuring
-        times = Times(begin=env.now)
+        times = PhaseEnds(begin=env.now)
         if measuring is not None:
             loaders = measuring.loaders
             loaders.begin(rank)
@@ -335,7 +335,9 @@ class Epoch:
     def _gather(self, event: simpy.Event) -> None:
         succeed_after(self._env, self._gather_seconds or 0.0, event)
 
-    def _communicate(self, exchange: Exchange, rank: int, iteration: int, times: Times) -> Steps:
+    def _communicate(
+        self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
+    ) -> Steps:
         """Host work and barriers of sending; the work is noted before the waiting, whatever their
         order was."""
         begin, account = self._env.now, self._first_rank + rank
@@ -345,7 +347,9 @@ class Epoch:
         times.free = self._free_at[iteration, rank] = self._env.now
         times.sent = min(begin + worked, times.free)
 
-    def _synchronise(self, exchange: Exchange, rank: int, iteration: int, times: Times) -> Steps:
+    def _synchronise(
+        self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
+    ) -> Steps:
         """Wait for the own messages, store what came, then meet the others."""
         self._awaited_from[iteration, rank] = self._env.now
         # a rank that neither sends nor receives has nothing in flight
@@ -364,10 +368,10 @@ class Epoch:
         times.stored = min(written_at, times.stored_by_all)
 
     def _finish_exchange(
-        self, exchange: Exchange, rank: int, iteration: int, times: Times
+        self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
         """Without overlap: synchronise at once. Sending and storing are then one part."""
-        storing = Times(begin=times.free)
+        storing = PhaseEnds(begin=times.free)
         yield from self._synchronise(exchange, rank, iteration, storing)
         worked = times.sent - times.updated + storing.stored - storing.begin
         times.free = storing.stored_by_all
@@ -375,7 +379,7 @@ class Epoch:
 
     def _wind_up(self, rank: int, pending: int) -> Steps:
         """After the last iteration: its messages, the removal of what was sent, and a barrier."""
-        times = Times(begin=self._env.now)
+        times = PhaseEnds(begin=self._env.now)
         times.stored = times.stored_by_all = times.begin
         if self.exchange is not None:
             if pending >= 0:

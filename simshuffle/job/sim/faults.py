@@ -28,7 +28,7 @@ BEGIN, REROUTE, END = range(3)
 Row = dict[str, Any]
 
 
-class Faults:
+class ActiveFaults:
     """The faults of a run. ``slower`` says of every rank how many times as long its GPU takes for
     what it begins now; ``rows`` what began so far, as ``meta.json`` has it."""
 

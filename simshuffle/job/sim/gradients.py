@@ -17,7 +17,7 @@ from simshuffle.fabric.allreduce import Ddp, Horovod
 from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.job.lowering.collectives import Allreduces
 from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, succeed_after
-from simshuffle.job.sim.recorder import ITERATION, Times
+from simshuffle.job.sim.recorder import ITERATION, PhaseEnds
 from simshuffle.spec.arrays import Floats
 
 
@@ -54,16 +54,16 @@ class GradientSum(ABC):
         self.hidden: list[tuple[int, float, float]] = []
 
     @abstractmethod
-    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """The forward and backward pass of a rank."""
 
     @abstractmethod
-    def reduce(self, iteration: int, times: Times) -> Steps:
+    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """All until the weights are updated."""
 
 
 @dataclass(frozen=True)
-class Passes:
+class GradientPasses:
     """What every rank computes by itself."""
 
     forward: list[list[float]]  # s of each batch, by rank
@@ -84,20 +84,20 @@ class SumAfterBackward(GradientSum):
     """One allreduce of the whole gradient, of ``nbytes`` bytes, once all ranks have computed theirs
     and stored what they received. All go on when it has ended and the weights are updated."""
 
-    def __init__(self, posting: Posting, passes: Passes, nbytes: float) -> None:
+    def __init__(self, posting: Posting, passes: GradientPasses, nbytes: float) -> None:
         super().__init__(posting)
         self._passes, self._nbytes = passes, nbytes
         self._barrier = Barrier(self._env, len(passes.forward), self._post)
         self._reduced_at = 0.0
 
-    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
         forward, backward = self._passes.of(rank, iteration)
         yield self._env.timeout(forward + backward)
         times.slowed = times.computed = self._env.now
         times.forwarded = min(times.loaded + forward, times.computed)
 
-    def reduce(self, iteration: int, times: Times) -> Steps:
+    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
         yield self._barrier.arrive()
         times.computed_by_all = self._barrier.complete_at
@@ -181,7 +181,7 @@ class SumDuringBackward(GradientSum):
     """
 
     def __init__(
-        self, posting: Posting, passes: Passes, layers: Floats, overlap: Ddp | Horovod
+        self, posting: Posting, passes: GradientPasses, layers: Floats, overlap: Ddp | Horovod
     ) -> None:
         super().__init__(posting)
         self._passes, self._ranks = passes, len(passes.forward)
@@ -196,7 +196,7 @@ class SumDuringBackward(GradientSum):
             self._rounds[iteration] = Round(self._env.event(), self._ranks)
         return self._rounds[iteration]
 
-    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
         env, clock, this = self._env, self._work, self._round(iteration)
         forward, backward = self._passes.of(rank, iteration)
@@ -212,7 +212,7 @@ class SumDuringBackward(GradientSum):
         times.computed = env.now - slowed if slowed > 1e-12 else env.now
         times.forwarded = min(times.loaded + forward, times.computed)
 
-    def reduce(self, iteration: int, times: Times) -> Steps:
+    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
         this, arrived = self._round(iteration), self._env.now
         if not this.summed.processed:

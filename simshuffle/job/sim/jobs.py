@@ -16,11 +16,11 @@ from simshuffle.job.plan.jobs import Shared, shared
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.background import send
 from simshuffle.job.sim.clock import NetworkClock, Steps
-from simshuffle.job.sim.faults import Faults, Row
-from simshuffle.job.sim.links import LinkStatistics, Peaks
+from simshuffle.job.sim.faults import ActiveFaults, Row
+from simshuffle.job.sim.links import EpochLinkStatistics, Peaks
 from simshuffle.job.sim.machine import (
-    Machine,
     SimulatedEpoch,
+    SimulatedMachine,
     with_loaders,
     without_cycle_collection,
 )
@@ -74,12 +74,14 @@ class _Machine:
         self._env, peaks = env, Peaks(clock)
         faults, self._machines = None, {}
         if scenario.faults:
-            faults = Faults(RunFaults(scenario, whole), whole, clock, struck)
+            faults = ActiveFaults(RunFaults(scenario, whole), whole, clock, struck)
         for name, one in self._shared.jobs.items():
             part = self._shared.of[name]
-            links = LinkStatistics(part, network, peaks, part.not_of(whole))
+            links = EpochLinkStatistics(part, network, peaks, part.not_of(whole))
             slower = None if faults is None else faults.kept_for(part)
-            self._machines[name] = Machine(one, on=(part, clock), links=links, slower=slower)
+            self._machines[name] = SimulatedMachine(
+                one, on=(part, clock), links=links, slower=slower
+            )
         send(scenario, whole, clock)
         self._telling = _Telling(self._shared, progress)
         # epochs that are over, and the event that says so

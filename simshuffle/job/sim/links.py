@@ -44,7 +44,7 @@ class Peaks:
         network.restart_peaks()
 
 
-class LinkStatistics:
+class EpochLinkStatistics:
     """Per-epoch differences of the network's link counters.
 
     Where others use the network as well, ``peaks`` are those of all who do. Then an epoch need not

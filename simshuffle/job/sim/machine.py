@@ -27,7 +27,7 @@ from simshuffle.job.sim.background import send
 from simshuffle.job.sim.checkpoints import Killed
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.epoch import Epoch
-from simshuffle.job.sim.links import LinkStatistics, Peaks
+from simshuffle.job.sim.links import EpochLinkStatistics, Peaks
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.served import Served, ServerWatch
 from simshuffle.job.sim.simulation import Loaders, Simulation
@@ -85,7 +85,7 @@ class Running:
     begin: float  # s of simulated time
 
 
-class Machine:
+class SimulatedMachine:
     """A cluster with its network and its clock; arguments as of `Simulation`. Where several jobs
     share it, ``links`` tell what they carried."""
 
@@ -96,7 +96,7 @@ class Machine:
         struck: list[dict[str, Any]] | None = None,
         begin: float = 0.0,
         on: tuple[Resources, NetworkClock] | None = None,
-        links: LinkStatistics | None = None,
+        links: EpochLinkStatistics | None = None,
         slower: list[float] | None = None,
     ) -> None:
         self.scenario = scenario
@@ -105,7 +105,7 @@ class Machine:
         self._env, self._begin = clock.env, begin
         several = None if scenario.background is None else Peaks(clock)
         resources = self._simulation.resources
-        self._links = links or LinkStatistics(resources, clock.network, several, since=begin)
+        self._links = links or EpochLinkStatistics(resources, clock.network, several, since=begin)
         self._stage: Staged | None = None
         if on is None:
             send(scenario, self._simulation.resources, clock)
@@ -251,7 +251,7 @@ class SimulatedEpoch:
 
 
 def with_loaders(
-    machine: Machine, plans: Iterator[EpochPlan]
+    machine: SimulatedMachine, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
     """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
     if not machine.scenario.workload.loader.across_epochs:

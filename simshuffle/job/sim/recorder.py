@@ -15,7 +15,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simshuffle.fabric.network.batch import TransferBatch
-from simshuffle.job.lowering.messages import Message
+from simshuffle.job.lowering.messages import RankMessages
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.report.timeline import phase_rows
@@ -76,7 +76,7 @@ SAVING = {"saved": "checkpoint"}
 
 
 @dataclass(slots=True)
-class Times:
+class PhaseEnds:
     """When the parts of an iteration of one rank, or of what is before and after all, ended (s)."""
 
     begin: float  # of the first of them
@@ -101,7 +101,8 @@ class Times:
 
 
 class PhaseLog:
-    """The times of all ranks; ``parts`` are attributes of `Times` in their order, with phases."""
+    """The times of all ranks; ``parts`` are attributes of `PhaseEnds` in their order, with
+    phases."""
 
     def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
         self._parts = parts
@@ -109,11 +110,11 @@ class PhaseLog:
         # of every rank, its records one after the other
         self._times = [array("d") for _ in range(world_size)]
 
-    def add(self, rank: int, times: Times) -> None:
+    def add(self, rank: int, times: PhaseEnds) -> None:
         """Note the times of one more iteration of a rank."""
         self._times[rank].extend(self._values(times))
 
-    def cut(self, rank: int, times: Times, now: float) -> None:
+    def cut(self, rank: int, times: PhaseEnds, now: float) -> None:
         """The same of an iteration in which the job ended at ``now`` (s): parts that had not ended
         take no time, but for the last one."""
         begin, *ends = self._values(times)
@@ -283,7 +284,7 @@ class Recorder:
         self._network: FluidNetwork
         self._samples: LinkSamples
         self._begin = 0.0
-        self._messages: list[tuple[int, list[Message], int]] = []
+        self._messages: list[tuple[int, list[RankMessages], int]] = []
         self._tags = 0
         self.record: EpochRecord
 
@@ -301,7 +302,7 @@ class Recorder:
         self._messages.clear()
         self._samples.begin(now)
 
-    def note(self, iteration: int, messages: list[Message]) -> int:
+    def note(self, iteration: int, messages: list[RankMessages]) -> int:
         """These messages are prepared after ``iteration`` (from 0); returns the first of their
         tags, see `MessageLowering.graph`."""
         first = self._tags

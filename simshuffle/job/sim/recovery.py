@@ -27,7 +27,7 @@ from simshuffle.job.plan.resumed import ResumedLoader, readers_of
 from simshuffle.job.scenario.recovery import Recovery
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.losses import EpochParts, Loss
-from simshuffle.job.sim.machine import NOTHING, Machine, SimulatedEpoch, Staged, reporter
+from simshuffle.job.sim.machine import NOTHING, SimulatedEpoch, SimulatedMachine, Staged, reporter
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Flags
 from simshuffle.workload.exchange import ExchangePlan, empty_plan
@@ -62,7 +62,7 @@ def with_losses(
     Raises:
         ScenarioError: a lost host never returns, and no spare is left for it.
     """
-    job = Job(scenario, progress, struck)
+    job = RecoveringJob(scenario, progress, struck)
     for number in range(1, scenario.epochs + 1):
         parts = EpochParts(run, number, job.scenario.world_size, scenario)
         job.epoch(parts)
@@ -71,7 +71,7 @@ def with_losses(
             return
 
 
-class Job:
+class RecoveringJob:
     """A job from epoch to epoch: who takes part, what it has saved, and what is still to do.
     ``scenario`` is that of those who take part now."""
 
@@ -90,7 +90,7 @@ class Job:
         # whose each sample is as the epoch begins, and what the epoch exchanges
         self._owner = strategy.first_owner(len(self._nbytes), scenario.world_size, rng)
         self._exchange: ExchangePlan
-        self._machine = Machine(scenario, struck=struck)
+        self._machine = SimulatedMachine(scenario, struck=struck)
         self._hosts = list(self._machine.hosts)
         self._spares = spare_hosts(scenario, self._hosts)
         self._losses = sorted(scenario.lost_hosts, key=lambda loss: loss.at or 0.0)
@@ -181,7 +181,7 @@ class Job:
         )
         resumed = at + spent + told.waited_s
         parts.lose(told, gone & elastic, resumed)
-        self._machine = Machine(self.scenario, None, self._struck, resumed)
+        self._machine = SimulatedMachine(self.scenario, None, self._struck, resumed)
 
     @property
     def _saved_at(self) -> tuple[int, int]:
@@ -234,7 +234,7 @@ class Job:
         self._undone = [replace(of, plan=remaining.cold(of.plan, gone)) for of in self._undone]
         self.scenario = self._placed({})
         shards = np.bincount(self._owner, self._nbytes, len(gone)).astype(float)
-        return Machine(self.scenario).read_again(shards, gone & self._recovery.reread)
+        return SimulatedMachine(self.scenario).read_again(shards, gone & self._recovery.reread)
 
     def _shrink(self, parts: EpochParts, gone: Flags) -> Staged:
         """Go on without the ranks that are ``gone``, (M,), on the hosts that there are now; returns
@@ -265,4 +265,4 @@ class Job:
         self._plans = plan_epochs(self.scenario, self._nbytes, began)
         evenly = np.full(left, float(read.sum()) / left)
         everyone = np.full(left, own and taken)
-        return Machine(self.scenario).read_again(evenly, everyone)
+        return SimulatedMachine(self.scenario).read_again(evenly, everyone)

@@ -25,7 +25,7 @@ from simshuffle.job.plan.devices import LinkTable
 from simshuffle.job.plan.effort import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.job.sim.clock import NetworkClock, succeed_after
-from simshuffle.job.sim.steady import MeanError, Window
+from simshuffle.job.sim.steady import MeanError, SteadyWindow
 from simshuffle.spec.arrays import Floats, Ints
 
 BUSY = 0.5
@@ -45,7 +45,7 @@ class Served:
 
     def window(
         self, lengths: Floats, iterations: int, loader: Loader, tolerance: float
-    ) -> Window | None:
+    ) -> SteadyWindow | None:
         """What it says of an epoch of ``iterations``, more than were simulated, if times may be off
         by the share ``tolerance``; ``lengths`` are (n,) s of those simulated. None if the server is
         not what ranks wait for."""
@@ -57,7 +57,7 @@ class Served:
         longer = served_window(loader, iterations, 2 * simulated)
         if len(idle) < FEWEST_BATCHES:
             longer = served_window(loader, iterations)
-            return Window(iterations, simulated, mean_half_width=math.inf, longer=longer)
+            return SteadyWindow(iterations, simulated, mean_half_width=math.inf, longer=longer)
         left_out, middle = iterations - simulated, MeanError.of(idle)
         rest = (self.factor - 1.0) * asked + left_out * float(idle.mean())
         trend = MeanError.around_trend(self.asked[:-1])
@@ -67,7 +67,7 @@ class Served:
             longer = iterations  # they are as long in any window
         low, high, away = _alike(lengths[BEGIN:-1], rest / left_out)
         half_width = math.hypot(spread, edges) + left_out * away
-        return Window(
+        return SteadyWindow(
             iterations,
             simulated,
             first=BEGIN + low + 1,
@@ -78,7 +78,7 @@ class Served:
             longer=longer,
         )
 
-    def hold_at_least(self, window: Window, lengths: Floats, iterations: int) -> Window:
+    def hold_at_least(self, window: SteadyWindow, lengths: Floats, iterations: int) -> SteadyWindow:
         """Return the window, or where it makes an epoch shorter than the server needs, another
         whose iterations last as long as that.
 

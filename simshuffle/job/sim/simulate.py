@@ -16,10 +16,10 @@ from simshuffle.job.plan.effort import (
 from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.job.plan.jobs import settled
 from simshuffle.job.scenario.scenario import Scenario, refuse_jobs
-from simshuffle.job.sim.machine import Machine, SimulatedEpoch, reporter, with_loaders
+from simshuffle.job.sim.machine import SimulatedEpoch, SimulatedMachine, reporter, with_loaders
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.recovery import with_losses
-from simshuffle.job.sim.steady import Seen, Window, window_of
+from simshuffle.job.sim.steady import Seen, SteadyWindow, window_of
 from simshuffle.report.timeline import (
     Timeline,
     WindowRow,
@@ -61,7 +61,7 @@ def windows(
 ) -> Iterator[Timeline]:
     """`simulate_epochs` with a tolerance of time. An epoch is thinned to a window of iterations. If
     their mean is not known well enough, it is simulated again with a longer one, or with all."""
-    machine, plans = Machine(scenario, recorder), ThinnedPlans(scenario)
+    machine, plans = SimulatedMachine(scenario, recorder), ThinnedPlans(scenario)
     tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
     size, before, earlier = first_window(scenario), "", 0.0
     for epoch in range(first_epoch, scenario.epochs + 1):
@@ -97,10 +97,10 @@ def windows(
 
 def _windows(
     scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, whole: int
-) -> list[Window]:
+) -> list[SteadyWindow]:
     """What alike iterations say of the whole epoch, and the servers if ranks wait for one."""
     if not thinning.left_out:
-        return [Window(whole, whole)]
+        return [SteadyWindow(whole, whole)]
     workload = scenario.workload
     world_size = scenario.world_size
     loading = seconds_in(simulated.rows, world_size, ("io", "decode"))
@@ -120,7 +120,7 @@ def _windows(
     return found
 
 
-def _reason(window: Window, tolerance: float) -> str:
+def _reason(window: SteadyWindow, tolerance: float) -> str:
     """Why a window does not do, and no longer one is worth it."""
     if window.late:
         return LATE
@@ -211,7 +211,7 @@ def simulate_epochs(
     if scenario.time_tolerance > 0 and not because:
         yield from windows(scenario, name, progress, first_epoch, recorder)
         return
-    machine, nbytes = Machine(scenario, recorder, struck), sample_nbytes(scenario)
+    machine, nbytes = SimulatedMachine(scenario, recorder, struck), sample_nbytes(scenario)
     whole = Thinning(scenario)
     epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)

@@ -13,7 +13,7 @@ import simpy
 from simshuffle.fabric.allreduce import NoOverlap
 from simshuffle.fabric.network.batch import NONE
 from simshuffle.job.lowering.collectives import Allreduces
-from simshuffle.job.lowering.division import Division, Part
+from simshuffle.job.lowering.division import StepDivision, StepPart
 from simshuffle.job.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.job.plan.epochs import Reads
 from simshuffle.job.plan.faults import RunFaults
@@ -24,15 +24,15 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.job.sim.checkpoints import Checkpoints
 from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, let_go
-from simshuffle.job.sim.faults import Faults, Row
+from simshuffle.job.sim.faults import ActiveFaults, Row
 from simshuffle.job.sim.gradients import (
+    GradientPasses,
     GradientSum,
-    Passes,
     Posting,
     SumAfterBackward,
     SumDuringBackward,
 )
-from simshuffle.job.sim.recorder import IN_GROUPS, OF_ALL, Recorder, Times
+from simshuffle.job.sim.recorder import IN_GROUPS, OF_ALL, PhaseEnds, Recorder
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.rng import lognormal_factor
 
@@ -41,12 +41,12 @@ class DividedStep(GradientSum):
     """What both ways to go through a divided step have in common. What several ranks compute
     together lasts as long as with the slowest. A rank's phases say first what it computes, then
     what it waits for and sends. ``samples`` of each batch and ``jitter`` are (iterations, M);
-    ``slower`` as of `Passes`."""
+    ``slower`` as of `GradientPasses`."""
 
     def __init__(
         self,
         posting: Posting,
-        division: Division,
+        division: StepDivision,
         samples: Ints64,
         jitter: Floats,
         slower: list[float] | None = None,
@@ -55,7 +55,7 @@ class DividedStep(GradientSum):
         self._division, self._slower = division, slower
         self._all = Barrier(self._env, samples.shape[1], self._all_there)
         self._samples, self._jitter = samples, jitter
-        self._joint: Part
+        self._joint: StepPart
         self._iteration = -1  # that all did together last
         self._begun_with = 1.0
 
@@ -88,7 +88,7 @@ class StepInGroups(DividedStep):
     def __init__(
         self,
         posting: Posting,
-        division: Division,
+        division: StepDivision,
         samples: Ints64,
         jitter: Floats,
         slower: list[float] | None = None,
@@ -102,7 +102,7 @@ class StepInGroups(DividedStep):
             group.batches = self._samples[:, members], self._jitter[:, members]
             group.slowest = partial(self._slowest, members=members)
 
-    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
         group = self._of_rank[rank]
         yield group.barrier.arrive()
@@ -113,7 +113,7 @@ class StepInGroups(DividedStep):
         times.computed = min(times.forwarded + factor * part.backward, times.slowed)
         times.idle = min(times.computed + factor * part.bubble, times.slowed)
 
-    def reduce(self, iteration: int, times: Times) -> Steps:
+    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
         yield self._all.arrive()
         times.computed_by_all = self._all.complete_at
@@ -132,13 +132,13 @@ class GroupPass:
     ``slowest`` says the one that counts."""
 
     def __init__(
-        self, env: simpy.Environment, posting: Posting, division: Division, group: int
+        self, env: simpy.Environment, posting: Posting, division: StepDivision, group: int
     ) -> None:
         self.barrier = Barrier(env, division.ways, self._there)
         self.batches: tuple[Ints64, Floats]
         self.slowest: Callable[[Floats], float]
         self.begun_at, self.factor = 0.0, 1.0
-        self.part: Part
+        self.part: StepPart
         self._env, self._posting, self._division, self._group = env, posting, division, group
         self._iteration = 0
 
@@ -157,7 +157,7 @@ class StepOfAll(DividedStep):
 
     parts = OF_ALL
 
-    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
         yield self._all.arrive()
         times.updated = self._env.now
@@ -167,7 +167,7 @@ class StepOfAll(DividedStep):
         times.reduced = times.updated - self._joint.update
         times.slowed = times.computed
 
-    def reduce(self, iteration: int, times: Times) -> Steps:
+    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`; all is done."""
         yield from ()
 
@@ -238,7 +238,7 @@ class Simulation:
     none). The scenario is without sweep and jobs; ``struck`` is what its faults are added to when
     they begin (`simshuffle.job.sim.faults.Row`). Its time begins with ``begin`` (s); ``on`` is
     what it has of a machine that several jobs share, and its clock, with ``slower`` what faults of
-    that machine do to its ranks (`Passes`)."""
+    that machine do to its ranks (`GradientPasses`)."""
 
     def __init__(
         self,
@@ -255,11 +255,11 @@ class Simulation:
         allreduce = workload.allreduce_on(cluster)
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
         by_data = workload.parallelism.by_data
-        self.division = None if by_data else Division(scenario, self.resources)
+        self.division = None if by_data else StepDivision(scenario, self.resources)
         self.slower = slower
         if scenario.faults and on is None:
             found, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
-            self.slower = Faults(found, self.resources, self.clock, rows).slower
+            self.slower = ActiveFaults(found, self.resources, self.clock, rows).slower
         self.checkpoints: Checkpoints | None = None
         if workload.checkpoint is not None:
             self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
@@ -305,7 +305,7 @@ class Simulation:
         model, overlap = workload.model, workload.allreduce.overlap
         forward = (times.forward_of(samples) * jitter).T.tolist()
         backward = (times.backward_of(samples) * jitter).T.tolist()
-        passes = Passes(forward, backward, times.update, self.slower)
+        passes = GradientPasses(forward, backward, times.update, self.slower)
         if isinstance(overlap, NoOverlap):
             return SumAfterBackward(posting, passes, model.gradient_size)
         return SumDuringBackward(posting, passes, model.gradient_arrival, overlap)

@@ -63,7 +63,7 @@ MOST_GROWTH = 4.0
 
 
 @dataclass(frozen=True)
-class Window:
+class SteadyWindow:
     """What the simulated iterations of an epoch say of all of them."""
 
     iterations: int  # of the epoch
@@ -124,7 +124,7 @@ class Seen:
     step: float = 0.0
 
 
-def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> Window:
+def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> SteadyWindow:
     """What a window says of an epoch of ``iterations``, more than were simulated, if times may be
     off by the share ``tolerance``."""
     seconds = seen.seconds
@@ -133,7 +133,9 @@ def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> 
     part = seconds[first:last]
     if len(part) < cycle * FEWEST_BATCHES:
         unknown = math.inf
-        return Window(iterations, simulated, settled=False, mean_half_width=unknown, cycle=cycle)
+        return SteadyWindow(
+            iterations, simulated, settled=False, mean_half_width=unknown, cycle=cycle
+        )
     lengths = part.sum(axis=1)
     whole = MeanError.of(lengths, cycle)
     phases = [MeanError.of(column, cycle) for column in part.T if column.any()]
@@ -146,7 +148,7 @@ def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> 
     # what a batch takes to load at most: an exponential tail that strays as the first ones do
     longest = float(begin.max() + begin.std() * math.log(iterations))
     measured = NORMAL * math.sqrt(2.0) * seen.measured_spread
-    return Window(
+    return SteadyWindow(
         iterations=iterations,
         simulated=simulated,
         first=first + 1,

@@ -33,7 +33,7 @@ from simshuffle.studies.congestion.patterns import FIXED, Variant
 from simshuffle.studies.congestion.sampling import (
     FEWEST_STEPS,
     WORTH,
-    Estimate,
+    TimeEstimate,
     busiest_seconds,
     choose_steps,
     drift_width,
@@ -42,9 +42,9 @@ from simshuffle.studies.congestion.sampling import (
     sum_of_steps,
 )
 from simshuffle.studies.congestion.traffic import (
-    Fabric,
-    Samples,
-    Traffic,
+    ExchangeTraffic,
+    SentSamples,
+    UsedFabric,
     exchange,
     first_samples,
     samples,
@@ -78,32 +78,32 @@ PORT_NBYTES = 25.0
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlacement:
     """The ranks of a scenario on its machine."""
 
     digest: str  # of the scenario, which two of the same content share
     scenario: Scenario = field(compare=False, repr=False)  # without sweep
 
     @classmethod
-    def of(cls, scenario: Scenario) -> Place:
+    def of(cls, scenario: Scenario) -> RankPlacement:
         """That of a scenario, whose name decides nothing."""
         text = json.dumps(unnamed(scenario.to_dict()), sort_keys=True)
         return cls(hashlib.sha256(text.encode()).hexdigest(), scenario)
 
 
 @lru_cache(maxsize=8)
-def fabric_of(place: Place) -> Fabric:
+def fabric_of(place: RankPlacement) -> UsedFabric:
     """The network between the ranks, which a process builds once."""
     of = place.scenario
-    return Fabric(Resources(of.cluster, of.world_size, of.rng("placement")))
+    return UsedFabric(Resources(of.cluster, of.world_size, of.rng("placement")))
 
 
 @dataclass(frozen=True)
 class SentCell(PlainCell):
     """The bytes of a job and the links for them: the row of `sets`, and the table `LINKS`."""
 
-    place: Place  # the ranks
-    samples: Samples  # what they send
+    place: RankPlacement  # the ranks
+    samples: SentSamples  # what they send
     seeds: int  # how many
     label: str  # for people
 
@@ -128,7 +128,7 @@ class SentCell(PlainCell):
         """As for `Cell`."""
         return frozenset({f"{LINKS}{TABLE}"})
 
-    def run(self, tell: Tell) -> cell.Outcome:
+    def run(self, tell: Tell) -> cell.CellOutcome:
         """As for `Cell`."""
         of, fabric = self.samples, fabric_of(self.place)
         ports, links = fabric.ports, fabric.links
@@ -155,15 +155,15 @@ class SentCell(PlainCell):
         }
         names = [links.name(link) for link in range(len(fabric.tiers))]
         table = {"link": names, "tier": fabric.tiers, "capacity": links.capacity}
-        return cell.Outcome(row, {LINKS: pd.DataFrame(table)})
+        return cell.CellOutcome(row, {LINKS: pd.DataFrame(table)})
 
 
 @dataclass(frozen=True)
 class TrafficCell(PlainCell):
     """A run."""
 
-    place: Place  # the ranks
-    samples: Samples  # what they send
+    place: RankPlacement  # the ranks
+    samples: SentSamples  # what they send
     variant: Variant  # how
     model: Model  # of the network
     seed: int  # from 1
@@ -263,7 +263,7 @@ class TrafficCell(PlainCell):
         make_ready(Fluid())
         fabric_of(self.place)
 
-    def run(self, tell: Tell) -> cell.Outcome:
+    def run(self, tell: Tell) -> cell.CellOutcome:
         """Return the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
         fabric, traffic = fabric_of(self.place), traffic_of(self)
         if self.steps_simulated:
@@ -272,21 +272,23 @@ class TrafficCell(PlainCell):
             self.model.model_copy(update={"tolerance": COARSE}) if self.is_coarse else self.model
         )
         wire = model.finish_times(fabric.links, traffic.flows)
-        wire_s = Estimate(wire.makespan, wire.makespan, wire.makespan)
+        wire_s = TimeEstimate(wire.makespan, wire.makespan, wire.makespan)
         if self.is_coarse:
             # the answer is the exact one for messages that are smaller by this share at most
             skipped = wire.error_bound or 0.0
             low = max(wire.makespan, bound_seconds(fabric.links, traffic.flows))
             high = max(wire.makespan / (1 - skipped), low)
-            wire_s = Estimate((low + high) / 2, low, high)
+            wire_s = TimeEstimate((low + high) / 2, low, high)
         spent = completion_seconds(traffic, wire)
         time_s = (
-            wire_s if self.wire_only else Estimate(*self._with_messages(fabric, traffic, wire_s))
+            wire_s
+            if self.wire_only
+            else TimeEstimate(*self._with_messages(fabric, traffic, wire_s))
         )
         return measure(fabric, traffic, spent, wire_s=wire_s.seconds, time_s=time_s)
 
     def _with_messages(
-        self, fabric: Fabric, traffic: Traffic, wire_s: Estimate
+        self, fabric: UsedFabric, traffic: ExchangeTraffic, wire_s: TimeEstimate
     ) -> tuple[float, float, float]:
         """Return seconds, low and high of an exchange whose messages cost something."""
         cluster = self.place.scenario.cluster
@@ -299,7 +301,7 @@ class TrafficCell(PlainCell):
         )
         return seconds, low, high
 
-    def _run_some_steps(self, fabric: Fabric, traffic: Traffic) -> cell.Outcome:
+    def _run_some_steps(self, fabric: UsedFabric, traffic: ExchangeTraffic) -> cell.CellOutcome:
         """Return what `run` returns, estimated from some of the steps."""
         rng = self.samples.scenario.rng("congestion.steps", self.seed)
         chosen = choose_steps(traffic.steps, self.steps_simulated, rng)
@@ -311,8 +313,8 @@ class TrafficCell(PlainCell):
         return measure(fabric, traffic, spent, wire_s=wire_s.seconds, time_s=time_s)
 
     def _estimate(
-        self, fabric: Fabric, traffic: Traffic, chosen: Ints64, wire: Outcome | None
-    ) -> Estimate:
+        self, fabric: UsedFabric, traffic: ExchangeTraffic, chosen: Ints64, wire: Outcome | None
+    ) -> TimeEstimate:
         """Return the time of all steps of ``traffic`` from the ``chosen`` ones, whose outcome on
         the wire is ``wire``; with what messages cost if that is None."""
         cluster = self.place.scenario.cluster
@@ -334,7 +336,7 @@ class TrafficCell(PlainCell):
         return drifting_chain(finish, nbytes, chosen, width)
 
 
-def traffic_of(run: TrafficCell) -> Traffic:
+def traffic_of(run: TrafficCell) -> ExchangeTraffic:
     """The flows of a run."""
     fabric, of = fabric_of(run.place), run.samples
     importance = of.scenario.rng("congestion.importance", run.seed).random(fabric.world_size)

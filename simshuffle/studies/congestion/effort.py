@@ -15,7 +15,7 @@ from simshuffle.studies.congestion.cell import TrafficCell, fabric_of, traffic_o
 from simshuffle.studies.congestion.messages import seconds_with_messages
 
 if TYPE_CHECKING:
-    from simshuffle.studies.congestion.study import Job
+    from simshuffle.studies.congestion.study import CongestionJob
     from simshuffle.studies.congestion.verb import CongestionOptions
 
 BUDGET = 75.0
@@ -25,7 +25,7 @@ WORTH_FIRST_ANSWER = 20.0
 
 
 @dataclass(frozen=True)
-class Effort:
+class EffortLimit:
     """How much is simulated at most."""
 
     most_messages: int  # of one exchange, roughly; 0 for all
@@ -34,9 +34,9 @@ class Effort:
     packet_seeds: int  # for packet
 
 
-def efforts(options: CongestionOptions) -> Iterator[Effort]:
+def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
     """Yield how much may be simulated, from all that was asked for down to the least."""
-    asked = Effort(0, options.packets, options.seeds, options.packet_seeds)
+    asked = EffortLimit(0, options.packets, options.seeds, options.packet_seeds)
     yield asked
     if options.exact:
         return
@@ -49,7 +49,7 @@ def efforts(options: CongestionOptions) -> Iterator[Effort]:
         (65_536, 500_000, 1),
         (65_536, 250_000, 1),
     ):
-        yield Effort(
+        yield EffortLimit(
             most_messages,
             min(packets, asked.packets),
             min(seeds, asked.seeds),
@@ -57,14 +57,14 @@ def efforts(options: CongestionOptions) -> Iterator[Effort]:
         )
 
 
-def effort_said(effort: Effort, options: CongestionOptions) -> dict[str, Any]:
+def effort_said(effort: EffortLimit, options: CongestionOptions) -> dict[str, Any]:
     """Return what ``meta.json`` says of the effort; nothing where all is simulated."""
     if effort == next(efforts(options)):
         return {}
     return {"effort": {**asdict(effort), "seeds_asked": options.seeds}}
 
 
-def first_answer(jobs: Iterable[Job]) -> Iterator[str]:
+def first_answer(jobs: Iterable[CongestionJob]) -> Iterator[str]:
     """Yield the answer for each number of ranks and routing from closed forms: lower bounds."""
     for job in jobs:
         if job.samples.bytes_set != "full":

@@ -8,8 +8,8 @@ from simshuffle.fabric.network import Flows, Links, Outcome
 from simshuffle.fabric.network.analytic import unhindered
 from simshuffle.fabric.network.contention import first_stage
 from simshuffle.spec.arrays import Floats
-from simshuffle.studies.congestion.sampling import Estimate
-from simshuffle.studies.congestion.traffic import Fabric, Traffic
+from simshuffle.studies.congestion.sampling import TimeEstimate
+from simshuffle.studies.congestion.traffic import ExchangeTraffic, UsedFabric
 from simshuffle.study import cell
 
 NBYTES = "link_nbytes"
@@ -17,8 +17,13 @@ NBYTES = "link_nbytes"
 
 
 def measure(
-    fabric: Fabric, traffic: Traffic, spent: Floats, *, wire_s: float, time_s: Estimate
-) -> cell.Outcome:
+    fabric: UsedFabric,
+    traffic: ExchangeTraffic,
+    spent: Floats,
+    *,
+    wire_s: float,
+    time_s: TimeEstimate,
+) -> cell.CellOutcome:
     """Return the columns of `times` and `tiers` behind the seed, and the bytes on the links.
 
     Args:
@@ -62,7 +67,7 @@ def measure(
         for used in [share[tiers == tier]]
     ]
     files = {NBYTES: nbytes.astype("<f8").tobytes()}
-    return cell.Outcome({"times": times, "tiers": rows}, files=files)
+    return cell.CellOutcome({"times": times, "tiers": rows}, files=files)
 
 
 def bound_seconds(links: Links, flows: Flows) -> float:
@@ -77,7 +82,7 @@ def bound_seconds(links: Links, flows: Flows) -> float:
     return float(busy[slowest] + flows.latencies(links)[crossing].min(initial=np.inf))
 
 
-def completion_seconds(traffic: Traffic, outcome: Outcome) -> Floats:
+def completion_seconds(traffic: ExchangeTraffic, outcome: Outcome) -> Floats:
     """(messages,) s from the post of each message to its end."""
     flows = traffic.flows
     posted = flows.posted.copy()  # the flows are not changed: another model may be given them

@@ -18,13 +18,13 @@ from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Outcome, Pa
 from simshuffle.job.scenario.cluster import Cluster, MessagePassing
 from simshuffle.job.scenario.host_work import barrier_seconds
 from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.studies.congestion.traffic import Fabric, Samples, Traffic
+from simshuffle.studies.congestion.traffic import ExchangeTraffic, SentSamples, UsedFabric
 
 Model = Analytic | Fluid | Packet
 
 
 def seconds_with_messages(
-    fabric: Fabric, traffic: Traffic, cluster: Cluster, model: Model, wire_s: float
+    fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model, wire_s: float
 ) -> float:
     """Return the s until the last message of ``traffic`` has ended if messages cost what
     ``cluster`` says; ``wire_s`` is what ``model`` answers where they cost nothing."""
@@ -34,13 +34,13 @@ def seconds_with_messages(
     return wire_s if outcome is None else outcome.makespan
 
 
-def barrier_cost(fabric: Fabric, traffic: Traffic, cluster: Cluster) -> float:
+def barrier_cost(fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster) -> float:
     """Return the s that each barrier of ``traffic`` takes for its own messages."""
     return barrier_seconds(cluster, fabric.world_size) if traffic.barriers else 0.0
 
 
 def ends_with_messages(
-    fabric: Fabric, traffic: Traffic, cluster: Cluster, model: Model
+    fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model
 ) -> Outcome | None:
     """Return when the messages of an exchange in steps end if they cost what ``cluster`` says, the
     first ones of the outcome; None if they and their barriers cost nothing."""
@@ -51,14 +51,16 @@ def ends_with_messages(
     return model.finish_times(*waiting(fabric.links, traffic, cost, barrier))
 
 
-def message_seconds(links: Links, traffic: Traffic, passing: MessagePassing) -> Floats:
+def message_seconds(links: Links, traffic: ExchangeTraffic, passing: MessagePassing) -> Floats:
     """(messages,) s that each costs beside its first crossing of the cables."""
     host, trips = _costs(traffic.flows.nbytes[: traffic.messages], passing)
     route = traffic.flows.latencies(links)[: traffic.messages]
     return np.asarray(host + trips * passing.latency + (trips - 1) * route)
 
 
-def waiting(links: Links, traffic: Traffic, cost: Floats, barrier: float) -> tuple[Links, Flows]:
+def waiting(
+    links: Links, traffic: ExchangeTraffic, cost: Floats, barrier: float
+) -> tuple[Links, Flows]:
     """Links and flows of an exchange in steps whose messages each wait (messages,) ``cost`` s
     before they travel, and whose barriers take ``barrier`` s. The flows are those of ``traffic``,
     and behind them one for each message, over a link of its own that has this latency."""
@@ -86,7 +88,9 @@ def waiting(links: Links, traffic: Traffic, cost: Floats, barrier: float) -> tup
     )
 
 
-def _at_once(fabric: Fabric, traffic: Traffic, passing: MessagePassing, wire: float) -> float:
+def _at_once(
+    fabric: UsedFabric, traffic: ExchangeTraffic, passing: MessagePassing, wire: float
+) -> float:
     """An all-to-all, whose end the rank with the largest messages decides."""
     nbytes = float(traffic.flows.nbytes.max())
     route = float(traffic.flows.latencies(fabric.links).max())
@@ -101,7 +105,7 @@ def _costs(nbytes: Floats, passing: MessagePassing) -> tuple[Floats, Ints]:
     return host[which], trips[which]
 
 
-def described(sent: Samples, at_once: bool) -> dict[str, Any]:
+def described(sent: SentSamples, at_once: bool) -> dict[str, Any]:
     """What a message of a sample costs, and one of an all-to-all if there is any (``at_once``), and
     the numbers of the cluster that this rests on: plain values for ``meta.json``."""
     passing, ranks = sent.scenario.cluster.message_passing, sent.scenario.world_size

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simshuffle.workload.exchange.partners import couples, sorted_pairs
 
 if TYPE_CHECKING:
-    from simshuffle.studies.congestion.traffic import Fabric
+    from simshuffle.studies.congestion.traffic import UsedFabric
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -27,11 +27,11 @@ BATCHINGS: dict[Batching, str] = {
 
 
 @dataclass(frozen=True)
-class Steps:
+class PatternSteps:
     """What partners are chosen for: ``count`` steps; (M,) ``importance`` of each rank."""
 
     count: int
-    fabric: Fabric
+    fabric: UsedFabric
     rng: np.random.Generator
     importance: Floats
 
@@ -54,7 +54,7 @@ def distances(steps: int, most: int) -> NDArray[np.int64]:
     return np.concatenate([np.tile(np.arange(1, most + 1), rounds), spread])
 
 
-def _permutation(of: Steps) -> NDArray[np.int64]:
+def _permutation(of: PatternSteps) -> NDArray[np.int64]:
     """A random permutation without a fixed point, all of them alike."""
     while True:
         drawn = of.rng.permutation(len(of.ranks))
@@ -62,7 +62,7 @@ def _permutation(of: Steps) -> NDArray[np.int64]:
             return drawn
 
 
-def _by_topology(of: Steps) -> Ints:
+def _by_topology(of: PatternSteps) -> Ints:
     """Random pairs on each leaf switch; of those left over the nearest."""
     fabric, rng, count = of.fabric, of.rng, of.fabric.world_size
     order = rng.permutation(count)
@@ -76,7 +76,7 @@ def _by_topology(of: Steps) -> Ints:
     return partner
 
 
-def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
+def _nearest_first(fabric: UsedFabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
     """Pairs of ``ranks``, those of the fewest links first; each takes the first it finds."""
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
     routes = fabric.resources.afresh().message(src, dst)[0]
@@ -99,7 +99,7 @@ class ExchangePattern:
     label: str  # what tables, figures and sentences call the pattern
     # the receivers of each rank's message, (M,) for all steps or (steps, M) for each; None where
     # every rank sends to all others at once
-    receivers: Callable[[Steps], NDArray[np.integer]] | None
+    receivers: Callable[[PatternSteps], NDArray[np.integer]] | None
 
 
 FIXED = ("all_to_all", "linear_shift", "xor")
@@ -134,7 +134,7 @@ PATTERNS: dict[str, ExchangePattern] = {
 
 
 def partners(
-    pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator, importance: Floats
+    pattern: str, steps: int, fabric: UsedFabric, rng: np.random.Generator, importance: Floats
 ) -> Ints:
     """Receiver of each rank's message in every step: (steps, M) int32, a permutation in each row; a
     rank's own number if it stays alone. A ValueError if xor is given no power of two of ranks."""
@@ -144,7 +144,7 @@ def partners(
     receivers = PATTERNS[pattern].receivers
     if receivers is None:
         raise ValueError(f"{pattern} does not go in steps")
-    found = receivers(Steps(steps, fabric, rng, importance))
+    found = receivers(PatternSteps(steps, fabric, rng, importance))
     return np.broadcast_to(found.astype(np.int32), (steps, count))
 
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from simshuffle.fabric.network import Links
 from simshuffle.spec.arrays import Floats, Ints64
-from simshuffle.studies.congestion.traffic import Traffic
+from simshuffle.studies.congestion.traffic import ExchangeTraffic
 
 WIDTH_OF_PAIRS = 0.03
 """Share of the time by which an interval is wide to either side where partners stay: a fourth of
@@ -40,7 +40,7 @@ WORTH = 1.5
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """A time (s), and the interval in which it is."""
 
     seconds: float
@@ -48,7 +48,7 @@ class Estimate:
     high: float
 
     @classmethod
-    def within(cls, seconds: float, width: float, bound: float = 0.0) -> Estimate:
+    def within(cls, seconds: float, width: float, bound: float = 0.0) -> TimeEstimate:
         """Return an estimate that is off by at most ``width`` s, and is not below ``bound`` s."""
         seconds = max(seconds, bound)
         return cls(seconds, max(seconds - width, bound), seconds + width)
@@ -59,7 +59,7 @@ def choose_steps(steps: int, count: int, rng: np.random.Generator) -> Ints64:
     return np.sort(rng.permutation(steps)[:count]).astype(np.int64)
 
 
-def busiest_seconds(links: Links, traffic: Traffic) -> Floats:
+def busiest_seconds(links: Links, traffic: ExchangeTraffic) -> Floats:
     """(steps,) Return the s that the busiest link of each step needs for the bytes of the step."""
     messages, steps = traffic.messages, traffic.steps
     step = np.repeat(np.arange(steps), traffic.senders)
@@ -72,7 +72,7 @@ def busiest_seconds(links: Links, traffic: Traffic) -> Floats:
     return np.asarray((nbytes.reshape(steps, -1)[:, 1:] / links.capacity).max(axis=1))
 
 
-def sum_of_steps(ends: Floats, barrier: float, busiest: Floats, chosen: Ints64) -> Estimate:
+def sum_of_steps(ends: Floats, barrier: float, busiest: Floats, chosen: Ints64) -> TimeEstimate:
     """Return the time of all steps of an exchange with barriers.
 
     Args:
@@ -92,7 +92,7 @@ def sum_of_steps(ends: Floats, barrier: float, busiest: Floats, chosen: Ints64) 
     total = steps * (seconds.mean() + slope * (busiest.mean() - known.mean())) - barrier
     of_population = 1 - count / steps
     error = steps * np.sqrt(of_population * residuals @ residuals / (count - 2) / count)
-    return Estimate.within(float(total), 2 * float(error), float(busiest.sum()))
+    return TimeEstimate.within(float(total), 2 * float(error), float(busiest.sum()))
 
 
 def drift_width(steps: int, count: int, *, by_distance: bool) -> float:
@@ -106,7 +106,7 @@ def drift_width(steps: int, count: int, *, by_distance: bool) -> float:
     return float(0.4 * (1 + by_distance) * np.sqrt((1 - count / steps) / count))
 
 
-def drifting_chain(finish: Floats, nbytes: Floats, chosen: Ints64, width: float) -> Estimate:
+def drifting_chain(finish: Floats, nbytes: Floats, chosen: Ints64, width: float) -> TimeEstimate:
     """Return the time of all steps of an exchange without barriers, with fresh partners.
 
     Args:
@@ -122,11 +122,11 @@ def drifting_chain(finish: Floats, nbytes: Floats, chosen: Ints64, width: float)
     slope = (mean[last] - mean[first]) / (sent[last] - sent[first])
     behind = finish[-1].max() - mean[-1]
     total = mean[-1] + slope * (nbytes.sum() - sent[-1]) + behind * np.sqrt(steps / count)
-    return Estimate.within(float(total), width * float(total))
+    return TimeEstimate.within(float(total), width * float(total))
 
 
-def paired_chain(seconds: float, busiest: float, busiest_of_all: float) -> Estimate:
+def paired_chain(seconds: float, busiest: float, busiest_of_all: float) -> TimeEstimate:
     """Return the time of all steps of an exchange without barriers, with one partner for the epoch,
     from the ``seconds`` of some steps and the s of the busiest link for these, and for all."""
     total = seconds / busiest * busiest_of_all
-    return Estimate.within(total, WIDTH_OF_PAIRS * total, busiest_of_all)
+    return TimeEstimate.within(total, WIDTH_OF_PAIRS * total, busiest_of_all)

@@ -26,14 +26,14 @@ from simshuffle.report.chart import Chart
 from simshuffle.report.table_io import rows
 from simshuffle.spec.library import by_kind
 from simshuffle.studies.congestion import answer, details, text
-from simshuffle.studies.congestion.cell import LINKS, Place, SentCell, TrafficCell
+from simshuffle.studies.congestion.cell import LINKS, RankPlacement, SentCell, TrafficCell
 from simshuffle.studies.congestion.effort import BUDGET, effort_said, efforts
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
 from simshuffle.studies.congestion.measure import NBYTES
 from simshuffle.studies.congestion.messages import Model, described
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, needs_power_of_two, variants
 from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
-from simshuffle.studies.congestion.traffic import Samples, samples
+from simshuffle.studies.congestion.traffic import SentSamples, samples
 from simshuffle.studies.congestion.verdict import (
     ABLATION,
     COMPARISONS,
@@ -70,13 +70,13 @@ DEFAULT_MODELS = ("fluid", "packet")
 
 
 @dataclass(frozen=True)
-class Job:
+class CongestionJob:
     """One world size, one routing and one set of bytes."""
 
-    place: Place  # the ranks and the network between them
+    place: RankPlacement  # the ranks and the network between them
     routing: str  # of that network, by name
     name: str  # of the job, for people
-    samples: Samples  # what the ranks send
+    samples: SentSamples  # what the ranks send
     models: Mapping[str, Model]  # network models by name
     seeds: int  # how many
     variants: Sequence[Variant]  # what is run
@@ -112,7 +112,9 @@ class Job:
             yield cell, {**of_job, **asdict(variant), "model": name, "seed": seed}
 
 
-def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Request[list[Job]]:
+def request(
+    options: CongestionOptions, sized: Sequence[Scenario] = ()
+) -> Request[list[CongestionJob]]:
     """What is asked for. A model has the settings of the scenario's network if that is of its kind,
     else the default ones. ``sized`` are scenarios without sweep, one for each world size; () for
     those of the options. Raises InputError if a routing is not known, and ScenarioError if a
@@ -159,13 +161,13 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
     return Request(sized[0].name, jobs, {"scenario.yaml": text}, asked, files, about=about)
 
 
-def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:
+def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, RankPlacement]:
     """The ranks of a scenario by the name of the routing between them: each a kind with keys, such
     as ``ecmp:queue_pairs=4``; none for that of the cluster, or of its topology. An InputError if
     one is not known, or not for this network."""
     own = routing(scenario.cluster)
     if not routings:
-        return {own.short(): Place.of(scenario)}
+        return {own.short(): RankPlacement.of(scenario)}
     out = {}
     for given in routings:
         try:
@@ -177,11 +179,13 @@ def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:
                 for of in error.problems
             ]
             raise InputError(problems, COMMAND_LINE) from None
-        out[name] = Place.of(named)
+        out[name] = RankPlacement.of(named)
     return out
 
 
-def _jobs(place: Place, routing_name: str, full: Samples, options: CongestionOptions) -> list[Job]:
+def _jobs(
+    place: RankPlacement, routing_name: str, full: SentSamples, options: CongestionOptions
+) -> list[CongestionJob]:
     scenario, ranks = full.scenario, full.scenario.world_size
     possible = [name for name in options.pattern if not needs_power_of_two(name, ranks)]
     if not possible:
@@ -197,10 +201,12 @@ def _jobs(place: Place, routing_name: str, full: Samples, options: CongestionOpt
     kept = [variant for variant in every if variant in for_packets]
     label = f"{ranks} ranks" + (f", {routing_name}" if len(options.routing) > 1 else "")
 
-    def job(what: Samples, of: dict[str, Model], seeds: int, of_these: list[Variant]) -> Job:
+    def job(
+        what: SentSamples, of: dict[str, Model], seeds: int, of_these: list[Variant]
+    ) -> CongestionJob:
         name = label + ", short" * (what.bytes_set == "short")
         each = (place, routing_name, name, what, of, seeds, of_these)
-        return Job(*each, for_packets, options.packet_seeds, options.wire_only)
+        return CongestionJob(*each, for_packets, options.packet_seeds, options.wire_only)
 
     if short is full and others:
         return [job(full, models, options.seeds, every)]
@@ -226,14 +232,14 @@ def _for_packets(
     return wanted
 
 
-def cells(jobs: Sequence[Job], outcomes: Outcomes) -> dict[str, Cell]:
+def cells(jobs: Sequence[CongestionJob], outcomes: Outcomes) -> dict[str, Cell]:
     """Every run of every job, and what is sent in it."""
     found: list[Cell] = [job.sent for job in jobs]
     found += [cell for job in jobs for cell, _ in job.runs()]
     return {cell.label: cell for cell in found}
 
 
-def collect(jobs: Sequence[Job], outcomes: Outcomes) -> Tables:
+def collect(jobs: Sequence[CongestionJob], outcomes: Outcomes) -> Tables:
     """The stored tables."""
     rows: dict[str, list[dict[str, Any]]] = {"sets": [], "times": [], "tiers": []}
     links: list[pd.DataFrame] = []
@@ -284,7 +290,7 @@ SHOWN = ("sets", "times", "comparisons", "verdicts", "routings", "ablation")
 """The tables that ``--json`` prints."""
 
 
-class Cost(TypedDict):
+class MessageCost(TypedDict):
     """What a message costs."""
 
     what: str  # it carries
@@ -293,7 +299,7 @@ class Cost(TypedDict):
     trips: Annotated[int, Field(ge=1)]
 
 
-class Value(TypedDict):
+class StatedValue(TypedDict):
     """A number that this rests on."""
 
     key: str
@@ -304,8 +310,8 @@ class Value(TypedDict):
 class Messages(TypedDict):
     """What ``meta.json`` holds of what messages cost."""
 
-    costs: list[Cost]
-    values: list[Value]
+    costs: list[MessageCost]
+    values: list[StatedValue]
     source: str  # of all of them; '' where each has its own
 
 
@@ -363,7 +369,7 @@ def _same(table: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:
     return found == wanted
 
 
-STUDY: Study[list[Job]] = Study(
+STUDY: Study[list[CongestionJob]] = Study(
     kind="congestion",
     verb="congestion",
     stages=(cells,),

@@ -24,7 +24,7 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Samples:
+class SentSamples:
     """What each rank sends."""
 
     scenario: Scenario  # without sweep
@@ -64,7 +64,7 @@ class Samples:
             nbytes *= rng.uniform(1.0 - self.jitter, 1.0 + self.jitter, nbytes.shape)
         return nbytes
 
-    def jittered(self, jitter: float) -> Samples:
+    def jittered(self, jitter: float) -> SentSamples:
         """These samples, each larger or smaller by up to a share ``jitter`` of its size, drawn by
         the seed, where the data set's law has them differ less (standard deviation over mean):
         packets of equal messages that begin together go in step and never meet in a queue, as on no
@@ -73,7 +73,7 @@ class Samples:
             return self
         return replace(self, jitter=jitter)
 
-    def shortened(self, packets: int, mtu: float) -> Samples:
+    def shortened(self, packets: int, mtu: float) -> SentSamples:
         """These samples, or so many of the first ones that about ``packets`` packets of ``mtu``
         bytes carry them, at least `FEWEST` of a rank and those of two iterations; if they are too
         many packets still, all are cut alike."""
@@ -88,7 +88,7 @@ class Samples:
         )
 
 
-def samples(scenario: Scenario) -> Samples:
+def samples(scenario: Scenario) -> SentSamples:
     """What one epoch exchanges: Q N / M samples of each rank, made whole, in the pace of the
     scenario's exchange; a ScenarioError if there is nothing, or nobody to exchange with."""
     workload, ranks = scenario.workload, scenario.world_size
@@ -105,10 +105,10 @@ def samples(scenario: Scenario) -> Samples:
         raise ScenarioError(Problem("workload.exchange", rule, given, remedy), scenario.name)
     rate = fraction * workload.local_batch_size
     iteration = spread_over_iterations(quota, rate, workload.iterations(ranks))
-    return Samples(scenario, quota, iteration)
+    return SentSamples(scenario, quota, iteration)
 
 
-class Fabric:
+class UsedFabric:
     """The links that messages between the ranks can use, and no others: models are faster without
     those of idle hosts. A routing that looks at what it sent before begins anew with every
     exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``."""
@@ -196,7 +196,7 @@ class Fabric:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class ExchangeTraffic:
     """One exchange, ready for a network model."""
 
     # the messages, step by step and by sender, and behind them the barriers: without links and
@@ -218,7 +218,7 @@ class Traffic:
         """Return how many messages a sender sends one after the other."""
         return self.messages // self.senders
 
-    def of_steps(self, steps: NDArray[np.integer]) -> Traffic:
+    def of_steps(self, steps: NDArray[np.integer]) -> ExchangeTraffic:
         """Return the messages of these ``steps`` (ascending) alone, over the same routes."""
         rows = (steps[:, None] * self.senders + np.arange(self.senders)).ravel()
         sizes = self.flows.nbytes[rows].reshape(len(steps), self.senders)
@@ -227,12 +227,12 @@ class Traffic:
 
 def exchange(
     variant: Variant,
-    fabric: Fabric,
+    fabric: UsedFabric,
     nbytes: Floats,
     iteration: NDArray[np.integer],
     rng: np.random.Generator,
     importance: Floats,
-) -> Traffic:
+) -> ExchangeTraffic:
     """The flows of a variant on a network: (samples, M) bytes of the samples that each rank sends,
     in this order, and the iteration (samples,) of each, not decreasing; ``rng`` draws permutations
     and pairings; (M,) importance of each rank. A ValueError as of `partners`."""
@@ -240,7 +240,7 @@ def exchange(
         src, _, routes = fabric.all_pairs
         share = (nbytes.sum(axis=0) / (fabric.world_size - 1))[src]
         flows = Flows(routes, share, np.zeros(len(src)))
-        return Traffic(flows, len(src), len(src), at_once=True)
+        return ExchangeTraffic(flows, len(src), len(src), at_once=True)
     first = first_samples(variant.batching, iteration)
     partner = partners(variant.pattern, len(first), fabric, rng, importance)
     ranks = np.flatnonzero(partner[0] != np.arange(fabric.world_size)).astype(np.int32)
@@ -258,7 +258,7 @@ def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray
     return np.zeros(1, np.int64)
 
 
-def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
+def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> ExchangeTraffic:
     """(steps, senders) bytes, one after the other on each sender; with barriers on all of them."""
     steps, senders = sizes.shape
     messages = steps * senders
@@ -266,7 +266,7 @@ def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
     begins = np.zeros(messages)
     if not barrier or steps == 1:
         flows = Flows(routes, sizes.ravel(), begins, number[:-senders], number[senders:])
-        return Traffic(flows, messages, senders)
+        return ExchangeTraffic(flows, messages, senders)
     gates = np.arange(messages, messages + steps - 1, dtype=np.int32)
     gate, nothing = np.repeat(gates, senders), np.zeros(len(gates))
     flows = Flows(
@@ -276,4 +276,4 @@ def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
         np.concatenate([number[:-senders], gate]),
         np.concatenate([gate, number[senders:]]),
     )
-    return Traffic(flows, messages, senders)
+    return ExchangeTraffic(flows, messages, senders)

@@ -17,7 +17,7 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Count, Few, Spec
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.tables import STORED, WINDOWS
-from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
+from simshuffle.study.cell import SMALL_MEMORY, Cell, CellOutcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
 from simshuffle.workload.orders.fetching import Pieces, fetched, pieces
 from simshuffle.workload.orders.mixing import (
@@ -39,7 +39,7 @@ _Nbytes = Annotated[int, Field(ge=0, le=2**53)]
 Size = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
-class Shape(Spec):
+class DataSetShape(Spec):
     """A data set in shards, and who reads it."""
 
     samples: Size  # N
@@ -73,7 +73,7 @@ class Shape(Spec):
         return self.samples * self.epochs
 
 
-def facts_of(shape: Shape) -> dict[str, Any]:
+def facts_of(shape: DataSetShape) -> dict[str, Any]:
     """What figures and texts say beside the tables: the shape, and what a random order gives."""
     size, ranks = shape.samples, shape.readers.world_size
     pairs = max(size - 1, 1)
@@ -112,7 +112,7 @@ class LoaderCell(PlainCell):
     """An order on a shape: the row of `loaders`, and those of `epochs` and `windows`."""
 
     label: str  # name of the order
-    shape: Shape  # the data and who reads it
+    shape: DataSetShape  # the data and who reads it
     order: Order | FileOrder  # that is drawn, or that was recorded
 
     @property
@@ -136,7 +136,7 @@ class LoaderCell(PlainCell):
         """As for `Cell`."""
         return SMALL_MEMORY + BYTES_PER_ROW * self.shape.rows
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """As for `Cell`."""
         order, shape = self.order, self.shape
         data, readers = shape.data, shape.readers
@@ -152,7 +152,7 @@ class LoaderCell(PlainCell):
             empty = dict.fromkeys(STORED["loaders"].columns, math.nan)
             problem = "; ".join(str(problem) for problem in error.problems)
             loader = {**empty, **about, "problem": problem}
-            return Outcome({"loaders": [loader], "epochs": [], "windows": []})
+            return CellOutcome({"loaders": [loader], "epochs": [], "windows": []})
         of_epochs = epoch_rows(orders, shape, pieces(data, order.unit, order.block, places))
         shard = data.shard_of(places)
         found = [along(shards_of_batches(each, shard, readers), WINDOWS) for each in orders]
@@ -166,11 +166,13 @@ class LoaderCell(PlainCell):
         of = {"loaders": [loader], "epochs": epochs, "windows": windows}
         if isinstance(order, Mixture):
             counts = sources_of(order, data, orders[0].sample, shape.seed)
-            return Outcome(of | {"sources": [asdict(count) for count in counts]})
-        return Outcome(of)
+            return CellOutcome(of | {"sources": [asdict(count) for count in counts]})
+        return CellOutcome(of)
 
 
-def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[dict[str, Any]]:
+def epoch_rows(
+    orders: Sequence[EpochOrder], shape: DataSetShape, of: Pieces
+) -> list[dict[str, Any]]:
     """The rows of `epochs` without the loader, where ``of`` is fetched at once."""
     readers, rows = shape.readers, []
     before: EpochOrder | None = None
@@ -196,7 +198,10 @@ def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[d
 
 
 def summary(
-    orders: Sequence[EpochOrder], shape: Shape, epochs: Sequence[dict[str, Any]], shards: Floats
+    orders: Sequence[EpochOrder],
+    shape: DataSetShape,
+    epochs: Sequence[dict[str, Any]],
+    shards: Floats,
 ) -> dict[str, Any]:
     """The row of `loaders` behind the unit; ``shards`` are those of `windows`."""
     table, readers = pd.DataFrame(epochs), shape.readers

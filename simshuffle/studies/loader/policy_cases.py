@@ -20,7 +20,13 @@ from simshuffle.spec.library import documents, is_file, nearest, read_yaml, ship
 from simshuffle.spec.overrides import put
 from simshuffle.spec.record import Sourced
 from simshuffle.spec.validation import validated
-from simshuffle.studies.loader.policy_reads import MOST_EPOCHS, Case, Servers, StorageClass, System
+from simshuffle.studies.loader.policy_reads import (
+    MOST_EPOCHS,
+    PolicyCase,
+    Servers,
+    StorageClass,
+    System,
+)
 
 VERB = "simshuffle study policies"
 STUDIES = Path(__file__).parent / "studies"
@@ -33,7 +39,7 @@ class Cases(Sourced):
     description: str = ""
     seed: Annotated[int, Field(ge=0)] = 0
     system: System
-    cases: Annotated[dict[str, Case], Field(min_length=1)]
+    cases: Annotated[dict[str, PolicyCase], Field(min_length=1)]
 
     def to_yaml(self) -> str:
         """The study as YAML that `load` reads back to an equal one."""
@@ -109,7 +115,7 @@ def _study(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Cases
     return study
 
 
-def case_of(scenario: Scenario) -> Case:
+def case_of(scenario: Scenario) -> PolicyCase:
     """The scenario's data set, as a host reads it: the batch of a worker is that of all ranks of a
     host.
 
@@ -122,7 +128,7 @@ def case_of(scenario: Scenario) -> Case:
         rule = f"policies are compared over at most {MOST_EPOCHS} epochs"
         remedy = f"Use --set epochs={MOST_EPOCHS}."
         refuse("epochs", rule, str(scenario.epochs), remedy, scenario.name)
-    return Case(
+    return PolicyCase(
         num_samples=dataset.num_samples,
         sample_size=dataset.stored,
         local_batch_size=workload.local_batch_size * ranks,

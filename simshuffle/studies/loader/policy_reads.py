@@ -73,7 +73,7 @@ class System(Sourced):
         return self.memory.capacity + (self.ssd.capacity if self.ssd is not None else 0.0)
 
 
-class Case(Sourced):
+class PolicyCase(Sourced):
     """A training set and how it is read: samples [F] and their sizes [s_k], batch of a worker [b],
     epochs [E]; other ``workers`` [N]."""
 
@@ -146,7 +146,7 @@ class Accesses:
         return int(min(capacity / float(self.nbytes.mean()) * (1 + 1e-12), len(self.nbytes)))
 
 
-def draw(case: Case, workers: int, seed: int) -> Accesses:
+def draw(case: PolicyCase, workers: int, seed: int) -> Accesses:
     """The accesses of a case on ``workers`` workers: in each epoch every sample is read once, by a
     random worker.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
-from simshuffle.studies.loader.policy_reads import Accesses, Case, Codes, System, bandwidths
+from simshuffle.studies.loader.policy_reads import Accesses, Codes, PolicyCase, System, bandwidths
 from simshuffle.studies.loader.tables import (
     OWN_MEMORY,
     OWN_SSD,
@@ -46,7 +46,7 @@ class Setup:
 
     accesses: Accesses
     system: System
-    case: Case
+    case: PolicyCase
     rng: np.random.Generator
 
     def own(self, capacity: float) -> int:

@@ -10,8 +10,8 @@ import numpy as np
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.studies.loader.policy_reads import (
     Accesses,
-    Case,
     Codes,
+    PolicyCase,
     System,
     draw,
     fetch_seconds,
@@ -26,7 +26,7 @@ FEW = 30
 
 
 @dataclass(frozen=True)
-class Epoch:
+class PolicyEpoch:
     """One epoch of worker 0."""
 
     # from the end of the one before (the first: from the beginning of staging) to its last sample's
@@ -46,7 +46,7 @@ class PolicyOutcome:
     policy: str
     plan: Plan
     staging: float
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[PolicyEpoch, ...]
 
     @property
     def seconds(self) -> float:
@@ -55,7 +55,7 @@ class PolicyOutcome:
 
 
 def compare(
-    system: System, case: Case, seed: int = 0, policies: Sequence[str] = ()
+    system: System, case: PolicyCase, seed: int = 0, policies: Sequence[str] = ()
 ) -> list[PolicyOutcome]:
     """The outcome of each of ``policies`` (default: of all), all on the same accesses.
 
@@ -69,7 +69,7 @@ def compare(
 
 
 def _outcome(
-    policy: str, accesses: Accesses, system: System, case: Case, seed: int
+    policy: str, accesses: Accesses, system: System, case: PolicyCase, seed: int
 ) -> PolicyOutcome:
     rng = np.random.default_rng([seed, 1, list(POLICIES).index(policy)])
     plan = POLICIES[policy](Setup(accesses, system, case, rng))
@@ -94,7 +94,7 @@ def _outcome(
         done = staging + np.cumsum(read + compute)
     ends = np.concatenate(([0.0], done[np.cumsum([len(size) for size in sizes]) - 1]))
     epochs = [
-        Epoch(
+        PolicyEpoch(
             seconds=float(ends[number + 1] - ends[number]),
             compute=float(size.sum()) / system.compute_bandwidth,
             nbytes=_by_source(codes, size),

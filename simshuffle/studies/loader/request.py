@@ -14,7 +14,7 @@ from simshuffle.job.scenario.workload import Dataset
 from simshuffle.spec.library import catalog_entry, nearest
 from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
-from simshuffle.studies.loader.cell import MOST_ROWS, FileOrder, LoaderCell, Shape
+from simshuffle.studies.loader.cell import MOST_ROWS, DataSetShape, FileOrder, LoaderCell
 from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.study import Request
@@ -133,7 +133,7 @@ def with_(options: LoaderOptions, **readers: Any) -> LoaderOptions:
     return replace(options, **left_out)
 
 
-def shape_of(options: LoaderOptions, least: int = 0) -> Shape:
+def shape_of(options: LoaderOptions, least: int = 0) -> DataSetShape:
     """The shape, whose readers are all named; a recorded order speaks of ``least`` samples."""
     if options.shards is not None and options.samples_per_shard is not None:
         rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
@@ -163,7 +163,7 @@ def shape_of(options: LoaderOptions, least: int = 0) -> Shape:
         "cache_nbytes": cache,
         "classes": min(options.classes, samples),
     }
-    shape, problems = validated(values, Shape)
+    shape, problems = validated(values, DataSetShape)
     if shape is None or problems:
         for place, of in enumerate(problems):
             flag = of.path.removesuffix("_nbytes").replace("_", "-")
@@ -253,7 +253,7 @@ def shaping_run(scenario: Scenario) -> Scenario:
     return single_run(scenario, VERB) if ordered else runs[0]
 
 
-def defaults(shape: Shape) -> dict[str, Order]:
+def defaults(shape: DataSetShape) -> dict[str, Order]:
     """The orders that are looked at if none is named, by a short name: those of each library, of
     papers and of this project.
 

@@ -14,11 +14,11 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
-from simshuffle.studies.loader.cell import Shape, by_label, facts_of
+from simshuffle.studies.loader.cell import DataSetShape, by_label, facts_of
 from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, shaping_run, with_
 from simshuffle.studies.loader.resume_cell import ResumeCell
 from simshuffle.studies.loader.resume_laws import defaults
-from simshuffle.studies.loader.resume_storage import Storage, of_store
+from simshuffle.studies.loader.resume_storage import StorageCosts, of_store
 from simshuffle.studies.loader.resume_storage import of_scenario as storage_of
 from simshuffle.studies.loader.resume_tables import RESUMES, change_of
 from simshuffle.studies.loader.resume_text import (
@@ -101,14 +101,14 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
 
 
 def _request(plain: Mapping[str, Any]) -> Request[Sequence[ResumeCell]]:
-    shape, known = Shape.model_validate(plain["shape"]), kinds_of(AnyResume)
+    shape, known = DataSetShape.model_validate(plain["shape"]), kinds_of(AnyResume)
     of_name = {name: record_of("--loader", name, known) for name in plain["loaders"]}
     times = Counter(law.short_name for law in of_name.values())
     named = {
         name if times[law.short_name] > 1 else law.short_name: law for name, law in of_name.items()
     }
     changes = [
-        (Readers(**after), Storage(**storage))
+        (Readers(**after), StorageCosts(**storage))
         for after, storage in zip(plain["afters"], plain["storages"], strict=True)
     ]
     epoch, step = plain["epoch"], plain["step"]
@@ -151,7 +151,7 @@ def _check_alone(options: LoaderOptions) -> None:
         raise InputError(problems, COMMAND_LINE)
 
 
-def _readers(options: LoaderOptions) -> tuple[Shape, list[Readers]]:
+def _readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]]:
     """The shape with those who read at first, and who reads then: ranks may be named several
     times."""
     workers, batches = (
@@ -198,7 +198,7 @@ def _before_and_after(flag: str, given: int | str | None) -> tuple[int | None, i
     return parts[0], parts[-1]
 
 
-def _step(given: int | str | None, shape: Shape) -> int | None:
+def _step(given: int | str | None, shape: DataSetShape) -> int | None:
     """Iterations that were done; None for half of them."""
     if given == MIDDLE:
         return None

@@ -9,8 +9,8 @@ import numpy as np
 
 from simshuffle.errors import InputError, refuse
 from simshuffle.spec.arrays import Flags, Ints64
-from simshuffle.studies.loader.cell import BYTES_PER_ROW, SECONDS_PER_ROW, Shape
-from simshuffle.studies.loader.resume_storage import Storage
+from simshuffle.studies.loader.cell import BYTES_PER_ROW, SECONDS_PER_ROW, DataSetShape
+from simshuffle.studies.loader.resume_storage import StorageCosts
 from simshuffle.studies.loader.resume_tables import (
     MISFIT,
     REFUSES,
@@ -20,7 +20,7 @@ from simshuffle.studies.loader.resume_tables import (
     outcome_of,
     row_of,
 )
-from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
+from simshuffle.study.cell import SMALL_MEMORY, CellOutcome, PlainCell, Tell
 from simshuffle.workload.orders.fetching import Caches, Pieces, pieces
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import account
@@ -34,11 +34,11 @@ class ResumeCell(PlainCell):
     label: str  # name of the loader, and the change
     loader: str  # its name
     law: Resume
-    shape: Shape  # the data and who reads it at first
+    shape: DataSetShape  # the data and who reads it at first
     after: Readers  # who reads then
     epoch: int  # that is broken off, from 0
     step: int | None  # iterations of it that were done; None for half of them
-    storage: Storage  # that is read again
+    storage: StorageCosts  # that is read again
 
     @property
     def key(self) -> Any:
@@ -57,7 +57,7 @@ class ResumeCell(PlainCell):
         """As for `Cell`."""
         return SMALL_MEMORY + 2 * BYTES_PER_ROW * self.shape.rows
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """As for `Cell`."""
         about = self.loader, self.law.library, change_of(self.shape.readers, self.after)
         try:
@@ -65,7 +65,7 @@ class ResumeCell(PlainCell):
         except InputError as error:
             why = "; ".join(str(problem) for problem in error.problems)
             row = row_of(*about, MISFIT, self.shape.samples, why=why)
-        return Outcome({"resumes": [row]})
+        return CellOutcome({"resumes": [row]})
 
     def _row(self, about: tuple[str, str, str]) -> dict[str, Any]:
         law, shape, data, epoch = self.law, self.shape, self.shape.data, self.epoch

@@ -14,7 +14,7 @@ from simshuffle.workload.orders.order import Readers
 
 
 @dataclass(frozen=True)
-class Storage:
+class StorageCosts:
     """What a request and a byte take, in s, wherever they may have to wait; 0 where they do not."""
 
     name: str
@@ -60,16 +60,16 @@ class Storage:
         return self.seconds(requests * each, nbytes * each, readers)
 
 
-def of_store(store: ObjectStore, threads: int = 1) -> Storage:
+def of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
     """An object store: every worker has so many connections."""
     shared, host = store.bandwidths
     each = 1 / store.connection_bandwidth
     rate = 1 / store.answer_rate
     waits = store.waiting_seconds
-    return Storage("object store", threads, waits, each, rate, 1 / shared, 0.0, 1 / host)
+    return StorageCosts("object store", threads, waits, each, rate, 1 / shared, 0.0, 1 / host)
 
 
-def of_scenario(scenario: Scenario, hosts: int) -> Storage:
+def of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
     """What the samples of a scenario are read from by so many hosts, without a cache tier: the
     parallel file system, whose clients share their cables; the object store; or the SSD of each
     host. Where samples are staged in memory, what they are staged from."""
@@ -82,10 +82,12 @@ def of_scenario(scenario: Scenario, hosts: int) -> Storage:
         ssd = cluster.ssd
         in_flight = cluster.host.gpus * workload.loader.reads_in_flight
         each = 0.0 if ssd.iops is None else 1 / ssd.iops(in_flight)
-        return Storage("SSD", threads, ssd.latency, 0.0, 0.0, 0.0, each, 1 / ssd.read_bandwidth)
+        return StorageCosts(
+            "SSD", threads, ssd.latency, 0.0, 0.0, 0.0, each, 1 / ssd.read_bandwidth
+        )
     pfs = cluster.parallel_file_system
     client = pfs.client_bandwidth
     cable = cable_bandwidth(scenario)
     of_host = max(1 / (cluster.host.hcas * cable), 0.0 if client is None else 1 / client(hosts))
     shared = 1 / pfs.free_open_rate, 1 / pfs.free_bandwidth
-    return Storage("file system", threads, pfs.latency, threads / cable, *shared, 0.0, of_host)
+    return StorageCosts("file system", threads, pfs.latency, threads / cable, *shared, 0.0, of_host)

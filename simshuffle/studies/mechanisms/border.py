@@ -53,7 +53,7 @@ def next_number(
 
 
 @dataclass(frozen=True)
-class Point:
+class ExchangePoint:
     """What an exchange adds to the epoch."""
 
     over: float  # s
@@ -82,7 +82,7 @@ samples are so few that each adds as much as another."""
 
 
 def approach(
-    simulated: Callable[[int], Point],
+    simulated: Callable[[int], ExchangePoint],
     allowed: float,
     most: int,
     start: int,
@@ -96,7 +96,7 @@ def approach(
     allowed within its interval, or no further simulation is ``affordable``. The answer lies on the
     line between the simulated numbers around it.
     """
-    known = {0: Point(0.0, 0.0)}
+    known = {0: ExchangePoint(0.0, 0.0)}
     number = start
     while True:
         known[number] = simulated(number)
@@ -134,18 +134,20 @@ def approach(
     )
 
 
-def _line(known: Mapping[int, Point]) -> tuple[list[int], list[float]]:
+def _line(known: Mapping[int, ExchangePoint]) -> tuple[list[int], list[float]]:
     numbers = sorted(known)
     return numbers, [known[number].over for number in numbers]
 
 
-def _around(known: Mapping[int, Point], allowed: float, most: int) -> tuple[int, int]:
+def _around(known: Mapping[int, ExchangePoint], allowed: float, most: int) -> tuple[int, int]:
     """The largest number below which all that was tried is hidden, and the next that is not."""
     high = min((n for n, point in known.items() if point.over > allowed), default=most + 1)
     return max(n for n in known if n < high), high
 
 
-def _estimate(known: Mapping[int, Point], allowed: float, low: int, high: int, most: int) -> float:
+def _estimate(
+    known: Mapping[int, ExchangePoint], allowed: float, low: int, high: int, most: int
+) -> float:
     """The number that adds as much as is allowed, on the line through what is known around it."""
     below = known[low].over
     if high <= most:
@@ -154,7 +156,11 @@ def _estimate(known: Mapping[int, Point], allowed: float, low: int, high: int, m
 
 
 def spread(
-    samples: int, known: Mapping[int, Point], allowed: float, most: int, beyond: float = BEYOND
+    samples: int,
+    known: Mapping[int, ExchangePoint],
+    allowed: float,
+    most: int,
+    beyond: float = BEYOND,
 ) -> tuple[int, int]:
     """Numbers between which the answer ``samples`` is, by the intervals of what was simulated and
     the distance to it."""

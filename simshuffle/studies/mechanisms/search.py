@@ -26,7 +26,14 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import NetworkCell, RunCell
 from simshuffle.report.report import WHOLE
 from simshuffle.report.timeline import Timeline
-from simshuffle.studies.mechanisms.border import FIRST, Border, Point, approach, largest, spread
+from simshuffle.studies.mechanisms.border import (
+    FIRST,
+    Border,
+    ExchangePoint,
+    approach,
+    largest,
+    spread,
+)
 from simshuffle.studies.mechanisms.variants import (
     ALL_IN_MEMORY,
     EPOCHS,
@@ -48,7 +55,7 @@ from simshuffle.studies.mechanisms.windows import (
     window_of,
     window_size,
 )
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.cell import CellOutcome, Tell
 
 SMALL = 0.25
 """Host work of less than this share of the costliest, which saves more, is not removed alone."""
@@ -160,7 +167,7 @@ class SearchCell(NetworkCell):
         """The scenario."""
         return self._run.scenario
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """As for `Cell`: the row of `limits`, and those of `points`."""
         scenario, points = self.scenario, Points(self, tell)
         border = self._exact_border(points) if self.is_exact else self._border(points)
@@ -178,7 +185,7 @@ class SearchCell(NetworkCell):
             "steady": border.steady,
         }
         limit |= points.bottleneck(border.tried)
-        return Outcome({"limit": limit, "points": points.rows})
+        return CellOutcome({"limit": limit, "points": points.rows})
 
     def _exact_border(self, points: Points) -> Border:
         samples, steady = largest(points.added, self.tolerance, points.most)
@@ -207,7 +214,7 @@ class SearchCell(NetworkCell):
 class SimulatedPoint:
     """An epoch in which samples are exchanged."""
 
-    point: Point
+    point: ExchangePoint
     cables: pd.DataFrame  # tier, capacity and bytes of the cables in that epoch, by link
     reads: bool  # whether SSDs are read
 
@@ -229,11 +236,11 @@ class Points:
         """Share of the epoch without exchange that ``samples`` of each rank add."""
         return self.point(samples).over / self._cell.baseline_s
 
-    def point(self, samples: int) -> Point:
+    def point(self, samples: int) -> ExchangePoint:
         """What ``samples`` of each rank add, simulated."""
         return self._simulate(samples).point
 
-    def known(self) -> dict[int, Point]:
+    def known(self) -> dict[int, ExchangePoint]:
         """What was simulated with all mechanisms, by number of samples."""
         return {
             samples: simulated.point
@@ -283,7 +290,7 @@ class Points:
 
     def _whole(
         self, samples: int, removed: str, changes: Mapping[str, Any]
-    ) -> tuple[Timeline, Point, float]:
+    ) -> tuple[Timeline, ExchangePoint, float]:
         """The epoch, what it is longer than without exchange, and its seconds. Only reads are also
         in the epoch without."""
         cell = self._cell
@@ -295,11 +302,11 @@ class Points:
             baseline_s, half_width = alone[WHOLE], alone[HALF_WIDTH]
         found = measured(timeline)
         half_width = math.hypot(found[HALF_WIDTH], half_width)
-        return timeline, Point(found[WHOLE] - baseline_s, half_width), found[WHOLE]
+        return timeline, ExchangePoint(found[WHOLE] - baseline_s, half_width), found[WHOLE]
 
     def _window(
         self, samples: int, removed: str, changes: Mapping[str, Any]
-    ) -> tuple[Timeline, Point]:
+    ) -> tuple[Timeline, ExchangePoint]:
         """A part of the epoch, and what the whole is longer than without exchange."""
         cell, key = self._cell, removed if removed == READS else ""
         window = cell.window(samples, changes)

@@ -16,7 +16,7 @@ from simshuffle.report import report
 from simshuffle.report.report import WHOLE
 from simshuffle.report.timeline import EXCLUSIVE, Timeline
 from simshuffle.spec.arrays import Floats
-from simshuffle.studies.mechanisms.border import Point
+from simshuffle.studies.mechanisms.border import ExchangePoint
 from simshuffle.studies.mechanisms.variants import EPOCHS, seconds, warm_epoch
 from simshuffle.study.cell import Tell
 
@@ -95,12 +95,12 @@ def simulate_window(window: Window, tell: Tell | None = None) -> SimulatedWindow
 
 def added(
     window: Window, samples: int, exchanging: SimulatedWindow, alone: SimulatedWindow
-) -> Point:
+) -> ExchangePoint:
     """What the exchange of ``samples`` of each rank adds to the whole epoch, given the window with
     an exchange and without."""
     over = exchanging.epoch_seconds - alone.epoch_seconds
     if not window.left_out:
-        return Point(over, 0.0)
+        return ExchangePoint(over, 0.0)
     count = min(len(exchanging.iteration_seconds), len(alone.iteration_seconds))
     differences = exchanging.iteration_seconds[:count] - alone.iteration_seconds[:count]
     steady = differences[BEGIN + count // 8 : -1]
@@ -112,4 +112,4 @@ def added(
     sent *= window.scenario.workload.dataset.num_samples / window.scenario.world_size
     scale = samples * window.iterations / sent if sent else 1.0
     whole = over + float(steady.mean()) * window.left_out
-    return Point(scale * whole, scale * half_width * window.left_out)
+    return ExchangePoint(scale * whole, scale * half_width * window.left_out)

@@ -24,7 +24,14 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.studies.oracle.tables import LOOP, MEMORY
 from simshuffle.workload.exchange.sending import SendingStrategy
-from simshuffle.workload.parallelism import Data, GroupParallelism, Job, Node, Parallelism, Step
+from simshuffle.workload.parallelism import (
+    Data,
+    DividedWorkload,
+    GroupParallelism,
+    Node,
+    Parallelism,
+    Step,
+)
 
 MOST_PIECES = 32
 """Layers next to one another go together in so many pieces at most: hundreds by themselves tell no
@@ -42,7 +49,7 @@ ITERATIONS = 64
 """Iterations that an exchange is worked out for; in a longer epoch all are alike."""
 
 
-class Machine:
+class OracleMachine:
     """The machine of a scenario with so many ranks on it, and what all strategies have in common
     there.
 
@@ -69,7 +76,7 @@ class Machine:
         self._groups: dict[Any, Communicators] = {}
 
     @cached_property
-    def job(self) -> Job:
+    def job(self) -> DividedWorkload:
         """What is trained."""
         return job_of(self.scenario, self.scenario.world_size)
 
@@ -229,7 +236,7 @@ def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
 
 
 def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | None:
-    """See `Machine`: what a part of the epoch takes, as often as it fits into the epoch."""
+    """See `OracleMachine`: what a part of the epoch takes, as often as it fits into the epoch."""
     workload, exchange = scenario.workload, scenario.workload.exchange
     if not isinstance(exchange, SendingStrategy) or scenario.world_size == 1:
         return None

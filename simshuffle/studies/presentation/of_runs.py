@@ -29,7 +29,6 @@ from simshuffle.studies.simulation.figures import (
 )
 from simshuffle.studies.simulation.study import labels_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES, sweep_chart
-from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.studies.simulation.tables import (
     Means,
     label_column,
@@ -38,6 +37,7 @@ from simshuffle.studies.simulation.tables import (
     samples_of,
     summary,
 )
+from simshuffle.studies.simulation.tables import SweptAxis as Swept
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 

@@ -26,7 +26,7 @@ from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, Means, samples_of
-from simshuffle.studies.simulation.tables import Axis as Swept
+from simshuffle.studies.simulation.tables import SweptAxis as Swept
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:

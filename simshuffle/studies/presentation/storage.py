@@ -50,7 +50,7 @@ def _read(name: str, text: str, number: str) -> pd.DataFrame:
     return table.assign(**{number: [parse_quantity(of, Dimension.NBYTES) for of in table[text]]})
 
 
-class Fit(NamedTuple):
+class DataSetFit(NamedTuple):
     """How a data set fits on a machine."""
 
     fits: str  # 'whole', '(1+Q) shards', 'shards' or 'no'
@@ -59,15 +59,15 @@ class Fit(NamedTuple):
     hosts_with_exchange: int
 
 
-def fit(size: float, hosts: int, storage: float) -> Fit:
+def fit(size: float, hosts: int, storage: float) -> DataSetFit:
     """How ``size`` bytes fit on ``hosts`` hosts of ``storage`` bytes each: whole on every host, as
     1/N shards, or with room for the samples that arrive before those sent are removed."""
     plain, more = (max(1, math.ceil(of / storage)) for of in (size, (1 + Q) * size))
     if size <= storage:
-        return Fit("whole", plain, more)
+        return DataSetFit("whole", plain, more)
     if more <= hosts:
-        return Fit("(1+Q) shards", plain, more)
-    return Fit("shards" if plain <= hosts else "no", plain, more)
+        return DataSetFit("(1+Q) shards", plain, more)
+    return DataSetFit("shards" if plain <= hosts else "no", plain, more)
 
 
 def table(given: Sequence[Given]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from simshuffle.job.sim.jobs_cell import JobsCell, of_job
 from simshuffle.report.report import Kept
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation.jobs import ALONE
-from simshuffle.study.cell import Outcome
+from simshuffle.study.cell import CellOutcome
 from simshuffle.study.study import Outcomes
 
 MOST_RANKS = 4
@@ -27,7 +27,7 @@ TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
-class Runs:
+class SimulatedRuns:
     """What is simulated."""
 
     # without sweep and jobs, by the name of the run, each with its first seed
@@ -58,12 +58,12 @@ class Runs:
         plain = self.scenarios[run].to_dict()
         return RunCell({**plain, **seed}, name, timeline=self.timeline)
 
-    def outcome(self, outcomes: Outcomes, name: str, run: str) -> Outcome:
+    def outcome(self, outcomes: Outcomes, name: str, run: str) -> CellOutcome:
         """What a run has of the outcome of its cell."""
         return of_job(outcomes[name], self.jobs[run][1]) if run in self.jobs else outcomes[name]
 
 
-def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Runs]:
+def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], SimulatedRuns]:
     """The jobs of ``runs`` as runs of their own: each beside the others, and alone on the same
     hosts. Returns all runs without jobs, and the cells of those that are jobs.
 
@@ -83,10 +83,10 @@ def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Run
             for run, cell in ((f"{job}{behind}", together), (f"{job}{behind}{ALONE}",) * 2):
                 singles[run], jobs[run] = single, (cell, job)
             machines[f"{job}{behind}{ALONE}"] = alone(placed, job)
-    return singles, Runs(singles, machines=machines, jobs=jobs)
+    return singles, SimulatedRuns(singles, machines=machines, jobs=jobs)
 
 
-def facts_by_forms(runs: Runs, seconds: Mapping[Any, float]) -> dict[str, Any]:
+def facts_by_forms(runs: SimulatedRuns, seconds: Mapping[Any, float]) -> dict[str, Any]:
     """Return what closed forms say beside the simulation, as ``meta.json`` has it: what stays
     hidden, and that later epochs differ. ``seconds``: of the last epoch of each run."""
     steady = "" if runs.jobs else describe_warming(runs.scenarios, seconds)
@@ -94,7 +94,7 @@ def facts_by_forms(runs: Runs, seconds: Mapping[Any, float]) -> dict[str, Any]:
     return {name: fact for name, fact in found.items() if fact}
 
 
-def hidden_fractions(runs: Runs) -> dict[str, Any]:
+def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
     """Return the largest exchanged fraction that stays hidden, and its schedule, by the number of
     ranks, of the most ranks.
 

@@ -30,7 +30,7 @@ from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.contest import warm_epochs
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_listing, jobs_table, jobs_verdict
-from simshuffle.studies.simulation.runs import Runs, facts_by_forms, side_by_side
+from simshuffle.studies.simulation.runs import SimulatedRuns, facts_by_forms, side_by_side
 from simshuffle.studies.simulation.tables import (
     STORED,
     STORED_OVER_SEEDS,
@@ -44,7 +44,7 @@ from simshuffle.studies.simulation.tables import (
 )
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.studies.simulation.warm import is_of_dlio, warm_table
-from simshuffle.study.cell import Cell, Outcome
+from simshuffle.study.cell import Cell, CellOutcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import misfits
@@ -63,7 +63,7 @@ USUAL = {"labels": "cause", "timeline": "full", "seeds": 1}
 """What ``meta.json`` does not name."""
 
 
-def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
+def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[SimulatedRuns]]:
     """The study that simulates all runs of the scenarios, and what is asked of it. Of one seed,
     nothing speaks of seeds. Raises ScenarioError if two runs have the same name, a value of a sweep
     is not valid, or a run has too many packets; TopologyError if a routing or hosts are not known
@@ -107,11 +107,11 @@ def _rows(single: Scenario) -> int:
     return ROWS_OF_A_RANK * ranks * single.epochs * single.workload.iterations(ranks)
 
 
-def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
+def _cells(runs: SimulatedRuns, outcomes: Outcomes) -> dict[str, Cell]:
     return {name: runs.cell_of(name, run, seed) for name, run, seed in runs.cells()}
 
 
-def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
+def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
     cells = [
         ({"run": run, **seed}, runs.outcome(outcomes, name, run))
         for name, run, seed in runs.cells()
@@ -128,7 +128,7 @@ def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
 
 
 def _named(
-    cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: str, runs: Runs
+    cells: Sequence[tuple[Mapping[str, Any], CellOutcome]], table: str, runs: SimulatedRuns
 ) -> Iterator[LongTable]:
     for lead, outcome in cells:
         run = pd.Categorical([lead["run"]], list(runs.scenarios))
@@ -136,7 +136,7 @@ def _named(
         yield kept_of(outcome, table, runs.timeline).behind(first)
 
 
-def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+def _facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     """Of each run; of several seeds the times are means, and the seed is the first."""
     epochs = means(tables["epochs"], tables["breakdown"]).epochs
     of_runs: dict[str, Any] = {}
@@ -363,7 +363,7 @@ class SimulationResult(Result):
         return self.documents["scenario.yaml"]
 
 
-STUDY: Study[Runs] = Study(
+STUDY: Study[SimulatedRuns] = Study(
     kind="simulation",
     verb="run",
     stages=(_cells,),

@@ -27,7 +27,7 @@ from simshuffle.report.intervals import WHISKER as OF_90
 from simshuffle.report.names import without_schedule
 from simshuffle.report.style import BRIGHT
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
-from simshuffle.studies.simulation.tables import Axis as Swept
+from simshuffle.studies.simulation.tables import SweptAxis as Swept
 from simshuffle.studies.simulation.text import number
 
 MARKERS: tuple[Marker, ...] = ("o", "s", "D", "^", "v", "P", "*", "X")

@@ -59,7 +59,7 @@ def label_column(label: str, waiting: bool = False) -> str:
     return f"wait_{plain}" if waiting else plain
 
 
-class Axis(TypedDict):
+class SweptAxis(TypedDict):
     """An axis of a sweep: its column, its dotted key, and whether its values are numbers."""
 
     name: str
@@ -67,7 +67,7 @@ class Axis(TypedDict):
     numbers: bool
 
 
-def axis_columns(axes: Sequence[Axis]) -> dict[str, Column]:
+def axis_columns(axes: Sequence[SweptAxis]) -> dict[str, Column]:
     """The columns that stand first in the tables of a sweep: label and axes."""
     about = {
         axis["name"]: (real if axis["numbers"] else text)(f"value of {axis['key']}")

@@ -27,7 +27,7 @@ from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,
     SETTING,
-    Tables,
+    TrainingTables,
     statistics_of,
     trained,
 )
@@ -54,7 +54,7 @@ Drawn = tuple[Sequence[Mark], Axis]
 """Marks of a panel, and its axis from left to right."""
 
 
-def figures(tables: Tables) -> dict[str, Chart]:
+def figures(tables: TrainingTables) -> dict[str, Chart]:
     """Every figure that the tables have something for, by the name of its file."""
     done = tables.finished()
     names = statistics_of(done)

@@ -13,7 +13,7 @@ from simshuffle.report.table_io import rows
 from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.summary import SUMMARY, summary
-from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, Tables
+from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, TrainingTables
 from simshuffle.studies.training.text import details, parts
 from simshuffle.studies.training.wording import reported
 from simshuffle.study.cell import Cell
@@ -35,7 +35,7 @@ class Trainings:
     descriptions: Mapping[str, Mapping[str, Any]]
 
 
-class Says(TypedDict):
+class TrainingFacts(TypedDict):
     """What ``meta.json`` holds; ``runs`` has a description of each run by name."""
 
     study: str
@@ -81,14 +81,14 @@ STUDY: Study[Trainings] = Study(
         "plans": lambda trainings, outcomes: _files(outcomes, PLANS, ".npz"),
         "timelines": lambda trainings, outcomes: _files(outcomes, TIMELINE, ".parquet"),
     },
-    figures=lambda result: figures(Tables(**result.tables)),
+    figures=lambda result: figures(TrainingTables(**result.tables)),
     **reported(
-        lambda result: parts(Tables(**result.tables), result.meta),
-        lambda result: details(Tables(**result.tables), result.meta),
+        lambda result: parts(TrainingTables(**result.tables), result.meta),
+        lambda result: details(TrainingTables(**result.tables), result.meta),
     ),
     as_json=_json,
     facts=_facts,
-    says=Says,
+    says=TrainingFacts,
     again="simshuffle.train.shuffling:again",
     measured=("samples_per_s",),
     decides=("simshuffle.studies.training.tables", "simshuffle.train.cell"),

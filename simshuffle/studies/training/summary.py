@@ -228,7 +228,7 @@ FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """The loss c (1/n - 1/n of global shuffle), fitted by least squares."""
 
     settings: int  # that it was fitted to
@@ -258,7 +258,7 @@ def losses(settings: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["loss"].notna()]
 
 
-def curve(rows: pd.DataFrame) -> Curve | None:
+def curve(rows: pd.DataFrame) -> LossCurve | None:
     """The curve of `losses`; None of fewer than `FEWEST` settings, or where all rest on as much."""
     others = rows[rows["strategy"] != "global"]
     x = 1.0 / others["effective_samples"] - 1.0 / others["global_effective_samples"]
@@ -268,7 +268,7 @@ def curve(rows: pd.DataFrame) -> Curve | None:
     slope = float((x * y).sum()) / square
     missed = (y - slope * x).to_numpy(float)
     worst = int(np.abs(missed).argmax())
-    return Curve(
+    return LossCurve(
         len(others),
         slope,
         math.sqrt(float(np.mean(missed**2))),

@@ -10,7 +10,13 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.studies.training.summary import curve, losses, summary
-from simshuffle.studies.training.tables import ABSENT, CONDITION, Tables, statistics_of, trained
+from simshuffle.studies.training.tables import (
+    ABSENT,
+    CONDITION,
+    TrainingTables,
+    statistics_of,
+    trained,
+)
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
@@ -41,7 +47,7 @@ EXPLAINED = {
 }
 
 
-def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+def parts(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield what was found, in order; ``meta`` has 'study' and 'description' of the study."""
     yield _head(tables, meta)
     yield from _troubles(tables)
@@ -60,7 +66,7 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
         yield _resting(main)
 
 
-def details(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+def details(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the rest of the report: accuracy by statistics, method, and the time that it took."""
     settings = summary(tables.runs)
     if len(settings):
@@ -77,7 +83,7 @@ def _accuracy(row: Row) -> list[str]:
     return [condition(row), setting(row), *means, *gaps, rests_on(row), str(row["seeds"])]
 
 
-def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
+def _head(tables: TrainingTables, meta: Mapping[str, Any]) -> str:
     partitions = ", ".join(sorted(set(tables.runs["partition"])))
     lines = [
         str(meta.get("description", "")).strip(),
@@ -89,7 +95,7 @@ def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
     )
 
 
-def _troubles(tables: Tables) -> Iterator[str]:
+def _troubles(tables: TrainingTables) -> Iterator[str]:
     """What is not in the numbers, and why."""
     for status, title in (
         ("failed", "Runs that failed; they are left out of every mean and comparison below"),
@@ -105,7 +111,7 @@ def _troubles(tables: Tables) -> Iterator[str]:
         )
 
 
-def _method(names: Sequence[str], tables: Tables, meta: Mapping[str, Any]) -> str:
+def _method(names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any]) -> str:
     seeds = (
         tables.finished()
         .groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"]
@@ -311,7 +317,7 @@ def _has_batch_norm(rows: pd.DataFrame) -> bool:
     return bool((rows["batch_norm"] != ABSENT).any())
 
 
-def _times(tables: Tables) -> str:
+def _times(tables: TrainingTables) -> str:
     runs = tables.runs[tables.runs["seconds"].notna()]
     if not len(runs):
         return ""

@@ -20,7 +20,7 @@ from simshuffle.spec.library import read_value
 from simshuffle.studies.training.study import STUDY
 from simshuffle.study.store import CELLS, Disk
 from simshuffle.study.study import fingerprint
-from simshuffle.train.distributed.group import Ranks, collectively, leave
+from simshuffle.train.distributed.group import RankGroup, collectively, leave
 from simshuffle.train.distributed.study import carried_out, on_ranks
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.shuffling import request
@@ -98,7 +98,7 @@ def _refused(error: InputError) -> int:
 
 def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
     """Every run of the study, one after the other, those that are in the result folder excepted."""
-    ranks = Ranks.current()
+    ranks = RankGroup.current()
     values: dict[str, Any] = {"world_size": ranks.world_size}
     for text in chosen.set:
         key, equals, value = text.partition("=")

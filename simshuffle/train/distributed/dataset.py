@@ -16,7 +16,7 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
-from simshuffle.train.distributed.group import Ranks, collectively
+from simshuffle.train.distributed.group import RankGroup, collectively
 from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
 from simshuffle.train.emulate import records_of
 from simshuffle.train.partition import Partition
@@ -68,7 +68,7 @@ class ShardDataset(Dataset[Any]):
         encode: Callable[[Any], bytes] = encode,
         decode: Callable[[bytes], Any] = decode,
     ) -> None:
-        self.ranks = Ranks.current()
+        self.ranks = RankGroup.current()
         self._count = length_of(source, "source", "dataset")
         self.source, self.seed, self.transform = source, seed, transform
         self.partition = records_of(_Chosen, "dataset", partition=partition).partition

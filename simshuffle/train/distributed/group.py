@@ -37,7 +37,7 @@ class ExchangeError(SimshuffleError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankGroup:
     """This process among all."""
 
     rank: int  # from 0
@@ -47,7 +47,7 @@ class Ranks:
     device: torch.device
 
     @classmethod
-    def current(cls) -> Ranks:
+    def current(cls) -> RankGroup:
         """Of the default process group, or raise InputError where there is none."""
         if not (dist.is_available() and dist.is_initialized()):
             call = "torch.distributed.init_process_group('gloo')"
@@ -168,7 +168,7 @@ def tell_once(
         leave(2 if isinstance(error, InputError) else 1)
 
 
-def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> None:
+def alike(ranks: RankGroup, values: dict[str, str], remedies: dict[str, str]) -> None:
     """See that every rank has the same ``values``, given as text by name, or raise InputError on
     every rank, naming what differs, with the remedy of that name."""
     problems = []
@@ -183,7 +183,7 @@ def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> Non
         raise InputError(problems, "torch.distributed")
 
 
-def collectively(ranks: Ranks, action: Callable[[], None]) -> None:
+def collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
     """Do ``action`` on this rank; afterwards all ranks raise ExchangeError if it failed on one."""
     problem = ""
     try:

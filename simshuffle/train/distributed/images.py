@@ -16,7 +16,7 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints
 from simshuffle.train.data_files import ENDINGS, UNREADABLE
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
-from simshuffle.train.distributed.group import Ranks
+from simshuffle.train.distributed.group import RankGroup
 from simshuffle.train.partition import Partition
 
 _HEAD = 8
@@ -69,7 +69,7 @@ class ImageFolder(ShardDataset):
         partition: str | Partition = "random",
         seed: int = 0,
     ) -> None:
-        tree = _listed(Path(root), Ranks.current())
+        tree = _listed(Path(root), RankGroup.current())
         super().__init__(tree, storage, partition=partition, seed=seed)
         self._tree, self._of_image = tree, transform
 
@@ -125,7 +125,7 @@ def _decoded(content: bytes) -> Image.Image:
         return image.convert("RGB")
 
 
-def _listed(root: Path, ranks: Ranks) -> _Tree:
+def _listed(root: Path, ranks: RankGroup) -> _Tree:
     """The tree as rank 0 sees it."""
     listing: dict[str, Any] = {}
     if ranks.rank == 0:

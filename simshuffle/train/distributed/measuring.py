@@ -18,7 +18,7 @@ from simshuffle.report.timeline import phase_rows
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import batch_norm_layers
 from simshuffle.train.distributed.dataset import ShardDataset, default_device
-from simshuffle.train.distributed.group import Ranks
+from simshuffle.train.distributed.group import RankGroup
 from simshuffle.train.emulate import Materials
 from simshuffle.train.evaluate import Evaluation, Score
 from simshuffle.train.loss import Loss, check_losses
@@ -82,7 +82,9 @@ def epoch_seconds(every: Floats) -> tuple[float, float]:
 class Scorer:
     """Evaluates the network of ``run``, on the same samples as its emulation."""
 
-    def __init__(self, run: Run, materials: Materials, ranks: Ranks, device: torch.device) -> None:
+    def __init__(
+        self, run: Run, materials: Materials, ranks: RankGroup, device: torch.device
+    ) -> None:
         self.ranks = ranks
         train, world_size = materials.train, run.world_size
         self.network = ranked_network(
@@ -158,7 +160,7 @@ class TrainedLosses:
         self._mine[self._known : end] = losses
         self._known = end
 
-    def share(self, ranks: Ranks) -> bool:
+    def share(self, ranks: RankGroup) -> bool:
         """Bring the losses of the epoch into the table, on all ranks; False if a rank lacks
         some."""
         parts = ranks.gather(self._mine[: self._known])
@@ -170,7 +172,7 @@ class TrainedLosses:
         self.begin(self._samples[:0])
         return complete
 
-    def importance(self, ranks: Ranks, epoch: int) -> Floats:
+    def importance(self, ranks: RankGroup, epoch: int) -> Floats:
         """The importance (N,) for ``epoch`` (from 1) by the losses of the one before; in the first
         all are alike. Raises InputError, on all ranks, if one lacks some. Collective."""
         if not self.share(ranks):
@@ -218,7 +220,7 @@ def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return batch[0], batch[1]
 
 
-def shared_importance(measured: Floats | None, owner: Ints, ranks: Ranks, epoch: int) -> Floats:
+def shared_importance(measured: Floats | None, owner: Ints, ranks: RankGroup, epoch: int) -> Floats:
     """The importance (N,) of all samples for ``epoch`` (from 1), of which every rank has
     ``measured`` that of its own by ``owner``, in the order of their numbers. Collective. Raises
     InputError on all ranks if one has not."""

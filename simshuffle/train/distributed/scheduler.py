@@ -31,10 +31,21 @@ from simshuffle.train.distributed.measuring import (
     inference_losses,
     shared_importance,
 )
-from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
+from simshuffle.train.distributed.transport import (
+    Pair,
+    PendingTransfer,
+    TransportName,
+    transport_named,
+)
 from simshuffle.train.iterations import Shuffled, large_batch_warning, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
-from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
+from simshuffle.workload.exchange import (
+    ExchangePlan,
+    MessageSchedule,
+    RankLocations,
+    Shards,
+    Strategy,
+)
 from simshuffle.workload.exchange.states import loaded, saved
 
 _SAME = {
@@ -84,7 +95,7 @@ class Scheduler(Shuffled):
         strategy: str | Strategy | None = None,
         drop_last: bool = False,
         transport: TransportName = "isend",
-        places: Places | None = None,
+        places: RankLocations | None = None,
         weights: ArrayLike | None = None,
     ) -> None:
         check_sharded(dataset)
@@ -207,7 +218,9 @@ class Scheduler(Shuffled):
         return ([], []) if self._exchange is None else self._exchange.begin()
 
     def synchronize(
-        self, send_req: list[Request] | None = None, recv_req: list[Request] | None = None
+        self,
+        send_req: list[PendingTransfer] | None = None,
+        recv_req: list[PendingTransfer] | None = None,
     ) -> None:
         """Wait until what `communicate` began has arrived, and store it beside the samples that are
         trained on.

@@ -15,11 +15,11 @@ from torch.utils.data import Dataset
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import TIMELINE, outcome_of
 from simshuffle.study import engine
-from simshuffle.study.cell import Outcome, PlainCell, Tell, digest_of
+from simshuffle.study.cell import CellOutcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, fingerprint
-from simshuffle.train.cell import RunCell
-from simshuffle.train.distributed.group import Ranks, alike
+from simshuffle.train.cell import TrainingCell
+from simshuffle.train.distributed.group import RankGroup, alike
 from simshuffle.train.distributed.training import check_world, train_distributed
 from simshuffle.train.distributed.transport import TransportName
 from simshuffle.train.emulate import device_named
@@ -38,7 +38,7 @@ class RankCell(PlainCell):
     """A run on the ranks that torchrun started. Every one of them runs the cell at the same time;
     what the first one gives is its outcome."""
 
-    emulated: RunCell  # the same run on emulated ranks
+    emulated: TrainingCell  # the same run on emulated ranks
     transport: TransportName = "isend"  # of the samples
     storage: Path | None = None  # folder of the shards; None for memory
     torch_device: str = "cpu"  # of this rank, such as 'cuda:1'
@@ -58,7 +58,7 @@ class RankCell(PlainCell):
         """As for `Cell`."""
         return self.emulated.parts | {TIMELINE}
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """As for `Cell`, with what every rank did when."""
         device = torch.device(self.torch_device)
         record = train_distributed(
@@ -69,7 +69,7 @@ class RankCell(PlainCell):
             device=device,
         )
         if record is None:
-            return Outcome()
+            return CellOutcome()
         outcome, timeline = outcome_of(record), BytesIO()
         record.timeline.to_parquet(timeline, index=False, compression="zstd")
         return replace(outcome, files={**outcome.files, TIMELINE: timeline.getvalue()})
@@ -84,7 +84,7 @@ def on_ranks(
 ) -> Request[Trainings]:
     """What is asked of a study, with real ranks in the place of emulated ones."""
     cells = {
-        name: RankCell(cast(RunCell, cell), transport, storage, str(device))
+        name: RankCell(cast(TrainingCell, cell), transport, storage, str(device))
         for name, cell in emulated.values.cells.items()
     }
     where = f"{device.type}, {world_size} processes"
@@ -94,7 +94,7 @@ def on_ranks(
     )
 
 
-def carried_out(ranks: Ranks, asked: Request[Trainings], store: Disk) -> Result | None:
+def carried_out(ranks: RankGroup, asked: Request[Trainings], store: Disk) -> Result | None:
     """The result of a study on real ranks: on rank 0, None on the others. Runs that rank 0 finds in
     ``store`` are not trained again. Collective. Raises InputError where the ranks' studies differ
     or a run cannot be trained, ExchangeError where samples could not be exchanged."""
@@ -146,7 +146,7 @@ def train_study(
         InputError: an argument is not valid, or a run cannot be trained so.
         ExchangeError: samples could not be exchanged; none is lost.
     """
-    ranks, where = Ranks.current(), device_named(device)
+    ranks, where = RankGroup.current(), device_named(device)
     if world_size is not None:
         check_world(world_size, ranks.world_size)
     own = own_of(model, train, test, study)

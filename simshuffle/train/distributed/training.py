@@ -36,7 +36,7 @@ from simshuffle.train.emulate import Materials, materials_of
 from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights, now
 from simshuffle.train.loss import contrast_of
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.recording import Recorder
+from simshuffle.train.recording import TrainingRecorder
 from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
 from simshuffle.train.training import optimizer_of, set_rate
@@ -228,7 +228,7 @@ def train_distributed(
     materials = data if isinstance(data, Materials) else materials_of(run, where, data)
     rank = RankTraining(run, materials, transport=transport, storage=storage, device=where)
     scheduler, training = rank.scheduler, run.training
-    recorder = Recorder(
+    recorder = TrainingRecorder(
         scheduler,
         rank.model,
         materials.train.targets,

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.spec.arrays import Ints
-from simshuffle.train.distributed.group import Ranks, named
+from simshuffle.train.distributed.group import RankGroup, named
 from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
 
 TransportName = Literal["isend", "all_to_all"]
@@ -24,7 +24,7 @@ _FAULTS = (RuntimeError, ValueError, NotImplementedError)
 
 
 @dataclass(frozen=True)
-class Message:
+class RankTransfer:
     """What one rank sends and receives together; its own destination keeps its samples."""
 
     number: int  # as in the plan
@@ -37,7 +37,7 @@ class Message:
 
 
 @dataclass
-class Request:
+class PendingTransfer:
     """Something under way."""
 
     peer: int  # the rank at the other end; -1 for all
@@ -46,7 +46,7 @@ class Request:
     work: Any  # what torch.distributed waits for
 
 
-Requests = list[Request]
+Requests = list[PendingTransfer]
 Pair = tuple[Requests, Requests]
 """Requests of what is sent and of what is received."""
 Operation = tuple[Callable[..., Any], torch.Tensor, int, int]
@@ -55,7 +55,7 @@ Payloads = Callable[[int], bytes]
 """What is sent of a sample."""
 
 
-def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
+def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[RankTransfer]:
     """The messages of ``rank`` after an iteration, in order; those that it keeps included."""
     first, last = np.searchsorted(plan.iteration, [iteration, iteration + 1])
     numbers = plan.message[first:last]
@@ -66,7 +66,7 @@ def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
         source = int(np.flatnonzero(targets == rank)[0])
         samples = plan.sample[begin:end]
         number, destination = int(plan.message[begin]), int(targets[rank])
-        out.append(Message(number, destination, source, samples[:, rank], samples[:, source]))
+        out.append(RankTransfer(number, destination, source, samples[:, rank], samples[:, source]))
     return out
 
 
@@ -74,10 +74,10 @@ class Transport:
     """Carries the messages of an iteration out, of samples of so many bytes (N,): a message of the
     plan is a message on the network; receives are posted before sends."""
 
-    def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
+    def __init__(self, ranks: RankGroup, sizes: Ints, barriers: str) -> None:
         self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
 
-    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
+    def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
         """Send and receive, without waiting; with barriers, all ranks meet before the messages."""
         out: Requests = []
         coming: Requests = []
@@ -93,10 +93,10 @@ class Transport:
 
     def _post(
         self,
-        messages: list[Message],
+        messages: list[RankTransfer],
         payload_of: Payloads,
-        out: list[Request],
-        coming: list[Request],
+        out: list[PendingTransfer],
+        coming: list[PendingTransfer],
     ) -> None:
         rank = self.ranks.rank
         receives = [(m, self._empty(m.received)) for m in messages if m.source != rank]
@@ -107,8 +107,10 @@ class Transport:
         operations += [(dist.isend, buffer, m.destination, m.number % TAGS) for m, buffer in sends]
         with self.ranks.communicating("sending samples"):
             works = _started(operations, together=self.ranks.backend == "nccl")
-        coming += [Request(m.source, m.received, buffer, next(works)) for m, buffer in receives]
-        out += [Request(m.destination, m.sent, buffer, next(works)) for m, buffer in sends]
+        coming += [
+            PendingTransfer(m.source, m.received, buffer, next(works)) for m, buffer in receives
+        ]
+        out += [PendingTransfer(m.destination, m.sent, buffer, next(works)) for m, buffer in sends]
 
     def _empty(self, samples: Ints) -> torch.Tensor:
         return torch.empty(
@@ -122,7 +124,7 @@ class Transport:
 class AllToAll(Transport):
     """All messages of an iteration as one all_to_all_single; with barriers all meet before it."""
 
-    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
+    def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
         """As `Transport.begin`."""
         if not messages:  # on no rank
             return [], []
@@ -140,10 +142,14 @@ class AllToAll(Transport):
             work = dist.all_to_all_single(
                 room, out, into, [int(self.sizes[part].sum()) for part in sent], async_op=True
             )
-        return [Request(-1, _of(sent), out, work)], [Request(-1, _of(received), room, work)]
+        return [PendingTransfer(-1, _of(sent), out, work)], [
+            PendingTransfer(-1, _of(received), room, work)
+        ]
 
 
-def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSchedule) -> Transport:
+def transport_named(
+    name: str, ranks: RankGroup, sizes: Ints, schedule: MessageSchedule
+) -> Transport:
     """The transport of that name, tried out on all ranks; or raise InputError if the backend lacks
     it."""
     if name == "all_to_all":
@@ -158,7 +164,7 @@ def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSched
     return Transport(ranks, sizes, schedule.barriers)
 
 
-def wait(requests: list[Request], ranks: Ranks) -> None:
+def wait(requests: list[PendingTransfer], ranks: RankGroup) -> None:
     """Wait until all of ``requests`` are done, or raise ExchangeError with the peer and the
     samples."""
     for request in requests:
@@ -173,7 +179,7 @@ def wait(requests: list[Request], ranks: Ranks) -> None:
             ranks.lost(f"the exchange of samples {named(request.samples)} with {peer}", error)
 
 
-def split(request: Request, sizes: Ints) -> Iterator[tuple[int, bytes]]:
+def split(request: PendingTransfer, sizes: Ints) -> Iterator[tuple[int, bytes]]:
     """The samples of a received request, each with its bytes."""
     content = request.buffer.cpu().numpy().tobytes()
     begin = 0

@@ -8,11 +8,17 @@ from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
-from simshuffle.workload.exchange.base import EpochContext, ShardsContext, Source, Strategy, Style
+from simshuffle.workload.exchange.base import (
+    EpochContext,
+    ShardsContext,
+    Source,
+    Strategy,
+    StrategyStyle,
+)
 from simshuffle.workload.exchange.loader_shuffle import LoaderShuffle
 from simshuffle.workload.exchange.plan import (
     ExchangePlan,
-    Places,
+    RankLocations,
     Shards,
     empty_plan,
     initial_owner,
@@ -72,7 +78,7 @@ Exchange = Annotated[SerializeAsAny[_Trained | Recorded], *_OPEN]
 
 _MEMBERS: tuple[type[Strategy], ...] = get_args(get_args(Exchange)[0])
 
-STYLES: dict[str, Style] = {
+STYLES: dict[str, StrategyStyle] = {
     name: style for member in _MEMBERS for name, style in member.styles.items()
 }
 """How figures draw the strategies of the package, by short name, in the order of tables."""
@@ -91,13 +97,13 @@ __all__ = [
     "MessageSchedule",
     "PairSchedule",
     "PartialLocalShuffle",
-    "Places",
+    "RankLocations",
     "Recorded",
     "Shards",
     "ShardsContext",
     "Source",
     "Strategy",
-    "Style",
+    "StrategyStyle",
     "TrainedExchange",
     "empty_plan",
     "initial_owner",

@@ -12,7 +12,7 @@ from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.record import Spec
 from simshuffle.workload.exchange.plan import (
     ExchangePlan,
-    Places,
+    RankLocations,
     Shards,
     empty_plan,
     initial_owner,
@@ -36,7 +36,7 @@ class EpochContext:
     # not matter.
     importance: Floats | None = None
     # where the ranks are; None will do for strategies that do not need them
-    places: Places | None = None
+    places: RankLocations | None = None
     # (N,) epochs that each sample was with its rank before this one, as `ExchangePlan.held_after`
     # counts them; None will do for strategies that need none
     held: Ints | None = None
@@ -58,7 +58,7 @@ class ShardsContext:
     sample_nbytes: float | None = None
 
 
-class Style(NamedTuple):
+class StrategyStyle(NamedTuple):
     """How figures draw a strategy: a colour as #RRGGBB, and a marker of matplotlib."""
 
     colour: str
@@ -86,7 +86,7 @@ class Strategy(Spec):
     redraws: ClassVar[bool] = False
     fetches: ClassVar[bool] = False
     whole_because: ClassVar[str] = ""
-    styles: ClassVar[Mapping[str, Style]] = {}
+    styles: ClassVar[Mapping[str, StrategyStyle]] = {}
     example: ClassVar[Mapping[str, Any]] = {}
 
     @property

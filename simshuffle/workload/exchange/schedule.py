@@ -14,7 +14,7 @@ from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 from simshuffle.workload.exchange.importance import RankImportance
 from simshuffle.workload.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
-from simshuffle.workload.exchange.plan import Places
+from simshuffle.workload.exchange.plan import RankLocations
 
 PartnerScope = Literal["all", "rack", "leaf", "host"]
 PartnerLifetime = Literal["sample", "iteration", "epoch"]
@@ -145,8 +145,8 @@ class Pairing(Sourced):
             that of i-th highest, equals in an order drawn anew. In a matching of an odd number of
             ranks one keeps its samples.
         partner_scope: among whom: 'all' ranks, or those of the same 'rack', 'leaf' switch or 'host'
-            (see `Places`). Of a matching within odd groups those left over are paired with one
-            another.
+            (see `RankLocations`). Of a matching within odd groups those left over are paired with
+            one another.
         partner_lifetime: how long partners serve before others are found: one 'sample', one
             'iteration' or the whole 'epoch'.
         partners_per_epoch: with a lifetime of an 'epoch': how many serve one after the other, for
@@ -208,7 +208,7 @@ class Pairing(Sourced):
         )
 
     def targets(
-        self, order: Ints, importance: Floats | None = None, places: Places | None = None
+        self, order: Ints, importance: Floats | None = None, places: RankLocations | None = None
     ) -> Ints:
         """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row,
         given the ``order`` (pairings, M) from `random_orders`, the ``importance`` (pairings, M) of

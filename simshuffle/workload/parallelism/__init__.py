@@ -11,7 +11,7 @@ from simshuffle.workload.parallelism.candidates import candidates, name_of
 from simshuffle.workload.parallelism.data import Data, ShardedData
 from simshuffle.workload.parallelism.divided import Channel, Filter, Spatial, Tensor
 from simshuffle.workload.parallelism.pipeline import Pipeline
-from simshuffle.workload.parallelism.step import Job, Memory, Node, Step
+from simshuffle.workload.parallelism.step import DividedWorkload, GpuMemory, Node, Step
 
 AnyParallelism = Annotated[
     Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor, Field(discriminator="kind")
@@ -21,10 +21,10 @@ __all__ = [
     "AnyParallelism",
     "Channel",
     "Data",
+    "DividedWorkload",
     "Filter",
+    "GpuMemory",
     "GroupParallelism",
-    "Job",
-    "Memory",
     "Node",
     "Parallelism",
     "Pipeline",

@@ -19,7 +19,14 @@ from simshuffle.workload.parallelism.division import (
     kept_values,
     undivided,
 )
-from simshuffle.workload.parallelism.step import Collective, Group, Job, Memory, Node, Step
+from simshuffle.workload.parallelism.step import (
+    Collective,
+    DividedWorkload,
+    GpuMemory,
+    Group,
+    Node,
+    Step,
+)
 
 OPTIMISER = {"sgd": 0, "momentum": 1, "adam": 2}
 """FP32 values that an optimiser keeps for each parameter."""
@@ -69,21 +76,21 @@ class Parallelism(Sourced):
         rank has ``batch`` samples in an iteration."""
 
     @abstractmethod
-    def step(self, job: Job, most: int | None = None) -> Step:
+    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
         """What a group does in an iteration; layers next to one another go together in ``most``
         pieces at most, None for each by itself."""
 
     @abstractmethod
-    def memory(self, job: Job) -> Memory:
+    def memory(self, job: DividedWorkload) -> GpuMemory:
         """What the fullest GPU keeps."""
 
-    def divided_memory(self, job: Job, division: Division, passes: Passes) -> Memory:
+    def divided_memory(self, job: DividedWorkload, division: Division, passes: Passes) -> GpuMemory:
         """What a member of a group keeps, each having the same."""
         parameters = division.parameters(job)
         whole = 0, len(job.layers)
         saved, working = kept_values(job.layers, division.kept, *whole, passes.recompute)
         nbytes = passes.samples * passes.value_nbytes
-        return Memory(
+        return GpuMemory(
             weights=parameters * self.value_nbytes,
             gradients=parameters * self.value_nbytes,
             optimiser=parameters * self.optimiser_nbytes,
@@ -103,7 +110,7 @@ class OwnSamples(Parallelism):
         """None."""
         return iter(())
 
-    def passes(self, job: Job, summed: Collective, update: float) -> Passes:
+    def passes(self, job: DividedWorkload, summed: Collective, update: float) -> Passes:
         """How a step is computed in which all sum gradients so, and an update takes that long."""
         each = job.batch, 1.0, self.recompute, self.value_nbytes
         return Passes(*each, summed=summed, group="all", update=update)
@@ -195,7 +202,7 @@ class DividedLayers(GroupParallelism):
     def division(self, layers: LayerList) -> Division:
         """What of each layer a member has, for two members at least."""
 
-    def step(self, job: Job, most: int | None = None) -> Step:
+    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
         """As of `Parallelism`."""
         inputs = []
         if self.ways > 1:
@@ -205,12 +212,12 @@ class DividedLayers(GroupParallelism):
         division = self._divided(job)
         return divided_step(job, division, self._passes(job, division), inputs, most)
 
-    def memory(self, job: Job) -> Memory:
+    def memory(self, job: DividedWorkload) -> GpuMemory:
         """As of `Parallelism`."""
         division = self._divided(job)
         return self.divided_memory(job, division, self._passes(job, division))
 
-    def _divided(self, job: Job) -> Division:
+    def _divided(self, job: DividedWorkload) -> Division:
         if self.ways == 1:
             return undivided(len(job.layers))
         division = self.division(job.layers)
@@ -219,7 +226,7 @@ class DividedLayers(GroupParallelism):
         work = self.repeated + (1.0 - self.repeated) * division.work
         return replace(division, work=work)
 
-    def _passes(self, job: Job, division: Division) -> Passes:
+    def _passes(self, job: DividedWorkload, division: Division) -> Passes:
         alone = self.gradient_group == "data" and job.world_size <= self.ways
         return Passes(
             self.samples(job.batch, self.ways),

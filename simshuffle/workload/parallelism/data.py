@@ -16,7 +16,7 @@ from simshuffle.workload.parallelism.division import (
     piece_starts,
     undivided,
 )
-from simshuffle.workload.parallelism.step import ALL, Job, Memory, Node, Step
+from simshuffle.workload.parallelism.step import ALL, DividedWorkload, GpuMemory, Node, Step
 
 
 class Data(OwnSamples):
@@ -27,13 +27,13 @@ class Data(OwnSamples):
     by_data: ClassVar[bool] = True
     kind: Literal["data"] = "data"
 
-    def step(self, job: Job, most: int | None = None) -> Step:
+    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
         """Forward, backward, one allreduce, update; with buckets, one for each as it is there.
         Nothing else is sent, so layers always go together."""
         passes = self.passes(job, "allreduce", job.update)
         return divided_step(job, undivided(len(job.layers)), passes, most=1)
 
-    def memory(self, job: Job) -> Memory:
+    def memory(self, job: DividedWorkload) -> GpuMemory:
         """All weights, and all activations of a rank's batch."""
         passes = self.passes(job, "allreduce", job.update)
         return self.divided_memory(job, undivided(len(job.layers)), passes)
@@ -58,7 +58,7 @@ class ShardedData(OwnSamples):
     kind: Literal["sharded_data"] = "sharded_data"
     stage: Literal[1, 2, 3] = 3
 
-    def step(self, job: Job, most: int | None = None) -> Step:
+    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
         """At stages 1 and 2 as of data parallelism, with a reduce-scatter in place of the allreduce
         and an allgather of the weights at the end."""
         if self.stage == 3:
@@ -68,7 +68,7 @@ class ShardedData(OwnSamples):
         nodes.append(_gathered(nbytes, (len(nodes) - 1,)))
         return Step(nodes)
 
-    def memory(self, job: Job) -> Memory:
+    def memory(self, job: DividedWorkload) -> GpuMemory:
         """Stage by stage 1/M of more; at stage 3 beside it the weights of two blocks next to each
         other, the largest."""
         alike = self.divided_memory(job, undivided(len(job.layers)), self._passes(job))
@@ -84,7 +84,7 @@ class ShardedData(OwnSamples):
             buffers=float(pairs.max(initial=0)) * self.value_nbytes if self.stage == 3 else 0.0,
         )
 
-    def _passes(self, job: Job) -> Passes:
+    def _passes(self, job: DividedWorkload) -> Passes:
         return self.passes(job, "reduce_scatter", job.update / job.world_size)
 
 
@@ -92,7 +92,9 @@ def _gathered(nbytes: float, after: tuple[int, ...]) -> Node:
     return Node("weights", after, collective="allgather", group="all", nbytes=nbytes)
 
 
-def _prefetched(job: Job, passes: Passes, weight_nbytes: float, most: int | None) -> Step:
+def _prefetched(
+    job: DividedWorkload, passes: Passes, weight_nbytes: float, most: int | None
+) -> Step:
     """Stage 3: weights of a piece come while the piece before is computed; one after the other."""
     ones = np.ones(len(job.layers))
     forward, backward = layer_seconds(job, ones, passes.samples, 1.0, passes.recompute)

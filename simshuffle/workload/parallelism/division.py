@@ -13,7 +13,7 @@ import numpy as np
 
 from simshuffle.spec.arrays import Flags, Floats, Ints64
 from simshuffle.workload.layers import INPUT, Layer, LayerList
-from simshuffle.workload.parallelism.step import ALL, Collective, Group, Job, Node, Step
+from simshuffle.workload.parallelism.step import ALL, Collective, DividedWorkload, Group, Node, Step
 
 MIXING = ("conv", "linear")
 """Kinds of layers whose outputs each take all channels of the input."""
@@ -138,7 +138,7 @@ class Division:
     backward: tuple[Traffic, ...] = ()
     buffers: float = 0.0  # values of one sample that are there beside, while they are sent
 
-    def parameters(self, job: Job) -> float:
+    def parameters(self, job: DividedWorkload) -> float:
         """That a member holds."""
         return float(self.held @ [layer.parameters for layer in job.layers.layers])
 
@@ -176,7 +176,9 @@ def mixed_division(divided: Flags, ways: int, forward: Traffic, backward: Traffi
     )
 
 
-def layer_seconds(job: Job, work: Floats, samples: float, factor: float, recompute: bool) -> Floats:
+def layer_seconds(
+    job: DividedWorkload, work: Floats, samples: float, factor: float, recompute: bool
+) -> Floats:
     """(2, layers) s of the forward and of the backward pass of each layer. What does not depend on
     the batch is the same for all layers, and does not shrink: it is the start of kernels."""
     part = samples * np.where(work < 1, factor * work, 1.0)
@@ -187,7 +189,7 @@ def layer_seconds(job: Job, work: Floats, samples: float, factor: float, recompu
 
 
 def divided_step(
-    job: Job,
+    job: DividedWorkload,
     division: Division,
     passes: Passes,
     inputs: Sequence[Node] = (),
@@ -254,7 +256,7 @@ class _Sent:
 
 
 def _due(
-    job: Job, division: Division, passes: Passes, backward: Floats
+    job: DividedWorkload, division: Division, passes: Passes, backward: Floats
 ) -> list[tuple[float, float]]:
     """After how many s of the backward pass how many bytes of gradients are there to be summed:
     without buckets after all of it. Buckets say it in shares of the pass of one GPU alone."""

@@ -18,7 +18,7 @@ from simshuffle.workload.parallelism.division import (
     layer_seconds,
     stage_starts,
 )
-from simshuffle.workload.parallelism.step import Collective, Job, Memory, Node, Step
+from simshuffle.workload.parallelism.step import Collective, DividedWorkload, GpuMemory, Node, Step
 
 MICROBATCHES = 4
 """For each stage: with as many, a pipeline stands still for little (Huang et al., arXiv 1811.06965,
@@ -83,7 +83,7 @@ class Pipeline(GroupParallelism):
             remedy = f"Use {nearest}." if nearest else "Leave it out."
             yield Problem("parallelism.microbatches", rule, str(given), remedy)
 
-    def step(self, job: Job, most: int | None = None) -> Step:
+    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
         """Layers of a stage always go together. With ``most``, GPipe's microbatches between the
         first and the last go together too, which takes as long."""
         samples, count = self._microbatches(job)
@@ -102,7 +102,7 @@ class Pipeline(GroupParallelism):
             order.nodes.append(Node("update", last, share * job.update, number))
         return Step(order.nodes)
 
-    def memory(self, job: Job) -> Memory:
+    def memory(self, job: DividedWorkload) -> GpuMemory:
         """Of the fullest stage; it keeps what it takes and gives of a microbatch beside."""
         samples, count = self._microbatches(job)
         stages = self._stages(job, samples / count)
@@ -115,7 +115,7 @@ class Pipeline(GroupParallelism):
             waiting = count if self.schedule == "gpipe" else min(count, self.stages - number)
             beside = stages.crossing[number] + (stages.crossing[number - 1] if number else 0.0)
             found.append(
-                Memory(
+                GpuMemory(
                     weights=parameters * self.value_nbytes,
                     gradients=parameters * self.value_nbytes,
                     optimiser=parameters * self.optimiser_nbytes,
@@ -125,7 +125,7 @@ class Pipeline(GroupParallelism):
             )
         return max(found, key=lambda memory: memory.total)
 
-    def _microbatches(self, job: Job) -> tuple[float, int]:
+    def _microbatches(self, job: DividedWorkload) -> tuple[float, int]:
         """Samples of a group, and their microbatches."""
         samples = self.samples(job.batch, self.stages)
         if self.microbatches is not None:
@@ -133,7 +133,7 @@ class Pipeline(GroupParallelism):
         most = MICROBATCHES * self.stages
         return samples, max((n for n in range(1, most + 1) if samples % n == 0), default=1)
 
-    def _stages(self, job: Job, samples: float) -> _Stages:
+    def _stages(self, job: DividedWorkload, samples: float) -> _Stages:
         """Layers cut into stages, for microbatches of that many samples."""
         ones = np.ones(len(job.layers))
         forward, backward = layer_seconds(job, ones, samples, 1.0, self.recompute)

@@ -114,7 +114,7 @@ def _busiest(seconds: dict[int, float]) -> float:
 
 
 @dataclass(frozen=True)
-class Memory:
+class GpuMemory:
     """Bytes of one GPU, of the fullest."""
 
     # weights, gradients, optimiser: of the model's state
@@ -131,7 +131,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Job:
+class DividedWorkload:
     """What is trained, as strategies see it."""
 
     layers: LayerList  # of the model

@@ -12,14 +12,14 @@ from simshuffle.workload.resuming.hugging_face import HuggingFaceState
 from simshuffle.workload.resuming.language import Levanter, Megatron, RayTrain
 from simshuffle.workload.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.workload.resuming.mosaicml_streams import StreamsResume
-from simshuffle.workload.resuming.own import Own
+from simshuffle.workload.resuming.own import SchedulerResume
 from simshuffle.workload.resuming.restart import Restart
 from simshuffle.workload.resuming.samplers import Lightning, StatefulDataLoader, TorchFtLoader
 from simshuffle.workload.resuming.skipping import SkipFirstBatches, TransformersTrainer
 from simshuffle.workload.resuming.streaming import ResumedLitdata, ResumedMosaicml
 
 AnyResume = Annotated[
-    Own
+    SchedulerResume
     | Restart
     | Lightning
     | StatefulDataLoader

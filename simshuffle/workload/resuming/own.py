@@ -65,7 +65,7 @@ class Scheduled(Order):
         return by_workers(run.trained(run.next_shards()).T.astype(np.int64), readers)
 
 
-class Own(Resume):
+class SchedulerResume(Resume):
     """`simshuffle.train.distributed.Scheduler`: the law that it follows itself (`Epochs.go_on`). By
     as many ranks, whatever their workers, the epoch goes on as it would have. By others each sample
     that is left is trained on once: ranks that go on keep theirs as far as all are even, and only

@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterator
 from statistics import median
 
-from simshuffle.extensions.calibration.calibrate.files import Source
-from simshuffle.extensions.calibration.calibrate.tables import Row
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber
 
 _REMEDY = "Correct that line."
 
@@ -31,7 +31,7 @@ _EPOCHS = ("model", "gpus", "local_batch_size", "epoch", "iterations", "epoch_s"
 """Columns that a log must have. ``hosts`` may be there, and others are ignored."""
 
 
-def epochs(source: Source) -> Iterator[Row]:
+def epochs(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """Seconds of an iteration, a row for each line of the log."""
     for number, cells in source.records(_EPOCHS):
         gpus, batch, epoch, iterations = (
@@ -46,7 +46,9 @@ def epochs(source: Source) -> Iterator[Row]:
         if given and hosts > gpus:
             raise source.bad(number, f"hosts must not exceed the {gpus} gpus", given, _REMEDY)
         where = (source.name, number, "epochs", "iteration", gpus, hosts)
-        yield Row(*where, seconds=seconds, count=iterations, model=model, epoch=epoch, batch=batch)
+        yield MeasuredNumber(
+            *where, seconds=seconds, count=iterations, model=model, epoch=epoch, batch=batch
+        )
 
 
 # --------------------------------------------------------------------------------------------- PICO
@@ -70,7 +72,7 @@ WARM_UP = 0.2
 """Share of the iterations that come first and are left out, as by summarize_data.py."""
 
 
-def pico(source: Source) -> Iterator[Row]:
+def pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """The all-to-alls of a summary, or of the condensed table; other collectives are left out."""
     condensed = "bytes_per_pair" in source.text.lstrip("\n").split("\n", 1)[0]
     systems: dict[str, None] = {}
@@ -84,7 +86,9 @@ def pico(source: Source) -> Iterator[Row]:
         yield _of_pico(source, number, cells, condensed=condensed)
 
 
-def _of_pico(source: Source, number: int, cells: dict[str, str], *, condensed: bool) -> Row:
+def _of_pico(
+    source: MeasurementFile, number: int, cells: dict[str, str], *, condensed: bool
+) -> MeasuredNumber:
     grid, each, algorithm, value, count = (
         ("nodes", "ranks_per_node", "algorithm", "median_s", "iterations")
         if condensed
@@ -109,10 +113,10 @@ def _of_pico(source: Source, number: int, cells: dict[str, str], *, condensed: b
         raise source.bad(number, f"{algorithm} must be a name", "nothing", _REMEDY)
     where = (source.name, number, "pico", "all_to_all", ranks, float(hosts), nbytes, seconds)
     iterations = source.whole(number, cells[count], count, least=1)
-    return Row(*where, count=iterations, algorithm=cells[algorithm])
+    return MeasuredNumber(*where, count=iterations, algorithm=cells[algorithm])
 
 
-def pico_raw(source: Source) -> Iterator[Row]:
+def pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """One row: the median of the iterations after those that warm up."""
     if (named := _RAW_NAME.fullmatch(source.name)) is None:
         rule = "must be called COUNT_ALGORITHM_TYPE.csv, as PICO does"
@@ -127,7 +131,7 @@ def pico_raw(source: Source) -> Iterator[Row]:
     nbytes = int(named[1]) * _SIZES[named[3]] / ranks
     kept = times[int(len(times) * WARM_UP) :]
     where = (source.name, 1, "pico", "all_to_all", ranks, hosts, nbytes, median(kept))
-    yield Row(*where, count=len(kept), algorithm=named[2])
+    yield MeasuredNumber(*where, count=len(kept), algorithm=named[2])
 
 
 # --------------------------------------------------------------------------------------------- CRAB
@@ -135,7 +139,7 @@ def pico_raw(source: Source) -> Iterator[Row]:
 _SLOWEST = re.compile(r"\d+_Max-Duration_s")
 
 
-def crab(source: Source) -> Iterator[Row]:
+def crab(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """A row for each sample: seconds of the slowest rank."""
     ranks, hosts = source.layout()
     for number, cells in source.records(("run_id", "msg_size")):
@@ -145,4 +149,6 @@ def crab(source: Source) -> Iterator[Row]:
             raise source.bad(1, rule, ", ".join(cells), "Collect it with a wrapper of blink.")
         nbytes = source.number(number, cells["msg_size"], "msg_size (B)")
         seconds = source.positive(number, cells[columns[0]], columns[0])
-        yield Row(source.name, number, "crab", "all_to_all", ranks, hosts, nbytes, seconds)
+        yield MeasuredNumber(
+            source.name, number, "crab", "all_to_all", ranks, hosts, nbytes, seconds
+        )

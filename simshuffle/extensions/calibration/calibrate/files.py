@@ -21,7 +21,7 @@ _SMALLEST, _LARGEST = 1e-9, 1e18  # no tool prints anything beyond
 
 
 @dataclass(frozen=True)
-class Source:
+class MeasurementFile:
     """A measurement file that has been read."""
 
     path: Path  # where it is
@@ -180,7 +180,7 @@ def sources(
     ranks: int | None = None,
     hosts: int | None = None,
     collective: str = "",
-) -> list[Source]:
+) -> list[MeasurementFile]:
     """The texts of all files; ``ranks``, ``hosts`` and ``collective`` for those that do not say it.
 
     Raises:
@@ -193,4 +193,4 @@ def sources(
     if not names:
         refuse("", "needs at least one measurement file", "none", "Name one.", "calibrate")
     given = ranks or 0, math.nan if hosts is None else float(hosts), collective
-    return [Source(Path(path), read_text(Path(path)), *given) for path in paths]
+    return [MeasurementFile(Path(path), read_text(Path(path)), *given) for path in paths]

@@ -31,7 +31,7 @@ Estimate = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Fit:
+class LinearFit:
     """Coefficients c of y = offset + x @ c."""
 
     value: Floats  # (k,) coefficients, not negative. 0 for one that the data do not need.
@@ -50,7 +50,7 @@ class Fit:
         return 1 / value, 1 / high, 1 / low
 
 
-def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> Fit:
+def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> LinearFit:
     """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights so that single
     outliers do not matter.
 
@@ -70,7 +70,7 @@ def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> Fit:
     value, low, high = np.zeros(x.shape[1]), *np.full((2, x.shape[1]), np.nan)
     if len(active):
         value[active], low[active], high[active] = _in_logs(x[:, active], y, known, start[active])
-    return Fit(value, low, high, known + x @ value)
+    return LinearFit(value, low, high, known + x @ value)
 
 
 def _in_logs(x: Floats, y: Floats, known: Floats, start: Floats) -> tuple[Floats, Floats, Floats]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.ior_run import IorRun, Rate
-from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 _BANNER = re.compile(r"^\s*IOR-\d")
 _TEST = re.compile(r"^\s*(?:TestID\s*:|Test \d+ started)")
@@ -47,7 +47,7 @@ class Output:
             self.runs.append(IorRun(flags=self.runs[-1].flags))
 
 
-def ior(source: Source) -> Iterator[Row | Note]:
+def ior(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Read reads and writes of all runs in a file.
 
     Raises:
@@ -68,7 +68,7 @@ def ior(source: Source) -> Iterator[Row | Note]:
             written.add(run.path)
 
 
-def read_line(source: Source, output: Output, number: int, line: str) -> Note | None:
+def read_line(source: MeasurementFile, output: Output, number: int, line: str) -> Note | None:
     """Read a line of text or CSV; returns a note where it is left out."""
     words = line.replace(",", " ").split() if output.separator else line.split()
     run = output.runs[-1]
@@ -104,7 +104,7 @@ def is_head(line: str) -> bool:
     return re.match(r"^\s*access[\s,]+bw\(MiB/s\)", line) is not None
 
 
-def read_summary(source: Source, output: Output, number: int, words: list[str]) -> None:
+def read_summary(source: MeasurementFile, output: Output, number: int, words: list[str]) -> None:
     """Read a row of 'Summary of all tests': options of its test, and its mean where no row of a
     repetition was read."""
     if len(words) != len(output.columns):
@@ -125,7 +125,7 @@ def read_summary(source: Source, output: Output, number: int, words: list[str]) 
 # --------------------------------------------------------------------------------------------- JSON
 
 
-def read_document(source: Source) -> list[IorRun]:
+def read_document(source: MeasurementFile) -> list[IorRun]:
     """Read the runs of a file that `-O summaryFormat=JSON` writes; a row's line is the number of
     its result.
 

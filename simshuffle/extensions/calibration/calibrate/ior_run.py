@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.flags import flags_of, nbytes_of
-from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 READ_BACK = "read back where written"
 """Mark of reads that the page cache of the host may have answered."""
@@ -89,7 +89,7 @@ class IorRun:
 
     # ------------------------------------------------------------------------- what a file says
 
-    def take_option(self, source: Source, number: int, name: str, text: str) -> None:
+    def take_option(self, source: MeasurementFile, number: int, name: str, text: str) -> None:
         """Take one line of the options.
 
         Raises:
@@ -113,7 +113,7 @@ class IorRun:
             case _:
                 self.take_pattern(name.lower(), text)
 
-    def take_clients(self, source: Source, number: int, text: str) -> None:
+    def take_clients(self, source: MeasurementFile, number: int, text: str) -> None:
         """Take tasks and nodes as IOR 3.0 writes them."""
         if (clients := _CLIENTS.match(text)) is None:
             raise source.bad(number, "clients must be written 'N (M per node)'", text)
@@ -121,7 +121,7 @@ class IorRun:
         if clients[2]:
             self.tasks_per_node = source.whole(number, clients[2], "clients per node", least=1)
 
-    def take_transfer(self, source: Source, number: int, text: str) -> None:
+    def take_transfer(self, source: MeasurementFile, number: int, text: str) -> None:
         """Take the bytes of a transfer."""
         nbytes = nbytes_of(text)
         if nbytes is None:
@@ -189,7 +189,7 @@ class IorRun:
             self.offset_nodes = int(digits[:9]) if digits.isdecimal() else 1
             self.is_shuffled = "-Z" in flags
 
-    def take_cells(self, source: Source, number: int, cells: dict[str, str]) -> None:
+    def take_cells(self, source: MeasurementFile, number: int, cells: dict[str, str]) -> None:
         """Take what a row of the table says beside its rate, for what no option says."""
         if math.isnan(self.transfer) and "xfer(KiB)" in cells:
             kibibytes = source.number(number, cells["xfer(KiB)"], "xfer(KiB)")
@@ -197,7 +197,7 @@ class IorRun:
         if not self.tasks and cells.get("numTasks", "").isdecimal():
             self.tasks = source.whole(number, cells["numTasks"], "numTasks", least=1)
 
-    def take_summary(self, source: Source, number: int, cells: dict[str, str]) -> None:
+    def take_summary(self, source: MeasurementFile, number: int, cells: dict[str, str]) -> None:
         """Take the options in a row of 'Summary of all tests', for what the head did not say."""
         if not self.tasks:
             for column, name in _SUMMARY_OPTIONS.items():
@@ -233,7 +233,7 @@ class IorRun:
             words.append(UNSYNCED)
         return ", ".join(words)
 
-    def rows(self, source: Source, written: set[str]) -> Iterator[Row | Note]:
+    def rows(self, source: MeasurementFile, written: set[str]) -> Iterator[MeasuredNumber | Note]:
         """Make the rows of the run.
 
         Raises:
@@ -261,7 +261,7 @@ class IorRun:
             pattern = self.pattern_of(rate.operation)
             if rate.operation == "read" and from_own_host:
                 pattern = f"{pattern}, {READ_BACK}"
-            yield Row(
+            yield MeasuredNumber(
                 source=source.name,
                 line=rate.line,
                 tool="ior",

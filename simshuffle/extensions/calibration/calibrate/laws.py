@@ -23,7 +23,7 @@ from simshuffle.extensions.calibration.calibrate.findings import (
     sentences,
     sources,
 )
-from simshuffle.extensions.calibration.calibrate.fit import Fit, relative_fit
+from simshuffle.extensions.calibration.calibrate.fit import LinearFit, relative_fit
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.units import Dimension
 
@@ -45,7 +45,7 @@ OVER = ("world_size", "hosts", "message_size")
 COMPARED = "for comparison only: "
 
 
-class Side(NamedTuple):
+class RingSide(NamedTuple):
     """One of the two sides of a ring."""
 
     name: str
@@ -54,7 +54,7 @@ class Side(NamedTuple):
 
 
 INTRA, INTER = (
-    Side(name, f"workload.allreduce.{key}_latency", f"workload.allreduce.{key}_bus_bandwidth")
+    RingSide(name, f"workload.allreduce.{key}_latency", f"workload.allreduce.{key}_bus_bandwidth")
     for name, key in (("inside a host", "intra_host"), ("between hosts", "inter_host"))
 )
 
@@ -86,7 +86,7 @@ def allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
 
 
 def _side(
-    out: Findings, side: Side, rows: pd.DataFrame, used: pd.Series, intra_latency: float | None
+    out: Findings, side: RingSide, rows: pd.DataFrame, used: pd.Series, intra_latency: float | None
 ) -> float | None:
     """Fit one side; returns its latency, None if it has no rows."""
     if not used.any():
@@ -118,7 +118,7 @@ def _side(
     return latency
 
 
-def _ring(rows: pd.DataFrame) -> tuple[Fit, float]:
+def _ring(rows: pd.DataFrame) -> tuple[LinearFit, float]:
     """The law of a ring with one latency (of ``steps``) and one bandwidth (of ``bus`` bytes) beside
     the ``offset`` that is known, and its mean error."""
     y = rows["seconds"].to_numpy(float)
@@ -143,7 +143,7 @@ def _latency(out: Findings, rows: pd.DataFrame, keys: list[str], note: str) -> f
     return float(fit.value[0])
 
 
-def _bandwidth(out: Findings, side: Side, rows: pd.DataFrame, latency: float) -> Curve | None:
+def _bandwidth(out: Findings, side: RingSide, rows: pd.DataFrame, latency: float) -> Curve | None:
     """The bus bandwidth: one for all sizes where that fits, else a curve over the size of the
     message; None if there is none."""
     fit, error = _ring(rows)

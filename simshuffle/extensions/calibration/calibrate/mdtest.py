@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.flags import flags_of, nbytes_of
-from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 _RATES = "must be an operation and Max, Min, Mean, Std Dev"
 _OPERATIONS = {"File stat": "file_stat", "File read": "file_read"}
@@ -27,7 +27,7 @@ OWN_HOST = "opened where created"
 
 
 @dataclass
-class Run:
+class MdtestRun:
     """The run that is being read, and whether a line may be of its table."""
 
     tasks: int = 0
@@ -48,16 +48,16 @@ class Run:
         self.pattern = ", ".join(words)
 
 
-def mdtest(source: Source) -> Iterator[Row | Note]:
+def mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Read rates of opening files ('File read') and of asking for their attributes ('File stat').
 
     Operations that were not run have a rate of 0, and are left out.
     """
-    run = Run()
+    run = MdtestRun()
     for number, line in source.lines():
         if launch := _LAUNCH.match(line):
             tasks = source.whole(number, launch[1], "tasks", least=1)
-            run = Run(tasks, source.whole(number, launch[2], "nodes", least=1))
+            run = MdtestRun(tasks, source.whole(number, launch[2], "nodes", least=1))
         elif tasks_line := _TASKS.match(line):
             run.tasks = run.tasks or source.whole(number, tasks_line[1], "tasks", least=1)
         elif command := _COMMAND.match(line):
@@ -81,8 +81,13 @@ def mdtest(source: Source) -> Iterator[Row | Note]:
 
 
 def make_row(
-    source: Source, number: int, run: Run, operation: str, mean: float, deviation: float
-) -> Row:
+    source: MeasurementFile,
+    number: int,
+    run: MdtestRun,
+    operation: str,
+    mean: float,
+    deviation: float,
+) -> MeasuredNumber:
     """Make the row of an operation of a run.
 
     Raises:
@@ -98,7 +103,7 @@ def make_row(
     # an iteration is one rate; mdtest divides by n, not n - 1
     count = run.iterations
     factor = (count / (count - 1)) ** 0.5 if count > 1 else math.nan
-    return Row(
+    return MeasuredNumber(
         source=source.name,
         line=number,
         tool="mdtest",
@@ -113,7 +118,7 @@ def make_row(
     )
 
 
-def read_mean(source: Source, number: int, line: str, text: str) -> tuple[float, float]:
+def read_mean(source: MeasurementFile, number: int, line: str, text: str) -> tuple[float, float]:
     """Return mean and standard deviation of the rates in a row: the last four numbers.
 
     Three numbers may stand before them, of single ranks.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATIONS, NcclTable, Timing
-from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 FAILED = "Leave the failed run out."
 _LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+\]\s)?\s*(?=#)|^\s*\d+:\s")
@@ -22,7 +22,7 @@ _PROGRAM = re.compile(r"(?:^|[\s/'\"])([a-z_]+_perf)\b")
 _BEGINS_AS_A_ROW = re.compile(r"^\s*-?\d\S*\s+-?\d+\s|^\s*\S+\s+\d+\s+[a-z]\w*\s+\w+\s+-?\d")
 
 
-def table(source: Source) -> Iterator[Row | Note]:
+def table(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Read the rows of all tables.
 
     Tables of other collectives, and lines among the rows that are none, are left out.
@@ -71,7 +71,9 @@ def take_comment(tables: list[NcclTable], line: str) -> None:
         last.is_open = False
 
 
-def rows_of_tables(source: Source, tables: list[NcclTable]) -> Iterator[Row | Note]:
+def rows_of_tables(
+    source: MeasurementFile, tables: list[NcclTable]
+) -> Iterator[MeasuredNumber | Note]:
     """Make the rows of tables, out of place and in place.
 
     Raises:
@@ -93,7 +95,9 @@ def rows_of_tables(source: Source, tables: list[NcclTable]) -> Iterator[Row | No
                 yield row_of_timing(source, timing, name, ranks, hosts)
 
 
-def row_of_timing(source: Source, timing: Timing, name: str, ranks: int, hosts: float) -> Row:
+def row_of_timing(
+    source: MeasurementFile, timing: Timing, name: str, ranks: int, hosts: float
+) -> MeasuredNumber:
     """Make the row of one half of a line.
 
     Raises:
@@ -106,7 +110,7 @@ def row_of_timing(source: Source, timing: Timing, name: str, ranks: int, hosts: 
 
 
 def make_row(
-    source: Source,
+    source: MeasurementFile,
     line: int,
     test: str,
     ranks: int,
@@ -114,7 +118,7 @@ def make_row(
     size: str,
     time: str,
     second: float = 1e-6,
-) -> Row:
+) -> MeasuredNumber:
     """Make the row of a time, in units of ``second`` seconds.
 
     Raises:
@@ -128,4 +132,6 @@ def make_row(
     seconds = source.positive(line, time, "time (us)") * second
     # alltoall_perf counts what a rank sends to all ranks, itself among them
     message = nbytes / ranks if operation == "all_to_all" else float(nbytes)
-    return Row(source.name, line, "nccl-tests", operation, ranks, hosts, message, seconds)
+    return MeasuredNumber(
+        source.name, line, "nccl-tests", operation, ranks, hosts, message, seconds
+    )

@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.nccl import FAILED, make_row
 from simshuffle.extensions.calibration.calibrate.nccl_table import OPERATIONS
-from simshuffle.extensions.calibration.calibrate.tables import Row
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber
 
 AGAIN = "Run it again."
 
 
-def document(source: Source) -> Iterator[Row]:
+def document(source: MeasurementFile) -> Iterator[MeasuredNumber]:
     """The rows of the file that ``-J FILE`` writes; ``line`` is the number of the result."""
     try:
         found = json.loads(source.text)
@@ -43,8 +43,8 @@ def _list(of: Any, key: str) -> list[Any]:
 
 
 def _of_result(
-    source: Source, number: int, result: Any, program: str, ranks: int, hosts: float
-) -> Iterator[Row]:
+    source: MeasurementFile, number: int, result: Any, program: str, ranks: int, hosts: float
+) -> Iterator[MeasuredNumber]:
     if not isinstance(result, dict):
         raise source.bad(number, "each of 'results' must be an object", repr(result), AGAIN)
     test = str(result.get("experiment_name") or program)

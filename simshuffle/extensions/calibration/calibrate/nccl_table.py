@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 
 OPERATIONS = {"all_reduce_perf": "all_reduce", "alltoall_perf": "all_to_all"}
 TOLERANCE = 0.03
@@ -48,7 +48,7 @@ class NcclTable:
     is_open: bool = False  # whether rows follow
     rows: dict[int, list[str]] = field(default_factory=dict)  # cells by line
 
-    def complete(self, source: Source, number: int, line: str) -> list[str]:
+    def complete(self, source: MeasurementFile, number: int, line: str) -> list[str]:
         """Return the cells of a row; a collective that reduces nothing may leave its column empty.
 
         Raises:
@@ -96,7 +96,7 @@ class NcclTable:
 
     # ----------------------------------------------------------------------------- which collective
 
-    def name(self, source: Source) -> str:
+    def name(self, source: MeasurementFile) -> str:
         """Return the program that printed the table, by the file, the option or the numbers.
 
         Raises:
@@ -123,7 +123,7 @@ class NcclTable:
             return "alltoall_perf"
         raise self.unnamed(source, reduces=reduces)
 
-    def unnamed(self, source: Source, *, reduces: bool) -> InputError:
+    def unnamed(self, source: MeasurementFile, *, reduces: bool) -> InputError:
         """Return the error of a table whose collective nothing tells."""
         line, cells = next(iter(self.rows.items()))
         rule = "the file does not name its collective, and several could print this row"
@@ -139,13 +139,13 @@ class NcclTable:
         """Whether the list of devices has every rank up to the last that it names."""
         return bool(self.hosts) and sorted(self.hosts) == list(range(len(self.hosts)))
 
-    def likely_ranks(self, source: Source) -> int:
+    def likely_ranks(self, source: MeasurementFile) -> int:
         """Return the number of ranks as the list or the option says it; 0 if neither does."""
         if self.is_listed and len(self.hosts) > 1:
             return len(self.hosts)
         return source.ranks or (max(self.hosts) + 1 if len(self.hosts) > 1 else 0)
 
-    def layout(self, source: Source, name: str) -> tuple[int, float]:
+    def layout(self, source: MeasurementFile, name: str) -> tuple[int, float]:
         """Return the number of ranks and of hosts, from the list of devices if it is whole, or else
         as the caller gave them.
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from simshuffle.extensions.calibration.calibrate.files import Source
-from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 _TITLE = re.compile(r"^\s*#\s*OSU (?:MPI|NCCL|RCCL)(?:-\S+)?\s+(.+?)\s+(?:Test\s+)?v\d")
 _BEGINS_AS_A_SIZE = re.compile(r"^\s*[-+]?\d")
@@ -35,7 +35,7 @@ class Table:
     num_columns: int = 0
 
 
-def osu(source: Source) -> Iterator[Row | Note]:
+def osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Read the rows of all tables. Tables of other tests, and lines that are no rows, are left
     out."""
     table = Table()
@@ -63,7 +63,7 @@ def osu(source: Source) -> Iterator[Row | Note]:
         yield Note(source.name, text)
 
 
-def count_columns(source: Source, number: int, line: str, table: Table) -> int:
+def count_columns(source: MeasurementFile, number: int, line: str, table: Table) -> int:
     """Return the number of columns that the line '# Size ...' announces; 0 for another comment.
 
     Raises:
@@ -81,7 +81,7 @@ def count_columns(source: Source, number: int, line: str, table: Table) -> int:
     return len(names)
 
 
-def read_row(source: Source, number: int, line: str, table: Table) -> Row:
+def read_row(source: MeasurementFile, number: int, line: str, table: Table) -> MeasuredNumber:
     """Read a row of a table.
 
     Raises:
@@ -98,5 +98,5 @@ def read_row(source: Source, number: int, line: str, table: Table) -> Row:
     value = source.positive(number, cells[1], "bandwidth (MB/s)" if rated else "latency (us)")
     is_pair = table.operation in {"latency", "bandwidth"}
     ranks, hosts = (2, source.hosts) if is_pair else source.layout()
-    row = Row(source.name, number, "osu", table.operation, ranks, hosts, nbytes)
+    row = MeasuredNumber(source.name, number, "osu", table.operation, ranks, hosts, nbytes)
     return replace(row, rate=value * 1e6) if rated else replace(row, seconds=value * 1e-6)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.calibrate import csvs, nccl, nccl_json
-from simshuffle.extensions.calibration.calibrate.files import Source
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.ior import ior
 from simshuffle.extensions.calibration.calibrate.mdtest import mdtest
 from simshuffle.extensions.calibration.calibrate.osu import osu
-from simshuffle.extensions.calibration.calibrate.tables import Note, Row
+from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 _COLUMNS = "#  size  count  type  redop  root  time  algbw  busbw"
 
@@ -25,34 +25,34 @@ def _head(*columns: str) -> re.Pattern[str]:
     return re.compile(rf"\A\n*{each}", re.MULTILINE)
 
 
-class Reader(NamedTuple):
+class MeasurementReader(NamedTuple):
     """One kind of files: what only such a file holds, what reads it, and the rule and the remedy
     for one without rows."""
 
     sign: re.Pattern[str]
-    read: Callable[[Source], Iterator[Row | Note]]
+    read: Callable[[MeasurementFile], Iterator[MeasuredNumber | Note]]
     rule: str
     remedy: str = "Write the file again."
 
 
 READERS = {
-    "nccl-tests": Reader(
+    "nccl-tests": MeasurementReader(
         re.compile(r"#.*\b(?:algbw|nThread|Collective test starting)\b"),
         nccl.table,
         f"must hold rows of an nccl-tests table below '{_COLUMNS}'",
     ),
-    "nccl-json": Reader(
+    "nccl-json": MeasurementReader(
         re.compile(r'\A\s*\{(?s:.*)"results"'),
         nccl_json.document,
         "must hold a list 'results'",
         "Name a file that nccl-tests -J wrote.",
     ),
-    "osu": Reader(
+    "osu": MeasurementReader(
         re.compile(r"^\s*#\s*OSU (?:MPI|NCCL|RCCL)", re.MULTILINE),
         osu,
         "must hold rows below '# OSU MPI ... Test v...' and '# Size ...'",
     ),
-    "ior": Reader(
+    "ior": MeasurementReader(
         re.compile(
             r"^\s*(?:IOR-\d|access[\s,]+bw\(MiB/s\)|Operation\s+Max\(MiB\))"
             r'|\A\s*\{(?s:.*)"bwMiB"',
@@ -62,31 +62,31 @@ READERS = {
         "must hold rows 'read' or 'write' below 'access    bw(MiB/s) ...'",
         "Run IOR without -q.",
     ),
-    "mdtest": Reader(
+    "mdtest": MeasurementReader(
         re.compile(r"^\s*(?:SUMMARY\b.*\(of \d+ iteration|mdtest-\d)", re.MULTILINE),
         mdtest,
         "must hold 'File read' or 'File stat' with a rate above 0 below 'SUMMARY:' or"
         " 'SUMMARY rate:'",
         "Run mdtest with -E, and without -D and -Z.",
     ),
-    "epochs": Reader(
+    "epochs": MeasurementReader(
         _head("gpus", "epoch_s"),
         csvs.epochs,
         "must have a line for each epoch below the names of the columns",
         "Add them.",
     ),
-    "pico": Reader(
+    "pico": MeasurementReader(
         _head("algo(?:rithm|_name)", "(?:bytes_per_pair|buffer_size)", "median(?:_s)?"),
         csvs.pico,
         "must have a line of an all-to-all below the names of the columns",
         "Summarise a run of ALLTOALL.",
     ),
-    "pico-raw": Reader(
+    "pico-raw": MeasurementReader(
         re.compile(r"\A\n*highest(?:,rank\d+)*[ \t]*$", re.MULTILINE),
         csvs.pico_raw,
         "must have a line for each iteration below 'highest'",
     ),
-    "crab": Reader(
+    "crab": MeasurementReader(
         _head("run_id", "msg_size", r"\d+_Max-Duration_s"),
         csvs.crab,
         "must have a line for each sample below the names of the columns",
@@ -113,14 +113,14 @@ def recognise(text: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileReading:
     """What a file holds: its rows, and notes on what was left out or assumed."""
 
-    rows: list[Row]
+    rows: list[MeasuredNumber]
     notes: list[Note]
 
 
-def read_rows(source: Source, kind: str | None = None) -> Reading:
+def read_rows(source: MeasurementFile, kind: str | None = None) -> FileReading:
     """Read a file of a ``kind``, a key of `READERS`, or of the one that is recognised.
 
     Raises:
@@ -134,15 +134,15 @@ def read_rows(source: Source, kind: str | None = None) -> Reading:
         raise source.bad(1, rule, head, f"Add --as {kind_of_file} if it was an all-to-all.")
     reader = READERS[kind_of_file]
     found = list(reader.read(source))
-    rows = [row for row in found if isinstance(row, Row)]
+    rows = [row for row in found if isinstance(row, MeasuredNumber)]
     notes = [note for note in found if isinstance(note, Note)]
     if not rows:
         left_out = dict.fromkeys(note.text for note in notes)
         raise source.bad(0, "; ".join([reader.rule, *left_out]), remedy=reader.remedy)
-    return Reading(rows, list(dict.fromkeys(notes)))
+    return FileReading(rows, list(dict.fromkeys(notes)))
 
 
-def unknown_kind(source: Source) -> InputError:
+def unknown_kind(source: MeasurementFile) -> InputError:
     """Return the error of a file that no reader recognises."""
     first = next((line for _, line in source.lines() if line.strip()), "")
     rule = f"must be output of {', '.join(READERS)}"

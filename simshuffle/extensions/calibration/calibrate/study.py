@@ -23,7 +23,7 @@ from simshuffle.extensions.calibration.calibrate import (
     training,
 )
 from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
-from simshuffle.extensions.calibration.calibrate.files import Source, sources
+from simshuffle.extensions.calibration.calibrate.files import MeasurementFile, sources
 from simshuffle.extensions.calibration.calibrate.findings import (
     Findings,
     Parameter,
@@ -38,7 +38,7 @@ from simshuffle.job.scenario.calibrated import QUANTITIES
 from simshuffle.job.scenario.cluster import MessagePassing
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.cell import CellOutcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Files, Meta, Outcomes, Request, Result, Study, Tables
@@ -79,7 +79,7 @@ def check(options: CalibrationOptions) -> None:
 class CalibrationCell(PlainCell):
     """Files and how they are read and fitted."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[MeasurementFile, ...]
     options: CalibrationOptions
 
     @property
@@ -109,7 +109,7 @@ class CalibrationCell(PlainCell):
         """As for `Cell`."""
         return frozenset(f"{name}.parquet" for name in STORED)
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """As for `Cell`: the tables `STORED`, and notes on what was left out or assumed.
 
         Raises:
@@ -127,7 +127,7 @@ class CalibrationCell(PlainCell):
             "measurements": measurements,
             "residuals": pd.concat(residuals, ignore_index=True),
         }
-        return Outcome({"notes": found.notes}, tables)
+        return CellOutcome({"notes": found.notes}, tables)
 
 
 def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
@@ -283,14 +283,14 @@ def request(options: CalibrationOptions) -> Request[CalibrationCell]:
     return Request(Path(cell.sources[0].name).stem, cell, {}, asked)
 
 
-class Says(TypedDict):
+class CalibrationFacts(TypedDict):
     """What ``meta.json`` holds for texts."""
 
     notes: list[str]
     measured: dict[str, str]
 
 
-def _parameters(of: Result | Outcome) -> list[Parameter]:
+def _parameters(of: Result | CellOutcome) -> list[Parameter]:
     return parameters_of(of.tables["parameters"])
 
 
@@ -360,7 +360,7 @@ STUDY: Study[CalibrationCell] = Study(
     exported=lambda result: text.details(_parameters(result), result.meta["notes"]),
     as_json=_json,
     facts=lambda cell, outcomes, tables: {"notes": outcomes[_CELL].values["notes"]},
-    says=Says,
+    says=CalibrationFacts,
     faults=_faults,
     again=f"{__name__}:again",
     versions=("numpy", "scipy", "pandas"),

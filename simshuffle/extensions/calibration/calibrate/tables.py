@@ -109,7 +109,7 @@ STORED = {"parameters": PARAMETERS, "measurements": MEASUREMENTS, "residuals": R
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredNumber:
     """One measured number; attributes as in `MEASUREMENTS`."""
 
     source: str
@@ -140,6 +140,6 @@ class Note:
         return f"{self.source}: {self.text}"
 
 
-def as_table(rows: Iterable[Row]) -> pd.DataFrame:
+def as_table(rows: Iterable[MeasuredNumber]) -> pd.DataFrame:
     """The rows as a table with the columns of `MEASUREMENTS`."""
     return pd.DataFrame([asdict(row) for row in rows], columns=list(MEASUREMENTS.columns))

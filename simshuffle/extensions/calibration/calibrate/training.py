@@ -33,7 +33,7 @@ from simshuffle.extensions.calibration.calibrate.fit import (
     relative_fit,
     variation,
 )
-from simshuffle.extensions.calibration.calibrate.laws import INTER, INTRA, OVER, Side
+from simshuffle.extensions.calibration.calibrate.laws import INTER, INTRA, OVER, RingSide
 from simshuffle.extensions.calibration.calibrate.storage import NO_INTERVAL, STORAGES
 from simshuffle.spec.units import Dimension, readable
 
@@ -198,7 +198,7 @@ def _runs(
 
 
 def _bandwidth(
-    out: Findings, side: Side, fitted: pd.DataFrame, runs: pd.DataFrame, rows: pd.DataFrame
+    out: Findings, side: RingSide, fitted: pd.DataFrame, runs: pd.DataFrame, rows: pd.DataFrame
 ) -> None:
     """The bus bandwidth of one side: a point for each size of gradients, the best fit over its
     scales."""

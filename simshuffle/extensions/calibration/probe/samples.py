@@ -55,7 +55,7 @@ class SampleFiles:
 
 
 @dataclass(frozen=True)
-class Cost:
+class SampleCost:
     """Something measured of a sample."""
 
     key: str  # dotted key of a scenario
@@ -70,7 +70,7 @@ class Cost:
 class SampleCosts:
     """What was measured, and on which files."""
 
-    costs: list[Cost]
+    costs: list[SampleCost]
     files: SampleFiles
 
     def to_yaml(self, *, exchange: bool = False) -> str:
@@ -109,7 +109,7 @@ def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> Sa
             _refuse(rule, str(error.filename or folder or scratch), remedy)
 
 
-def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
+def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[SampleCost]:
     """All costs, of which those that are in proportion to the size of a file are for the mean
     one."""
     images = files.paths[0].suffix.lower() in IMAGES
@@ -159,14 +159,14 @@ def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
     ]
     known = own if files.own else []
     costs = [
-        Cost(f"{_DATASET}.{key}", value, readable(value, Dimension.NBYTES), what)
+        SampleCost(f"{_DATASET}.{key}", value, readable(value, Dimension.NBYTES), what)
         for key, value, what in known
     ]
     for key, values, what in found:
         low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
         ends = " and ".join(readable(end, Dimension.SECONDS, 3) for end in (low, high))
         text = readable(middle, Dimension.SECONDS)
-        costs.append(Cost(key, middle, text, f"{what}; quartiles {ends}", (low, high)))
+        costs.append(SampleCost(key, middle, text, f"{what}; quartiles {ends}", (low, high)))
     return costs
 
 

@@ -68,7 +68,7 @@ def check_quantity(name: str, known: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Times:
+class RunTimes:
     """What is compared of a simulated run."""
 
     epochs: Sequence[float]  # (epochs,) s of each epoch, the cold first one included
@@ -96,16 +96,16 @@ class Times:
         return steady if name == "steady epoch" else self.samples / steady
 
 
-def times(scenario: str, values: Mapping[str, str]) -> Times:
+def times(scenario: str, values: Mapping[str, str]) -> RunTimes:
     """Simulate a scenario; arguments and errors as of `load`."""
     timeline = simulate(load(scenario, values))
     table = report.epochs(timeline)
     samples = int(timeline.sources["samples"].iloc[-1])
-    return Times(table["epoch_s"].tolist(), float(table["staging_s"].iloc[0]), samples)
+    return RunTimes(table["epoch_s"].tolist(), float(table["staging_s"].iloc[0]), samples)
 
 
 @dataclass(frozen=True)
-class Parts:
+class IterationParts:
     """What an iteration takes, in s."""
 
     iterations: float  # of an epoch, with a part of one at its end
@@ -128,7 +128,7 @@ class Parts:
         return (*(self.iterations * s for s in each), both, whole)[PARTS.index(name)]
 
 
-def parts_of(scenario: str, values: Mapping[str, str]) -> Parts:
+def parts_of(scenario: str, values: Mapping[str, str]) -> IterationParts:
     """What an iteration takes as a scenario, whose model lists its layers, divides training, alone
     on the machine; arguments and errors as of `load`."""
     resolved = load(scenario, values)
@@ -139,7 +139,7 @@ def parts_of(scenario: str, values: Mapping[str, str]) -> Parts:
     handed = costs.by_label.get(INPUT, 0.0)
     waiting = costs.compute * (expected_largest(world_size, workload.jitter.compute) - 1.0)
     found = bounds(resolved)
-    return Parts(
+    return IterationParts(
         iterations=workload.dataset.num_samples / (world_size * job.batch),
         compute=costs.compute,
         communication=costs.exposed + costs.bubble - handed + waiting,

@@ -30,7 +30,7 @@ FEWEST = 10
 
 
 @dataclass(frozen=True)
-class Job:
+class LoggedJob:
     """One training job of a log."""
 
     model: str  # name of the model
@@ -65,7 +65,7 @@ class Evening:
         raise InputError(Problem("quantity", "must be that of a job", repr(name), "Name a job."))
 
 
-def jobs(log: str, begins: str, ends: str) -> list[Job]:
+def jobs(log: str, begins: str, ends: str) -> list[LoggedJob]:
     """The jobs of an epoch log in ``validation/data/`` that started from ``begins`` to ``ends`` (as
     in its column job_start).
 
@@ -89,7 +89,7 @@ def jobs(log: str, begins: str, ends: str) -> list[Job]:
     for (start, model, gpus), rows in found.items():
         after, lasted = _time(start) - first, tuple(float(row["epoch_s"]) for row in rows)
         batch = int(rows[0]["local_batch_size"])
-        out.append(Job(model, int(gpus), batch, after.total_seconds(), lasted))
+        out.append(LoggedJob(model, int(gpus), batch, after.total_seconds(), lasted))
     return out
 
 
@@ -99,9 +99,9 @@ def _time(stamp: str) -> datetime:
 
 def evening(scenario: str, values: Mapping[str, str]) -> Evening:
     """Simulate the jobs of a log side by side. Of ``values``, ``log``, ``from``, ``to`` choose
-    them, and ``cached`` names those of them that are (see `Job`), separated by commas; all others
-    are set in the scenario. Errors as of `load`, and an InputError if no job is found, or not the
-    cached ones."""
+    them, and ``cached`` names those of them that are (see `LoggedJob`), separated by commas; all
+    others are set in the scenario. Errors as of `load`, and an InputError if no job is found, or
+    not the cached ones."""
     rest, running = _chosen(values)
     whole, names = side_by_side(load(scenario, rest), running), {_key(one): one for one in running}
     lasted: dict[str, list[float]] = {one.name: [] for one in running}
@@ -111,7 +111,7 @@ def evening(scenario: str, values: Mapping[str, str]) -> Evening:
     return Evening(lasted)
 
 
-def side_by_side(base: Scenario, running: Sequence[Job], thinned: int = THINNED) -> Scenario:
+def side_by_side(base: Scenario, running: Sequence[LoggedJob], thinned: int = THINNED) -> Scenario:
     """A scenario with these jobs, thinned by that factor: see `THINNED`."""
     cache, samples = base.cluster.memory.cache_nbytes / thinned, base.workload.dataset.num_samples
     return base.with_values(
@@ -131,7 +131,7 @@ def side_by_side(base: Scenario, running: Sequence[Job], thinned: int = THINNED)
     )
 
 
-def _divisor(job: Job, samples: int, most: int) -> int:
+def _divisor(job: LoggedJob, samples: int, most: int) -> int:
     """By how much the iterations of a job are smaller: a power of two, at most ``most``."""
     divisor = 1
     while 2 * divisor <= most and samples * divisor < FEWEST * job.gpus * job.batch:
@@ -139,7 +139,7 @@ def _divisor(job: Job, samples: int, most: int) -> int:
     return divisor
 
 
-def _smaller(base: Scenario, job: Job, divisor: int) -> dict[str, Any]:
+def _smaller(base: Scenario, job: LoggedJob, divisor: int) -> dict[str, Any]:
     """The workload of a job whose iterations have that part of samples and gradients, and take that
     part of the time."""
     plain: dict[str, Any] = {"model": job.model, "local_batch_size": job.batch // divisor}
@@ -159,7 +159,7 @@ def _smaller(base: Scenario, job: Job, divisor: int) -> dict[str, Any]:
     return plain
 
 
-def _key(job: Job) -> str:
+def _key(job: LoggedJob) -> str:
     return job.name.replace(" ", "-")
 
 
@@ -188,7 +188,7 @@ def steady(lasted: Sequence[float]) -> list[float]:
     return sorted(one for one in lasted if one <= PLATEAU * min(lasted))
 
 
-def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
+def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJob]]:
     missing = [name for name in ("log", "from", "to") if name not in values]
     if missing:
         rule = "must name the log, and from when to when jobs started"

@@ -11,7 +11,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.extensions.calibration.validation.scores import scores
-from simshuffle.extensions.calibration.validation.table import Row, positive
+from simshuffle.extensions.calibration.validation.table import ValidationRow, positive
 from simshuffle.spec.library import nearest
 from simshuffle.study.schema import Schema, amount, text
 
@@ -45,7 +45,7 @@ BESIDE = Schema(
 """A row for each entry and set."""
 
 
-def read_entries(paths: Sequence[Path], rows: Sequence[Row]) -> pd.DataFrame:
+def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.DataFrame:
     """The predictions in CSV files with the columns of `ENTRIES`, in any order. Every one must be
     of one of ``rows`` with use predict.
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from simshuffle.errors import InputError, Problem
 from simshuffle.extensions.calibration.validation import concurrent, testbed
 from simshuffle.extensions.calibration.validation.answers import (
-    Parts,
-    Times,
+    IterationParts,
+    RunTimes,
     allreduce,
     alltoall,
     emulated,
@@ -21,14 +21,14 @@ from simshuffle.extensions.calibration.validation.answers import (
     times,
 )
 from simshuffle.extensions.calibration.validation.concurrent import Evening
-from simshuffle.extensions.calibration.validation.table import Row, assignments, ends
+from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, ends
 from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.models import make_ready
 from simshuffle.fabric.topology import Abci
 from simshuffle.job.scenario.reading import by_content
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.loader import policies
-from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.cell import CellOutcome, PlainCell, Tell
 
 # The same configurations of more than a rack took -3 to +47 % as long when they were measured
 # again on ABCI: ParaDL's report (github.com/TruongThaoNguyen/paraDL-analysis) against its logs
@@ -37,10 +37,14 @@ from simshuffle.study.cell import Outcome, PlainCell, Tell
 TRAFFIC = 0.47
 Values = Mapping[str, str]
 WHOLE: Mapping[
-    str, tuple[type[Times | Parts | Evening], Callable[[str, Values], Times | Parts | Evening]]
+    str,
+    tuple[
+        type[RunTimes | IterationParts | Evening],
+        Callable[[str, Values], RunTimes | IterationParts | Evening],
+    ],
 ] = {
-    "run": (Times, times),
-    "oracle": (Parts, parts_of),
+    "run": (RunTimes, times),
+    "oracle": (IterationParts, parts_of),
     "concurrent": (Evening, concurrent.evening),
 }
 """What answers all quantities of a scenario at once, by the kind of the task, and of which class
@@ -49,7 +53,7 @@ SINGLE = {"allreduce": allreduce, "alltoall": alltoall, "read": read, "emulated"
 """What answers one quantity of a scenario: (scenario, values, quantity)."""
 UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
 """What answers a row that is not simulated as a scenario: (values)."""
-Answer = Times | Parts | Evening | float
+Answer = RunTimes | IterationParts | Evening | float
 
 
 @dataclass(frozen=True)
@@ -87,19 +91,19 @@ class TaskCell(PlainCell):
         """As for `Cell`: loads the compiled network."""
         make_ready(Fluid())
 
-    def run(self, tell: Tell) -> Outcome:
+    def run(self, tell: Tell) -> CellOutcome:
         """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
         found = answer(self.task)
-        return Outcome({"value": found if isinstance(found, float | int) else asdict(found)})
+        return CellOutcome({"value": found if isinstance(found, float | int) else asdict(found)})
 
 
-def answer_of(task: Task, outcome: Outcome) -> Answer:
+def answer_of(task: Task, outcome: CellOutcome) -> Answer:
     """What a task was answered, from its outcome."""
     value = outcome.values["value"]
     return WHOLE[task.kind][0](**value) if task.kind in WHOLE else float(value)
 
 
-class Prediction(NamedTuple):
+class RowPrediction(NamedTuple):
     """What the simulator says of a row, in its unit."""
 
     value: float  # without what nobody knows
@@ -108,13 +112,15 @@ class Prediction(NamedTuple):
     traffic: float = 0.0  # by which share the traffic of others may lengthen the time
 
 
-def tasks_of(rows: Sequence[Row]) -> list[Task]:
+def tasks_of(rows: Sequence[ValidationRow]) -> list[Task]:
     """What has to be simulated for ``rows``, each once."""
     wanted = [variants(row) if row.use != "none" else [] for row in rows]
     return list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
 
 
-def predictions(rows: Sequence[Row], answers: Mapping[Task, Answer]) -> list[Prediction | None]:
+def predictions(
+    rows: Sequence[ValidationRow], answers: Mapping[Task, Answer]
+) -> list[RowPrediction | None]:
     """The predictions of ``rows``, in their order, from the answers to all `tasks_of` them; None
     for a row that cannot be predicted.
 
@@ -124,13 +130,13 @@ def predictions(rows: Sequence[Row], answers: Mapping[Task, Answer]) -> list[Pre
     return [_prediction(row, variants(row), answers) if row.use != "none" else None for row in rows]
 
 
-def variants(row: Row) -> list[tuple[Task, ...]]:
+def variants(row: ValidationRow) -> list[tuple[Task, ...]]:
     """What a row needs: for its values, and for both ends of its spread; two tasks each for a
     ratio. All jobs of an evening have one."""
     return [_tasks(row, more) for more in ["", *ends(row.spread)]]
 
 
-def _tasks(row: Row, more: str) -> tuple[Task, ...]:
+def _tasks(row: ValidationRow, more: str) -> tuple[Task, ...]:
     if row.kind == "concurrent":
         text = ";".join(f"{key}={value}" for key, value in _shared(row.values, more).items())
         return (Task("concurrent", row.scenario, text),)
@@ -162,16 +168,16 @@ def answer(task: Task) -> Answer:
 
 
 def _prediction(
-    row: Row, variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
-) -> Prediction:
+    row: ValidationRow, variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
+) -> RowPrediction:
     values = [_value(row, [answers[task] for task in tasks]) for tasks in variant]
     low, high, more = min(values), max(values), traffic(row)
     if row.quantity == "throughput":
-        return Prediction(values[0], low / (1.0 + more), high, more)
-    return Prediction(values[0], low, high * (1.0 + more), more)
+        return RowPrediction(values[0], low / (1.0 + more), high, more)
+    return RowPrediction(values[0], low, high * (1.0 + more), more)
 
 
-def traffic(row: Row) -> float:
+def traffic(row: ValidationRow) -> float:
     """By which share the traffic of others may lengthen the epochs of a predicted row: `TRAFFIC`
     where a run needs more than one rack of ABCI, whose racks have few links between them; else
     0."""
@@ -188,7 +194,7 @@ def traffic(row: Row) -> float:
     return TRAFFIC if above else 0.0
 
 
-def _value(row: Row, outcomes: list[Answer]) -> float:
+def _value(row: ValidationRow, outcomes: list[Answer]) -> float:
     try:
         if isinstance(outcomes[0], Evening):
             job = assignments(row.values).get("job", "")
@@ -206,5 +212,5 @@ def _quantity(outcome: Answer, name: str) -> float:
     return float(outcome if isinstance(outcome, float | int) else outcome.quantity(name))
 
 
-def _of_row(row: Row, *problems: Problem) -> InputError:
+def _of_row(row: ValidationRow, *problems: Problem) -> InputError:
     return InputError(list(problems), f"validation set {row.set}, {row.case}, {row.quantity}")

@@ -16,7 +16,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem, first_of, refuse
 from simshuffle.extensions.calibration.validation.entries import KEY
-from simshuffle.extensions.calibration.validation.table import NUMBERS, SCHEMA, Row, table
+from simshuffle.extensions.calibration.validation.table import NUMBERS, SCHEMA, ValidationRow, table
 from simshuffle.report.folders import room_for
 from simshuffle.report.table_io import rows as rows_of
 from simshuffle.study import engine
@@ -51,7 +51,7 @@ def digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-def check_rows(rows: Iterable[Row]) -> None:
+def check_rows(rows: Iterable[ValidationRow]) -> None:
     """See that ``rows`` can be sealed; an InputError if none is predicted, or one is there twice:
     it is found again by set, case and quantity."""
     keys = [(row.set, row.case, row.quantity) for row in rows if row.use == "predict"]
@@ -167,7 +167,9 @@ def _predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
     return out
 
 
-def measured_rows(sealed: Sealed, rows: Sequence[Row], source: str) -> list[Row]:
+def measured_rows(
+    sealed: Sealed, rows: Sequence[ValidationRow], source: str
+) -> list[ValidationRow]:
     """The sealed rows with what was measured since, from those of ``rows`` with the same set, case
     and quantity; nothing measured where there is none.
 
@@ -185,13 +187,13 @@ def measured_rows(sealed: Sealed, rows: Sequence[Row], source: str) -> list[Row]
             problems.append(Problem(", ".join(key), rule, repr(there.unit), remedy))
         found: dict[str, Any] = {name: getattr(there, name, None) for name in NUMBERS}
         found |= {name: getattr(there, name, "") for name in ("reason", "source")}
-        out.append(Row(use="predict", **texts, **found))
+        out.append(ValidationRow(use="predict", **texts, **found))
     if problems:
         raise InputError(problems, source)
     return out
 
 
-def opened(sealed: Sealed, rows: Sequence[Row]) -> pd.DataFrame:
+def opened(sealed: Sealed, rows: Sequence[ValidationRow]) -> pd.DataFrame:
     """The table of sealed predictions beside ``rows``, which are those of `measured_rows`, or some
     of them: columns of `simshuffle.extensions.calibration.validation.table.SCHEMA`."""
     places = {tuple(of): number for number, of in enumerate(_keys(sealed.predictions))}

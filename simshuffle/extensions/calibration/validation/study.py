@@ -26,7 +26,7 @@ from simshuffle.extensions.calibration.validation.table import (
     COLUMNS,
     SCHEMA,
     SUMMARY,
-    Row,
+    ValidationRow,
     coverage,
     read_rows,
     summary,
@@ -37,12 +37,12 @@ from simshuffle.spec.library import nearest, shipped
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
-Rows = Sequence[Row]
+Rows = Sequence[ValidationRow]
 SEALED = "sealed.json"  # its name in the folder of a result
 
 
 @dataclass(frozen=True)
-class Asked:
+class ValidationRequest:
     """What is asked of the study."""
 
     rows: Rows  # to predict
@@ -57,7 +57,7 @@ def request(
     seal: bool = False,
     opened: Path | None = None,
     entry: Sequence[Path] = (),
-) -> Request[Asked]:
+) -> Request[ValidationRequest]:
     """What is predicted: the sets ``only``, or all, of the CSV files in ``folder``, or of those
     that come with simshuffle; with ``seal`` also what is not measured yet. With ``opened`` what is
     sealed there, beside what the CSV files measured. ``entry``: files of what others predict.
@@ -81,7 +81,9 @@ def request(
     chosen = [row for row in rows if not only or row.set in only]
     if seal:
         sealed.check_rows(chosen)
-    return _request(Asked(chosen, entries[entries["set"].isin({r.set for r in chosen})], found))
+    return _request(
+        ValidationRequest(chosen, entries[entries["set"].isin({r.set for r in chosen})], found)
+    )
 
 
 def shipped_sets() -> list[str]:
@@ -89,7 +91,7 @@ def shipped_sets() -> list[str]:
     return list(dict.fromkeys(row.set for row in read_rows(shipped("validation"))))
 
 
-def again(folder: Path, meta: Meta) -> Request[Asked]:
+def again(folder: Path, meta: Meta) -> Request[ValidationRequest]:
     """The request of a result, from the rows in its table.
 
     Raises:
@@ -101,12 +103,12 @@ def again(folder: Path, meta: Meta) -> Request[Asked]:
     assert isinstance(entries, pd.DataFrame)  # noqa: S101 - a CSV file
     rows = results[list(COLUMNS)]
     plain = rows.astype(object).where(rows.notna(), None)
-    chosen = [Row(*row) for row in plain.itertuples(index=False, name=None)]
+    chosen = [ValidationRow(*row) for row in plain.itertuples(index=False, name=None)]
     found = sealed.read_sealed(file) if (file := folder / SEALED).is_file() else None
-    return _request(Asked(chosen, entries, found))
+    return _request(ValidationRequest(chosen, entries, found))
 
 
-def _request(asked: Asked) -> Request[Asked]:
+def _request(asked: ValidationRequest) -> Request[ValidationRequest]:
     chosen, entries = asked.rows, rows_of(asked.entries)
     tasks = [] if asked.sealed else [TaskCell(t).key for t in tasks_of(chosen)]
     decided = [[asdict(row) for row in chosen], tasks, entries]
@@ -115,24 +117,24 @@ def _request(asked: Asked) -> Request[Asked]:
     return Request("validation", asked, documents, {"rows": digest})
 
 
-def _cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+def _cells(asked: ValidationRequest, outcomes: Outcomes) -> dict[str, Cell]:
     return {f"{task}": TaskCell(task) for task in tasks_of(asked.rows)}
 
 
-def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
+def _collect(asked: ValidationRequest, outcomes: Outcomes) -> Tables:
     answers = {task: answer_of(task, outcomes[f"{task}"]) for task in tasks_of(asked.rows)}
     results = table(asked.rows, predictions(asked.rows, answers))
     return {"validation": results, "entries": asked.entries}
 
 
-def _opened(asked: Asked, outcomes: Outcomes) -> Tables:
+def _opened(asked: ValidationRequest, outcomes: Outcomes) -> Tables:
     if asked.sealed is None:
         refuse(SEALED, "must be there", "nothing", "Make the result again.", "result folder")
     results = sealed.opened(asked.sealed, asked.rows)
     return {"validation": results, "entries": asked.entries}
 
 
-def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> Meta:
+def _facts(asked: ValidationRequest, outcomes: Outcomes, tables: Tables) -> Meta:
     return {} if asked.sealed is None else {"sealed": dict(asked.sealed.about)}
 
 
@@ -160,7 +162,7 @@ def _compared(result: Result) -> Tables:
     return {"predicted": rows.set_index(keys)[["predicted", "error"]]}
 
 
-STUDY: Study[Asked] = Study(
+STUDY: Study[ValidationRequest] = Study(
     kind="validation",
     verb="study validate",
     stages=(_cells,),
@@ -174,7 +176,7 @@ STUDY: Study[Asked] = Study(
     compared=_compared,
     again=f"{__name__}:again",
 )
-OPENED: Study[Asked] = replace(
+OPENED: Study[ValidationRequest] = replace(
     STUDY, kind="validation_opened", stages=(), collect=_opened, documents=(SEALED,), facts=_facts
 )
 """The same of predictions that were sealed: nothing is simulated."""

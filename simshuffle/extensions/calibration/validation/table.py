@@ -51,7 +51,7 @@ OPTIONAL = ("spread",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ValidationRow:
     """One measured number; the attributes are the columns of the file (see `COLUMNS`), with None
     for an empty number."""
 
@@ -71,7 +71,7 @@ class Row:
     source: str
 
 
-def read_rows(folder: Path, *, unmeasured: bool = False) -> list[Row]:
+def read_rows(folder: Path, *, unmeasured: bool = False) -> list[ValidationRow]:
     """The rows of every CSV file in ``folder`` and its folder ``testbed``, files in the order of
     their names. With ``unmeasured`` predicted rows may have no measured value yet.
 
@@ -82,7 +82,7 @@ def read_rows(folder: Path, *, unmeasured: bool = False) -> list[Row]:
     if not files:
         rule = "must hold CSV files of measured values"
         refuse("", rule, "none", "Name another folder.", str(folder))
-    rows: list[Row] = []
+    rows: list[ValidationRow] = []
     problems: list[Problem] = []
     for path in files:
         try:
@@ -95,7 +95,9 @@ def read_rows(folder: Path, *, unmeasured: bool = False) -> list[Row]:
     return rows
 
 
-def _read_file(path: Path, rows: list[Row], problems: list[Problem], unmeasured: bool) -> None:
+def _read_file(
+    path: Path, rows: list[ValidationRow], problems: list[Problem], unmeasured: bool
+) -> None:
     with path.open(encoding="utf-8", newline="") as file:
         table = csv.DictReader(file, strict=True)
         missing = set(COLUMNS) - set(OPTIONAL) - set(table.fieldnames or [])
@@ -138,10 +140,10 @@ def _faults(record: dict[str, str], where: str, unmeasured: bool) -> Iterator[Pr
             yield Problem(f"{where} {name}", "must not be empty", "nothing", remedy)
 
 
-def _row(record: dict[str, str]) -> Row:
+def _row(record: dict[str, str]) -> ValidationRow:
     """The row of a record without faults."""
     values: dict[str, Any] = {name: (record.get(name) or "").strip() for name in COLUMNS}
-    return Row(**values | {name: positive(values[name]) for name in NUMBERS})
+    return ValidationRow(**values | {name: positive(values[name]) for name in NUMBERS})
 
 
 def positive(written: str) -> float | None:
@@ -248,7 +250,7 @@ SUMMARY = Schema(
 
 
 def table(
-    rows: Sequence[Row],
+    rows: Sequence[ValidationRow],
     predicted: Sequence[tuple[float, float, float, float] | None],
     known: pd.DataFrame | None = None,
 ) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.blame.kinds import LOCAL, Role
-from simshuffle.extensions.doctor.blame.trace import Trace
+from simshuffle.extensions.doctor.blame.trace import JobTrace
 from simshuffle.spec.arrays import Floats
 
 UNCOVERED = 0.05
@@ -24,7 +24,7 @@ RESOLUTION_S = 1e-6
 """By how much times of a nested operation may lie outside, in s: a tick of the profiler's clock."""
 
 
-def untangle(trace: Trace, source: str) -> Trace:
+def untangle(trace: JobTrace, source: str) -> JobTrace:
     """Return the trace without operations whose time others hold, and with the role of a collective
     for those that all ranks end together; its notes name both.
 
@@ -60,7 +60,7 @@ def untangle(trace: Trace, source: str) -> Trace:
     return _without(trace, left_out, meeting)
 
 
-def _containment(trace: Trace) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """Return whether an operation (row) holds another (column) of its stage on every rank, in
     every step."""
     starts, ends = trace.starts, trace.starts + trace.durations
@@ -77,7 +77,7 @@ def _containment(trace: Trace) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]
     return inside
 
 
-def _uncovered(trace: Trace, outer: int, held: list[int]) -> float:
+def _uncovered(trace: JobTrace, outer: int, held: list[int]) -> float:
     """Return the share of an operation in which none runs of those that it holds, over all ranks
     and steps; ``held`` may overlap."""
     starts = trace.starts[held].reshape(len(held), -1)
@@ -93,7 +93,7 @@ def _uncovered(trace: Trace, outer: int, held: list[int]) -> float:
     return 1.0 - float(covered.sum()) / whole
 
 
-def _meeting_kinds(trace: Trace, left_out: dict[str, str]) -> set[str]:
+def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
     """Return the local kinds that all ranks of a stage end together although they begin them one
     after the other: they wait for one another there."""
     meeting = set()
@@ -113,7 +113,7 @@ def _meeting_kinds(trace: Trace, left_out: dict[str, str]) -> set[str]:
     return meeting
 
 
-def _without(trace: Trace, left_out: dict[str, str], meeting: set[str]) -> Trace:
+def _without(trace: JobTrace, left_out: dict[str, str], meeting: set[str]) -> JobTrace:
     """Return the trace without some kinds, with others as collectives, and notes on both."""
     if not left_out and not meeting:
         return trace

@@ -19,7 +19,7 @@ import numpy as np
 from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.blame.kinds import COLLECTIVES, LOCAL, PASSING, Role
 from simshuffle.extensions.doctor.blame.nesting import untangle
-from simshuffle.extensions.doctor.blame.trace import Trace
+from simshuffle.extensions.doctor.blame.trace import JobTrace
 from simshuffle.report.console import new_table
 from simshuffle.spec.arrays import Floats
 
@@ -112,7 +112,7 @@ class Blame:
 # ------------------------------------------------------------------------------ what waits for what
 
 
-def rules(trace: Trace, source: str = "") -> list[Together]:
+def rules(trace: JobTrace, source: str = "") -> list[Together]:
     """What waits for what, in an order in which it can be replayed; found from the names of kinds
     and from the order of the starts.
 
@@ -147,7 +147,7 @@ def rules(trace: Trace, source: str = "") -> list[Together]:
 
 
 def _within_ranks(
-    trace: Trace,
+    trace: JobTrace,
     stage: int,
     number: Mapping[tuple[int, str, int], int],
     after: list[set[int]],
@@ -179,7 +179,7 @@ def _within_ranks(
             _passing(trace, index, number, after, source)
 
 
-def _fills_gap(trace: Trace, collective: int, behind: int, local: Sequence[int]) -> bool:
+def _fills_gap(trace: JobTrace, collective: int, behind: int, local: Sequence[int]) -> bool:
     """Return whether every rank computes nothing while a collective runs, in every step, between
     the computation before it and ``behind``; ``local`` has what the rank computes, in order."""
     place = local.index(behind)
@@ -193,7 +193,7 @@ def _fills_gap(trace: Trace, collective: int, behind: int, local: Sequence[int])
 
 
 def _passing(
-    trace: Trace,
+    trace: JobTrace,
     of: int,
     number: Mapping[tuple[int, str, int], int],
     after: list[set[int]],
@@ -218,7 +218,7 @@ def _passing(
 
 
 def _groups(
-    trace: Trace, number: Mapping[tuple[int, str, int], int], source: str
+    trace: JobTrace, number: Mapping[tuple[int, str, int], int], source: str
 ) -> Iterator[tuple[tuple[int, ...], bool]]:
     """Operations of a pipeline that end together, each in one group, and whether those of other
     pipelines do, too."""
@@ -252,7 +252,7 @@ def _met(times: Sequence[Floats], everywhere: bool) -> Floats:
     return np.broadcast_to(latest.max(1, keepdims=True), latest.shape) if everywhere else latest
 
 
-def own_durations(trace: Trace, groups: Sequence[Together]) -> Floats:
+def own_durations(trace: JobTrace, groups: Sequence[Together]) -> Floats:
     """What each operation takes itself (operation, step, pipeline), s: of what several do
     together, from when the last of them begins."""
     own = trace.durations.copy()
@@ -264,7 +264,7 @@ def own_durations(trace: Trace, groups: Sequence[Together]) -> Floats:
     return own
 
 
-def typical(trace: Trace, own: Floats) -> Floats:
+def typical(trace: JobTrace, own: Floats) -> Floats:
     """For each operation what its kind typically takes (operation,), s: over all stages, steps and
     ranks the mean of what is computed, the median of what is communicated, as in the paper."""
     kinds = np.array([operation[1] for operation in trace.operations])
@@ -287,7 +287,7 @@ def replay(groups: Sequence[Together], own: Floats) -> Floats:
     return longest
 
 
-def blame(trace: Trace, source: str) -> Blame:
+def blame(trace: JobTrace, source: str) -> Blame:
     """Who makes the steps of a trace slow; ``source`` is its name. Errors as of `rules`."""
     trace = untangle(trace, source)
     groups = rules(trace, source)
@@ -311,7 +311,7 @@ def blame(trace: Trace, source: str) -> Blame:
     return Blame(source, own.shape[1], ranks, *times, saved, trace.notes)
 
 
-def _suspects(trace: Trace) -> Iterator[tuple[str, str, Any]]:
+def _suspects(trace: JobTrace) -> Iterator[tuple[str, str, Any]]:
     """Ranks, stages and kinds: by what, its name, and where it is in (operation, step, pipeline). A
     send and its receive are one kind."""
     stages = np.array([operation[0] for operation in trace.operations])

@@ -12,7 +12,7 @@ from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.blame.waited_for import (
     ALONE,
     LABELS,
-    Row,
+    WaitedForRow,
     as_they_were,
     bounding,
     idle_seconds,
@@ -49,7 +49,7 @@ class Blamed:
     run: str
     epoch: int
     epoch_s: float
-    rows: list[Row]  # worst first
+    rows: list[WaitedForRow]  # worst first
     together_s: Mapping[str, float]  # what ranks do together or wait for one another in, mean s
     ranks_known: bool = True  # whether the timeline has all ranks, so that they can be told apart
 
@@ -72,7 +72,7 @@ class Blamed:
 
 
 @dataclass(frozen=True)
-class Found:
+class BlamedRuns:
     """What is found in a result."""
 
     source: str
@@ -120,7 +120,7 @@ def _together(of: Blamed) -> str:
     return f"Of the epoch, with waiting for others there: {', '.join(parts) or 'no part'}."
 
 
-def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = None) -> Found:
+def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = None) -> BlamedRuns:
     """Who the ranks of each run waited for, in its last epoch, of several seeds with the first.
 
     Args:
@@ -145,7 +145,7 @@ def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = N
         refuse("--run", "must be a run of the result", repr(run), remedy, COMMAND_LINE)
     kept = result.meta.get("timeline", "full")
     runs = [_of_run(result, name, epoch, kept == "full") for name in names if run in ("", name)]
-    return Found(source, runs, UNKNOWN.get(kept, ""))
+    return BlamedRuns(source, runs, UNKNOWN.get(kept, ""))
 
 
 def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:

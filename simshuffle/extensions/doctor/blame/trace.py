@@ -33,7 +33,7 @@ NO_WORD = ("", "nan", "none")
 
 
 @dataclass(frozen=True)
-class Trace:
+class JobTrace:
     """Operations of a job; every rank of a stage does the same ones in every step."""
 
     operations: list[tuple[int, str, int]]  # stage, kind, and which of its kind in the step
@@ -45,7 +45,7 @@ class Trace:
     notes: tuple[str, ...] = ()  # what was read as something else, or left out
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> JobTrace:
     """The trace of a CSV or Parquet file. Raises an InputError if it is none."""
     try:
         table = pq.read_table(path).to_pandas() if path.suffix == ".parquet" else read_csv(path)
@@ -66,7 +66,7 @@ def read_trace(path: Path) -> Trace:
     return trace_of(columns, str(path))
 
 
-def trace_of(columns: Mapping[str, Any], source: str) -> Trace:
+def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
     """The trace of arrays by the names of `COLUMNS`; ``source`` is named where they are wrong.
 
     Raises an InputError if a value is no number, an operation ends before it starts, or ranks of a
@@ -105,7 +105,7 @@ def trace_of(columns: Mapping[str, Any], source: str) -> Trace:
             operations += [(of, str(kinds[name]), number) for number in range(counts[0])]
             starts.append(np.moveaxis(start[rows].reshape(shape), -1, 0))
             durations.append(np.moveaxis(numbers["duration"][rows].reshape(shape), -1, 0))
-    return Trace(
+    return JobTrace(
         operations,
         np.concatenate(starts),
         np.concatenate(durations),

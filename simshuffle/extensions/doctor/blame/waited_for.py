@@ -42,7 +42,7 @@ ALIKE = 1e-6  # ranks that differ by that share of the longest wait come togethe
 
 
 @dataclass(frozen=True)
-class Row:
+class WaitedForRow:
     """Somebody that others waited for."""
 
     what: str  # name of the host, link or server, or number of the rank
@@ -83,7 +83,7 @@ def late(
     each: int,
     *,
     without: Sequence[str] = (),
-) -> list[Row]:
+) -> list[WaitedForRow]:
     """The hosts that come last more than their peers, and where it is one of its ranks, the rank;
     worst first. ``phases`` are those of all ranks of an epoch of ``epoch_s`` seconds, with a column
     ``weight`` where iterations stand for others; ranks fill ``hosts``, ``each`` on one. What they
@@ -117,7 +117,7 @@ def late(
         if hosts and each > 1 and mine.max() >= MOSTLY * mine.sum():
             kind, what = "rank", f"{rank} on {hosts[number]}"
         why = "comes last"
-        found.append(Row(what, kind, cause, why, float(seconds), float(seconds / epoch_s)))
+        found.append(WaitedForRow(what, kind, cause, why, float(seconds), float(seconds / epoch_s)))
     return found
 
 
@@ -193,7 +193,7 @@ def as_they_were(
 
 def bounding(
     links: pd.DataFrame, epoch_s: float, together: Mapping[str, float], hidden: float = 0.0
-) -> list[Row]:
+) -> list[WaitedForRow]:
     """Links that are full at times and have less rate than their peers, or more to carry than any
     other link; and the server that all share which is in use longest; worst first. ``links`` has
     those of an epoch, ``together`` the mean s of a rank in each of `LABELS` or waiting for it,
@@ -212,7 +212,7 @@ def bounding(
         seconds = min(float(used[number]), sum(served.values()))
         why = f"in use {used[number] / epoch_s:.0%} of the epoch"
         cause = max(served, key=served.__getitem__)
-        found.append(Row(names[number], "server", cause, why, seconds, seconds / epoch_s))
+        found.append(WaitedForRow(names[number], "server", cause, why, seconds, seconds / epoch_s))
     if bound:
         cause, most = max(bound, key=bound.__getitem__), sum(bound.values())
         usual = pd.Series(capacity).groupby(tiers).transform("median").to_numpy()
@@ -227,11 +227,15 @@ def bounding(
                 why = "carries more than its peers"
             seconds = min(float(seconds), float(used[number]) - hidden, most)
             if seconds > 0:
-                found.append(Row(names[number], "link", cause, why, seconds, seconds / epoch_s))
+                found.append(
+                    WaitedForRow(names[number], "link", cause, why, seconds, seconds / epoch_s)
+                )
     return sorted(found, key=lambda row: -row.seconds)
 
 
-def ranked(late_ones: Sequence[Row], bounds: Sequence[Row], idle_s: float = np.inf) -> list[Row]:
+def ranked(
+    late_ones: Sequence[WaitedForRow], bounds: Sequence[WaitedForRow], idle_s: float = np.inf
+) -> list[WaitedForRow]:
     """Return all rows, worst first, without hosts that are late by what one of the links explains.
 
     No epoch becomes shorter than a shared server is in use: whatever else is mended saves at most
@@ -252,10 +256,10 @@ def late_by_itself(
     epoch_s: float,
     hosts: Sequence[str],
     each: int,
-    bounds: Sequence[Row],
+    bounds: Sequence[WaitedForRow],
     *,
     decodes_late: bool = False,
-) -> list[Row]:
+) -> list[WaitedForRow]:
     """Return the rows of `late` without what a shared server in ``bounds`` explains; with
     ``decodes_late`` the server explains waits for decoding, too (see `served_seconds`).
 

@@ -24,7 +24,7 @@ _LOADERS = 1000
 """That are told apart; all others are the last of them."""
 
 
-class Step:
+class LoopStep:
     """What a batch in hand takes, by operation."""
 
     def __init__(self, task: Task, since: Marks) -> None:
@@ -41,7 +41,7 @@ class Step:
         phase[3] += nbytes
 
 
-class Loop:
+class LoaderLoop:
     """One time through a loader."""
 
     def __init__(self, process: Process, loader: Any) -> None:
@@ -50,8 +50,8 @@ class Loop:
         self.pid = process.journal.pid
         self.count = 0
         self.asked: tuple[int, int, int, int] | None = None  # what iter() took
-        self.step: Step | None = None
-        self.outer: Step | None = process.taking
+        self.step: LoopStep | None = None
+        self.outer: LoopStep | None = process.taking
         self.again: list[Any] | None = None
         self.wanted = process.changes.get("replay", 0)
         self.length = _length(loader) or 0
@@ -91,7 +91,7 @@ class Loop:
         gil.watch(process.look, process.waited_for_the_interpreter)
         process.save_now_and_then()
         task = (self.number, self.epoch, number, -1)
-        self.step = process.taking = Step(task, marks())
+        self.step = process.taking = LoopStep(task, marks())
         return batch
 
     def _played(self, get: Callable[[], Any]) -> Any:
@@ -154,7 +154,7 @@ class Loop:
 class _Replay:
     """In place of an iterator, where every batch was there before."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: LoaderLoop) -> None:
         self._recorded = loop
 
     def __iter__(self) -> Any:
@@ -185,7 +185,7 @@ def _patch(process: Process, module: Any) -> None:
         begin = marks()
         if self._iterator is not None and hasattr(self._iterator, "_recorded"):
             self._iterator._recorded.step = None  # left before its end, nobody knows when
-        loop = Loop(process, self)
+        loop = LoaderLoop(process, self)
         if loop.again is not None and len(loop.again) >= loop.wanted:
             return _Replay(loop)
         process.taking, process.beginning = None, loop

@@ -66,7 +66,7 @@ def _is_transform(function: str, path: str) -> bool:
     return named or any(part in path for part in _TRANSFORMS)
 
 
-class Places:
+class PlaceCounts:
     """How often each place was seen."""
 
     def __init__(self) -> None:

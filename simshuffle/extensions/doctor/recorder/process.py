@@ -15,7 +15,7 @@ from .files import Files
 from .journal import Journal
 from .meter import Budget, Meter, Task, clock, forget_thread
 from .patching import Patches
-from .places import Places
+from .places import PlaceCounts
 from .rows import CODES, OPERATIONS, ROW
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -66,7 +66,7 @@ class Process:
         self.kept: dict[int, list[Any]] = {}
         self.task: Task | None = None
         self.fetching: tuple[int, Meter | None] | None = None
-        self.places = Places()
+        self.places = PlaceCounts()
         self.taking: Any = None
         self.beginning: Any = None
         self.first = 0  # when the first batch was there

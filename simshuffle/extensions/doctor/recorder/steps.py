@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .loops import Step
+from .loops import LoopStep
 from .meter import Task, clock, nbytes
 from .process import Process
 from .rows import CODES
@@ -38,34 +38,34 @@ _OFTEN = 12
 is asked, at every tenth. That takes 50 us."""
 
 
-class Watch:
+class StepTimer:
     """Timing what a process does with its batches."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.compiling: Callable[[], bool] = lambda: False
-        self.optimizing: tuple[Step, int] | None = None
+        self.optimizing: tuple[LoopStep, int] | None = None
         self.models: dict[int, int] = {}  # parameters, by id
         self.ddp: weakref.ref[Any] | None = None
         self.passes = 0  # forward, of that
         self.measured = 0  # ns of the clock of the wall at which the last that is known began
         self.backward: Task | None = None  # task of the last
 
-    def begin(self) -> tuple[Step, int] | None:
+    def begin(self) -> tuple[LoopStep, int] | None:
         """Begin an operation; None if it is not timed."""
-        step: Step | None = self.process.taking
+        step: LoopStep | None = self.process.taking
         if step is None or step.thread != threading.get_ident():
             return None
         self.process.taking = None
         return step, clock()
 
-    def end(self, begun: tuple[Step, int], operation: int, size: int) -> None:
+    def end(self, begun: tuple[LoopStep, int], operation: int, size: int) -> None:
         """End it."""
         step, start = begun
         step.add(operation, start, clock() - start, size)
         self.process.taking = step
 
-    def tell(self, after: Callable[[Step, Any], None], step: Step, first: Any) -> None:
+    def tell(self, after: Callable[[LoopStep, Any], None], step: LoopStep, first: Any) -> None:
         """Call what wants to know, which must not end the training."""
         try:
             after(step, first)
@@ -78,7 +78,7 @@ class Watch:
         name: str,
         operation: int,
         size: Callable[..., int],
-        after: Callable[[Step, Any], None] | None = None,
+        after: Callable[[LoopStep, Any], None] | None = None,
     ) -> None:
         """Time a function where it stands.
 
@@ -107,7 +107,7 @@ class Watch:
 
 def watch_steps(process: Process) -> None:
     """Time them all from now on."""
-    watch = Watch(process)
+    watch = StepTimer(process)
     for module, patch in {
         "torch.compiler": _compiler,
         "torch.nn.modules.module": _modules,
@@ -128,12 +128,12 @@ def _of_first(first: Any = None, *_: Any, **__: Any) -> int:
     return nbytes(first)
 
 
-def _compiler(watch: Watch, module: Any) -> None:
+def _compiler(watch: StepTimer, module: Any) -> None:
     watch.compiling = module.is_compiling
 
 
-def _modules(watch: Watch, module: Any) -> None:
-    def after(_: Step, model: Any) -> None:
+def _modules(watch: StepTimer, module: Any) -> None:
+    def after(_: LoopStep, model: Any) -> None:
         if id(model) not in watch.models:
             _know_model(watch, model)
         if watch.ddp is not None and watch.ddp() is model:
@@ -142,7 +142,7 @@ def _modules(watch: Watch, module: Any) -> None:
     watch.replace(module.Module, "__call__", _FORWARD, _nothing, after)
 
 
-def _know_model(watch: Watch, model: Any) -> None:
+def _know_model(watch: StepTimer, model: Any) -> None:
     """The model is the largest of the modules that are called."""
     parameters = list(model.parameters())
     count = sum(each.numel() for each in parameters)
@@ -159,7 +159,7 @@ def _know_model(watch: Watch, model: Any) -> None:
     watch.models[id(model)] = count
 
 
-def _tensors(watch: Watch, module: Any) -> None:
+def _tensors(watch: StepTimer, module: Any) -> None:
     def copying(plain: Any) -> Any:
         @functools.wraps(plain)
         def copied(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -182,15 +182,15 @@ def _tensors(watch: Watch, module: Any) -> None:
         watch.process.patches.replace(module.Tensor, name, new)
 
 
-def _autograd(watch: Watch, module: Any) -> None:
-    def after(step: Step, _: Any) -> None:
+def _autograd(watch: StepTimer, module: Any) -> None:
+    def after(step: LoopStep, _: Any) -> None:
         watch.backward = step.task
 
     for name in ("backward", "grad"):
         watch.replace(module, name, _BACKWARD, _nothing, after)
 
 
-def _optimizers(watch: Watch, module: Any) -> None:
+def _optimizers(watch: StepTimer, module: Any) -> None:
     def before(*_: Any) -> None:
         watch.optimizing = None if watch.compiling() else watch.begin()
 
@@ -204,13 +204,13 @@ def _optimizers(watch: Watch, module: Any) -> None:
     undo.append(module.register_optimizer_step_post_hook(after).remove)
 
 
-def _collectives(watch: Watch, module: Any) -> None:
+def _collectives(watch: StepTimer, module: Any) -> None:
     for name in _COLLECTIVES:
         watch.replace(module, name, _ALLREDUCE, _of_first)
     watch.replace(module.Work, "wait", _ALLREDUCE, _nothing)
 
 
-def _data_parallel(watch: Watch, module: Any) -> None:
+def _data_parallel(watch: StepTimer, module: Any) -> None:
     begin = module.DistributedDataParallel.__init__
 
     @functools.wraps(begin)
@@ -222,7 +222,7 @@ def _data_parallel(watch: Watch, module: Any) -> None:
     watch.process.patches.replace(module.DistributedDataParallel, "__init__", __init__)
 
 
-def _ask_ddp(watch: Watch, model: Any) -> None:
+def _ask_ddp(watch: StepTimer, model: Any) -> None:
     """What torch measured of the last backward pass: the part of the allreduce that computing did
     not hide, and once the buckets."""
     watch.passes += 1

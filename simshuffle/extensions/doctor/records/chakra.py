@@ -24,7 +24,7 @@ from simshuffle.extensions.doctor.records.chakra_schema import (
     RECV,
     SEND,
     STORAGE,
-    Node,
+    ChakraNode,
     is_chakra,
     read_nodes,
 )
@@ -82,7 +82,7 @@ def read_chakra(path: Path) -> Record:
 _KINDS = {SEND: "messages", RECV: "messages", STORAGE: "other operations of storage"}
 
 
-def _operation(node: Node) -> str | None:
+def _operation(node: ChakraNode) -> str | None:
     """What a node is in a record; None if it is nothing there."""
     if node.kind == COLL:
         return "allreduce"
@@ -101,7 +101,7 @@ _WORDS = {"backward": "backward", "forward": "forward", "optimizer": "optimizer"
 _WORDS |= {"update": "optimizer"}
 
 
-def _rows(nodes: list[Node]) -> list[dict[str, float | int | str]]:
+def _rows(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]]:
     """Rows of a rank's nodes. A batch is waited for as long as nothing is computed or summed while
     it is fetched; without nodes of batches, all is one step."""
     times = _times(nodes)
@@ -133,7 +133,7 @@ def _rows(nodes: list[Node]) -> list[dict[str, float | int | str]]:
     return rows
 
 
-def _times(nodes: list[Node]) -> dict[int, tuple[float, float]]:
+def _times(nodes: list[ChakraNode]) -> dict[int, tuple[float, float]]:
     """When each node begins and ends (s): as it is told, else when all before it have ended."""
     told = any(node.start_s for node in nodes)
     out = dict[int, tuple[float, float]]()

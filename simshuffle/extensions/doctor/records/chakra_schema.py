@@ -56,7 +56,7 @@ _KINDS = range(CHECKPOINT + 1)
 _NUMBERS = (INT32, INT64, 11, 13, BOOL)  # of AttributeProto, those that hold a plain number
 
 
-class Storage(NamedTuple):
+class StorageOperation(NamedTuple):
     """What a node of storage does, at the level of a file system."""
 
     op: int  # a value of FsOp.Op
@@ -64,7 +64,7 @@ class Storage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Node:
+class ChakraNode:
     """What a rank does."""
 
     id: int  # from 1, in the order of the schedule
@@ -73,7 +73,7 @@ class Node:
     after: tuple[int, ...]  # ids of what must be done before
     seconds: float  # how long it takes; 0 for what a network decides
     attributes: dict[str, int] = field(default_factory=dict)  # bytes, ranks, ... that are told
-    storage: Storage | None = None
+    storage: StorageOperation | None = None
     start_s: float = 0.0  # 0 if it is not told
 
 
@@ -82,7 +82,7 @@ def is_chakra(head: bytes) -> bool:
     return bool(_HEAD.match(head))
 
 
-def read_nodes(path: Path) -> tuple[list[Node], str]:
+def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
     """Return the nodes of a trace, in its order, and a sentence on its version where it names none.
 
     Raises:
@@ -177,7 +177,7 @@ def _number(value: int | bytes) -> int:
     return value
 
 
-def _node(message: bytes) -> Node:
+def _node(message: bytes) -> ChakraNode:
     plain, deps, attributes = dict[int, int](), list[int](), dict[str, int]()
     name, storage = "", None
     for number, value in fields(message):
@@ -192,7 +192,7 @@ def _node(message: bytes) -> Node:
                 storage = _storage(value)
             elif number == ATTR:
                 attributes |= _attribute(value)
-    return Node(
+    return ChakraNode(
         plain.get(ID, 0),
         name,
         plain.get(TYPE, 0),
@@ -224,10 +224,10 @@ def _attribute(message: bytes) -> dict[str, int]:
     return {name.decode("utf-8", "replace"): value for value in known}
 
 
-def _storage(message: bytes) -> Storage | None:
+def _storage(message: bytes) -> StorageOperation | None:
     """What a StorageInfo says of a file system; None if it is of another level."""
     found = dict(fields(message)).get(FS)
     if not isinstance(found, bytes):
         return None
     of = dict(fields(found))
-    return Storage(_number(of.get(OP, 0)), _number(of.get(SIZE, 0)))
+    return StorageOperation(_number(of.get(OP, 0)), _number(of.get(SIZE, 0)))

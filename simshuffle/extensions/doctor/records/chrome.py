@@ -34,7 +34,7 @@ _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[|^\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 
 
-class Trace(NamedTuple):
+class ChromeTrace(NamedTuple):
     """A trace.
 
     Attributes:
@@ -60,7 +60,7 @@ def is_chrome(head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and any(key in head for key in keys)
 
 
-def read_chrome(path: Path) -> Trace:
+def read_chrome(path: Path) -> ChromeTrace:
     """The trace of a file, plain or packed; of one that is cut, what is whole of it. Raises an
     InputError if there are no events, or they are not of one clock."""
     source = str(path)
@@ -91,7 +91,7 @@ def read_chrome(path: Path) -> Trace:
         remedy = "Give the trace of one process, in microseconds, as the profiler wrote it."
         refuse("traceEvents", "must be of one clock", value, remedy, source)
     notes = ["The trace is cut: only what is whole of it was read."] if cut else []
-    return Trace(events, about, horizon, notes)
+    return ChromeTrace(events, about, horizon, notes)
 
 
 def _whole_part(written: str) -> dict[str, Any]:

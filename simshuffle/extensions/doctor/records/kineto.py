@@ -32,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.doctor.records.chrome import Trace, is_chrome, read_chrome
+from simshuffle.extensions.doctor.records.chrome import ChromeTrace, is_chrome, read_chrome
 from simshuffle.extensions.doctor.records.files import LARGEST, mapping, text, unpacked, whole
 from simshuffle.extensions.doctor.records.record import Record, joined
 from simshuffle.extensions.doctor.records.spans import Span, covered
@@ -102,11 +102,11 @@ def read_kineto(path: Path) -> Record:
     return Record(joined([rows]), about, str(path))
 
 
-def _first(found: tuple[Trace, Path]) -> int:
+def _first(found: tuple[ChromeTrace, Path]) -> int:
     return int(found[0].events["start"].iloc[0])
 
 
-def _host(trace: Trace) -> bool:
+def _host(trace: ChromeTrace) -> bool:
     return isinstance(trace.about.get("host_name"), str)
 
 
@@ -126,7 +126,7 @@ def _model(buckets: Sequence[int]) -> dict[str, Any]:
     return {"model": {"gradient_nbytes": sum(buckets), "buckets": list(buckets)}}
 
 
-def _rank(trace: Trace, file: Path) -> int:
+def _rank(trace: ChromeTrace, file: Path) -> int:
     """The rank of a trace: as it says, else as its name does, else 0."""
     rank = whole(mapping(trace.about.get("distributedInfo")).get("rank"))
     if rank < 0 and (named := re.search(r"rank[-_]?(\d{1,6})", file.name)):
@@ -146,7 +146,7 @@ class _Batch(NamedTuple):
     epoch: int  # from 0 in the trace
 
 
-def _batches(trace: Trace, source: str) -> list[_Batch]:
+def _batches(trace: ChromeTrace, source: str) -> list[_Batch]:
     """The batches of a trace that are whole, in order, at least one."""
     events = trace.events[trace.events["kind"].isin(["user_annotation", "cpu_op"])]
     steps = events[events["name"].str.match(_STEP)]
@@ -180,7 +180,7 @@ def _batches(trace: Trace, source: str) -> list[_Batch]:
 
 
 def _between(
-    trace: Trace, begins: list[int], ends: list[int], waits: pd.DataFrame
+    trace: ChromeTrace, begins: list[int], ends: list[int], waits: pd.DataFrame
 ) -> Iterator[_Batch]:
     """Batches as calls of a loader divide them, within steps of the profiler, if there are any."""
     operations = trace.events[trace.events["name"].str.contains("::", regex=False)]
@@ -220,7 +220,7 @@ class _Row:
     nbytes: int = 0
 
 
-def _rows(trace: Trace, batches: list[_Batch]) -> tuple[pd.DataFrame, list[int]]:
+def _rows(trace: ChromeTrace, batches: list[_Batch]) -> tuple[pd.DataFrame, list[int]]:
     """Rows of all batches, with start as ns, and the bytes of the last one's allreduces in their
     order, 0 for those that are not told."""
     groups = _of_batches(trace.events, batches)

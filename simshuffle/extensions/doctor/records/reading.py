@@ -25,7 +25,7 @@ HEAD = 1 << 16
 """Bytes of a file that tell its format."""
 
 
-class Format(NamedTuple):
+class RecordFormat(NamedTuple):
     """A format of records.
 
     Attributes:
@@ -41,38 +41,38 @@ class Format(NamedTuple):
 
 
 FORMATS = (
-    Format(
+    RecordFormat(
         f"a folder of `simshuffle doctor` ({RECORD})",
         lambda path, _: (path / RECORD).is_file(),
         lambda path: read_parquet(path / RECORD),
     ),
-    Format(
+    RecordFormat(
         "a folder of rows that `simshuffle doctor` kept",
         lambda path, _: any(path.glob(f"*{SUFFIX}")),
         lambda path: collected(path, {}),
     ),
-    Format("a record (Parquet)", lambda _, head: head.startswith(b"PAR1"), read_parquet),
-    Format(
+    RecordFormat("a record (Parquet)", lambda _, head: head.startswith(b"PAR1"), read_parquet),
+    RecordFormat(
         "a trace of PyTorch's profiler (JSON, plain or .gz), or a folder with one for each rank",
         lambda path, head: bool(traces_in(path)) if path.is_dir() else is_chrome(head),
         read_kineto,
     ),
-    Format(
+    RecordFormat(
         f"a final summary of TraceML (JSON), or the folder of its session ({SUMMARY})",
         lambda path, head: (path / SUMMARY).is_file() or is_traceml(head),
         lambda path: read_traceml(path / SUMMARY if path.is_dir() else path),
     ),
-    Format(
+    RecordFormat(
         "what stats() of Ray Data tells (text, or its metrics as JSON)",
         lambda _, head: is_ray(head),
         read_ray,
     ),
-    Format(
+    RecordFormat(
         "an output folder of DLIO",
         lambda path, _: path.is_dir() and bool(outputs_in(path)),
         read_dlio,
     ),
-    Format(
+    RecordFormat(
         "a trace of Chakra, or a folder with one for each rank (NAME.RANK.et)",
         lambda path, head: bool(ranks_in(path)) if path.is_dir() else is_chakra(head),
         read_chakra,

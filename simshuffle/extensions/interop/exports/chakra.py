@@ -25,8 +25,8 @@ from simshuffle.extensions.doctor.records.chakra_schema import (
     SEND,
     STORAGE,
     VERSION,
-    Node,
-    Storage,
+    ChakraNode,
+    StorageOperation,
 )
 from simshuffle.extensions.interop.exports.program import Program, Tell
 
@@ -62,22 +62,22 @@ def write(made: Program, path: Path, tell: Tell, *, storage: bool = False) -> li
     ]
 
 
-def nodes_of(made: Program, rank: int, *, storage: bool = False) -> list[Node]:
+def nodes_of(made: Program, rank: int, *, storage: bool = False) -> list[ChakraNode]:
     """What a rank does in an iteration, in the order of the schedule. Where messages are waited for
     after the next backward pass, that pass is here too, and takes the time of this iteration's."""
-    nodes: list[Node] = []
+    nodes: list[ChakraNode] = []
 
     def add(
         name: str, kind: int, after: Sequence[int], seconds: float = 0.0, cpu: int = 0, **about: int
     ) -> int:
         about["is_cpu_op"] = cpu
-        nodes.append(Node(len(nodes) + 1, name, kind, tuple(after), float(seconds), about))
+        nodes.append(ChakraNode(len(nodes) + 1, name, kind, tuple(after), float(seconds), about))
         return len(nodes)
 
     def stored(name: str, op: int, nbytes: float, after: int, seconds: float) -> int:
-        number, what = len(nodes) + 1, Storage(op, round(nbytes))
+        number, what = len(nodes) + 1, StorageOperation(op, round(nbytes))
         known = {"is_cpu_op": 1}
-        nodes.append(Node(number, name, STORAGE, (after,), float(seconds), known, what))
+        nodes.append(ChakraNode(number, name, STORAGE, (after,), float(seconds), known, what))
         return number
 
     def allreduce(name: str, nbytes: int, after: Sequence[int]) -> int:
@@ -123,13 +123,13 @@ def nodes_of(made: Program, rank: int, *, storage: bool = False) -> list[Node]:
 # ------------------------------------------------------------------------------------------- bytes
 
 
-def encoded(nodes: Sequence[Node]) -> bytes:
+def encoded(nodes: Sequence[ChakraNode]) -> bytes:
     """The bytes of a trace."""
     messages = [_block(schema.META_VERSION, VERSION.encode()), *map(_encoded, nodes)]
     return b"".join(_varint(len(message)) + message for message in messages)
 
 
-def _encoded(node: Node) -> bytes:
+def _encoded(node: ChakraNode) -> bytes:
     """The message Node. Durations are whole microseconds, by the schema."""
     micros = round(node.seconds * 1e6)
     parts = [

@@ -14,7 +14,7 @@ from pathlib import Path
 from simshuffle.errors import refuse
 from simshuffle.extensions.interop.exports import chakra, goal, htsim, simgrid
 from simshuffle.extensions.interop.exports.program import Program, Tell, program
-from simshuffle.extensions.interop.exports.source import Source
+from simshuffle.extensions.interop.exports.source import ExportedRun
 from simshuffle.extensions.interop.fabrics import ibsim, infragraph
 from simshuffle.extensions.interop.fabrics.imported import ImportedFabric, graphml, of_network
 from simshuffle.report.folders import room_for, take_place
@@ -23,7 +23,7 @@ from simshuffle.version import __version__
 
 
 @dataclass(frozen=True)
-class Format:
+class ExportFormat:
     """A format."""
 
     suffix: str  # of the file, with its dot; '' for a folder
@@ -35,23 +35,23 @@ class Format:
 _ITERATION = frozenset({"epoch", "iteration"})
 FORMATS = {
     # a timeline of ranks, messages and links, for ui.perfetto.dev or chrome://tracing
-    "perfetto": Format(".json.gz", frozenset({"epoch", "epochs", "ranks", "messages"})),
+    "perfetto": ExportFormat(".json.gz", frozenset({"epoch", "epochs", "ranks", "messages"})),
     # execution traces of an iteration, a file for each rank, for ASTRA-sim
-    "chakra": Format("", _ITERATION),
+    "chakra": ExportFormat("", _ITERATION),
     # the same with nodes of storage, which ASTRA-sim refuses
-    "chakra-storage": Format("", _ITERATION),
+    "chakra-storage": ExportFormat("", _ITERATION),
     # a connection matrix of an iteration's messages, and the fat tree below it
-    "htsim": Format("", _ITERATION),
+    "htsim": ExportFormat("", _ITERATION),
     # a schedule of an iteration's messages, for LogGOPSim and ATLAHS
-    "goal": Format(".goal", _ITERATION),
+    "goal": ExportFormat(".goal", _ITERATION),
     # an iteration's messages as an MPI program, with its platform, for smpirun
-    "simgrid": Format("", _ITERATION),
+    "simgrid": ExportFormat("", _ITERATION),
     # the network of the run's cluster: for tools that read InfraGraph, for ibsim, for programs, and
     # as a network of kind custom
-    "infragraph": Format(".json"),
-    "ibsim": Format(".net"),
-    "graphml": Format(".graphml"),
-    "json": Format(".json"),
+    "infragraph": ExportFormat(".json"),
+    "ibsim": ExportFormat(".net"),
+    "graphml": ExportFormat(".graphml"),
+    "json": ExportFormat(".json"),
 }
 """By the name that ``--to`` takes."""
 NETWORKS: dict[str, Callable[[ImportedFabric], str]] = {
@@ -71,7 +71,7 @@ PROGRAMS: dict[str, Callable[[Program, Path, Tell], list[str]]] = {
 """What writes the messages of an iteration, by the name of its format."""
 
 
-def format_of(name: str) -> Format:
+def format_of(name: str) -> ExportFormat:
     """The format of that name. Raises an InputError if there is none."""
     if name not in FORMATS:
         remedy = nearest(name, list(FORMATS))
@@ -83,7 +83,7 @@ MARK = "simshuffle-export.json"
 """A file in each folder that was exported: it says so, and that --force may replace it."""
 
 
-def default_out(source: Source, to: str) -> Path:
+def default_out(source: ExportedRun, to: str) -> Path:
     """Where an export goes if nobody says so: in the working directory, after the run."""
     suffix = format_of(to).suffix
     name = source.run if suffix == f".{to}" else f"{source.run}-{to}"
@@ -91,7 +91,7 @@ def default_out(source: Source, to: str) -> Path:
 
 
 def export(
-    source: Source,
+    source: ExportedRun,
     to: str,
     out: Path,
     tell: Tell | None = None,

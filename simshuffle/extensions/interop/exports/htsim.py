@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.interop.exports.program import Program, Step, Tell
+from simshuffle.extensions.interop.exports.program import Program, ProgramStep, Tell
 from simshuffle.extensions.interop.fabrics import htsim
 from simshuffle.job.plan.wiring import names_of, wiring
 from simshuffle.spec.arrays import Floats, Ints
@@ -123,7 +123,7 @@ def ready_times(made: Program) -> list[Floats]:
     return out
 
 
-def _seconds_alone(made: Program, step: Step) -> Floats:
+def _seconds_alone(made: Program, step: ProgramStep) -> Floats:
     """(M,) s of each message on its route if nothing else is there."""
     rate = np.where(step.route >= 0, made.resources.links.capacity[step.route], np.inf).min(axis=1)
     return np.asarray(step.nbytes / np.minimum(rate, made.stream_bandwidth))

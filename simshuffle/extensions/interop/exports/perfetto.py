@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.interop.exports.program import Tell
-from simshuffle.extensions.interop.exports.source import Source
+from simshuffle.extensions.interop.exports.source import ExportedRun
 from simshuffle.extensions.interop.exports.trace_file import (
     TraceFile,
     lanes,
@@ -50,7 +50,7 @@ SIMULATED = 0.85
 
 
 def write(
-    source: Source, path: Path, ranks: str | None, messages: str | None, tell: Tell
+    source: ExportedRun, path: Path, ranks: str | None, messages: str | None, tell: Tell
 ) -> list[str]:
     """Write a timeline to the file ``path``; ``ranks`` and ``messages`` as options of the verb.
     Raises an InputError for a rank that does not exist, or tables that are not what is simulated
@@ -115,7 +115,9 @@ class _Trace:
     """The lanes of a file: of a run, for the ``ranks`` that are shown, with what is said of each;
     the file begins at ``zero`` s of simulated time."""
 
-    def __init__(self, file: TraceFile, source: Source, ranks: dict[int, str], zero: float) -> None:
+    def __init__(
+        self, file: TraceFile, source: ExportedRun, ranks: dict[int, str], zero: float
+    ) -> None:
         self._file, self._source, self._ranks, self._zero = file, source, ranks, zero
         self.arrows = 0
         self._threads: dict[tuple[int, str], int] = {}

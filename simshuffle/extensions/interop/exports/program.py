@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.job.lowering.messages import Message, exchange_costs, messages_of
+from simshuffle.job.lowering.messages import RankMessages, exchange_costs, messages_of
 from simshuffle.job.lowering.reads import compute_factor
 from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.job.plan.resources import Resources
@@ -28,7 +28,7 @@ Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """One message of every rank. A rank is done with a step when its work is: it does not wait for
     the message."""
 
@@ -88,8 +88,8 @@ class Program:
     epoch: int
     iteration: int
     world_size: int  # M
-    resources: Resources  # hosts of the ranks, and the links that `Step.route` crosses
-    steps: list[Step]  # what each rank sends, in order, at least one
+    resources: Resources  # hosts of the ranks, and the links that `ProgramStep.route` crosses
+    steps: list[ProgramStep]  # what each rank sends, in order, at least one
     # 'message': all ranks meet before the work of every step and after storing; 'iteration': before
     # that of the first and after storing; 'none'
     barriers: Literal["message", "iteration", "none"]
@@ -102,7 +102,7 @@ class Program:
     # stored; else at once
     overlap: bool
     serial_pairs: bool  # whether the messages of an ordered pair of ranks go one after the other
-    # s of a message in the software of message passing, which `Step.latency_s` has in it
+    # s of a message in the software of message passing, which `ProgramStep.latency_s` has in it
     latency_s: float
     stream_bandwidth: float  # bytes/s of a message at most; inf for no limit of its own
     gradients: Gradients  # what is computed and summed before the exchange
@@ -188,12 +188,12 @@ def _sending(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
     return iteration
 
 
-def _step(message: Message, resources: Resources) -> Step:
+def _step(message: RankMessages, resources: Resources) -> ProgramStep:
     cluster, ranks = resources.cluster, np.arange(resources.world_size)
     sends = message.target != ranks
     route, latency = resources.message(ranks, message.target)
     route[~sends] = -1
-    return Step(
+    return ProgramStep(
         target=message.target,
         nbytes=np.where(sends, message.nbytes, 0.0),
         read_s=message.read + message.files * cluster.ssd.latency,

@@ -24,7 +24,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportedRun:
     """The run that is exported."""
 
     reference: str  # the result folder or scenario, as it was given
@@ -64,7 +64,7 @@ def read_source(
     iteration: int | None = None,
     *,
     sends: bool = False,
-) -> Source:
+) -> ExportedRun:
     """The run that is asked for, of a result folder of ``simshuffle run``, a scenario file, or a
     name below ``scenarios/``, of which values of keys may be ``assigned``. The first run if None
     (if it ``sends``, the first that exchanges samples); the first epoch, of '2', '1,3' or '2-4';
@@ -87,7 +87,7 @@ def read_source(
     if iteration is not None and not 1 <= iteration <= last:
         rule = f"must be an iteration of epoch {wanted[0]}, from 1 to {last}"
         refuse("--iteration", rule, str(iteration), "Name one of them.", reference)
-    return Source(reference, scenario, name, tuple(runs), wanted, iteration, result, table_run)
+    return ExportedRun(reference, scenario, name, tuple(runs), wanted, iteration, result, table_run)
 
 
 def _runs(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.interop.exports.source import Source, spans
+from simshuffle.extensions.interop.exports.source import ExportedRun, spans
 from simshuffle.job.sim.recorder import EpochRecord, Recorder
 from simshuffle.job.sim.simulate import simulate_epochs
 from simshuffle.report.report import iterations, sample, seconds_by_rank
@@ -49,7 +49,7 @@ class TracedEpoch:
         return float(self.phases["end_s"].max())
 
 
-def simulated(source: Source, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
+def simulated(source: ExportedRun, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
     """Simulate the wanted epochs again. What was stored of them has to come out again. Only the
     epochs from the first that is wanted on are simulated, but all of them where one decides how the
     next is simulated. Raises an InputError if something else comes out than is stored. Raises a
@@ -72,7 +72,7 @@ def simulated(source: Source, tell: Callable[[float], None]) -> Iterator[TracedE
             return
 
 
-def stored(source: Source) -> Iterator[TracedEpoch]:
+def stored(source: ExportedRun) -> Iterator[TracedEpoch]:
     """The wanted epochs as the result has them. Raises an InputError if there is no result, or it
     has no timeline."""
     if source.result is None:
@@ -87,7 +87,7 @@ def stored(source: Source) -> Iterator[TracedEpoch]:
         yield TracedEpoch(epoch, phases, window, None, "read from the result, not simulated again")
 
 
-def _length(source: Source) -> float:
+def _length(source: ExportedRun) -> float:
     """How long an epoch is, about (s): as stored, or what computing alone takes."""
     if source.result is not None:
         length = float(source.stored("epochs", source.epoch)["epoch_s"].iloc[0])
@@ -100,7 +100,7 @@ def _length(source: Source) -> float:
     return max(length, 1e-6)
 
 
-def _checked(source: Source, phases: pd.DataFrame, epoch: int) -> str:
+def _checked(source: ExportedRun, phases: pd.DataFrame, epoch: int) -> str:
     """See that what is stored of an epoch is what was simulated; returns how alike they are."""
     begin = float(phases["start_s"].min())
     length = float(phases["end_s"].max()) - begin

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from simshuffle.errors import Problem, TopologyError, first_of
 from simshuffle.extensions.interop.fabrics.imported import (
     Cable,
+    FabricNode,
     ImportedFabric,
     Missing,
-    Node,
     Place,
     natural,
     opensm_order,
@@ -31,7 +31,7 @@ from simshuffle.extensions.interop.fabrics.subnet_records import (
     RECORD,
     REPORT,
     Port,
-    Record,
+    SubnetRecord,
     name_records,
     read_dump,
 )
@@ -72,7 +72,9 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
 class _Fabric:
     """The records of a file on their way to a fabric."""
 
-    records: dict[str, Record]  # switches and adapters by their identities; matched at both ends
+    records: dict[
+        str, SubnetRecord
+    ]  # switches and adapters by their identities; matched at both ends
     source: str  # the file
     missing: Missing
     # left_out, warnings: texts
@@ -106,7 +108,7 @@ class _Fabric:
             self.source, nodes, cables, len(adapters), ports, lids, self.left_out, self.warnings
         )
 
-    def _switches(self, taken: set[str]) -> list[Node]:
+    def _switches(self, taken: set[str]) -> list[FabricNode]:
         """Switches, called otherwise than the names ``taken``."""
         found = [(key, record) for key, record in self.records.items() if record.kind == "Switch"]
         found.sort(key=lambda each: opensm_order(each[1].guid))
@@ -117,10 +119,10 @@ class _Fabric:
         for wanted, (key, record) in zip(names, found, strict=True):
             name = f"{wanted}.{record.guid or key}" if wanted in taken else wanted
             self.places |= {(key, number): (name, number) for number in record.ports}
-            nodes.append(Node(name, "switch", record.guid))
+            nodes.append(FabricNode(name, "switch", record.guid))
         return nodes
 
-    def _ends(self) -> list[Node]:
+    def _ends(self) -> list[FabricNode]:
         """Hosts and what else is attached, by name."""
         named, single = self._grouped()
         ports = {host: sum(len(self.records[key].ports) for key in named[host]) for host in named}
@@ -132,7 +134,7 @@ class _Fabric:
             self._place(host, named[host])
             kind = "host" if ports[host] == usual and host in asked else "other"
             guid = self.records[named[host][0]].guid
-            nodes.append(Node(host, kind, guid, "host" if kind == "host" else ""))
+            nodes.append(FabricNode(host, kind, guid, "host" if kind == "host" else ""))
         others = [node.name for node in nodes if node.kind == "other"]
         self._leave_out(
             f"hosts with another number of adapter ports than {usual}",
@@ -143,7 +145,7 @@ class _Fabric:
             record = self.records[key]
             name = f"{'aggregation' if record.aggregates else 'adapter'}.{record.guid or key}"
             self._place(name, [key])
-            nodes.append(Node(name, "other", record.guid))
+            nodes.append(FabricNode(name, "other", record.guid))
         return self._with_tiers(nodes)
 
     def _leave_out(self, what: str, hosts: list[str]) -> None:
@@ -200,7 +202,7 @@ class _Fabric:
         ports = [(key, number) for key in ordered for number in sorted(self.records[key].ports)]
         self.places |= {port: (name, number) for number, port in enumerate(ports, 1)}
 
-    def _with_tiers(self, nodes: list[Node]) -> list[Node]:
+    def _with_tiers(self, nodes: list[FabricNode]) -> list[FabricNode]:
         """The same; what stands at a switch where hosts could stand is of their level."""
         hosts = {node.name for node in nodes if node.kind == "host"}
         leaves = set()

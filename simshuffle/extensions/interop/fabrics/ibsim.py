@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.extensions.interop.fabrics.imported import Cable, ImportedFabric, Node, with_ports
+from simshuffle.extensions.interop.fabrics.imported import (
+    Cable,
+    FabricNode,
+    ImportedFabric,
+    with_ports,
+)
 from simshuffle.extensions.interop.fabrics.infiniband import rate_of
 
 MOST_PORTS = 254
@@ -39,7 +44,9 @@ def written(fabric: ImportedFabric) -> str:
     return f"# {fabric.source}, written by simshuffle\n\n" + "\n".join(blocks)
 
 
-def _block(node: Node, ports: dict[int, tuple[str, int, Cable]], nodes: dict[str, Node]) -> str:
+def _block(
+    node: FabricNode, ports: dict[int, tuple[str, int, Cable]], nodes: dict[str, FabricNode]
+) -> str:
     switch = node.kind == "switch"
     kind, key = ("Switch", "switchguid") if switch else ("Ca", "caguid")
     guid = int(node.guid, 16)
@@ -57,5 +64,5 @@ def _block(node: Node, ports: dict[int, tuple[str, int, Cable]], nodes: dict[str
     return "\n".join(lines) + "\n"
 
 
-def _identity(node: Node) -> str:
+def _identity(node: FabricNode) -> str:
     return f"{'S' if node.kind == 'switch' else 'H'}-{int(node.guid, 16):016x}"

@@ -43,7 +43,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Node:
+class FabricNode:
     """A host, a switch, or something else that is attached."""
 
     name: str  # of its own
@@ -107,7 +107,7 @@ class ImportedFabric:
 
     source: str  # the file
     # all nodes; switches in the order in which OpenSM takes them (`opensm_order`)
-    nodes: list[Node]
+    nodes: list[FabricNode]
     cables: list[Cable]  # all cables
     adapters: int = 0  # how many adapters the file has
     # the place of each adapter port by its GUID
@@ -117,7 +117,7 @@ class ImportedFabric:
     left_out: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)  # what is unusual, each as a text
 
-    def of_kind(self, kind: str) -> list[Node]:
+    def of_kind(self, kind: str) -> list[FabricNode]:
         """The nodes of a kind."""
         return [node for node in self.nodes if node.kind == kind]
 
@@ -227,7 +227,7 @@ class ImportedFabric:
         return f'{head}{rows[0]}\n],\n"links": [\n{rows[1]}\n]}}\n'
 
 
-def _crossing(node: Node) -> float:
+def _crossing(node: FabricNode) -> float:
     if node.latency is not None:
         return node.latency
     return SWITCH_LATENCY if node.kind == "switch" else 0.0
@@ -315,7 +315,7 @@ def of_network(graph: Any, source: str) -> ImportedFabric:
     """
     cabling = Cabling.of(graph)
     nodes = [
-        Node(name, kind, made_guid(number, kind), tier, crossing)
+        FabricNode(name, kind, made_guid(number, kind), tier, crossing)
         for number, (name, kind, tier, crossing) in enumerate(
             zip(cabling.names, cabling.kinds, cabling.tiers, cabling.crossing.tolist(), strict=True)
         )

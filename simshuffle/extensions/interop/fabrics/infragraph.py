@@ -20,9 +20,9 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.interop.fabrics.imported import (
     CABLE_LATENCY,
     Cable,
+    FabricNode,
     ImportedFabric,
     Missing,
-    Node,
     refuse,
     with_ports,
 )
@@ -127,7 +127,7 @@ def _imported(of: _Infrastructure, source: str, missing: Missing) -> ImportedFab
         for number in range(count):
             name = f"{instance}.{number}"
             if name in used:
-                nodes.append(Node(name, kind))
+                nodes.append(FabricNode(name, kind))
             else:
                 left_out[instance] += 1
     adapters = sum(len(numbers[node.name]) for node in nodes if node.kind != "switch")

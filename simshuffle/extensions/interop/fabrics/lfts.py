@@ -17,7 +17,7 @@ from simshuffle.extensions.interop.fabrics.imported import (
     refuse,
 )
 from simshuffle.fabric.routing import Fabric
-from simshuffle.fabric.routing.forwarding_tables import TableRouter, Tables
+from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile, TableRouter
 
 _SWITCH = re.compile(r"Unicast lids.* of switch .*?guid (?:0x)?([0-9a-fA-F]+)")
 _ENTRY = re.compile(r"(0x[0-9a-fA-F]+)\s+(\d{1,3}|UNREACHABLE)\b\s*(?:[:#]\s*(.*))?$")
@@ -35,7 +35,7 @@ def begins(text: str) -> bool:
     return any(_SWITCH.match(line.strip()) for line in text.splitlines()[:2000])
 
 
-def read_tables(path: Path, fabric: ImportedFabric) -> Tables:
+def read_tables(path: Path, fabric: ImportedFabric) -> ForwardingTableFile:
     """The tables of a file for the adapter ports of a fabric.
 
     Raises:
@@ -45,13 +45,13 @@ def read_tables(path: Path, fabric: ImportedFabric) -> Tables:
     return tables_of(read_text(path), str(path), fabric)
 
 
-def tables_of(text: str, source: str, fabric: ImportedFabric) -> Tables:
+def tables_of(text: str, source: str, fabric: ImportedFabric) -> ForwardingTableFile:
     """The same of a text; ``source`` is what errors call it."""
     with errors_of(source):
         return _tables(text, fabric).model_copy(update={"source": Path(source).name})
 
 
-def _tables(text: str, fabric: ImportedFabric) -> Tables:
+def _tables(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
     names = {node.guid: node.name for node in fabric.of_kind("switch")}
     dumped: dict[str, dict[Place, int]] = {}
     begun: dict[str, int] = {}
@@ -79,10 +79,10 @@ def _tables(text: str, fabric: ImportedFabric) -> Tables:
             raise refuse(begun[name], rule, found, _AGAIN)
     known = [place for place in destinations if any(place in of for of in dumped.values())]
     switches = {name: [table.get(place, 0) for place in known] for name, table in dumped.items()}
-    return Tables(destinations=known, switches=switches)
+    return ForwardingTableFile(destinations=known, switches=switches)
 
 
-def check_ways(path: Path, fabric: ImportedFabric, tables: Tables) -> None:
+def check_ways(path: Path, fabric: ImportedFabric, tables: ForwardingTableFile) -> None:
     """See that the tables that were read from ``path`` lead to every host port of a fabric.
 
     Raises:

@@ -11,9 +11,9 @@ from typing import Any
 from simshuffle.errors import InputError
 from simshuffle.extensions.interop.fabrics.imported import (
     Cable,
+    FabricNode,
     ImportedFabric,
     Missing,
-    Node,
     errors_of,
     read_text,
     refuse,
@@ -69,8 +69,8 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
         while up is not None:
             below[up] += count
             up = above.get(up)
-    nodes = [*(Node(name, "host", tier="host") for name in hosts)]
-    nodes += [Node(name, "switch") for name in switches if below[name]]
+    nodes = [*(FabricNode(name, "host", tier="host") for name in hosts)]
+    nodes += [FabricNode(name, "switch") for name in switches if below[name]]
     cables = [Cable((host, switch), None, bandwidth) for host, switch in hosts.items()]
     for name, up in above.items():
         links = missing.links_up or below[name]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from simshuffle.errors import TopologyError
 from simshuffle.extensions.interop.fabrics.imported import refuse
 from simshuffle.extensions.interop.fabrics.infiniband import bandwidth_of, switch_name
-from simshuffle.extensions.interop.fabrics.subnet_records import Dump, Port, Record, Records
+from simshuffle.extensions.interop.fabrics.subnet_records import Dump, Port, Records, SubnetRecord
 
 _CHANGED = "Run the tool again: the fabric changed, or the file is cut off."
 _WHOLE = "Run the tool again, and keep all that it prints: the file may be cut off."
@@ -48,7 +48,7 @@ def describe_port(records: Records, place: Place) -> str:
     return f"{label or place[0]} port {place[1]}"
 
 
-def drop_ports(record: Record, is_dropped: Callable[..., bool]) -> None:
+def drop_ports(record: SubnetRecord, is_dropped: Callable[..., bool]) -> None:
     """Drop the ports of a record for which a function is true."""
     ports = record.ports.items()
     record.ports = {number: port for number, port in ports if not is_dropped(port)}
@@ -101,7 +101,7 @@ def add_missing_adapters(dump: Dump) -> None:
                 raise refuse(port.line, rule, value, _WHOLE)
             if peer not in records:
                 guid = peer.partition("-")[2].lstrip("0").lower()
-                records[peer] = Record(port.line, "Ca", _MOST_PORTS, port.peer_label, guid)
+                records[peer] = SubnetRecord(port.line, "Ca", _MOST_PORTS, port.peer_label, guid)
             added[peer] = port.peer_label or peer
             records[peer].ports[peer_port] = Port(
                 line=port.line,

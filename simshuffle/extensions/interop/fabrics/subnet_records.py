@@ -54,7 +54,7 @@ class Port:
 
 
 @dataclass
-class Record:
+class SubnetRecord:
     """A switch, adapter (Ca) or router (Rt)."""
 
     line: int
@@ -71,7 +71,7 @@ class Record:
         return self.kind == "Ca" and bool(_AGGREGATION.search(self.label))
 
 
-Records = dict[str, Record]
+Records = dict[str, SubnetRecord]
 """Records by their identities."""
 
 
@@ -96,7 +96,7 @@ def read_dump(text: str) -> Dump:
         TopologyError: with the line; or there is no record.
     """
     dump = Dump()
-    current: Record | None = None
+    current: SubnetRecord | None = None
     guid, device = "", 0
     lines = text.split("\n")
     last = max((number for number, raw in enumerate(lines, 1) if raw.strip()), default=0)
@@ -141,7 +141,7 @@ def names_a_port(match: re.Match[str]) -> bool:
 
 def add_record(
     records: Records, number: int, match: re.Match[str], guid: str, device: int
-) -> Record:
+) -> SubnetRecord:
     """Add the record that begins in a line.
 
     Raises:
@@ -156,7 +156,7 @@ def add_record(
     if model := _MODEL.search(label):  # as in 'MT4123 ConnectX6'
         device = device or int(model[1])
     guid = guid or plain_guid(key.partition("-")[2])
-    records[key] = Record(number, _KINDS.get(kind, kind), int(size), label, guid, device)
+    records[key] = SubnetRecord(number, _KINDS.get(kind, kind), int(size), label, guid, device)
     return records[key]
 
 
@@ -170,7 +170,7 @@ def split_comment(text: str | None) -> tuple[str, str]:
     return label.strip(), f"{before} {behind}"
 
 
-def add_port(record: Record, number: int, match: re.Match[str]) -> None:
+def add_port(record: SubnetRecord, number: int, match: re.Match[str]) -> None:
     """Add the port of a line to the record above it; port 0, a switch's own, has no cable.
 
     Raises:
@@ -207,7 +207,7 @@ def add_reported_cable(records: Records, number: int, match: re.Match[str]) -> N
     for first, label in ((1, match[11]), (7, match[12])):
         kind, guid = _KINDS[match[first]], plain_guid(match[first + 3])
         key = f"{'S' if kind == 'Switch' else 'H'}-{guid:0>16}"
-        records.setdefault(key, Record(number, kind, _MOST_PORTS, label.strip(), guid))
+        records.setdefault(key, SubnetRecord(number, kind, _MOST_PORTS, label.strip(), guid))
         ends.append((key, int(match[first + 2]), int(match[first + 1])))
     for (key, port, lid), (peer, peer_port, _) in (ends, ends[::-1]):
         record = records[key]

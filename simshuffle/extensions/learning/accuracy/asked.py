@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.extensions.learning.accuracy import sensitivity
-from simshuffle.extensions.learning.accuracy.sensitivity import Norm, Screening, Sensitivity
+from simshuffle.extensions.learning.accuracy.sensitivity import MeasuredScreening, Norm, Sensitivity
 from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.scenario import Scenario, load_scenarios, stored
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
@@ -71,7 +71,7 @@ class Sized:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AccuracyRequest:
     """What is asked."""
 
     sized: Sequence[Sized]  # fewest ranks first
@@ -85,7 +85,7 @@ class Asked:
     exact: bool  # whether all remedies are simulated, however long that takes
 
 
-def request(options: AccuracyOptions) -> Request[Asked]:
+def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
     """What is asked for: every run of the scenario's sweep over strategies and numbers of ranks.
 
     Raises:
@@ -132,19 +132,19 @@ def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
     return sorted(map(prepared, runs.values()), key=lambda base: base.world_size)
 
 
-def again(folder: Path, meta: Meta) -> Request[Asked]:
+def again(folder: Path, meta: Meta) -> Request[AccuracyRequest]:
     """The request of a result, from its folder."""
     return _request(load_scenarios(folder / "scenario.yaml"), meta["asked"])
 
 
-def _request(sized: Sequence[Scenario], plain: Mapping[str, Any]) -> Request[Asked]:
+def _request(sized: Sequence[Scenario], plain: Mapping[str, Any]) -> Request[AccuracyRequest]:
     first = sized[0]
     name, layers = _network(first, plain["model"])
     norm = cast(Norm | None, plain["norm"])
     rows = sensitivity.table()
     is_known = True
     if plain["screening"] is not None:
-        found: Screening = sensitivity.screening_of(plain["screening"], "screening")
+        found: MeasuredScreening = sensitivity.screening_of(plain["screening"], "screening")
         of = sensitivity.of_screening(found, plain["momentum"], norm)
     else:
         known = norm or _norm_of(rows, name, layers)
@@ -154,7 +154,7 @@ def _request(sized: Sequence[Scenario], plain: Mapping[str, Any]) -> Request[Ask
         )
     has_statistics = of.norm == "batch"
     without = sensitivity.of_network(rows, name, "none") if has_statistics else of
-    asked = Asked(
+    asked = AccuracyRequest(
         [
             Sized(base, strategy, list(_changes(base)) if has_statistics else [])
             for base, strategy in zip(sized, _strategies(sized), strict=True)

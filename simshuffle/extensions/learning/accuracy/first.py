@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simshuffle.extensions.learning.accuracy.asked import Asked, Sized
+from simshuffle.extensions.learning.accuracy.asked import AccuracyRequest, Sized
 from simshuffle.extensions.learning.accuracy.cells import RestsCell
 from simshuffle.extensions.learning.accuracy.tables import points
 
 
-def lines(asked: Asked) -> Iterator[str]:
+def lines(asked: AccuracyRequest) -> Iterator[str]:
     """The points that are lost at most on each number of ranks, in lines: local shuffle loses most,
     and what its statistics rest on is known in closed form."""
     model, tolerance = asked.of.model, asked.tolerance
@@ -32,7 +32,7 @@ def lines(asked: Asked) -> Iterator[str]:
         )
 
 
-def local_loss(asked: Asked, sized: Sized) -> tuple[float, float, float]:
+def local_loss(asked: AccuracyRequest, sized: Sized) -> tuple[float, float, float]:
     """Points that local shuffle loses on as many ranks, and their 90 % interval."""
     scenario = sized.base.with_values({"workload.exchange": "local_shuffle"})
     cell = RestsCell(scenario.to_dict(), sized.name, asked.momentum, asked.epochs)

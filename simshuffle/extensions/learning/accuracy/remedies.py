@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.extensions.learning.accuracy.asked import Asked, Sized
+from simshuffle.extensions.learning.accuracy.asked import AccuracyRequest, Sized
 from simshuffle.extensions.learning.accuracy.cells import ranks_of_host
 from simshuffle.extensions.learning.accuracy.sensitivity import Sensitivity
 from simshuffle.extensions.learning.accuracy.tables import TIMED, figure
@@ -78,7 +78,7 @@ class _Row:
 class Compared:
     """All remedies of a run."""
 
-    def __init__(self, asked: Asked, sized: Sized, outcomes: Outcomes) -> None:
+    def __init__(self, asked: AccuracyRequest, sized: Sized, outcomes: Outcomes) -> None:
         self._asked, self._sized, self._outcomes = asked, sized, outcomes
         self._base = self._rests("")
         self._epoch_s = self._seconds("", sized.base)

@@ -11,7 +11,7 @@ Amount = Annotated[float, Field(ge=0, le=1e100)]
 Norm = Literal["batch", "group", "layer", "none"]
 
 
-class AskedFor(TypedDict):
+class AccuracyQuestion(TypedDict):
     """What was asked."""
 
     model: str | None
@@ -39,7 +39,7 @@ class OfNetwork(TypedDict):
     momentum: float
 
 
-class Found(TypedDict):
+class AccuracyFindings(TypedDict):
     """What was found beside the tables."""
 
     scenario: str
@@ -50,9 +50,9 @@ class Found(TypedDict):
     norm_is_known: NotRequired[bool]
 
 
-class Says(TypedDict):
+class AccuracyFacts(TypedDict):
     """All of it."""
 
-    asked: AskedFor
+    asked: AccuracyQuestion
     sensitivity: OfNetwork
-    accuracy: Found
+    accuracy: AccuracyFindings

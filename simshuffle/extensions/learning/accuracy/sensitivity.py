@@ -214,7 +214,7 @@ class ScreenedPoint(Spec):
     high: float | None
 
 
-class Screening(Spec):
+class MeasuredScreening(Spec):
     """What `simshuffle.train.screen` measured of a network: c with its 90 % interval."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -230,13 +230,13 @@ class Screening(Spec):
     rms: NonNegative
 
     @model_validator(mode="after")
-    def _in_order(self) -> Screening:
+    def _in_order(self) -> MeasuredScreening:
         if not self.c_low <= self.c_points <= self.c_high:
             raise ValueError("c_points must be from c_low to c_high")
         return self
 
 
-def screened(path: Path) -> Screening:
+def screened(path: Path) -> MeasuredScreening:
     """The screening in a file; an InputError if there is none, it is cut off or of another shape.
     Keys that are not known are left out."""
     remedy = "Give the file that simshuffle.train.screen wrote, whole."
@@ -247,13 +247,13 @@ def screened(path: Path) -> Screening:
     if not isinstance(found, dict):
         refuse("--screening", "must be a screening in JSON", repr(found)[:60], remedy, str(path))
     return screening_of(
-        {key: of for key, of in found.items() if key in Screening.model_fields}, str(path)
+        {key: of for key, of in found.items() if key in MeasuredScreening.model_fields}, str(path)
     )
 
 
-def screening_of(values: Mapping[str, Any], source: str) -> Screening:
+def screening_of(values: Mapping[str, Any], source: str) -> MeasuredScreening:
     """The screening of plain values; an InputError as of `screened`."""
-    made, problems = validated(dict(values), Screening)
+    made, problems = validated(dict(values), MeasuredScreening)
     if made is None or problems:
         remedy = "Give the file that simshuffle.train.screen wrote, whole."
         raise InputError([_named(each, remedy) for each in problems], source)
@@ -270,14 +270,14 @@ comparisons (docs/accuracy.md: five on procedural images, five on Fashion-MNIST)
 logs, and the t-interval of one more. Weights that have seen fewer steps are more sensitive."""
 
 
-def _trained(found: Screening) -> tuple[float, float, float]:
+def _trained(found: MeasuredScreening) -> tuple[float, float, float]:
     """c of a training and its 90 % interval: both errors as squares."""
     low, c, high = sorted(factor * found.c_points for factor in TRAINED)
     error = (c - TRAINED[1] * found.c_low, TRAINED[1] * found.c_high - c)
     return c, c - math.hypot(c - low, error[0]), c + math.hypot(high - c, error[1])
 
 
-def of_screening(found: Screening, momentum: float, norm: Norm | None) -> Sensitivity:
+def of_screening(found: MeasuredScreening, momentum: float, norm: Norm | None) -> Sensitivity:
     """The sensitivity that a screening found, times what trainings lose of that, `TRAINED`; an
     InputError if it was of another momentum, or of a network that normalises otherwise than is
     said."""

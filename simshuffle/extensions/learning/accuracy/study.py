@@ -10,7 +10,7 @@ import numpy as np
 
 from simshuffle.errors import Problem
 from simshuffle.extensions.learning.accuracy import text
-from simshuffle.extensions.learning.accuracy.asked import Asked
+from simshuffle.extensions.learning.accuracy.asked import AccuracyRequest
 from simshuffle.extensions.learning.accuracy.cells import RestsCell, SumsCell
 from simshuffle.extensions.learning.accuracy.figures import accuracy_chart
 from simshuffle.extensions.learning.accuracy.remedies import (
@@ -21,7 +21,7 @@ from simshuffle.extensions.learning.accuracy.remedies import (
     run_name,
     sums_name,
 )
-from simshuffle.extensions.learning.accuracy.says import Says
+from simshuffle.extensions.learning.accuracy.says import AccuracyFacts
 from simshuffle.extensions.learning.accuracy.tables import STORED
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.studies.mechanisms.variants import WarmCell
@@ -34,7 +34,7 @@ LIMIT = 60.0
 for: less than a minute on two cores. What does not fit is timed by closed forms."""
 
 
-def _bases(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+def _bases(asked: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """For every run of the scenario: what its statistics rest on, and a warm epoch."""
     cells = _timed(asked, _base_runs(asked), LIMIT)
     for sized in asked.sized:
@@ -43,11 +43,11 @@ def _bases(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
     return cells
 
 
-def _base_runs(asked: Asked) -> dict[str, Scenario]:
+def _base_runs(asked: AccuracyRequest) -> dict[str, Scenario]:
     return {run_name(sized, ""): sized.base for sized in asked.sized}
 
 
-def _timed(asked: Asked, runs: Mapping[str, Scenario], limit: float) -> dict[str, Cell]:
+def _timed(asked: AccuracyRequest, runs: Mapping[str, Scenario], limit: float) -> dict[str, Cell]:
     """The simulations of runs, by name: those that cost least, as far as the limit allows."""
     cells = {name: WarmCell(scenario.to_dict(), name) for name, scenario in runs.items()}
     if asked.exact:
@@ -58,7 +58,7 @@ def _timed(asked: Asked, runs: Mapping[str, Scenario], limit: float) -> dict[str
     return {name: cell for name, cell in cells.items() if name in order}
 
 
-def _remedies(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+def _remedies(asked: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
     """Where more is lost than may be: what every change rests on, and a warm epoch with it; what
     summing statistics takes."""
     cells: dict[str, Cell] = {}
@@ -82,7 +82,7 @@ def _remedies(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
     return cells | _timed(asked, runs, LIMIT - spent)
 
 
-def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
+def _collect(asked: AccuracyRequest, outcomes: Outcomes) -> Tables:
     compared = [Compared(asked, sized, outcomes) for sized in asked.sized]
     settings = [of.setting() for of in compared]
     remedies = [row for of in compared for row in of.rows()]
@@ -92,7 +92,7 @@ def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
     }
 
 
-def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+def _facts(asked: AccuracyRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     """What texts say beside tables."""
     base = asked.sized[0].base
     return {
@@ -123,7 +123,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     )
 
 
-STUDY: Study[Asked] = Study(
+STUDY: Study[AccuracyRequest] = Study(
     kind="accuracy",
     verb="accuracy",
     stages=(_bases, _remedies),
@@ -137,7 +137,7 @@ STUDY: Study[Asked] = Study(
     details=text.details,
     exported=text.exported,
     facts=_facts,
-    says=Says,
+    says=AccuracyFacts,
     faults=_faults,
     again="simshuffle.extensions.learning.accuracy.asked:again",
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simshuffle.extensions.learning.filtering.request import Filtering
 
 
-class Says(TypedDict):
+class FilteringFacts(TypedDict):
     """What ``meta.json`` holds for the report."""
 
     study: str
@@ -47,7 +47,7 @@ STUDY: Study[Filtering] = Study(
     **reported(lambda result: parts(FilterTables(**result.tables), result.meta)),
     as_json=_json,
     facts=lambda filtering, outcomes, tables: filtering.facts,
-    says=Says,
+    says=FilteringFacts,
     again="simshuffle.extensions.learning.filtering.request:again",
     decides=("simshuffle.extensions.learning.filtering.request",),
     partial=True,

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from simshuffle.extensions.learning.time_to_accuracy.tables import TARGET_COLUMNS, Tables
+from simshuffle.extensions.learning.time_to_accuracy.tables import TARGET_COLUMNS, JoinTables
 from simshuffle.spec.arrays import Flags, Floats
 from simshuffle.studies.training.summary import LEVEL, Estimate, estimate
 from simshuffle.studies.training.wording import percent
@@ -171,7 +171,7 @@ class AtFraction:
     verdict: str
 
 
-def against_global(tables: Tables, strategy: str) -> list[AtFraction]:
+def against_global(tables: JoinTables, strategy: str) -> list[AtFraction]:
     """The strategy at each of its Q, rising, against global; empty if one was not trained."""
     settings = tables.settings
     reference = settings[settings["strategy"] == "global"]
@@ -199,13 +199,13 @@ def same(difference: Estimate) -> str:
     return "different" if difference.low > MARGIN or difference.high < -MARGIN else UNDECIDED
 
 
-def paired(tables: Tables, setting: str, other: str) -> Estimate:
+def paired(tables: JoinTables, setting: str, other: str) -> Estimate:
     """Final accuracy of ``setting`` less that of ``other``, over the seeds that finished both."""
     first, second = final_accuracy(tables, setting), final_accuracy(tables, other)
     return estimate([first[seed] - second[seed] for seed in first if seed in second])
 
 
-def final_accuracy(tables: Tables, setting: str) -> dict[int, float]:
+def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:
     """Accuracy after the last epoch by seed."""
     epochs = int(tables.settings["epochs"].iloc[0])
     rows = tables.curves[(tables.curves["setting"] == setting) & (tables.curves["epoch"] == epochs)]
@@ -233,12 +233,12 @@ def _smallest(found: Sequence[AtFraction], verdicts: set[str]) -> float:
     return min((at.fraction for at in found if at.verdict in verdicts), default=math.inf)
 
 
-def sentences(tables: Tables) -> list[str]:
+def sentences(tables: JoinTables) -> list[str]:
     """The three claims, one after the other, with what was found or what is missing."""
     return [*_less_exchange(tables), *_less_communication(tables), *_no_inference(tables)]
 
 
-def _less_exchange(tables: Tables) -> Iterator[str]:
+def _less_exchange(tables: JoinTables) -> Iterator[str]:
     yield (
         "1. To reach the same accuracy, IS needs a smaller exchange fraction than partial local"
         " shuffle, and IS-Pair a smaller one than IS: 10 % against 30 % and 70 %. Here the same"
@@ -271,7 +271,9 @@ def points(found: Estimate) -> str:
     return percent(found.mean, found.low, found.high, "+")
 
 
-def pairs(tables: Tables, strategy: str, other: str) -> list[tuple[float, pd.Series, pd.Series]]:
+def pairs(
+    tables: JoinTables, strategy: str, other: str
+) -> list[tuple[float, pd.Series, pd.Series]]:
     """Q and the two rows of settings.csv, for each Q that both strategies were simulated at."""
     known = tables.settings[tables.settings["message"] == ""]
     rows = {
@@ -285,7 +287,7 @@ def pairs(tables: Tables, strategy: str, other: str) -> list[tuple[float, pd.Ser
     ]
 
 
-def _less_communication(tables: Tables) -> Iterator[str]:
+def _less_communication(tables: JoinTables) -> Iterator[str]:
     yield (
         "2. At the same exchange fraction, IS-Pair takes much less communication time (GE+WU and"
         " EXCHANGE) than IS."
@@ -310,7 +312,7 @@ def _less_communication(tables: Tables) -> Iterator[str]:
 _COMMUNICATION = {"EXCHANGE": "exchange_s", "GE+WU": "ge_wu_s"}
 
 
-def _no_inference(tables: Tables) -> Iterator[str]:
+def _no_inference(tables: JoinTables) -> Iterator[str]:
     yield (
         "3. Lagging losses (ILag-Pair) remove the computing of importance (IMPT) and keep the"
         " accuracy of IS-Pair."

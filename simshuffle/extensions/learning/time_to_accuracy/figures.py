@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.extensions.learning.time_to_accuracy.tables import Tables
+from simshuffle.extensions.learning.time_to_accuracy.tables import JoinTables
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, key, log_axis
 from simshuffle.report.style import COLUMN_INCHES, width
 from simshuffle.spec.units import Dimension, readable, readable_count
@@ -42,7 +42,7 @@ KEYS = {
 }
 
 
-def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Chart]:
+def figures(tables: JoinTables, meta: Mapping[str, Any]) -> dict[str, Chart]:
     """Every figure that the tables have something for, by the name of its file. All state
     ``model``, ``rule`` and ``schedules`` of ``meta``; results of before lack the first and the
     last."""

@@ -18,7 +18,7 @@ from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     on_front,
     targets_table,
 )
-from simshuffle.extensions.learning.time_to_accuracy.learned import Study, read_study
+from simshuffle.extensions.learning.time_to_accuracy.learned import LearnedStudy, read_study
 from simshuffle.extensions.learning.time_to_accuracy.replay import ReplayCell, end_of_epoch
 from simshuffle.extensions.learning.time_to_accuracy.simulated import (
     EPOCHS,
@@ -31,7 +31,7 @@ from simshuffle.extensions.learning.time_to_accuracy.simulated import (
 from simshuffle.extensions.learning.time_to_accuracy.tables import (
     CURVE_COLUMNS,
     SETTING_COLUMNS,
-    Tables,
+    JoinTables,
 )
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario, stored
@@ -50,7 +50,7 @@ VERB = "simshuffle study tta"
 class Join:
     """A join before anything is simulated."""
 
-    study: Study  # what was trained
+    study: LearnedStudy  # what was trained
     scale: Scaled  # the rule
     settings: list[Setting]  # with their scenarios
     targets: tuple[float, ...]  # accuracies, in the order wanted; empty for the default ones
@@ -60,7 +60,7 @@ class Join:
         """All simulations by name."""
         return {name: cell for setting in self.settings for name, cell in setting.cells.items()}
 
-    def tables(self, outcomes: Outcomes) -> Tables:
+    def tables(self, outcomes: Outcomes) -> JoinTables:
         """Accuracy joined with time."""
         measured = {
             setting.name: [outcomes[name].values for name in setting.cells]
@@ -131,7 +131,7 @@ def epoch_by_forms(scenario: Scenario) -> float:
     return found.epoch + found.passes.slowed
 
 
-def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:
+def _meta(study: LearnedStudy, scenario: Scenario, scale: Scaled) -> dict[str, Any]:
     """What the report and the figures say of study and scenario."""
     variant, norm, world_size = study.condition
     return {
@@ -153,12 +153,12 @@ def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:
 
 
 def joined(
-    study: Study,
+    study: LearnedStudy,
     scale: Scaled,
     settings: Sequence[Setting],
     measured: Mapping[str, Sequence[Mapping[str, Any]]],
     targets: Sequence[float],
-) -> Tables:
+) -> JoinTables:
     """The tables; ``measured`` is what each replay gave, by setting, none where nothing could be
     simulated; without ``targets``, accuracies, there are the default ones."""
     simulated = {
@@ -175,11 +175,11 @@ def joined(
         setting.name: sorted(setting.learned.finished | setting.learned.failed)
         for setting in settings
     }
-    return Tables(curves, table, targets_table(curves, seeds, named))
+    return JoinTables(curves, table, targets_table(curves, seeds, named))
 
 
 def _row(
-    study: Study, scale: Scaled, setting: Setting, simulated: Mapping[str, Any]
+    study: LearnedStudy, scale: Scaled, setting: Setting, simulated: Mapping[str, Any]
 ) -> dict[str, Any]:
     """One row of settings.csv."""
     learned = setting.learned
@@ -207,7 +207,7 @@ def _row(
 
 
 def _curves(
-    study: Study, settings: Sequence[Setting], simulated: Mapping[str, Mapping[str, Any]]
+    study: LearnedStudy, settings: Sequence[Setting], simulated: Mapping[str, Mapping[str, Any]]
 ) -> pd.DataFrame:
     """Every evaluation with its time; a setting that was not simulated has none."""
     parts = []

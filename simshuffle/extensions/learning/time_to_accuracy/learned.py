@@ -14,7 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 from simshuffle.errors import refuse
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.summary import place_of
-from simshuffle.studies.training.tables import CONDITION, NORMS, Tables, statistics_of, trained
+from simshuffle.studies.training.tables import (
+    CONDITION,
+    NORMS,
+    TrainingTables,
+    statistics_of,
+    trained,
+)
 from simshuffle.studies.training.wording import setting as setting_name
 from simshuffle.study import engine
 from simshuffle.workload.exchange import TrainedExchange
@@ -53,7 +59,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Study:
+class LearnedStudy:
     """One condition of a study."""
 
     name: str  # of the study
@@ -72,12 +78,12 @@ class Study:
     missing: tuple[int, int]
 
 
-def read_study(folder: Path, wanted: TtaOptions) -> Study:
+def read_study(folder: Path, wanted: TtaOptions) -> LearnedStudy:
     """One condition of the study in ``folder``, or raise InputError. By default it is batch norm
     per rank if the study has it, else its first one; and of the variant and M with most settings
     the first variant and the largest M."""
     result = engine.read(STUDY, folder)
-    tables = Tables(**result.tables)
+    tables = TrainingTables(**result.tables)
     runs, descriptions = tables.runs, result.meta["runs"]
     done = runs[runs["status"] == "done"]
     if not len(done):
@@ -90,7 +96,7 @@ def read_study(folder: Path, wanted: TtaOptions) -> Study:
     settings = _settings(of_condition, folder, wanted.replayed_seeds, descriptions)
     known = [of.exchange.exchange_schedule for of in settings]
     ended = of_condition[of_condition["status"].isin(["done", "failed"])]
-    return Study(
+    return LearnedStudy(
         name=str(result.meta.get("study", folder.name)),
         condition=condition,
         statistics=wanted.statistics,
@@ -212,7 +218,7 @@ def _trained(
 # --------------------------------------------------------------------------------------- the tables
 
 
-def _curves(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
+def _curves(tables: TrainingTables, settings: list[Learned], statistics: str) -> pd.DataFrame:
     """Evaluations of the settings' runs, failed ones too: setting, seed, epoch, accuracy."""
     column = f"{statistics}_accuracy"
     known = [
@@ -229,7 +235,7 @@ def _curves(tables: Tables, settings: list[Learned], statistics: str) -> pd.Data
     )
 
 
-def _finals(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
+def _finals(tables: TrainingTables, settings: list[Learned], statistics: str) -> pd.DataFrame:
     """What the finished runs reached: setting, accuracy, label_divergence, between_ranks."""
     last = tables.epochs.sort_values("epoch").drop_duplicates("run", keep="last").set_index("run")
     trained = tables.importance[tables.importance["source"] == "training"].sort_values("epoch")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
-from simshuffle.extensions.learning.time_to_accuracy.learned import Learned, Study, Trained
+from simshuffle.extensions.learning.time_to_accuracy.learned import Learned, LearnedStudy, Trained
 from simshuffle.extensions.learning.time_to_accuracy.replay import (
     MOST_EPOCHS,
     ReplayCell,
@@ -152,7 +152,7 @@ TOLERANCE = 0.01
 
 
 def timed_settings(
-    study: Study,
+    study: LearnedStudy,
     scenario: Scenario,
     scale: Scaled,
     replays: int,
@@ -174,7 +174,7 @@ def timed_settings(
 
 
 def settings_of(
-    study: Study,
+    study: LearnedStudy,
     scenario: Scenario,
     scale: Scaled,
     replays: int,

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
 from simshuffle.extensions.learning.time_to_accuracy.figures import figures
-from simshuffle.extensions.learning.time_to_accuracy.tables import STORED, Tables
+from simshuffle.extensions.learning.time_to_accuracy.tables import STORED, JoinTables
 from simshuffle.extensions.learning.time_to_accuracy.text import details, parts, verdict
 from simshuffle.report.table_io import rows
 from simshuffle.studies.training.wording import reported
@@ -30,7 +30,7 @@ class Condition(TypedDict):
     world_size: int
 
 
-class Says(TypedDict):
+class JoinFacts(TypedDict):
     """What ``meta.json`` holds for report and figures."""
 
     study: str
@@ -95,14 +95,14 @@ STUDY: Study[Join] = Study(
     collect=lambda join, outcomes: vars(join.tables(outcomes)),
     stored=STORED,
     documents=("scenario.yaml",),
-    figures=lambda result: figures(Tables(**result.tables), result.meta),
-    verdict=lambda result: verdict(Tables(**result.tables)),
+    figures=lambda result: figures(JoinTables(**result.tables), result.meta),
+    verdict=lambda result: verdict(JoinTables(**result.tables)),
     **reported(
-        lambda result: parts(Tables(**result.tables), result.meta),
-        lambda result: details(Tables(**result.tables), result.meta),
+        lambda result: parts(JoinTables(**result.tables), result.meta),
+        lambda result: details(JoinTables(**result.tables), result.meta),
     ),
     as_json=_json,
-    says=Says,
+    says=JoinFacts,
     faults=_faults,
     again=f"{__name__}:again",
     decides=("simshuffle.extensions.learning.time_to_accuracy.join",),

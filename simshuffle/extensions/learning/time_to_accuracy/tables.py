@@ -135,7 +135,7 @@ STORED = {
 
 
 @dataclass(frozen=True)
-class Tables:
+class JoinTables:
     """What was found."""
 
     # curves, settings, targets: columns as in `STORED`

@@ -20,7 +20,7 @@ from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     points,
     sentences,
 )
-from simshuffle.extensions.learning.time_to_accuracy.tables import NOT_SCALED, Tables
+from simshuffle.extensions.learning.time_to_accuracy.tables import NOT_SCALED, JoinTables
 from simshuffle.report import intervals
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.training.summary import estimate
@@ -35,7 +35,7 @@ MIXING = (
 )
 
 
-def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+def parts(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield what answers the question, in order; ``meta`` as of `Says`."""
     yield section("What is missing", list(_troubles(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
@@ -48,7 +48,7 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
         yield as_table("What reached which accuracy when", ["setting"], names, rows)
 
 
-def details(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the rest of the report: provenance, mixing, the Pareto front, claims, and method."""
     yield _head(tables, meta)
     settings = tables.settings.to_dict("records")
@@ -78,7 +78,7 @@ def seconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 0.1 else f"{value:.3g}"
 
 
-def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
+def _head(tables: JoinTables, meta: Mapping[str, Any]) -> str:
     of = meta["condition"]
     condition = ", ".join(filter(None, (NORMS[of["batch_norm"]], of["variant"])))
     seeds = sorted(set(tables.settings["seeds"]))
@@ -104,7 +104,7 @@ def _counted(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
 
 
-def _troubles(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
+def _troubles(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str]:
     """What is not in the numbers, and why."""
     if meta["missing_runs"]:
         yield (
@@ -157,7 +157,7 @@ def _mixed(row: Row) -> list[str]:
 # ------------------------------------------------------------------------------------------ targets
 
 
-def verdict(tables: Tables) -> Iterator[str]:
+def verdict(tables: JoinTables) -> Iterator[str]:
     """What is fastest to the highest accuracy that was asked for, and what that rests on."""
     if tables.targets.empty:
         return
@@ -171,7 +171,7 @@ def verdict(tables: Tables) -> Iterator[str]:
     )
 
 
-def _of_target(tables: Tables, rows: pd.DataFrame) -> str:
+def _of_target(tables: JoinTables, rows: pd.DataFrame) -> str:
     """What is fastest to a target, and what never reached it."""
     name, none = rows["name"].iloc[0], rows.loc[rows["reached"] == 0, "setting"]
     lines = _fastest(tables, rows)
@@ -200,7 +200,7 @@ def _reached(row: Row) -> list[str]:
     return [row["setting"], target, reached, sure, time, f"{row['epochs']:.1f}"]
 
 
-def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
+def _fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
     """The certain setting with the smallest mean time; and whether the next is told apart."""
     timed = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
     certain = timed[timed["reached"] == timed["n"]].sort_values("time_s", kind="stable")
@@ -237,7 +237,7 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     return lines
 
 
-def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
+def slower(tables: JoinTables, setting: str, best: str, target: float) -> bool:
     """Whether the paired 95 % interval of the times to ``target``, of common seeds, is above 0."""
     times = [
         first_reached(tables.curves[tables.curves["setting"] == name], target)["time_s"]
@@ -247,7 +247,7 @@ def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
     return estimate((times[0][both] - times[1][both]).tolist()).low > 0
 
 
-def _front(tables: Tables) -> Iterator[str]:
+def _front(tables: JoinTables) -> Iterator[str]:
     """Which settings no other one beats, and what beats each of the others."""
     settings = tables.settings
     front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
@@ -270,7 +270,7 @@ def _front(tables: Tables) -> Iterator[str]:
         yield section("Beaten", [head, *others])
 
 
-def _beaten(tables: Tables, found: Beaten) -> str:
+def _beaten(tables: JoinTables, found: Beaten) -> str:
     """What beats a setting, and in what."""
     if len(found.better) == len(CRITERIA):
         in_what = "in all four"
@@ -286,7 +286,7 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _method(tables: Tables, meta: Mapping[str, Any]) -> str:
+def _method(tables: JoinTables, meta: Mapping[str, Any]) -> str:
     replays = sorted({int(count) for count in tables.settings["replays"] if count})
     several = (
         "one seed"
