@@ -106,7 +106,8 @@ def test_decoding_that_nobody_timed_and_workers_are_among_them():
     }
     found = {each.key: each for each in decisive_inputs({"it": small(**values)})}
     # 4 MB of JPEG are 36 ms of decoding, beside a step of some 2.7 ms a sample: loaders bind
-    assert {DECODE, WORKERS} <= set(found)
+    # reading from the SSD is 2 to 5 % of it
+    assert [*found] == [DECODE, WORKERS, "cluster.ssd.read_bandwidth"]
     decode = found[DECODE]
     assert (decode.value, decode.low, decode.high) == ("36.4 ms a sample", 0.5, 10.0)
     assert found[WORKERS].shorter == pytest.approx(-0.5, abs=0.05)

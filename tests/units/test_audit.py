@@ -221,7 +221,7 @@ def test_what_such_a_loader_misses_anyway_is_not_lost():
     before, after = [rows(8), rows(0, 1, 2, 3)], [rows(4, 5), rows(9)]
     whole, times = rows(0, 1, 2, 3, 4, 5, 6, 7, 0), auditing.Times(None, None)
     readers, point = Readers(1, 1, 1, 4), Point(1, 1, 0)
-    tried = Tried(point, readers, before, after, "", 0, times, times, [whole], 1)
+    tried = Tried(point, readers, before, after, "", 0, times, times, [whole, rows(9)], 1)
     found = count_broken(tried, 10, repeatable=False)
     assert found == Account(4, 2, 8 - 6, 0, 0, 1, never=2, continues="other")
 
