@@ -190,6 +190,12 @@ def test_rails_are_shared_by_the_ranks_of_a_host():
         (4, 0),
         (6, 1),
     }
+    # from 1 to 2, where the ring 0, 1, 2, 3 of a row leaves its first host, goes what is for column
+    # 0 on rail 0, and for columns 2 and 3 on rail 1: a quarter of 1 MB each
+    flows = flows_of(torus(2, hosts_per_row=2), hosts(8, 2))
+    leaving = (flows.step == 0) & (flows.src == 1)
+    assert flows.rail[leaving].tolist() == [0, 1]
+    assert flows.nbytes[leaving].tolist() == [250e3, 500e3]
 
 
 def test_each_leader_has_an_hca_of_its_own():

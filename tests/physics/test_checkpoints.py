@@ -362,6 +362,11 @@ def test_iterations_are_counted_over_epochs_and_seconds_from_the_last_save():
     step = (timeline.phases["end_s"].max() - (rows["end_s"] - rows["start_s"]).sum()) / 100
     assert len(rows) > 1
     assert ((apart >= 0.2) & (apart < 0.2 + 2 * step)).all()
+    simulation = Simulation(saving({"period": "200 ms"}), None)
+    assert simulation.checkpoints is not None
+    for now, is_due in ((0.19, False), (0.2, True)):
+        simulation.clock.env.run(now)
+        assert simulation.checkpoints.due(1, int(1e3 * now)) == is_due
 
 
 def test_an_epoch_adds_up_and_says_who_waits_for_a_checkpoint():

@@ -134,9 +134,11 @@ def test_a_gpu_at_half_speed_makes_each_iteration_of_all_longer_by_its_passes():
 def test_a_slow_gpu_counts_for_the_iterations_that_begin_while_it_is():
     begins = slowed().phases.query("phase == 'forward' and rank == 3")["start_s"].to_numpy()
     span = float(begins[2]) + 1e-3, float(begins[4]) + 1e-3
-    found = epoch_s(fault("h0003.gpus", 0.25, span[0], span[1] - span[0] + 5e-3))
-    # iteration 4 begins in it, and lasts so long that none of the others does
-    assert found == pytest.approx(epoch_s() + 3 * (FORWARD + BACKWARD), rel=1e-9)
+    lasts = span[1] - span[0] + 5e-3
+    faults = fault("h0003.gpus", 0.25, span[0], lasts), fault("h0003.gpu0", 0.5, span[0], lasts)
+    # iteration 4 begins in it, and lasts so long that none of the others does; the worst counts
+    assert epoch_s(*faults) == pytest.approx(epoch_s() + 3 * (FORWARD + BACKWARD), rel=1e-9)
+    assert seconds(slowed(*faults), "forward")[3] == pytest.approx(13 * FORWARD, rel=1e-9)
 
 
 def test_a_slow_gpu_slows_the_passes_beside_which_gradients_are_summed():
@@ -167,9 +169,10 @@ def test_the_pass_that_measures_importance_is_slower_too():
 
 
 def test_a_slow_host_is_slow_in_all_that_it_has():
-    row = rows_of(small(faults=[fault("h0003", 0.5)]))[0]
+    (row,) = rows_of(small(faults=[fault("h0003", 0.5)]))
     # both directions of its cable and of its PCIe slot; NVLink, memory, SSD, cores
-    assert (row["links"], row["gpus"]) == (8, 1)
+    known = {"what": "h0003", "at_s": 0.0, "until_s": None, "rate": 0.5, "rerouted": 0}
+    assert row == {**known, "links": 8, "gpus": 1}
     assert epoch_s(fault("h0003", 0.5)) > epoch_s(fault("h0003.gpus", 0.5))
 
 
@@ -216,11 +219,37 @@ def test_new_routes_lead_round_a_failed_cable_once_they_are_known(lasts):
     assert epoch_s(found, **values) == pytest.approx(epoch_s(**values) + 3e-3, rel=1e-6)
     whole = slowed(**values).links.set_index("link")["nbytes"]
     table = slowed(found, **values).links.set_index("link")["nbytes"]
-    if lasts is None:  # all go round it, the one under way is counted where it ended
-        assert table.get(cable, 0.0) == 0.0
+    # all go round it, the one under way is counted where it ended; or the six until it returns
+    left = 0 if lasts is None else 40 - 6
+    assert table.get(cable, 0.0) == pytest.approx(left * GRADIENT, rel=1e-12)
     other = [name for name in table.index if name.startswith("leaf.0>spine")]
     assert table[other].sum() == pytest.approx(whole[cable], rel=1e-12)
     assert rows_of(small(faults=[found], **values))[0]["rerouted"] == 2
+
+
+def test_a_cable_that_returns_is_the_way_round_another():
+    """While one of both ways up is failed, the other fails for good within the third allreduce,
+    which has to wait until the first returns."""
+    values = across()
+    (first, _), (third, _) = when_summed(1, **values), when_summed(3, **values)
+    cable = used("leaf.0>", **values)
+    other = next(each for each in ("leaf.0>spine.0", "leaf.0>spine.1") if each != cable)
+    found = (
+        fault(cable, 0, first + 2e-3, 0.2, reroute_after="3 ms"),
+        fault(other, 0, third + 5e-3, reroute_after="3 ms"),
+    )
+    # 3 ms until routes are known, and until then 2 ms of the third allreduce have passed
+    late = 3e-3 + (first + 2e-3 + 0.2) - (third + 5e-3)
+    assert epoch_s(*found, **values) == pytest.approx(epoch_s(**values) + late, rel=1e-6)
+    assert [row["rerouted"] for row in rows_of(small(faults=[*found], **values))] == [2, 2]
+    # a ring of four leaf switches, with a flow up and one down each; two cables fail for good
+    ring = ["h0000", "h0004", "h0008", "h0012"]
+    values = across(world_size=4, cluster__placement=ring, workload__allreduce__order="as_given")
+    found = (
+        fault(used("leaf.0>", **values), 0, first + 2e-3, reroute_after="1 ms"),
+        fault(used("leaf.2>", **values), 0, first + 4e-3, reroute_after="1 ms"),
+    )
+    assert [row["rerouted"] for row in rows_of(small(faults=[*found], **values))] == [2, 2]
 
 
 def test_transfers_wait_for_a_failed_cable_that_returns():

@@ -118,6 +118,12 @@ def test_link_statistics():
     assert network.links["nbytes"] == pytest.approx([10e6, 10e6])
     assert network.links["busy"] == pytest.approx([1e-3, 1e-3], rel=1e-12)
     assert network.links["peak"] == pytest.approx([1.0, 0.5], rel=1e-12)
+    # links of 1 and 10 saturate, those of 3, 15 and 20 do not: the turn of the one of 3 comes when
+    # its flows have their rates, the turns of the others do not come; from 33 flows on in `fill`
+    for count in (1, 20):
+        _, network = run([1.0, 3.0, 10.0, 15.0, 20.0], [[0, 1], [2, 3, 4]] * count, work=10.0)
+        network.settle()
+        assert network.links["peak"] == pytest.approx([1, 1 / 3, 1, 2 / 3, 1 / 2], rel=1e-12)
 
 
 def test_accounts_add_up_delay_and_transfer():

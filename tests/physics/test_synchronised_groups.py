@@ -121,6 +121,9 @@ def test_a_group_is_one_rank_with_all_its_samples(shape, activations, monkeypatc
         network(shape), data, strategy=strategy, world_size=12, training=groups_of(3)
     )
     few = Emulation(network(shape), data, strategy=strategy, world_size=4, training=training())
+    # of a sample itself, flattened, of layers (10 + 10) twice or (256, 64, 64; 128, 32, 32), of 4
+    each = 6 + 6 + 2 * 20 + 4 if len(shape) == 1 else 64 + 32 + 384 + 192 + 4
+    assert in_groups.network.rows_at_once == max(1, activations // each)
     losses = []
     for batch in np.random.default_rng(1).permutation(72).reshape(3, 2, 12):
         # the 2 samples of each of 3 neighbours, one below the other

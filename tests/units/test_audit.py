@@ -12,13 +12,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.resuming import auditing
+from simshuffle.extensions.resuming.accounts import count_broken
+from simshuffle.extensions.resuming.auditing import Point, Tried
 from simshuffle.extensions.resuming.counted import SCHEMAS
 from simshuffle.extensions.resuming.script import Script
+from simshuffle.workload.orders.order import Readers
+from simshuffle.workload.resuming.account import Account
+from simshuffle.workload.resuming.law import Batches
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "tests" / "data" / "audit" / "my_loader.py"
@@ -204,6 +210,20 @@ def test_a_loader_that_is_never_the_same_is_counted_within_one_run(capfd):
     assert row["repeated"] >= 8
     assert main(command(kind="random")) == 1
     assert "not repeatable: with the same seed two uninterrupted runs" in capfd.readouterr().out
+
+
+def test_what_such_a_loader_misses_anyway_is_not_lost():
+    """Of 10 samples an epoch has 8, one of them twice. One that is broken off has 4, and 2 more."""
+
+    def rows(*samples):
+        return Batches(*np.zeros((2, len(samples)), np.int64), np.array(samples))
+
+    before, after = [rows(8), rows(0, 1, 2, 3)], [rows(4, 5), rows(9)]
+    whole, times = rows(0, 1, 2, 3, 4, 5, 6, 7, 0), auditing.Times(None, None)
+    readers, point = Readers(1, 1, 1, 4), Point(1, 1, 0)
+    tried = Tried(point, readers, before, after, "", 0, times, times, [whole, rows(9)], 1)
+    found = count_broken(tried, 10, repeatable=False)
+    assert found == Account(4, 2, 8 - 6, 0, 0, 1, never=2, continues="other")
 
 
 def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):

@@ -4,13 +4,14 @@
 import csv
 import importlib
 import statistics
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from simshuffle.job.plan.effort import effort, expected_iterations
+from simshuffle.job.plan.effort import AllreduceEffort, Effort, effort, expected_iterations
 from simshuffle.job.plan.jobs import each_alone
 from simshuffle.job.scenario.scenario import all_runs, load_scenarios
 from simshuffle.job.sim.simulate import simulate
@@ -58,6 +59,22 @@ def test_memory_is_estimated_within_a_factor_of_two():
     rows = [row for row in zip(ROWS, efforts(), strict=True) if row[0]["peak_mb"]]
     assert len(rows) > 50
     assert off(np.array([float(row["peak_mb"]) * 1e6 / of.nbytes for row, of in rows])).max() < 2
+
+
+def test_seconds_and_bytes_are_sums_by_hand():
+    # an allreduce: 0.15 ms of 1,000 flows, 1.2 ms of 10,000 that wait; 10 are posted in 11 us each,
+    # 3 laid out at twice that; 100 passes are slowed down by 9.5 us
+    allreduces = AllreduceEffort(10, 3, 1000, 10_000, 100)
+    assert allreduces.seconds == pytest.approx(10 * 1.361e-3 + 3 * 2.7e-3 + 950e-6)
+    assert allreduces.nbytes == 800e3 + 320e3 + 3 * (140e3 + 80e3)
+    of = Effort(1e5, 2e4, 1e6, 4, 1000, 1e6, allreduces, 1e4, hosts=500)
+    sent, ranks = 8e-6 * 2e4, 90e-3
+    rest = 0.1 + 2.2 + 0.2 + 0.2 + 0.6 + 0.02 + 0.6 + allreduces.seconds
+    assert of.seconds == pytest.approx(rest + sent + ranks)
+    assert replace(of, exact=False).seconds == pytest.approx(5.6 * of.seconds)
+    crowded = replace(of, ranks=4096).seconds  # twice those that fit the caches
+    assert crowded == pytest.approx(rest + 2**0.45 * (sent + 4.096 * ranks))
+    assert of.nbytes == 265e6 + 50e6 + 200 * 5e3 + 27e6 + 6e6 + 2.25e6 + allreduces.nbytes
 
 
 def test_nine_of_ten_runs_simulate_the_iterations_that_are_expected():

@@ -16,7 +16,7 @@ from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.verdict import tables, verdict
 from simshuffle.report.console import terminal_text
 from simshuffle.spec.library import CATALOG, shipped, shipped_names
-from simshuffle.spec.units import UnitError, parse_quantity
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from tests.small import small
 
 RUNS = ["global-pfs @64", "local @64", "partial-0.1 streamlined @64"]
@@ -247,6 +247,16 @@ def test_what_is_usual_is_what_is_shipped():
         values = [parsed(value, usual) for value in found[key]]
         values = [value for value in values if value is not None]
         assert (usual.low, usual.high) == (min(values), max(values)), key
+        assert all(usual.is_near(value) for value in values)
+
+
+def test_what_is_far_from_the_usual():
+    """Ten times beyond what is shipped, or as many times as a quantity says."""
+    unit = Dimension.SECONDS
+    for usual, factor in ((Usual(3.0, 50.0, unit), 10.0), (Usual(3.0, 50.0, unit, 3.0), 3.0)):
+        ends = 3.0 / factor, 50.0 * factor
+        assert all(usual.is_near(end) for end in ends)
+        assert not usual.is_near(0.999 * ends[0]) and not usual.is_near(1.001 * ends[1])
 
 
 def parsed(value, usual: Usual):
