@@ -17,7 +17,7 @@ from simshuffle.extensions.learning.accuracy import study
 from simshuffle.extensions.learning.accuracy.asked import again, request
 from simshuffle.extensions.learning.accuracy.cells import SumsCell
 from simshuffle.extensions.learning.accuracy.first import lines
-from simshuffle.extensions.learning.accuracy.remedies import epoch_by_forms
+from simshuffle.extensions.learning.accuracy.remedies import _front, _Row, epoch_by_forms
 from simshuffle.extensions.learning.accuracy.sensitivity import (
     NORMAL,
     Sensitivity,
@@ -278,6 +278,16 @@ def test_where_much_is_lost_the_quickest_remedy_that_is_enough(quick, tmp_path):
     assert front["loss_points"].is_monotonic_decreasing
     said = " ".join(result.verdict())
     assert "is pooled" in said and "a screening of mine on my images" in said
+
+
+def test_the_front_is_of_remedies_that_no_other_beats():
+    """By seconds and points. Equal remedies do not beat each other."""
+    known = {"slow": (2.0, 1.0), "fast": (1.0, 2.0), "as fast": (1.0, 2.0)}
+    beaten = {"slower": (3.0, 1.0), "worse": (1.0, 2.5)}
+    found = [_Row(name, "", None, (p, 0, 0), None, s) for name, (s, p) in (known | beaten).items()]
+    found.append(_Row("impossible", "", None, (0, 0, 0), None, 0.0, able=False))
+    found += [_Row("no points", "", None, None, None, 0.0), _Row("no time", "", None, (0, 0, 0))]
+    assert _front(found) == {*known}
 
 
 def test_what_recomputed_statistics_take(quick, tmp_path):
