@@ -219,7 +219,11 @@ def test_a_batch_of_one_and_importance_and_another_loss_are_refused():
         emulation(training(local_batch_size=1))
     with pytest.raises(InputError, match="the last local batch holds one sample"):
         emulation(training(local_batch_size=5))
-    emulation(training(local_batch_size=1, negatives="gathered", batch_norm="none"))
+    emulation(training(local_batch_size=2))
+    gathered = training(local_batch_size=1, negatives="gathered", batch_norm="none")
+    emulation(gathered, world_size=2)
+    with pytest.raises(InputError, match="local_batch_size holds one sample"):
+        emulation(gathered, world_size=1)
     pair = ImportancePair(kind="importance_pair", exchange_fraction=0.4, lagging=True)
     with pytest.raises(InputError, match=r"exchange.*cannot go by importance"):
         emulation(training(), strategy=pair)

@@ -17,7 +17,7 @@ from simshuffle.extensions.learning.accuracy import study
 from simshuffle.extensions.learning.accuracy.asked import again, request
 from simshuffle.extensions.learning.accuracy.cells import SumsCell
 from simshuffle.extensions.learning.accuracy.first import lines
-from simshuffle.extensions.learning.accuracy.remedies import epoch_by_forms
+from simshuffle.extensions.learning.accuracy.remedies import _front, _Row, epoch_by_forms
 from simshuffle.extensions.learning.accuracy.sensitivity import (
     NORMAL,
     Sensitivity,
@@ -250,7 +250,7 @@ def test_where_much_is_lost_the_quickest_remedy_that_is_enough(quick, tmp_path):
     assert of["loss_points"] == pytest.approx(C * (0.1 - everywhere), rel=1e-4)
     assert of["low_points"] == pytest.approx(C_LOW * (0.1 - everywhere), rel=1e-4)
     assert of["high_points"] == pytest.approx(C_HIGH * (0.1 - everywhere), rel=1e-4)
-    assert not of["enough"]
+    assert not of["enough"] and "local batch" not in of["outside"]  # 10, which was tried
     table = result.tables["remedies"].set_index("remedy")
     assert table.loc[table["chosen"]].index.tolist() == ["pooled"]
     row = table.loc["pooled"]
@@ -280,15 +280,34 @@ def test_where_much_is_lost_the_quickest_remedy_that_is_enough(quick, tmp_path):
     assert "is pooled" in said and "a screening of mine on my images" in said
 
 
-def test_what_recomputed_statistics_take(quick, tmp_path):
-    """All 800 samples on 8 ranks: 100 forward passes each, in ten batches, and a sum; n is 800."""
-    scenario = small()
-    row = found(scenario, screening=screening(tmp_path)).tables["remedies"].set_index("remedy")
-    row = row.loc["recomputed on 800 samples"]
-    forward = 10 * float(scenario.step_times.forward_of(np.array(10)))
-    assert row["n"] == 800
+def test_the_front_is_of_remedies_that_no_other_beats():
+    """By seconds and points. Equal remedies do not beat each other."""
+    known = {"slow": (2.0, 1.0), "fast": (1.0, 2.0), "as fast": (1.0, 2.0)}
+    beaten = {"slower": (3.0, 1.0), "worse": (1.0, 2.5)}
+    found = [_Row(name, "", None, (p, 0, 0), None, s) for name, (s, p) in (known | beaten).items()]
+    found.append(_Row("impossible", "", None, (0, 0, 0), None, 0.0, able=False))
+    found += [_Row("no points", "", None, None, None, 0.0), _Row("no time", "", None, (0, 0, 0))]
+    assert _front(found) == {*known}
+
+
+@pytest.mark.parametrize(("samples", "last"), [(800, []), (840, [5])])
+def test_what_recomputed_statistics_take(quick, tmp_path, samples, last):
+    """All samples on 8 ranks: forward passes of ten batches, a last one of the rest, and a sum."""
+    scenario = small(workload__dataset__num_samples=samples)
+    rows = found(scenario, screening=screening(tmp_path)).tables["remedies"].set_index("remedy")
+    row = rows.loc[f"recomputed on {samples} samples"]
+    forward = scenario.step_times.forward_of(np.array([10] * 10 + last)).sum()
+    assert row["n"] == samples
     assert row["added_s"] == pytest.approx(forward + 0.25, rel=1e-9)
     assert row["own_points"] == 0.0
+
+
+@pytest.mark.parametrize(("epochs", "note"), [(299, "too slow"), (301, "")])
+def test_a_slow_momentum_may_reach_back_a_tenth_of_the_training(quick, tmp_path, epochs, note):
+    """3/0.01 iterations: 30 epochs of ten."""
+    rows = found(small(), screening=screening(tmp_path), epochs=epochs).tables["remedies"]
+    (told,) = rows.loc[rows["remedy"] == "momentum 0.01", "note"]
+    assert told.partition(":")[0] == note
 
 
 def test_a_larger_batch_is_told_against_both(quick, tmp_path):

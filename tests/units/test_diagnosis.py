@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from simshuffle.errors import InputError
+from simshuffle.extensions.doctor.causes import _slow_ranks
 from simshuffle.extensions.doctor.diagnosis import _remedies, diagnose
 from simshuffle.extensions.doctor.gains import Gain
 from simshuffle.extensions.doctor.loop import PARTS, loop_of
@@ -52,6 +53,18 @@ def test_workers_that_are_too_few(put_in, without):
     assert change.get("persistent_workers", False) == (put_in["workers"] == 0)
     gain = training.without(**without)
     assert found.remedies[0].gain_s * found.loop.batches == pytest.approx(gain, rel=0.05)
+
+
+def test_a_straggler_becomes_as_fast_as_its_peers_where_it_is_slow():
+    """Rank 1 loads twice as long as its peers' median, rank 3 steps three times as long; rank 2
+    loads 1.25 times as long, which is not slow yet."""
+    loop = loop_of(Training(ranks=4).record())
+    load, step = [1.0, 2.0, 1.25, 1.0], [1.0, 1.0, 1.0, 3.0]
+    of_all = np.ones_like(loop.way.load)
+    loop = replace(loop, way=replace(loop.way, load=of_all * load, step=of_all * step))
+    ways = [without.way for without in _slow_ranks(loop)]
+    assert [way.load[-1].tolist() for way in ways] == [load, [1.0, 1.0, 1.25, 1.0], load, load]
+    assert [way.step[-1].tolist() for way in ways] == [step, step, step, [1.0] * 4]
 
 
 def test_workers_that_begin_at_each_epoch():

@@ -8,7 +8,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.studies.loader import request
-from simshuffle.studies.loader.cell import DataSetShape
+from simshuffle.studies.loader.cell import DataSetShape, LoaderCell
 from simshuffle.study.registry import read_folder
 from simshuffle.workload.orders.mixture import Mixture
 from simshuffle.workload.orders.order import COLUMNS, Readers, ShardedSet
@@ -150,6 +150,11 @@ def test_what_is_lost_repeated_and_unequal_is_said(here, capsys):
     (row,) = pd.read_csv("found/loaders.csv").to_dict("records")
     assert (row["never"], row["surplus"]) == (3, 1)
     assert row["imbalance"] == pytest.approx(64 / 63.5 - 1)
+
+
+def test_what_an_order_takes_grows_with_the_samples_of_its_epochs():
+    cell = LoaderCell("drawn", OF_ALL, Drawn())  # 256 samples, twice
+    assert (cell.cost, cell.memory) == pytest.approx((0.1 + 3e-6 * 512, 200e6 + 200 * 512), 1e-9)
 
 
 def test_every_registered_order_is_looked_at():

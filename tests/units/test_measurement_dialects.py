@@ -217,6 +217,22 @@ def test_a_summary_alone_is_the_mean_of_its_repetitions(tmp_path):
     assert {row.count for row in reading(text, tmp_path).rows} == {1}
 
 
+@pytest.mark.parametrize("before", ["", ior()])
+def test_rows_of_a_summary_are_of_the_tests_that_they_number(before, tmp_path):
+    """Two tests of one call, below its banner or with the banner cut off. The second has no row of
+    a repetition of its writes: its mean stands for them."""
+    banner = "IOR-4.0.0: MPI Coordinated Test of Parallel I/O\n" * bool(before)
+    head = "access bw(MiB/s) block(KiB) xfer(KiB) iter\n"
+    tests = [f"Test {n} started\n{head}read {n + 1}.0 16 1024.0 0\n" for n in range(2)]
+    summary = SUMMARY_ALONE.format(reord=0).split("\n")
+    of_second = summary[2].replace(" 0 64 32 ", " 1 8 4 ")
+    text = "\n".join([*tests, *summary[:2], summary[3], of_second])
+    rows = reading(before + banner + text, tmp_path).rows[2 * bool(before) :]
+    assert [(row.rate / MIB, row.ranks, row.hosts, row.count) for row in rows] == [
+        (1, 64, 2, 1), (2, 8, 2, 1), (900, 8, 2, 3),
+    ]  # fmt: skip
+
+
 def test_without_tasks_ranks_are_asked_for(tmp_path):
     text = "\n".join(line for line in ior().split("\n") if "tasks" not in line.partition(":")[0])
     problem = refusal(text, tmp_path)

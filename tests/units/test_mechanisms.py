@@ -1,7 +1,10 @@
 """Ablation and search end to end on tiny scenarios; result folders; bad input."""
 
 import json
+import math
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,12 +12,18 @@ import pytest
 
 from simshuffle import run
 from simshuffle.cli import main
+from simshuffle.job.plan.effort import effort
 from simshuffle.studies.mechanisms import ablation, hiding, search
 from simshuffle.studies.mechanisms import text as mechanisms_text
 from simshuffle.studies.mechanisms.ablation import STUDY
+from simshuffle.studies.mechanisms.border import Point
+from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.switches import contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
+from simshuffle.studies.mechanisms.variants import exchanging as variant
+from simshuffle.studies.mechanisms.variants import prepared
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions, hiding_again
+from simshuffle.studies.mechanisms.windows import SimulatedWindow, added, window_of
 from simshuffle.study import engine
 from simshuffle.study.registry import read_folder
 from tests.small import small
@@ -143,6 +152,56 @@ def test_unsteady_limits_are_said(monkeypatch):
     wanted = searched(world_size=[4], variant=["pair"], tolerance=1.0, exact=True)
     found = engine.run(hiding.STUDY, wanted)
     assert any("not monotone" in part for part in found.parts() if isinstance(part, str))
+
+
+def test_a_search_begins_at_closed_forms_and_ends_at_what_is_allowed():
+    """An exact one simulates 4 samples once, and 11 times as many as closed forms say. Of 1 ms a
+    sample 2 % of 1.25 s hide 25 of 40: that is known when 26 are not hidden, or estimated where a
+    second simulation takes more than 60 of 100 s."""
+    cell = SearchCell(prepared(exchanging()).to_dict(), "own", 0.02, 1.2501)
+    few, most = (
+        effort(variant(cell.scenario, "own", samples, {})).seconds
+        for samples in (4, cell.hidden_by_forms(40))
+    )
+    assert cell.cost == pytest.approx(few + 11 * most)
+    cell = replace(cell, limit_s=100.0)
+    assert cell.cost == 100.0
+    points = SimpleNamespace(most=40, spent=20.0, point=lambda n: Point(1e-3 * n, 0.0))
+    for seconds, interval in ((40.0, (25, 25)), (40.1, (17, 33))):
+        points.seconds = lambda _, seconds=seconds: seconds
+        border = cell._border(points)
+        assert (border.samples, border.low, border.high) == (25, *interval)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "sent"), [(0.015, 2), (0.0155, 2), (0.001, 1), (0.1, 12), (1.0, 120)]
+)
+def test_a_window_sends_as_large_a_part_as_the_epoch(fraction, sent):
+    """12 iterations of 100, of a rank 120 of 1,000 samples; a whole number of them is sent."""
+    how = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
+    scenario = small(workload__dataset__num_samples=8000, workload__exchange=how)
+    window = window_of(scenario, 12)
+    assert window.scenario.workload.exchange.fraction == pytest.approx(sent / 120)
+    assert (window.iterations, window.of_epoch, window.left_out) == (12, 100, 88)
+    assert window_of(scenario, 99).left_out == 1
+    whole = window_of(scenario, 100)
+    assert (whole.left_out, whole.scenario.workload.exchange.fraction) == (0, fraction)
+
+
+def test_a_window_stands_for_the_epoch():
+    """It adds 0.5 s, and its 9 steady iterations 20 ms in the mean, as each of the 88 others does.
+    It sends 2 samples in 12 iterations, or 16.67 in 100: 15 add 0.9 of that. Its six parts add 10,
+    20, 30, 10, 20 and 30 ms: t of five degrees, and a deviation of sqrt(4/5) 10 ms."""
+    how = {"kind": "partial_local_shuffle", "exchange_fraction": 0.015}
+    window = window_of(small(workload__dataset__num_samples=8000, workload__exchange=how), 12)
+    differences = np.array([9.0, 9.0, *[0.01] * 2, *[0.02] * 2, *[0.03] * 2, 0.01, 0.02, 0.03, 9.0])
+    alone = SimulatedWindow(None, 3.0, np.ones(12))
+    longer = SimulatedWindow(None, 3.5, 1.0 + differences)
+    point = added(window, 15, longer, alone)
+    assert point.over == pytest.approx(0.9 * (0.5 + 0.02 * 88))
+    half_width = 2.570582 * 0.01 * math.sqrt(4 / 5 / 6)
+    assert point.half_width == pytest.approx(0.9 * half_width * 88)
+    assert added(replace(window, iterations=100), 15, longer, alone) == Point(0.5, 0.0)
 
 
 # ---------------------------------------------------------------- the scenario's own schedule

@@ -229,6 +229,12 @@ def test_studies_of_trainings():
         filtered = load_filtering("data-optimised-digits", {"extractors.0.model.kind": "mlp"})
     assert filtered.extractors[0].model.width == 16
     assert not notes
+    # a value that is given stays
+    with pytest.raises(InputError, match=r"data\.flat"):
+        load_study("quick", {"data.kind": "classification", "data.flat": True})
+    given = {"retrain.model.kind": "resnet", "retrain.model.width": 8}
+    with pytest.raises(InputError, match=r"retrain\.model\.width"):
+        load_filtering("data-optimised-digits", given)
     with said() as notes:
         load_study("quick", {"data.kind": "classification"})
     assert "data.kind: replaces the kind 'digits' and its values (dropped: flat" in notes[0]

@@ -225,6 +225,18 @@ def test_procedural_difficulty_holds_for_another_classifier():
     assert (np.diff(accuracies) < -5).all(), accuracies
 
 
+@pytest.mark.parametrize(("values", "telling", "rank"), [({}, 16, 32), ({"redundant": 3}, 19, 29)])
+def test_some_features_tell_classes_apart_and_redundant_ones_add_no_dimension(
+    values, telling, rank
+):
+    data = Classification(kind="classification", **values).load()
+    assert (data.train.inputs.shape, data.test.inputs.shape) == ((8192, 32), (2048, 32))
+    # about 512 samples a class: the means of noise are within 6/sqrt(512) = 0.27
+    means = [data.train.inputs[data.train.targets == label].mean(axis=0) for label in range(16)]
+    assert (np.abs(means).max(axis=0) > 0.27).sum() == telling
+    assert np.linalg.matrix_rank(data.train.inputs) == rank
+
+
 def test_classification_gets_harder_as_clusters_come_closer():
     def accuracy(separation):
         return centroid_accuracy(

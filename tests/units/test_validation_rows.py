@@ -306,6 +306,13 @@ def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
     assert emulated(values, "largest count") == 5  # 5 / 6 of them would be 0.83
     assert emulated({**values, "hosts": "2"}, "largest count") == 10
     assert emulated({**values, "share": "0.8"}, "largest count") == 6
+    # hosts that read 5/0.9; and servers that feed 12 in all, 6/0.7 on each of two hosts
+    alone = {key: value for key, value in reading(5).items() if key != "hosts"}
+    assert answers.fed(UNET, alone, 2, 0.9) == 5
+    servers = "cluster.parallel_file_system"
+    shared = {f"{servers}.client_bandwidth": f"{100 * DEMAND} B/s"}
+    shared[f"{servers}.read_bandwidth"] = f"{12 * DEMAND} B/s"
+    assert answers.fed(UNET, alone | shared, 2, 0.7) == 8
 
 
 LARGEST, USED = "largest count", "utilisation"

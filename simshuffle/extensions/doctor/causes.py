@@ -317,7 +317,7 @@ def _slow_ranks(loop: RecordedLoop) -> Iterator[Without]:
         like = []
         for values, of in ((way.load, slice(None)), (way.step, loop.met_seen)):
             usual = float(np.median(values[of][:, peers]))
-            factor = min(1.0, usual / max(float(np.median(values[of, rank])), 1e-300))
+            factor = usual / max(float(np.median(values[of, rank])), 1e-300)
             changed = values.copy()
             changed[:, rank] *= factor if factor < 1 / SLOW else 1.0
             like.append(changed)

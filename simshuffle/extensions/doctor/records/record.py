@@ -98,9 +98,7 @@ def framed(columns: Mapping[str, Any]) -> pd.DataFrame:
 def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The table of a record from parts of it, each with some of its columns."""
     rows = pd.concat(parts, ignore_index=True)
-    rows = rows.fillna(
-        {name: of for name, of in _EMPTY.items() if isinstance(of, int) and name in rows}
-    )
+    rows = rows.fillna({name: of for name, of in _EMPTY.items() if isinstance(of, int)})
     return framed({str(name): rows[name] for name in rows})
 
 
