@@ -19,7 +19,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.extensions.resuming import auditing
 from simshuffle.extensions.resuming.accounts import count_broken
-from simshuffle.extensions.resuming.auditing import Point, Tried
+from simshuffle.extensions.resuming.auditing import AuditOutcome, KillPoint
 from simshuffle.extensions.resuming.counted import SCHEMAS
 from simshuffle.extensions.resuming.script import Script
 from simshuffle.workload.orders.order import Readers
@@ -220,8 +220,8 @@ def test_what_such_a_loader_misses_anyway_is_not_lost():
 
     before, after = [rows(8), rows(0, 1, 2, 3)], [rows(4, 5), rows(9)]
     whole, times = rows(0, 1, 2, 3, 4, 5, 6, 7, 0), auditing.Times(None, None)
-    readers, point = Readers(1, 1, 1, 4), Point(1, 1, 0)
-    tried = Tried(point, readers, before, after, "", 0, times, times, [whole, rows(9)], 1)
+    readers, point = Readers(1, 1, 1, 4), KillPoint(1, 1, 0)
+    tried = AuditOutcome(point, readers, before, after, "", 0, times, times, [whole, rows(9)], 1)
     found = count_broken(tried, 10, repeatable=False)
     assert found == Account(4, 2, 8 - 6, 0, 0, 1, never=2, continues="other")
 
