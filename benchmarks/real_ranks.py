@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import slow_disk
 
-from simshuffle.extensions.calibration.validation.testbed_patterns import TestbedShape
+from simshuffle.extensions.calibration.validation.testbed_patterns import NamespaceShape
 from simshuffle.extensions.doctor.predicting import predict
 from simshuffle.extensions.doctor.recorder import variables as told_to_record
 from simshuffle.extensions.doctor.records.collected import collected
@@ -107,7 +107,7 @@ def placed(case: Case) -> Iterator[tuple[tuple[str, ...], list[Place]]]:
             from simshuffle_testbed import commands, namespaces  # noqa: PLC0415 - a plugin
             from simshuffle_testbed.commands import NamespaceNetwork  # noqa: PLC0415
 
-            testbed = NamespaceNetwork(TestbedShape(rate=case.link))
+            testbed = NamespaceNetwork(NamespaceShape(rate=case.link))
             run = stack.enter_context(namespaces.built(testbed))
             hosts = testbed.host_names
             devices = [commands.data_device(testbed.leaving(host)[0]) for host in hosts]

@@ -27,7 +27,7 @@ from simshuffle.train.samples import Augmentation, Source
 from simshuffle.train.training import OptimizerFactory, Training, optimizer_of, set_rate
 from simshuffle.workload.exchange import (
     ExchangePlan,
-    RankLocations,
+    RankPlaces,
     Shards,
     Strategy,
     initial_owner,
@@ -143,7 +143,7 @@ class Emulation(Shuffled):
         owner: Ints | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
-        places: RankLocations | None = None,
+        places: RankPlaces | None = None,
         loss: Loss = cross_entropy,
         optimizer: OptimizerFactory | None = None,
         augmentation: Augmentation | None = None,

@@ -8,7 +8,7 @@ import numpy as np
 
 from simshuffle.spec.arrays import Ints
 from simshuffle.train.training import Training
-from simshuffle.workload.exchange import RankLocations, Shards, Strategy
+from simshuffle.workload.exchange import RankPlaces, Shards, Strategy
 from simshuffle.workload.exchange.epochs import Epochs, batch_sizes, epoch_samples, samples_per_rank
 from simshuffle.workload.exchange.recording import RecordedPlans
 
@@ -36,7 +36,7 @@ class Shuffled(Epochs):
         num_samples: int,
         world_size: int,
         seed: int,
-        places: RankLocations | None,
+        places: RankPlaces | None,
     ) -> None:
         b, drop_last = training.local_batch_size, training.drop_last
         super().__init__(

@@ -19,7 +19,7 @@ from simshuffle.train.training import Training
 from simshuffle.workload.exchange import (
     GlobalShuffle,
     LoaderShuffle,
-    RankLocations,
+    RankPlaces,
     TrainedExchange,
 )
 
@@ -68,7 +68,7 @@ class Run(Spec):
         training, seed = self.training, self.seed
         return Shuffled(self.exchange, training, num_samples, self.world_size, seed, None)
 
-    def places(self) -> RankLocations | None:
+    def places(self) -> RankPlaces | None:
         """Where the ranks are on the cluster; None if none is named. Raises InputError if it cannot
         be read, has fewer GPUs than ranks, or is not named where partners are drawn within a part
         of it."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simshuffle.errors import InputError
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.workload.exchange import RankLocations, partners
+from simshuffle.workload.exchange import RankPlaces, partners
 from simshuffle.workload.exchange.plan import shuffled_shards
 from simshuffle.workload.exchange.schedule import ExchangeSchedule
 from tests.examples import cluster, importance_pair, partial, planned_epoch, rng
@@ -34,7 +34,7 @@ def targets(
         if importance is None
         else np.broadcast_to(importance, (lives, len(group)))
     )
-    return schedule.targets(drawn, known, RankLocations(group, group, group))
+    return schedule.targets(drawn, known, RankPlaces(group, group, group))
 
 
 @settings(max_examples=200, deadline=None)
@@ -133,7 +133,7 @@ def test_samples_never_leave_a_scope_of_pairs_in_even_groups():
     first = host[owner]
     for epoch in range(1, 6):
         shards = shuffled_shards(owner, 12, rng(epoch))
-        places = RankLocations(host, host, host)
+        places = RankPlaces(host, host, host)
         importance = rng(epoch).random(120)
         known = {"importance": importance, "places": places}
         plan = planned_epoch(strategy, shards, rng(9), iterations=2, epoch=epoch, **known)
@@ -144,7 +144,7 @@ def test_samples_never_leave_a_scope_of_pairs_in_even_groups():
 # ------------------------------------------------------------------------------------------- places
 
 
-def places_of(scenario: Any) -> RankLocations:
+def places_of(scenario: Any) -> RankPlaces:
     return Resources(scenario.cluster, scenario.world_size, scenario.rng("placement")).places
 
 

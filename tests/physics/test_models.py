@@ -17,7 +17,7 @@ from simshuffle.fabric.network.packet import run
 from simshuffle.job.plan.effort import expected_packets
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim import simulate as runs
-from simshuffle.job.sim.machine import LinkStatistics
+from simshuffle.job.sim.machine import EpochLinkStatistics
 from simshuffle.job.sim.simpy_network import SimpyNetwork
 from simshuffle.job.sim.simulate import simulate
 from tests.small import small
@@ -133,7 +133,7 @@ def test_peaks_are_those_of_each_epoch(model, first):
     network = shared_network(
         model, Links(table.capacity, table.latency, table.names), table.cable, width=resources.width
     )
-    statistics = LinkStatistics(resources, network)
+    statistics = EpochLinkStatistics(resources, network)
     for epoch, cap in ((1, np.inf), (2, 2e9)):
         network.post(
             network.now,

@@ -24,7 +24,7 @@ from simshuffle.extensions.calibration.validation.testbed import (
 )
 from simshuffle.extensions.calibration.validation.testbed_patterns import (
     PATTERNS,
-    TestbedShape,
+    NamespaceShape,
     of_plan,
     partial_plan,
 )
@@ -34,8 +34,8 @@ from simshuffle_testbed.commands import NamespaceNetwork
 from simshuffle_testbed.measure import GLOO
 from simshuffle_testbed.study import QUESTIONS, fitted, verdict
 
-BED = NamespaceNetwork(TestbedShape())
-WIDER = NamespaceNetwork(TestbedShape(4, 4, 2))
+BED = NamespaceNetwork(NamespaceShape())
+WIDER = NamespaceNetwork(NamespaceShape(4, 4, 2))
 RATE = 5e6  # bytes/s
 SIZE = 7_000_000  # divisible by the seven other hosts
 PERFECT = Overhead(1.0, 0.0)

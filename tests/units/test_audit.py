@@ -219,7 +219,7 @@ def test_what_such_a_loader_misses_anyway_is_not_lost():
         return Batches(*np.zeros((2, len(samples)), np.int64), np.array(samples))
 
     before, after = [rows(8), rows(0, 1, 2, 3)], [rows(4, 5), rows(9)]
-    whole, times = rows(0, 1, 2, 3, 4, 5, 6, 7, 0), auditing.Times(None, None)
+    whole, times = rows(0, 1, 2, 3, 4, 5, 6, 7, 0), auditing.AuditTimes(None, None)
     readers, point = Readers(1, 1, 1, 4), KillPoint(1, 1, 0)
     tried = AuditOutcome(point, readers, before, after, "", 0, times, times, [whole, rows(9)], 1)
     found = count_broken(tried, 10, repeatable=False)

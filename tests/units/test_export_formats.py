@@ -89,7 +89,7 @@ def decoded(schema, content):
         message = kind.FromString(part)
         assert message.SerializeToString() == part
         out.append(message)
-        kind = schema.Node
+        kind = schema.ChakraNode
     assert out[0].version == "0.0.4"
     return out[1:]
 
@@ -249,7 +249,9 @@ def test_with_storage_reading_and_writing_are_nodes_with_their_bytes(made, trace
 
 
 def test_large_numbers_are_encoded_whole(schema):
-    node = chakra.Node(2**40, "x" * 300, chakra.SEND, (1, 128, 2**35), 9e9, {"comm_size": 2**62})
+    node = chakra.ChakraNode(
+        2**40, "x" * 300, chakra.SEND, (1, 128, 2**35), 9e9, {"comm_size": 2**62}
+    )
     (found,) = decoded(schema, chakra.encoded([node]))
     assert (found.id, found.name, value(found, "comm_size")) == (2**40, "x" * 300, 2**62)
     assert (list(found.data_deps), found.duration_micros) == ([1, 128, 2**35], 9 * 10**15)

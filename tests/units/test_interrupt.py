@@ -79,7 +79,9 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
     assert list(tmp_path.rglob("*")) == []
 
 
-@pytest.mark.parametrize("where", ["sim.cell.simulate_epochs", "studies.simulation.study.all_runs"])
+@pytest.mark.parametrize(
+    "where", ["job.sim.cell.simulate_epochs", "studies.simulation.study.all_runs"]
+)
 def test_an_interrupt_before_writing_leaves_nothing(where, here, monkeypatch, capsys):
     monkeypatch.setattr(f"simshuffle.{where}", raising(KeyboardInterrupt()))
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130

@@ -16,7 +16,7 @@ from simshuffle.job.plan.effort import effort
 from simshuffle.studies.mechanisms import ablation, hiding, search
 from simshuffle.studies.mechanisms import text as mechanisms_text
 from simshuffle.studies.mechanisms.ablation import STUDY
-from simshuffle.studies.mechanisms.border import Point
+from simshuffle.studies.mechanisms.border import ExchangePoint
 from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.switches import contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
@@ -166,7 +166,7 @@ def test_a_search_begins_at_closed_forms_and_ends_at_what_is_allowed():
     assert cell.cost == pytest.approx(few + 11 * most)
     cell = replace(cell, limit_s=100.0)
     assert cell.cost == 100.0
-    points = SimpleNamespace(most=40, spent=20.0, point=lambda n: Point(1e-3 * n, 0.0))
+    points = SimpleNamespace(most=40, spent=20.0, point=lambda n: ExchangePoint(1e-3 * n, 0.0))
     for seconds, interval in ((40.0, (25, 25)), (40.1, (17, 33))):
         points.seconds = lambda _, seconds=seconds: seconds
         border = cell._border(points)
@@ -201,7 +201,7 @@ def test_a_window_stands_for_the_epoch():
     assert point.over == pytest.approx(0.9 * (0.5 + 0.02 * 88))
     half_width = 2.570582 * 0.01 * math.sqrt(4 / 5 / 6)
     assert point.half_width == pytest.approx(0.9 * half_width * 88)
-    assert added(replace(window, iterations=100), 15, longer, alone) == Point(0.5, 0.0)
+    assert added(replace(window, iterations=100), 15, longer, alone) == ExchangePoint(0.5, 0.0)
 
 
 # ---------------------------------------------------------------- the scenario's own schedule

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from PIL import Image
 
-from simshuffle.cli import machine, main
+from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration.probe import probe, storage
+from simshuffle.extensions.calibration import command, probe, storage
 from simshuffle.extensions.calibration.probe import samples as measuring
 from simshuffle.job.scenario.scenario import load_scenario
 
@@ -331,7 +331,7 @@ def test_an_allreduce_of_gloo_is_fitted_as_one_of_nccl(monkeypatch, capsys):
     gloo_times = pytest.importorskip("simshuffle.train.gloo_times", reason="needs torch")
     found = {nbytes: (6 * 1e-4 + 1.5 * nbytes / 2e9, 0) for nbytes in gloo_times.SIZES}
     text = gloo_times.table([("a-host", 10 + rank) for rank in range(4)], found)
-    monkeypatch.setattr(machine, "_gloo_times", lambda ranks: text.encode() * (ranks == 4))
+    monkeypatch.setattr(command, "_gloo_times", lambda ranks: text.encode() * (ranks == 4))
     assert main(["machine", "probe", "--network", "4"]) == 0
     values = yaml.safe_load(capsys.readouterr().out)["values"]
     latency, bandwidth = (

@@ -22,7 +22,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.extensions.calibration.validation.table import read_rows
 from simshuffle.extensions.calibration.validation.testbed import checked, predicted
-from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS, TestbedShape
+from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS, NamespaceShape
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from simshuffle_testbed import commands, figures, hosts, measure, namespaces
@@ -34,8 +34,8 @@ from tests import measured
 from tests.drawn import laid_out, rows_of
 from tests.measured import DATE, runs_of
 
-BED = NamespaceNetwork(TestbedShape())
-WIDER = NamespaceNetwork(TestbedShape(leaves=4, hosts_per_leaf=4, spines=2))
+BED = NamespaceNetwork(NamespaceShape())
+WIDER = NamespaceNetwork(NamespaceShape(leaves=4, hosts_per_leaf=4, spines=2))
 
 
 # ------------------------------------------------------------------------------ routes and commands
@@ -497,7 +497,7 @@ VALUES = dict(word.split("=") for word in WORDS.split(";"))
 def test_values_that_cannot_be_read_or_built_are_named(changes, said):
     with pytest.raises(InputError, match=said):
         predicted(VALUES | dict([changes.split("=")]))
-    assert checked(TestbedShape()) == TestbedShape()
+    assert checked(NamespaceShape()) == NamespaceShape()
     with pytest.raises(InputError) as error:
         predicted({key: value for key, value in VALUES.items() if key not in {"rate", "seed"}})
     assert [problem.path for problem in error.value.problems] == ["values.rate", "values.seed"]

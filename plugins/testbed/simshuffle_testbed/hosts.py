@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.extensions.calibration.validation.testbed_patterns import TestbedPattern
+from simshuffle.extensions.calibration.validation.testbed_patterns import NamespacePattern
 from simshuffle.workload.exchange import ExchangePlan
 from simshuffle_testbed import commands
 from simshuffle_testbed.namespaces import in_namespace, uninterrupted
@@ -195,7 +195,7 @@ def gloo_hosts(
         yield crew
 
 
-def gloo_order(pattern: TestbedPattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
+def gloo_order(pattern: NamespacePattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
     """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and
     one in for each step, or none; each as flow, peer and sample."""
     number = {start: flow for flow, start in enumerate(zip(pattern.step, pattern.src, strict=True))}
@@ -229,7 +229,7 @@ def tcp_hosts(testbed: commands.NamespaceNetwork, run: str, limit: float) -> Ite
         yield crew
 
 
-def tcp_order(pattern: TestbedPattern, host: int) -> dict[str, Any]:
+def tcp_order(pattern: NamespacePattern, host: int) -> dict[str, Any]:
     """What a host of `tcp_hosts` has to do for ``pattern``."""
     p = pattern
     flows = range(len(p))
@@ -239,7 +239,7 @@ def tcp_order(pattern: TestbedPattern, host: int) -> dict[str, Any]:
 
 
 def measure(
-    crew: Crew, pattern: TestbedPattern, limit: float, order: Callable[[int], dict[str, Any]]
+    crew: Crew, pattern: NamespacePattern, limit: float, order: Callable[[int], dict[str, Any]]
 ) -> Measured:
     """Run ``pattern`` once on the hosts of ``crew``, each of which gets its ``order``.
 

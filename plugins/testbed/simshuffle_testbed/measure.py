@@ -22,8 +22,8 @@ from simshuffle.extensions.calibration.validation.testbed import (
 )
 from simshuffle.extensions.calibration.validation.testbed_patterns import (
     PATTERNS,
-    TestbedPattern,
-    TestbedShape,
+    NamespacePattern,
+    NamespaceShape,
     pairs_plan,
     partial_plan,
 )
@@ -54,7 +54,7 @@ TRAFFIC = 50e9
 class Settings:
     """A measurement."""
 
-    shape: TestbedShape = field(default_factory=TestbedShape)  # of the testbed
+    shape: NamespaceShape = field(default_factory=NamespaceShape)  # of the testbed
     nbytes: int = 6_000_000  # bytes that a host sends in a pattern
     repetitions: int = 5  # runs of each pattern
     seed: int = 1  # of the random pairs and permutations
@@ -68,7 +68,7 @@ class Settings:
         """The testbed of that shape."""
         return NamespaceNetwork(self.shape)
 
-    def pattern(self, name: str) -> TestbedPattern:
+    def pattern(self, name: str) -> NamespacePattern:
         """The flows of a pattern on it."""
         return PATTERNS[name](self.shape, self.nbytes, self.seed)
 
@@ -209,7 +209,7 @@ def _measured(
     settings: Settings,
     crews: Mapping[str, Crew],
     name: str,
-    pattern: TestbedPattern,
+    pattern: NamespacePattern,
     deadline: float,
 ) -> Measured:
     expected = makespan(settings.testbed, pattern, Overhead())

@@ -65,7 +65,7 @@ class TestbedOptions(Options):
 
 def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     """What was measured just now, to be compared."""
-    from simshuffle.extensions.calibration.validation.testbed_patterns import TestbedShape  # noqa: PLC0415
+    from simshuffle.extensions.calibration.validation.testbed_patterns import NamespaceShape  # noqa: PLC0415
     from simshuffle.fabric.network.whole_file import check_target  # noqa: PLC0415 - what computes
     from simshuffle.report.folders import check_place  # noqa: PLC0415
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
@@ -77,7 +77,7 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     patterns, left_out = measure.chosen(options.pattern, quick=quick)
     nbytes = options.nbytes or ("1.5 MB" if quick else "6 MB")
     settings = measure.Settings(
-        TestbedShape(options.leaves, options.hosts_per_leaf, options.spines, rate),
+        NamespaceShape(options.leaves, options.hosts_per_leaf, options.spines, rate),
         int(quantity("--nbytes", nbytes, Dimension.NBYTES)),
         (2 if quick else 5) if options.repetitions is None else options.repetitions,
         options.seed,

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from simshuffle.study.extension import Extension
 
-EXTENSION = Extension(commands={"simshuffle.extensions.calibration.probe.command": "machine"})
+EXTENSION = Extension(commands={"simshuffle.extensions.calibration.command": "machine"})

@@ -28,7 +28,7 @@ from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 from simshuffle.spec.library import find, read_yaml
 from simshuffle.spec.validation import validated
-from simshuffle.workload.exchange import RankLocations
+from simshuffle.workload.exchange import RankPlaces
 
 if TYPE_CHECKING:
     from simshuffle.fabric.network.fluid import FluidNetwork
@@ -97,11 +97,11 @@ class Resources(Devices):
         self.width = self.forwarding.diameter + devices + every_cable * DETOUR
 
     @cached_property
-    def places(self) -> RankLocations:
+    def places(self) -> RankPlaces:
         """Where the ranks are."""
         leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
         rack = numbered([self._rack_of_switch[switch] for switch in leaf])
-        return RankLocations(self.host_of, numbered(leaf), rack)
+        return RankPlaces(self.host_of, numbered(leaf), rack)
 
     def network(self, model: Network, accounts: int = 0) -> FluidNetwork:
         """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
@@ -371,7 +371,7 @@ class Resources(Devices):
         return found
 
 
-def places_on(machine: str, world_size: int) -> RankLocations:
+def places_on(machine: str, world_size: int) -> RankPlaces:
     """Where so many ranks are on a machine, given by its file or name.
 
     Raises:

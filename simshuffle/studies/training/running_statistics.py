@@ -34,7 +34,7 @@ from functools import cached_property
 import numpy as np
 
 from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.workload.exchange import RankLocations, Strategy
+from simshuffle.workload.exchange import RankPlaces, Strategy
 from simshuffle.workload.exchange.epochs import Epochs, batch_sizes
 
 FORGOTTEN = 1e-6
@@ -217,7 +217,7 @@ def rests_on(
     epochs: int = 90,
     drop_last: bool = False,
     seed: int = 0,
-    places: RankLocations | None = None,
+    places: RankPlaces | None = None,
 ) -> Rests:
     """On how many samples the running statistics of a rank rest after so many epochs of a training
     on random shards. Nothing is trained: the strategy alone deals samples.

@@ -11,7 +11,7 @@ from simshuffle.train.distributed.dataset import Manifest, Payload, ShardDataset
 from simshuffle.train.distributed.group import SHOWN, ExchangeError, collectively, named, reason_of
 from simshuffle.train.distributed.transport import (
     Pair,
-    PendingTransfer,
+    Transfer,
     Transport,
     messages_of,
     split,
@@ -57,7 +57,7 @@ class EpochExchange:
             self._under_way.append(pair)
         return pair
 
-    def finish(self, out: list[PendingTransfer], coming: list[PendingTransfer]) -> None:
+    def finish(self, out: list[Transfer], coming: list[Transfer]) -> None:
         """Wait for what `begin` returned, and store what was received.
 
         Raises:

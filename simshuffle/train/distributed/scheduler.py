@@ -31,21 +31,10 @@ from simshuffle.train.distributed.measuring import (
     inference_losses,
     shared_importance,
 )
-from simshuffle.train.distributed.transport import (
-    Pair,
-    PendingTransfer,
-    TransportName,
-    transport_named,
-)
+from simshuffle.train.distributed.transport import Pair, Transfer, TransportName, transport_named
 from simshuffle.train.iterations import Shuffled, large_batch_warning, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
-from simshuffle.workload.exchange import (
-    ExchangePlan,
-    MessageSchedule,
-    RankLocations,
-    Shards,
-    Strategy,
-)
+from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, RankPlaces, Shards, Strategy
 from simshuffle.workload.exchange.states import loaded, saved
 
 _SAME = {
@@ -95,7 +84,7 @@ class Scheduler(Shuffled):
         strategy: str | Strategy | None = None,
         drop_last: bool = False,
         transport: TransportName = "isend",
-        places: RankLocations | None = None,
+        places: RankPlaces | None = None,
         weights: ArrayLike | None = None,
     ) -> None:
         check_sharded(dataset)
@@ -219,8 +208,8 @@ class Scheduler(Shuffled):
 
     def synchronize(
         self,
-        send_req: list[PendingTransfer] | None = None,
-        recv_req: list[PendingTransfer] | None = None,
+        send_req: list[Transfer] | None = None,
+        recv_req: list[Transfer] | None = None,
     ) -> None:
         """Wait until what `communicate` began has arrived, and store it beside the samples that are
         trained on.

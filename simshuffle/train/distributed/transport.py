@@ -37,7 +37,7 @@ class RankTransfer:
 
 
 @dataclass
-class PendingTransfer:
+class Transfer:
     """Something under way."""
 
     peer: int  # the rank at the other end; -1 for all
@@ -46,7 +46,7 @@ class PendingTransfer:
     work: Any  # what torch.distributed waits for
 
 
-Requests = list[PendingTransfer]
+Requests = list[Transfer]
 Pair = tuple[Requests, Requests]
 """Requests of what is sent and of what is received."""
 Operation = tuple[Callable[..., Any], torch.Tensor, int, int]
@@ -95,8 +95,8 @@ class Transport:
         self,
         messages: list[RankTransfer],
         payload_of: Payloads,
-        out: list[PendingTransfer],
-        coming: list[PendingTransfer],
+        out: list[Transfer],
+        coming: list[Transfer],
     ) -> None:
         rank = self.ranks.rank
         receives = [(m, self._empty(m.received)) for m in messages if m.source != rank]
@@ -107,10 +107,8 @@ class Transport:
         operations += [(dist.isend, buffer, m.destination, m.number % TAGS) for m, buffer in sends]
         with self.ranks.communicating("sending samples"):
             works = _started(operations, together=self.ranks.backend == "nccl")
-        coming += [
-            PendingTransfer(m.source, m.received, buffer, next(works)) for m, buffer in receives
-        ]
-        out += [PendingTransfer(m.destination, m.sent, buffer, next(works)) for m, buffer in sends]
+        coming += [Transfer(m.source, m.received, buffer, next(works)) for m, buffer in receives]
+        out += [Transfer(m.destination, m.sent, buffer, next(works)) for m, buffer in sends]
 
     def _empty(self, samples: Ints) -> torch.Tensor:
         return torch.empty(
@@ -142,9 +140,7 @@ class AllToAll(Transport):
             work = dist.all_to_all_single(
                 room, out, into, [int(self.sizes[part].sum()) for part in sent], async_op=True
             )
-        return [PendingTransfer(-1, _of(sent), out, work)], [
-            PendingTransfer(-1, _of(received), room, work)
-        ]
+        return [Transfer(-1, _of(sent), out, work)], [Transfer(-1, _of(received), room, work)]
 
 
 def transport_named(
@@ -164,7 +160,7 @@ def transport_named(
     return Transport(ranks, sizes, schedule.barriers)
 
 
-def wait(requests: list[PendingTransfer], ranks: RankGroup) -> None:
+def wait(requests: list[Transfer], ranks: RankGroup) -> None:
     """Wait until all of ``requests`` are done, or raise ExchangeError with the peer and the
     samples."""
     for request in requests:
@@ -179,7 +175,7 @@ def wait(requests: list[PendingTransfer], ranks: RankGroup) -> None:
             ranks.lost(f"the exchange of samples {named(request.samples)} with {peer}", error)
 
 
-def split(request: PendingTransfer, sizes: Ints) -> Iterator[tuple[int, bytes]]:
+def split(request: Transfer, sizes: Ints) -> Iterator[tuple[int, bytes]]:
     """The samples of a received request, each with its bytes."""
     content = request.buffer.cpu().numpy().tobytes()
     begin = 0

@@ -18,7 +18,7 @@ from simshuffle.workload.exchange.base import (
 from simshuffle.workload.exchange.loader_shuffle import LoaderShuffle
 from simshuffle.workload.exchange.plan import (
     ExchangePlan,
-    RankLocations,
+    RankPlaces,
     Shards,
     empty_plan,
     initial_owner,
@@ -97,7 +97,7 @@ __all__ = [
     "MessageSchedule",
     "PairSchedule",
     "PartialLocalShuffle",
-    "RankLocations",
+    "RankPlaces",
     "Recorded",
     "Shards",
     "ShardsContext",

@@ -12,7 +12,7 @@ from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.record import Spec
 from simshuffle.workload.exchange.plan import (
     ExchangePlan,
-    RankLocations,
+    RankPlaces,
     Shards,
     empty_plan,
     initial_owner,
@@ -36,7 +36,7 @@ class EpochContext:
     # not matter.
     importance: Floats | None = None
     # where the ranks are; None will do for strategies that do not need them
-    places: RankLocations | None = None
+    places: RankPlaces | None = None
     # (N,) epochs that each sample was with its rank before this one, as `ExchangePlan.held_after`
     # counts them; None will do for strategies that need none
     held: Ints | None = None

@@ -13,7 +13,7 @@ from simshuffle.spec.rng import stream
 from simshuffle.workload.exchange import (
     EpochContext,
     ExchangePlan,
-    RankLocations,
+    RankPlaces,
     Shards,
     ShardsContext,
     Strategy,
@@ -80,7 +80,7 @@ class Epochs:
         seed: int,
         *,
         drop_last: bool = False,
-        places: RankLocations | None = None,
+        places: RankPlaces | None = None,
     ) -> None:
         self.strategy, self.num_samples, self.world_size = strategy, num_samples, world_size
         self.batch_size, self.drop_last, self.seed, self.places = (

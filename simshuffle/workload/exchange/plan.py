@@ -65,7 +65,7 @@ class ExchangePlan:
 
 
 @dataclass(frozen=True)
-class RankLocations:
+class RankPlaces:
     """Where the ranks are: (M,) numbers, equal for ranks of the same one, rising from 0 with the
     distance from rank 0."""
 

@@ -14,7 +14,7 @@ from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 from simshuffle.workload.exchange.importance import RankImportance
 from simshuffle.workload.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
-from simshuffle.workload.exchange.plan import RankLocations
+from simshuffle.workload.exchange.plan import RankPlaces
 
 PartnerScope = Literal["all", "rack", "leaf", "host"]
 PartnerLifetime = Literal["sample", "iteration", "epoch"]
@@ -145,7 +145,7 @@ class Pairing(Sourced):
             that of i-th highest, equals in an order drawn anew. In a matching of an odd number of
             ranks one keeps its samples.
         partner_scope: among whom: 'all' ranks, or those of the same 'rack', 'leaf' switch or 'host'
-            (see `RankLocations`). Of a matching within odd groups those left over are paired with
+            (see `RankPlaces`). Of a matching within odd groups those left over are paired with
             one another.
         partner_lifetime: how long partners serve before others are found: one 'sample', one
             'iteration' or the whole 'epoch'.
@@ -208,7 +208,7 @@ class Pairing(Sourced):
         )
 
     def targets(
-        self, order: Ints, importance: Floats | None = None, places: RankLocations | None = None
+        self, order: Ints, importance: Floats | None = None, places: RankPlaces | None = None
     ) -> Ints:
         """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row,
         given the ``order`` (pairings, M) from `random_orders`, the ``importance`` (pairings, M) of

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.extensions.calibration.validation.testbed_patterns import (
     PATTERNS,
-    TestbedPattern,
-    TestbedShape,
+    NamespacePattern,
+    NamespaceShape,
 )
 from simshuffle.fabric.network import Flows, Fluid, Links
 from simshuffle.fabric.routing import ForwardingTable
@@ -58,7 +58,7 @@ def require(*rules: tuple[bool, str, str, object], remedy: str = "Choose another
         raise InputError(problems, "command line")
 
 
-def checked(shape: TestbedShape) -> TestbedShape:
+def checked(shape: NamespaceShape) -> NamespaceShape:
     """``shape``, if a testbed can be made of it.
 
     Raises:
@@ -77,7 +77,7 @@ def checked(shape: TestbedShape) -> TestbedShape:
 
 
 class LeafSpine:
-    """Links and routes of a `TestbedShape`.
+    """Links and routes of a `NamespaceShape`.
 
     Attributes:
         shape: as given.
@@ -87,7 +87,7 @@ class LeafSpine:
         host_names: (hosts,) their nodes.
     """
 
-    def __init__(self, shape: TestbedShape) -> None:
+    def __init__(self, shape: NamespaceShape) -> None:
         self.shape = shape
         tree = {
             "kind": "fat_tree",
@@ -113,7 +113,7 @@ class LeafSpine:
         return self._table.routes(self._ports[src], self._ports[dst])
 
 
-def finish_times(testbed: LeafSpine, pattern: TestbedPattern, overhead: Overhead) -> Floats:
+def finish_times(testbed: LeafSpine, pattern: NamespacePattern, overhead: Overhead) -> Floats:
     """(flows,) s: when each flow of ``pattern`` ends in the fluid network."""
     capacity = np.full(len(testbed.links), testbed.shape.rate * overhead.efficiency)
     # every route leaves exactly one host, so the start-up is counted once
@@ -149,7 +149,7 @@ def finish_times(testbed: LeafSpine, pattern: TestbedPattern, overhead: Overhead
     return Fluid().finish_times(links, flows).finish[: len(pattern)]
 
 
-def makespan(testbed: LeafSpine, pattern: TestbedPattern, overhead: Overhead) -> float:
+def makespan(testbed: LeafSpine, pattern: NamespacePattern, overhead: Overhead) -> float:
     """When the last flow of ``pattern`` ends (s)."""
     return float(finish_times(testbed, pattern, overhead).max())
 
@@ -167,7 +167,7 @@ def predicted(values: Mapping[str, str]) -> float:
     if read.pattern not in PATTERNS:
         remedy = nearest(read.pattern, [*PATTERNS])
         refuse("values.pattern", "no such pattern", repr(read.pattern), remedy, "testbed")
-    shape = checked(TestbedShape(read.leaves, read.hosts_per_leaf, read.spines, read.rate))
+    shape = checked(NamespaceShape(read.leaves, read.hosts_per_leaf, read.spines, read.rate))
     pattern = PATTERNS[read.pattern](shape, int(read.nbytes), read.seed)
     return makespan(LeafSpine(shape), pattern, Overhead(read.efficiency, read.startup))
 

@@ -23,7 +23,7 @@ EXCHANGE_FRACTION = 0.1
 
 
 @dataclass(frozen=True)
-class TestbedShape:
+class NamespaceShape:
     """What a testbed is made of."""
 
     leaves: int = 2  # leaf switches
@@ -38,7 +38,7 @@ class TestbedShape:
 
 
 @dataclass(frozen=True)
-class TestbedPattern:
+class NamespacePattern:
     """Flows in steps."""
 
     # src, dst: (flows,) hosts
@@ -56,53 +56,53 @@ class TestbedPattern:
         return len(self.src)
 
 
-def of_steps(steps: list[list[Pair]], nbytes: int, *, barrier: bool = True) -> TestbedPattern:
+def of_steps(steps: list[list[Pair]], nbytes: int, *, barrier: bool = True) -> NamespacePattern:
     """Flows of ``nbytes`` each; with ``barrier`` a step waits for all of the one before."""
     flat = [(src, dst, number) for number, pairs in enumerate(steps) for src, dst in pairs]
     src, dst, step = ([entry[k] for entry in flat] for k in range(3))
-    return TestbedPattern(src, dst, [nbytes] * len(flat), step, [[] for _ in flat], barrier)
+    return NamespacePattern(src, dst, [nbytes] * len(flat), step, [[] for _ in flat], barrier)
 
 
-def _both_ways(pairs: list[Pair], nbytes: int) -> TestbedPattern:
+def _both_ways(pairs: list[Pair], nbytes: int) -> NamespacePattern:
     return of_steps([[way for a, b in pairs for way in ((a, b), (b, a))]], nbytes)
 
 
-def _incast(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _incast(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     senders = range(1, of.hosts)
     return of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
 
 
-def _incast_victim(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _incast_victim(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     """The last host also sends to host 1, where nobody else does."""
     incast = _incast(of, nbytes, seed)
     pairs = [*zip(incast.src, incast.dst, strict=True), (of.hosts - 1, 1)]
     return replace(of_steps([pairs], nbytes), nbytes=[*incast.nbytes, nbytes])
 
 
-def _pairs_inside(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _pairs_inside(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     per_leaf = of.hosts_per_leaf
     starts = [leaf + k for leaf in range(0, of.hosts, per_leaf) for k in range(0, per_leaf - 1, 2)]
     return _both_ways([(host, host + 1) for host in starts], nbytes)
 
 
-def _pairs_across(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _pairs_across(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     per_leaf = of.hosts_per_leaf
     hosts = range(of.leaves // 2 * 2 * per_leaf)
     return _both_ways([(h, h + per_leaf) for h in hosts if not h // per_leaf % 2], nbytes)
 
 
-def _pairs_random(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _pairs_random(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     order = np.random.default_rng((seed, 1)).permutation(of.hosts).tolist()
     return _both_ways(list(zip(order[0::2], order[1::2], strict=False)), nbytes)
 
 
-def _all_to_all(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _all_to_all(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     hosts = of.hosts
     pairs = [(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]
     return of_steps([pairs], nbytes // (hosts - 1))
 
 
-def _random_permutations(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _random_permutations(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     """As many steps as there are other hosts; in each a random permutation in which none keeps its
     own."""
     rng, hosts = np.random.default_rng((seed, 2)), of.hosts
@@ -114,7 +114,7 @@ def _random_permutations(of: TestbedShape, nbytes: int, seed: int) -> TestbedPat
     return of_steps(steps, nbytes // (hosts - 1))
 
 
-def ring(order: list[int], nbytes: int) -> TestbedPattern:
+def ring(order: list[int], nbytes: int) -> NamespacePattern:
     """Ring allreduce over ``order``: 2 (M - 1) steps in which every host sends to the next what it
     has got in the step before.
 
@@ -130,7 +130,7 @@ def ring(order: list[int], nbytes: int) -> TestbedPattern:
     return flows
 
 
-def _ring_scattered(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
+def _ring_scattered(of: NamespaceShape, nbytes: int, seed: int) -> NamespacePattern:
     """A ring that leaves its leaf at every hop."""
     per_leaf = of.hosts_per_leaf
     return ring([host for k in range(per_leaf) for host in range(k, of.hosts, per_leaf)], nbytes)
@@ -139,7 +139,7 @@ def _ring_scattered(of: TestbedShape, nbytes: int, seed: int) -> TestbedPattern:
 # -------------------------------------------------------------------------------- torch.distributed
 
 
-def partial_plan(of: TestbedShape, seed: int) -> ExchangePlan:
+def partial_plan(of: NamespaceShape, seed: int) -> ExchangePlan:
     """`MESSAGES` samples a host of a partial local shuffle, a random permutation each."""
     rng, hosts, q = np.random.default_rng((seed, 3)), of.hosts, EXCHANGE_FRACTION
     strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=q)
@@ -148,7 +148,7 @@ def partial_plan(of: TestbedShape, seed: int) -> ExchangePlan:
     return strategy.plan(EpochContext(shards, batch_size=10, iterations=MESSAGES, epoch=1, rng=rng))
 
 
-def pairs_plan(of: TestbedShape, seed: int) -> ExchangePlan:
+def pairs_plan(of: NamespaceShape, seed: int) -> ExchangePlan:
     """The same samples, exchanged with one partner: that of ``pairs_random``."""
     drawn, pairs = partial_plan(of, seed), _pairs_random(of, 1, seed)
     partner = np.arange(of.hosts)
@@ -156,7 +156,7 @@ def pairs_plan(of: TestbedShape, seed: int) -> ExchangePlan:
     return replace(drawn, target=np.broadcast_to(partner, drawn.target.shape))
 
 
-def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> TestbedPattern:
+def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> NamespacePattern:
     """The flows of a plan, a message for each sample of ``nbytes``.
 
     A host goes on when its own message has been sent and the one for it has come; with ``barrier``
@@ -179,7 +179,7 @@ def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> TestbedPattern
     return flows
 
 
-PATTERNS: dict[str, Callable[[TestbedShape, int, int], TestbedPattern]] = {
+PATTERNS: dict[str, Callable[[NamespaceShape, int, int], NamespacePattern]] = {
     "single_short": lambda of, n, seed: of_steps([[(0, of.hosts_per_leaf)]], n // 4),
     "single": lambda of, n, seed: of_steps([[(0, of.hosts_per_leaf)]], n),
     "opposite": lambda of, n, seed: _both_ways([(0, of.hosts_per_leaf)], n),
