@@ -89,7 +89,7 @@ def decoded(schema, content):
         message = kind.FromString(part)
         assert message.SerializeToString() == part
         out.append(message)
-        kind = schema.ChakraNode
+        kind = schema.Node
     assert out[0].version == "0.0.4"
     return out[1:]
 

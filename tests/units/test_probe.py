@@ -15,7 +15,8 @@ from PIL import Image
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.extensions.calibration import command, probe, storage
+from simshuffle.extensions.calibration import command
+from simshuffle.extensions.calibration.probe import probe, storage
 from simshuffle.extensions.calibration.probe import samples as measuring
 from simshuffle.job.scenario.scenario import load_scenario
 
