@@ -1,143 +1,23 @@
-"""The command line: verbs only. The one place that prints or exits; a verb imports what it needs
-when it is called."""
+"""The command line: the one place that prints or exits.
+
+`command_line` puts all verbs together, those of extensions too, and is imported when `main` is
+asked for: extensions use the helpers of this room (`common`, `help`) and must not meet themselves.
+"""
 
 from __future__ import annotations
 
-import gc
-import os
-import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from simshuffle.cli import check, derived, new, result_folders, results, study
-from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume, warnings_said
-from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
-from simshuffle.errors import InputError, SimshuffleError, Stopped
-from simshuffle.study.registry import commands, verbs
-from simshuffle.version import __version__
+if TYPE_CHECKING:
+    from simshuffle.cli.command_line import app, entry_point, main
 
 __all__ = ["app", "entry_point", "main"]
 
-# what typer raises for a wrong command line, whichever package it has it from
-_UsageError: Any = typer.BadParameter.__mro__[2]
 
-INTERRUPTED = 130
-GROUPS = {
-    "study": "Ask one question: oracle, loader, tta, hiding, blame, audit ...",
-    "machine": "Measure this host, read a cluster: probe, calibrate, import ...",
-    "results": "Show, draw, verify and export what is in a result folder.",
-}
-"""Groups of verbs that few need, and what their help says."""
-OWN_COMMANDS = {"": (new, check, results), "study": (study,), "results": (result_folders,)}
-"""Modules of verbs that are no studies, by the group that the verbs are in; extensions add
-theirs."""
+def __getattr__(name: str) -> Any:
+    """Import the command line when a name of it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module 'simshuffle.cli' has no attribute '{name}'")
+    from simshuffle.cli import command_line
 
-
-def _app(name: str, help_: str, epilog: str) -> typer.Typer:
-    return typer.Typer(
-        name=name,
-        cls=Verbs,
-        help=help_,
-        epilog=epilog,
-        no_args_is_help=True,
-        context_settings=HELP_OPTIONS,
-        pretty_exceptions_enable=False,
-    )
-
-
-app = _app(
-    "simshuffle",
-    "Simulate what shuffling the data costs. To begin: simshuffle run quickstart. What there is:"
-    " simshuffle list.",
-    "",
-)
-
-
-def _fill() -> None:
-    """Add all verbs: those that are written by hand, and those of the studies."""
-    apps = {"": app}
-    for name, text in GROUPS.items():
-        apps[name] = _app(name, text, f"Every verb has examples: simshuffle {name} VERB --help.")
-        apps[name].callback()(_volume_of_group)
-        app.add_typer(apps[name], rich_help_panel="Rarely")
-    for group, modules in OWN_COMMANDS.items():
-        for module in modules:
-            apps[group].add_typer(module.app)
-    for group, module in commands():
-        apps[group].add_typer(module.app)
-    for verb in verbs().values():
-        derived.add(apps[" ".join(verb.name.split()[:-1])], verb)
-
-
-def _volume_of_group(quiet: Quiet = False, verbose: Verbose = False) -> None:
-    set_volume(quiet=quiet, verbose=verbose)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"simshuffle {__version__}")
-        raise typer.Exit
-
-
-_fill()
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        # hidden, as everybody tries it: the help of all verbs has to fit a screen
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version.", hidden=True
-        ),
-    ] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    set_volume(quiet=quiet, verbose=verbose)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 1 a failure, 2 bad input, 130
-    interrupted."""
-    reset_volume()
-    try:
-        words = None if arguments is None else list(arguments)
-        with warnings_said():
-            status = app(args=words, prog_name=app.info.name, standalone_mode=False)
-    except InputError as error:
-        complain(str(error))
-        return 2
-    except SimshuffleError as error:
-        complain(str(error))
-        return 1
-    except Stopped as stop:
-        complain(str(stop))
-        return INTERRUPTED
-    except typer.Exit as stop:
-        return int(stop.exit_code)
-    except (typer.Abort, KeyboardInterrupt):
-        status = INTERRUPTED
-    except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
-        complain(
-            f"{name}{error.strerror or error}. Nothing was written; free some space or choose"
-            " another --out."
-        )
-        return 1
-    except _UsageError as error:
-        error.show()
-        return int(error.exit_code)
-    if status == INTERRUPTED:
-        complain("Interrupted; nothing was written.")
-    return status if isinstance(status, int) else 0
-
-
-def entry_point() -> None:
-    """The ``simshuffle`` command."""
-    # Arrow's own allocator keeps 50 MB that writing the tables of 2048 ranks took
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    gc.set_threshold(LOADING)
-    sys.exit(main())
+    return getattr(command_line, name)
