@@ -369,20 +369,20 @@ assert main("results plot out".split()) == 0
     assert load_scenario(tmp_path / "out" / "scenario.yaml") == scenario
 
 
-def test_the_public_names_are_the_same_whatever_was_imported_first(tmp_path, preloaded):
+def test_the_public_names_are_the_same_whatever_was_imported_first(tmp_path):
     first = ["simshuffle", "simshuffle.cli", "simshuffle.studies.simulation.study"]
     first += ["simshuffle.api", "simshuffle.report.style"]
-    code = f"""
+    code = """
 import importlib, sys
-for first in {first}:
+for first in sys.argv[1:]:
     for name in [name for name in sys.modules if name.startswith("simshuffle")]:  # and of plugins
         del sys.modules[name]
     importlib.import_module(first)
     from simshuffle import Scenario, load_scenario, run
     print(first, type(run).__name__, type(load_scenario).__name__)
 """
-    done = preloaded.python(code, tmp_path)
-    lines = done.stdout.decode().splitlines()
+    done = python("-c", code, *first, cwd=tmp_path)
+    lines = done.stdout.splitlines()
     assert lines == [f"{name} function function" for name in first], done.stderr
 
 
