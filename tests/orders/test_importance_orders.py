@@ -14,7 +14,7 @@ from simshuffle.report.report import booked
 @pytest.fixture(scope="module")
 def seconds():
     """Seconds of a cold epoch by strategy and label."""
-    result = run(load_scenario("paper/importance", {"epochs": 1}), timeline="none")
+    result = run(load_scenario("paper/importance", {"epochs": 1}))
     table = booked(result.breakdown)
     table = table.assign(run=table["run"].str.split("-0.1").str[0])
     return table.set_index(["run", "label"])["seconds"]
