@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 HOME_OF=.venv-peers
 : "${PYTHON:=python3}"
+export SIMSHUFFLE_PEERS=1  # without it these tests are skipped
 
 # peers NAME "WITH THEIR NEEDS" "WITHOUT" TEST...: a set, and its tests, none of which may be skipped
 peers() {

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+needs_peers = pytest.mark.skipif(
+    "SIMSHUFFLE_PEERS" not in os.environ,
+    reason="asks a program for its recorded answers again: make peers",
+)
+
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:
     """The folder of this run: with pytest-xdist that of every worker is in it."""

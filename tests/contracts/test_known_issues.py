@@ -21,6 +21,7 @@ from simshuffle.workload.resuming.account import account
 from simshuffle.workload.resuming.law import Crash, Refused
 from tests.resumes import record
 from tests.resumes.interpreters import python_with
+from tests.shared import needs_peers
 
 ROOT = Path(__file__).parents[2]
 COUNTS = ("outcome", "trained", "rest", "lost", "repeated", "twice", "never", "continues")
@@ -151,6 +152,7 @@ def test_the_law_says_what_is_known(name):
     assert _by_law(KNOWN[name]) == KNOWN[name].found
 
 
+@needs_peers
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_auditor_finds_it_in_the_library(name, capfd):
     known = KNOWN[name]

@@ -12,6 +12,7 @@ from simshuffle.errors import InputError
 from simshuffle.workload.orders import AnyOrder
 from simshuffle.workload.orders.order import Readers, ShardedSet
 from tests import order_libraries as libraries
+from tests.shared import needs_peers
 
 ORDER = TypeAdapter(AnyOrder)
 KIND_OF = {
@@ -73,6 +74,7 @@ def test_orders_are_those_of_the_library_bit_by_bit(name):
         assert streams(handed_out, readers) == answer["streams"], case
 
 
+@needs_peers
 @pytest.mark.parametrize("name", KIND_OF)
 # their own warnings, of open files and old modules, are not ours
 @pytest.mark.filterwarnings("ignore")

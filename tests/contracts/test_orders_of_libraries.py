@@ -19,6 +19,7 @@ from simshuffle.workload.orders import (
 )
 from tests.orders_of_libraries import LIBRARIES, RECORDED, answered
 from tests.resumes.loaders.files import without_torchvision
+from tests.shared import needs_peers
 
 ORDERS = TypeAdapter(AnyOrder)
 ANSWERS = {library: json.loads((RECORDED / f"{library}.json").read_text()) for library in LIBRARIES}
@@ -60,6 +61,7 @@ def test_orders_are_what_the_library_recorded(library):
         assert handed_out(asked) == expected, asked
 
 
+@needs_peers
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_library_still_answers_what_was_recorded(library):
     module = LIBRARIES[library][0]

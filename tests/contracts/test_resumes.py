@@ -11,9 +11,11 @@ from simshuffle.extensions.resuming.script import Script
 from simshuffle.workload.resuming.law import Crash, Refused
 from tests.resumes import record
 from tests.resumes.interpreters import python_with
+from tests.shared import needs_peers
 
 ASKED_AGAIN, TRIES = 6, 3
 NAMES = sorted(path.stem for path in record.RECORDED.glob("*.json"))
+PEERS = [pytest.param(name, marks=needs_peers) for name in NAMES if name != "torch_restart"]
 
 
 def cases(name):
@@ -61,7 +63,7 @@ def first_line(answer):
     return {key: of.splitlines()[0] if key == "error" else of for key, of in answer.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["torch_restart", *PEERS])
 def test_the_library_still_does_what_was_recorded(name, monkeypatch):
     first = cases(name)[:ASKED_AGAIN]
     library = record.LAW.validate_python(first[0]["law"]).library

@@ -171,25 +171,7 @@ def test_every_column_is_described_with_a_sentence(made):
     assert {f"{name}" for name in study.files} <= {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_a_study_that_was_stopped_goes_on_to_the_same_bytes(made, tmp_path):
-    study, asked, _, folder = made
-    store = Disk(tmp_path / "cells")
-    if not study.stages:
-        result = engine.run(study, asked, Here(), store)
-        assert content(result.save(tmp_path / "out")) == content(folder)
-        assert not set(store.digests())
-        pytest.skip("nothing is computed that could be stopped: it was measured before")
-    executor = _Stopping()
-    with pytest.raises(KeyboardInterrupt):
-        engine.run(study, asked, executor, store)
-    kept = set(store.digests())
-    result = engine.run(study, asked, Here(), store)
-    assert kept <= set(store.digests())
-    assert content(result.save(tmp_path / "out", draw=False)) == undrawn(folder)
-
-
-class _Stopping(Here):
+class _Stopping(Processes):
     """Is interrupted after the first cell."""
 
     def do(self, cells: Any, store: Any, watch: Any) -> Iterator[str]:
@@ -205,10 +187,22 @@ def workers() -> Iterator[executors.Workers]:
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_several_processes_give_the_same_bytes(made, tmp_path, workers, monkeypatch):
+def test_a_study_that_was_stopped_goes_on_in_several_processes_to_the_same_bytes(
+    made, tmp_path, workers, monkeypatch
+):
     monkeypatch.setattr(executors, "Workers", lambda: nullcontext(workers))
     study, asked, _, folder = made
-    result = engine.run(study, asked, Processes(3), Disk(tmp_path / "cells"))
+    store, executor = Disk(tmp_path / "cells"), Processes(3)
+    if not study.stages:
+        result = engine.run(study, asked, executor, store)
+        assert content(result.save(tmp_path / "out")) == content(folder)
+        assert not set(store.digests())
+        pytest.skip("nothing is computed that could be stopped: it was measured before")
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(study, asked, _Stopping(3), store)
+    kept = set(store.digests())
+    result = engine.run(study, asked, executor, store)
+    assert kept <= set(store.digests())
     assert content(result.save(tmp_path / "out", draw=False)) == undrawn(folder)
 
 

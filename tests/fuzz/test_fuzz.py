@@ -34,7 +34,7 @@ def test_odd_files_are_accepted_or_refused(name, here):
 def test_damaged_results_are_shown_or_refused(kind, results_made, here):
     shutil.copytree(results_made(kind), here / "result")  # the last damage stays there
     name = f"result of {kind}"
-    report = tried(name, READERS[name], range(15), here)
+    report = tried(name, READERS[name], range(8), here)
     assert [(fault.number, fault.what, fault.where) for fault in report.faults] == []
     assert report.counts[ACCEPTED] and report.counts[REFUSED]
 

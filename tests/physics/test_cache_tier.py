@@ -29,6 +29,7 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
+from tests.shared import needs_peers
 from tests.small import small
 
 RECORDED = Path(__file__).parents[1] / "data" / "cache_tier" / "libcachesim-0.3.5.json"
@@ -280,8 +281,9 @@ def test_hits_are_those_of_libcachesim(eviction, share, kind):
     assert counted(eviction, share, kind) == recorded[f"{eviction}, {share}, {kind}"]
 
 
+@needs_peers
 def test_libcachesim_still_counts_what_was_recorded():
-    """To renew the table: run this with ``RENEW=1``, where libcachesim is installed."""
+    """To renew the table: ``RENEW=1 SIMSHUFFLE_PEERS=1``, where libcachesim is installed."""
     import os
 
     cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")

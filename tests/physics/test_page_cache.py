@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.job.scenario.scenario import Scenario
+from tests.shared import needs_peers
 from tests.small import small
 
 LOCAL, GLOBAL, PARTIAL = (
@@ -224,6 +225,7 @@ def test_hits_are_those_of_a_true_lru_cache(exchange, share, batch):
     assert found == recorded[f"{exchange}, {share}, {batch}"]
 
 
+@needs_peers
 def test_libcachesim_still_counts_what_was_recorded():
     cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")
     recorded = json.loads(RECORDED.read_text())["hits"]

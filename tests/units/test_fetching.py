@@ -8,6 +8,7 @@ import pytest
 
 from simshuffle.workload.orders.fetching import Fetched, fetched, in_time, pieces
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
+from tests.shared import needs_peers
 from tests.toy_orders import Drawn, Kept
 
 RECORDED = Path(__file__).parents[1] / "data" / "orders" / "libcachesim-0.3.5.json"
@@ -133,6 +134,7 @@ def counted(cachesim):
     }
 
 
+@needs_peers
 def test_libcachesim_still_counts_what_was_recorded():
     cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")
     assert counted(cachesim) == json.loads(RECORDED.read_text())["counts"]
