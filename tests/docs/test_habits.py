@@ -81,6 +81,8 @@ def test_the_workflow_does_what_ci_run_does_for_every_python_and_draws_mutants_a
     assert [each["steps"][-1]["run"].split()[:2] for each in nightly] == [
         ["make", "mutants"],
         ["make", "core"],
+        ["make", "fuzz"],
+        ["make", "peers"],
     ]
     assert job["strategy"]["matrix"]["python"] == PYTHONS
     *others, last = job["steps"]

@@ -15,9 +15,7 @@ def epoch_seconds():
     """Seconds of a cold epoch by strategy and world size."""
     out = {}
     for world_size in (512, 2048):
-        scenario = load_scenario(
-            "paper/strategies", {"world_size": world_size, "epochs": 1, "time_tolerance": "1 %"}
-        )
+        scenario = load_scenario("paper/strategies", {"world_size": world_size, "epochs": 1})
         result = run(scenario, timeline="none")
         for name, seconds in zip(result.epochs["run"], result.epochs["epoch_s"], strict=True):
             out[name.split(" ")[0], world_size] = seconds

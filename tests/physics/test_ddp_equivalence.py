@@ -145,6 +145,7 @@ ALSO_ON_TWO = [
     "ILag",
     "IS-Pair",
     "ILag-Pair",
+    *(name for name in CASES if name.startswith("28")),
 ]
 
 
