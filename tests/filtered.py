@@ -17,7 +17,7 @@ from simshuffle.extensions.learning.filtering.tables import (
     filter_row,
     run_table,
 )
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Request
 
 SEEDS, SAMPLES = (0, 1), 24
@@ -35,7 +35,7 @@ class Points(PlainCell):
     def key(self) -> Any:
         return self.seed
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         rng = np.random.default_rng(self.seed)
         table = pd.DataFrame(
             {
@@ -54,7 +54,7 @@ class Points(PlainCell):
             "features": 4,
             "components": 2,
         }
-        return CellOutcome(facts, {"points": table})
+        return Outcome(facts, {"points": table})
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class Retrained(PlainCell):
     def key(self) -> Any:
         return [self.subset, self.seed]
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         accuracy = 0.6 + 0.1 * SUBSETS.index(self.subset) + 0.01 * self.seed
         end = {"train_loss": 0.5, "accuracy": accuracy, "loss": 0.7}
-        return CellOutcome({"status": "done", "message": "", "seconds": 1.0, **end})
+        return Outcome({"status": "done", "message": "", "seconds": 1.0, **end})
 
 
 @dataclass(frozen=True)

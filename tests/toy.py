@@ -13,7 +13,7 @@ import pandas as pd
 
 from simshuffle.errors import SimulationError
 from simshuffle.report.chart import Chart, Look, Mark, Panel
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.schema import Schema, count, real, share, text
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 
@@ -53,7 +53,7 @@ class Square(PlainCell):
     def parts(self) -> frozenset[str]:
         return frozenset({"steps.parquet", "note.bin"})
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         begun = time.time()
         if self.mark is not None:
             (self.mark / f"{self.number}-{time.time_ns()}-{os.getpid()}").touch()
@@ -67,7 +67,7 @@ class Square(PlainCell):
         steps = pd.DataFrame({"step": np.arange(3), "value": np.linspace(0.1, square / 3, 3)})
         if self.mark is not None:
             (self.mark / f"ended-{self.number}-{begun}-{time.time()}").touch()
-        return CellOutcome(
+        return Outcome(
             {"square": square}, {"steps": steps}, {"note.bin": bytes([self.number % 256])}
         )
 
@@ -97,8 +97,8 @@ class Sum(PlainCell):
     def label(self) -> str:
         return "sum"
 
-    def run(self, tell: Tell) -> CellOutcome:
-        return CellOutcome({"sum": sum(self.squares)})
+    def run(self, tell: Tell) -> Outcome:
+        return Outcome({"sum": sum(self.squares)})
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from simshuffle.studies.training.tables import (
     outcome_of,
 )
 from simshuffle.study import engine
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.study.study import Request
 from simshuffle.workload.exchange import initial_owner
@@ -116,7 +116,7 @@ class Made(PlainCell):
         plans = [PLANS] if self.record and self.record.plans is not None else []
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         if self.record is None:
             raise SimulationError(self.why)
         return outcome_of(self.record)

@@ -53,7 +53,7 @@ _COMMON: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Style:
+class FigureStyle:
     """How figures look."""
 
     widths: tuple[float, float]  # inches of a figure of one column and of two, as it is drawn
@@ -67,18 +67,20 @@ class Style:
 
 
 STYLES = {
-    "ieee": Style((3.5, 7.16), {"font.family": SERIF, **_sizes(8, 8.5, 8, 7.5)}, line_spacing=1.0),
-    "acm": Style((3.33, 7.0)),
-    "slides": Style((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),
+    "ieee": FigureStyle(
+        (3.5, 7.16), {"font.family": SERIF, **_sizes(8, 8.5, 8, 7.5)}, line_spacing=1.0
+    ),
+    "acm": FigureStyle((3.33, 7.0)),
+    "slides": FigureStyle((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),
 }
 """By the name that people choose. IEEE's papers have Times, which STIX resembles; 10 inches are the
 width of a slide of 16:9."""
-_PLAIN = Style((COLUMN_INCHES, 7.0))
-_now: ContextVar[tuple[Style, int]] = ContextVar("style of figures", default=(_PLAIN, 1))
+_PLAIN = FigureStyle((COLUMN_INCHES, 7.0))
+_now: ContextVar[tuple[FigureStyle, int]] = ContextVar("style of figures", default=(_PLAIN, 1))
 
 
 @contextmanager
-def in_style(style: Style, columns: int = 1) -> Iterator[None]:
+def in_style(style: FigureStyle, columns: int = 1) -> Iterator[None]:
     """Figures that are made in here look like that; ``columns`` is 1 or 2."""
     before = _now.set((style, columns))
     try:

@@ -21,7 +21,7 @@ SMALL_MEMORY = 200e6
 
 
 @dataclass(frozen=True)
-class CellOutcome:
+class Outcome:
     """What a cell gives."""
 
     # plain values that JSON can hold, NaN included
@@ -83,7 +83,7 @@ class Cell(PlainCell, Protocol):
     def label(self) -> str:
         """What it is, for people: in the progress, and where it is lost."""
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """Do it, with one thread: the same outcome wherever it is done. Where it cannot be done,
         that is a SimshuffleError, and nothing is kept."""
 

@@ -24,14 +24,14 @@ from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationEr
 from simshuffle.report.columns import MOST
 from simshuffle.report.folders import meta_of
 from simshuffle.spec.library import INPUTS
-from simshuffle.study.cell import Cell, CellOutcome, digest_of
+from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, usable_cores
 from simshuffle.study.long_table import LazyTables, Table
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.server import handled, interrupt
 from simshuffle.study.size import check_size
 from simshuffle.study.standing import Progress, StageWatch, WorkDone, listening
-from simshuffle.study.store import Lost, ProcessStore, Store
+from simshuffle.study.store import Lost, Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, code, fingerprint, versions
 
 V = TypeVar("V")
@@ -60,8 +60,8 @@ def run(
     memory if None. Raises an InputError if the cells of a stage are too much for the machine
     (`check_size`), but for ``force_size``; SimshuffleError if a cell cannot be done without which
     there is no result, and `Interrupted` by Ctrl-C or SIGTERM; what is done is kept."""
-    executor, store = executor or Here(), store or ProcessStore()
-    outcomes: dict[str, CellOutcome] = {}
+    executor, store = executor or Here(), store or Memory()
+    outcomes: dict[str, Outcome] = {}
     past = WorkDone()
     for number, stage in enumerate(study.stages):
         cells = stage(request.values, outcomes)
@@ -77,7 +77,7 @@ def run(
         if lost and (not study.partial or len(lost) == len(cells)):
             raise _failure(lost, len(cells))
         outcomes |= _gather(cells, {n: digests[n] for n in cells if n not in lost}, store)
-        outcomes |= {name: CellOutcome(lost=reason.why) for name, reason in lost.items()}
+        outcomes |= {name: Outcome(lost=reason.why) for name, reason in lost.items()}
     with listening(progress):
         return _result(study, request, outcomes)
 
@@ -85,7 +85,7 @@ def run(
 def _unfinished(
     study: Study[V],
     request: Request[V],
-    outcomes: Mapping[str, CellOutcome],
+    outcomes: Mapping[str, Outcome],
     cells: Mapping[str, Cell],
     store: Store,
 ) -> Result | None:
@@ -100,7 +100,7 @@ def _unfinished(
 
 
 def _result(
-    study: Study[V], request: Request[V], outcomes: Mapping[str, CellOutcome], state: str = ""
+    study: Study[V], request: Request[V], outcomes: Mapping[str, Outcome], state: str = ""
 ) -> Result:
     tables = study.collect(request.values, outcomes)
     files_in = {place: of(request.values, outcomes) for place, of in study.files_in.items()}
@@ -162,9 +162,9 @@ def _do(
 
 def _gather(
     cells: Mapping[str, Cell], digests: Mapping[str, str], store: Store
-) -> dict[str, CellOutcome]:
+) -> dict[str, Outcome]:
     """The outcomes of cells that are done; a SimulationError if one is damaged, and removed."""
-    found: dict[str, CellOutcome] = {}
+    found: dict[str, Outcome] = {}
     damaged = []
     for name, digest in digests.items():
         if outcome := store.get(digest, cells[name].parts):

@@ -21,7 +21,7 @@ from simshuffle.study.cell import Cell
 from simshuffle.study.server import GRACE, MOMENT, CellOrder, News, not_sent
 from simshuffle.study.size import Room, available_memory
 from simshuffle.study.standing import StageWatch, note
-from simshuffle.study.store import Lost, ProcessStore, Store, attempt
+from simshuffle.study.store import Lost, Memory, Store, attempt
 
 WORTH_PROCESSES = 1.5
 """s that processes must save by the cells' costs: about so long it takes until the first begins."""
@@ -80,7 +80,7 @@ class Processes:
     def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
         """As for `Executor`; a TypeError if the store is in memory, which processes do not
         share."""
-        if isinstance(store, ProcessStore):
+        if isinstance(store, Memory):
             raise TypeError("processes need a store on disk: simshuffle.study.store.Disk")
         watch.at_once = self.count
         waiting = sorted(cells, key=lambda digest: -cells[digest].cost)

@@ -19,7 +19,7 @@ from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Executor, Local
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Options
 from simshuffle.study.standing import Shown, plural, share_shown
-from simshuffle.study.store import CELLS, Disk, ProcessStore, Store
+from simshuffle.study.store import CELLS, Disk, Memory, Store
 from simshuffle.study.study import Request, Result, Study, fingerprint, versions
 from simshuffle.study.verb import Verb
 
@@ -160,7 +160,7 @@ class Performance:
     def _store(self, study: Study[Any], request: Request[Any], disk: Disk) -> Store:
         """On disk; in memory for a study of a single cell, whose result is its only outcome."""
         if not study.stages:
-            return ProcessStore()
+            return Memory()
         cells = list(study.stages[0](request.values, {}).values())
         kept = 0
         for cell in cells:
@@ -172,7 +172,7 @@ class Performance:
             self.teller.say(f"{kept} of {len(cells)} {plural(self.verb.noun)} are there already.")
         single = len(study.stages) == 1 and len(cells) <= 1 and not study.partial
         elsewhere = isinstance(self.options, CellOptions) and self.options.scheduler is not None
-        return ProcessStore() if single and not kept and not elsewhere else disk
+        return Memory() if single and not kept and not elsewhere else disk
 
 
 def share_told(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.study.cell import Cell, CellOutcome, Tell, digest_of
+from simshuffle.study.cell import Cell, Outcome, Tell, digest_of
 from simshuffle.study.long_table import LazyTables, LongTable, TablePart, long, write_parquet
 
 TABLE = ".parquet"
@@ -25,20 +25,20 @@ CELLS = ".cells"
 
 
 @dataclass(frozen=True)
-class ProcessStore:
+class Memory:
     """A store that ends with the process."""
 
-    outcomes: dict[str, CellOutcome] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
         """Whether there is an outcome with those tables and files."""
         return digest in self.outcomes
 
-    def get(self, digest: str, parts: frozenset[str]) -> CellOutcome | None:
+    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
         """The outcome with those of its tables and files; None if it is not there or damaged."""
         return self.outcomes.get(digest)
 
-    def put(self, digest: str, outcome: CellOutcome) -> None:
+    def put(self, digest: str, outcome: Outcome) -> None:
         """Keep an outcome; a second one of the same digest replaces the first."""
         self.outcomes[digest] = outcome
 
@@ -57,13 +57,13 @@ class Disk:
     root: Path
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """As for `ProcessStore`."""
+        """As for `Memory`."""
         if not parts:
             return self._entry(digest).is_file()
         return (entry := self._read(digest)) is not None and parts <= set(entry["files"])
 
-    def get(self, digest: str, parts: frozenset[str]) -> CellOutcome | None:
-        """As for `ProcessStore`."""
+    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
+        """As for `Memory`."""
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
             return None
@@ -80,10 +80,10 @@ class Disk:
             if name.endswith(TABLE)
         }
         files = {name: folder / name for name in names if not name.endswith(TABLE)}
-        return CellOutcome(entry["values"], LazyTables(tables), files)
+        return Outcome(entry["values"], LazyTables(tables), files)
 
-    def put(self, digest: str, outcome: CellOutcome) -> None:
-        """As for `ProcessStore`."""
+    def put(self, digest: str, outcome: Outcome) -> None:
+        """As for `Memory`."""
         entry, folder = self._entry(digest), self._folder(digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
         files: dict[str, str] = {}
@@ -116,7 +116,7 @@ class Disk:
                 draft_entry.unlink()
 
     def forget(self, digest: str) -> None:
-        """As for `ProcessStore`."""
+        """As for `Memory`."""
         self._entry(digest).unlink(missing_ok=True)
         shutil.rmtree(self._folder(digest), ignore_errors=True)
 
@@ -142,7 +142,7 @@ class Disk:
         return entry
 
 
-Store = ProcessStore | Disk  # where outcomes are kept
+Store = Memory | Disk  # where outcomes are kept
 
 
 def write_file(content: bytes | Path, path: Path) -> None:
@@ -177,7 +177,7 @@ class Lost:
 _store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default=None)
 
 
-def do_within(cell: Cell) -> CellOutcome:
+def do_within(cell: Cell) -> Outcome:
     """Do a cell that is a part of the one being done, and keep its outcome in the same store. A
     search that was interrupted finds there what it has simulated."""
     store, digest = _store.get(), digest_of(cell)

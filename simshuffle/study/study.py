@@ -24,7 +24,7 @@ from simshuffle.report.names import short_names, shortened, with_short_names
 from simshuffle.report.style import signed
 from simshuffle.report.table_io import rows
 from simshuffle.spec.library import INPUTS
-from simshuffle.study.cell import Cell, CellOutcome, code_digest
+from simshuffle.study.cell import Cell, Outcome, code_digest
 from simshuffle.study.long_table import LazyTables, long, unloaded
 from simshuffle.study.schema import Column, Schema
 from simshuffle.study.store import write_file
@@ -40,7 +40,7 @@ LINE = 100  # columns of a verdict on a terminal
 V = TypeVar("V")
 Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
-Outcomes = Mapping[str, CellOutcome]  # outcomes by the names of their cells
+Outcomes = Mapping[str, Outcome]  # outcomes by the names of their cells
 Stage = Callable[[V, Outcomes], Mapping[str, Cell]]
 """The cells of a stage by name, from what is asked and the outcomes of the stages before it."""
 Files = Mapping[str, bytes | Path]  # files by name: their contents, or where they are

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from simshuffle.errors import InputError
 from simshuffle.job.plan.resources import places_on
 from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
-from simshuffle.study.cell import Cell, CellOutcome, PlainCell, Tell, digest_of
+from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import (
     Materials,
@@ -85,7 +85,7 @@ class TrainingCell(TorchCell):
         plans = [PLANS] if exchanged else []
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: see `simshuffle.studies.training.tables.outcome_of`."""
         with one_thread():
             where = device_named(self.device)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simshuffle.study.cell import CellOutcome, PlainCell
+from simshuffle.study.cell import Outcome, PlainCell
 from simshuffle.train.cell import TrainingCell
 from tests.cells import EXAMPLES, NAMES, Example, changed, kinds_of_cells, leaves
 
@@ -53,8 +53,8 @@ def test_a_training_on_the_machine_of_a_file_is_known_by_where_its_ranks_are(
     assert replace(cell, training_run=run).key not in keys  # and a result of it can still be read
 
 
-def outcome_of(example: Example, cell: PlainCell) -> CellOutcome:
-    return cell.run(lambda _: None) if example.runs else CellOutcome()
+def outcome_of(example: Example, cell: PlainCell) -> Outcome:
+    return cell.run(lambda _: None) if example.runs else Outcome()
 
 
 def plain(value: Any) -> str:
@@ -62,11 +62,11 @@ def plain(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=float)
 
 
-def parts(outcome: CellOutcome) -> set[str]:
+def parts(outcome: Outcome) -> set[str]:
     return {f"{name}.parquet" for name in outcome.tables} | set(outcome.files)
 
 
-def serves(stored: CellOutcome, cell: PlainCell, own: CellOutcome) -> bool:
+def serves(stored: Outcome, cell: PlainCell, own: Outcome) -> bool:
     """Whether a stored outcome stands for a cell's ``own``: its values, and all of its parts."""
     if plain(stored.values) != plain(own.values) or not cell.parts <= parts(stored):
         return False

@@ -26,7 +26,7 @@ from simshuffle.studies.training.tables import (
 from simshuffle.studies.training.text import details, parts
 from simshuffle.studies.training.wording import as_report
 from simshuffle.study import engine
-from simshuffle.study.cell import CellOutcome
+from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
 from simshuffle.workload.exchange import empty_plan
 from simshuffle.workload.exchange.recording import RecordedPlans, read_plans, write_plans
@@ -308,7 +308,7 @@ def test_failed_runs_are_left_out_of_means_and_named():
         0.9, status="failed", message="the loss is not finite in epoch 2", epochs=1
     )
     outcomes = {name: outcome_of(of) for name, of in records.items()}
-    outcomes["IS0.1_M1024_per_rank_s0"] = CellOutcome(lost="its process was killed by signal 9")
+    outcomes["IS0.1_M1024_per_rank_s0"] = Outcome(lost="its process was killed by signal 9")
     tables = collect(descriptions, outcomes)
     row = at_1024(summary(tables.runs), "local").iloc[0]
     assert row["seeds"] == row["global_pairs"] == 2

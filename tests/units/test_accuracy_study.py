@@ -32,7 +32,7 @@ from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms.variants import WarmCell
 from simshuffle.study import engine
-from simshuffle.study.cell import CellOutcome
+from simshuffle.study.cell import Outcome
 from simshuffle.study.study import Result, fingerprint
 from tests.small import small
 
@@ -192,14 +192,14 @@ def test_what_a_network_normalises_by(model, norm, found):
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs of 10 s and more, so that the law alone is computed."""
 
-    def run(self: WarmCell, tell: Any) -> CellOutcome:
+    def run(self: WarmCell, tell: Any) -> Outcome:
         workload = self.scenario.workload
         more = 1.0 if workload.exchange.redraws else workload.exchange.fraction or 0.0
-        return CellOutcome({WHOLE: 10.0 + more - 0.01 * workload.local_batch_size})
+        return Outcome({WHOLE: 10.0 + more - 0.01 * workload.local_batch_size})
 
     monkeypatch.setattr(WarmCell, "run", run)
     sums = {"buffers": 0.25, "host": 0.5, "all": 2.0}
-    monkeypatch.setattr(SumsCell, "run", lambda self, tell: CellOutcome(sums))
+    monkeypatch.setattr(SumsCell, "run", lambda self, tell: Outcome(sums))
 
 
 def found(scenario: Scenario, **options: Any) -> Result:

@@ -12,7 +12,7 @@ import simshuffle
 from simshuffle.errors import InputError
 from simshuffle.report.console import terminal_text
 from simshuffle.study import long_table, schema
-from simshuffle.study.cell import CellOutcome
+from simshuffle.study.cell import Outcome
 from simshuffle.study.long_table import (
     Growing,
     LazyTables,
@@ -174,7 +174,7 @@ def test_what_is_written_is_checked_too(tmp_path):
 def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path):
     store, digest = Disk(tmp_path), "ab" * 16
     tables = LazyTables({"long": grown(25), "short": grown(4)})
-    store.put(digest, CellOutcome({"a": 1}, tables))
+    store.put(digest, Outcome({"a": 1}, tables))
     parts = frozenset({"long.parquet", "short.parquet"})
     found = store.get(digest, parts)
     assert found is not None

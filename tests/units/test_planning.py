@@ -30,7 +30,7 @@ from simshuffle.job.scenario.options import scenario_of
 from simshuffle.report.table_io import read_csv
 from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.study import engine
-from simshuffle.study.cell import CellOutcome
+from simshuffle.study.cell import Outcome
 from tests.small import small
 
 pytestmark = pytest.mark.usefixtures("cells_kept")
@@ -283,9 +283,9 @@ def test_hosts_fail_beside_strategies_that_were_not_simulated_too():
         )
         for name in names
     ]
-    epochs = CellOutcome({"epochs": {"epoch_s": [2.0, 1.0], "staging_s": [1.0, 0.0]}})
+    epochs = Outcome({"epochs": {"epoch_s": [2.0, 1.0], "staging_s": [1.0, 0.0]}})
     outcomes = dict.fromkeys(names[:3], epochs)
-    outcomes |= {f"months of {n}": CellOutcome(m) for n, m in zip(names, months, strict=False)}
+    outcomes |= {f"months of {n}": Outcome(m) for n, m in zip(names, months, strict=False)}
     base = decision().base
     asked = SimpleNamespace(base=base, candidates=candidates, runs=outcomes, fails=True)
     asked.simulated, asked.prices, asked.close, asked.budget = candidates[:3], {}, 0.01, None

@@ -19,13 +19,13 @@ import pytest
 
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
-from simshuffle.study.cell import ROOT, CellOutcome, Tell, code_digest, digest_of
+from simshuffle.study.cell import ROOT, Outcome, Tell, code_digest, digest_of
 from simshuffle.study.executors import ONE_THREAD, Here, Local, Processes, usable_cores
 from simshuffle.study.options import Options
 from simshuffle.study.perform import FIRST_ANSWER, Performance, Teller
 from simshuffle.study.size import available_memory
 from simshuffle.study.standing import TRUST, StageWatch, Standing, _overall
-from simshuffle.study.store import Disk, ProcessStore
+from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
 from simshuffle.study.verb import Verb
 from tests.toy import TOY, Square, asked
@@ -107,8 +107,8 @@ def test_little_work_stays_in_this_process(mark, store):
 
 def test_processes_compute_with_one_thread(mark, store):
     class Threads(Square):
-        def run(self, tell: object) -> CellOutcome:
-            return CellOutcome({name: os.environ.get(name) for name in ONE_THREAD})
+        def run(self, tell: object) -> Outcome:
+            return Outcome({name: os.environ.get(name) for name in ONE_THREAD})
 
     cell = Threads(1)
     digest = digest_of(cell)
@@ -153,7 +153,7 @@ def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(mar
 
 def test_a_server_that_dies_is_followed_by_another_one(mark, store):
     class Kills(Square):
-        def run(self, tell: Tell) -> CellOutcome:
+        def run(self, tell: Tell) -> Outcome:
             super().run(tell)
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(PATIENCE)
@@ -169,7 +169,7 @@ def test_a_server_that_dies_is_followed_by_another_one(mark, store):
 
 def test_a_full_disk_ends_all_of_it_and_no_process_is_left(mark, store):
     class Full(Square):
-        def run(self, tell: Tell) -> CellOutcome:
+        def run(self, tell: Tell) -> Outcome:
             super().run(tell)
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -186,8 +186,8 @@ def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store):
         def make_ready() -> None:
             os.environ["READY"] = str(os.getpid())
 
-        def run(self, tell: Tell) -> CellOutcome:
-            return CellOutcome({"square": [int(os.environ["READY"]), os.getppid(), os.getpid()]})
+        def run(self, tell: Tell) -> Outcome:
+            return Outcome({"square": [int(os.environ["READY"]), os.getppid(), os.getpid()]})
 
     cells = {digest_of(cell): cell for cell in (Ready(1), Ready(2))}
     assert set(Processes(2).do(cells, store, StageWatch(cells, 0, None))) == set(cells)
@@ -334,7 +334,7 @@ def test_a_damaged_outcome_is_named_and_done_again_by_the_same_command(mark, sto
 
 
 def test_outcomes_in_memory_are_found_and_forgotten():
-    store = ProcessStore()
+    store = Memory()
     store.put("ab", Square(2).run(lambda share: None))
     assert store.has("ab", frozenset()) and store.get("ab", frozenset()) is not None
     store.forget("ab")
@@ -653,7 +653,7 @@ def test_a_result_of_another_kind_is_refused(tmp_path, mark):
 
 def test_processes_refuse_a_store_that_they_do_not_share():
     with pytest.raises(TypeError, match="on disk"):
-        engine.run(TOY, asked(Square(2), Square(3)), Processes(2), ProcessStore())
+        engine.run(TOY, asked(Square(2), Square(3)), Processes(2), Memory())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from simshuffle.study.standing import (
     calibrations,
     note,
 )
-from simshuffle.study.store import Disk, ProcessStore
+from simshuffle.study.store import Disk, Memory
 from tests.toy import Square
 
 
@@ -110,7 +110,7 @@ def done(cells, store, clock, monkeypatch):
 
 def test_cells_that_are_done_are_noted_and_those_that_fail_are_not(kept, monkeypatch):
     cells = [*(Square(number) for number in range(4)), Square(9, fails=True)]
-    done(cells, ProcessStore(), [0.0], monkeypatch)
+    done(cells, Memory(), [0.0], monkeypatch)
     found = calibrations()["tests.toy.Square"]
     assert (found.factor, found.count) == (pytest.approx(3.0), 4)
 

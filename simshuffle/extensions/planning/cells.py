@@ -23,7 +23,7 @@ from simshuffle.studies.mechanisms.variants import (
     WarmCell,
     exchanging,
 )
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import do_within
 
 OPEN_RATE = "cluster.parallel_file_system.open_rate"
@@ -151,7 +151,7 @@ class FileSystemCell(NetworkCell):
     def _run(self) -> RunCell:
         return RunCell(self.document, "")
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: files_per_s and bytes_per_s; alone, each of them where the other never
         binds; the share that I/O takes, and the rows of all that was simulated. None for all four
         numbers if no file system does."""
@@ -167,7 +167,7 @@ class FileSystemCell(NetworkCell):
             exact=self.exact,
             in_windows=in_windows,
         )
-        return CellOutcome(search.found())
+        return Outcome(search.found())
 
 
 class _FileSystems:
@@ -276,12 +276,12 @@ class IoShareCell(RunCell):
         """Return the tables of the outcome: none."""
         return frozenset()
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """Simulate the epoch."""
         scenario = self.scenario
         table = report.all_labels(simulate(scenario, first_epoch=scenario.epochs))
         io = shares(table.to_dict("list"), scenario.epochs).get(IO, 0.0)
-        return CellOutcome({WHOLE: float(table["seconds"].sum()), "io": io})
+        return Outcome({WHOLE: float(table["seconds"].sum()), "io": io})
 
 
 def file_system(files: float, nbytes: float) -> dict[str, Any]:
@@ -332,7 +332,7 @@ class HiddenExchangeCell(NetworkCell):
     def _run(self) -> RunCell:
         return RunCell(self.document, "")
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """Return the columns of `limits` that a plan says, and the rows of `points`."""
         scenario = self._run.scenario
         rows: list[dict[str, Any]] = []
@@ -352,7 +352,7 @@ class HiddenExchangeCell(NetworkCell):
         samples = largest_hidden(added, self.tolerance, self._guess, most)
         fraction = fraction_of(scenario, samples)
         limit = {"samples": samples, "exchange_fraction": fraction, "bottleneck": ""}
-        return CellOutcome({"limit": limit, "points": rows})
+        return Outcome({"limit": limit, "points": rows})
 
 
 def largest_hidden(added: Callable[[int], float], tolerance: float, guess: int, most: int) -> int:

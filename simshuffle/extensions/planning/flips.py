@@ -20,7 +20,7 @@ from simshuffle.extensions.planning.precision import (
 from simshuffle.extensions.planning.turns import REACH, DecisionModel, StrategyOffer, read_offer
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell, RunCell
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import do_within
 
 CHANGES = "what would change it"
@@ -90,7 +90,7 @@ class FlipCell(NetworkCell):
         each = sorted(seconds_of_run(scenario) for scenario in scenarios)
         return sum(each[: (len(each) + 1) // 2])
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """Return the rows of table ``turns``, and those that simulations did not confirm."""
         base = from_dict(self.document, "")
         units = {keys_of_inputs(base)[self.moved][0]: self.unit}
@@ -117,7 +117,7 @@ class FlipCell(NetworkCell):
             found += [] if row is None else [row]
         found.sort(key=lambda row: row["factor"])
         turns = [row for row in found if row["confirmed"]]
-        return CellOutcome({"turns": turns, "doubtful": [row for row in found if row not in turns]})
+        return Outcome({"turns": turns, "doubtful": [row for row in found if row not in turns]})
 
 
 def _tell_part(tell: Tell, number: int, total: int, share: float) -> None:

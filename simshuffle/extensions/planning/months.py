@@ -13,7 +13,7 @@ from simshuffle.job.reliability.goodput import CATEGORIES, spent
 from simshuffle.job.reliability.trace import DAY
 from simshuffle.job.scenario.reading import unnamed
 from simshuffle.job.scenario.scenario import from_dict
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 
 WAITING = 0.01
 """Share of the time that a job waits for hosts, at most."""
@@ -40,7 +40,7 @@ class MonthsCell(PlainCell):
         """As for `Cell`."""
         return f"months of {self.name}"
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: period_s, goodput, spares, waiting (share of the time) and hosts_free;
         spares is None if those that the machine has are not enough."""
         scenario = from_dict(self.document, self.name)
@@ -67,7 +67,7 @@ class MonthsCell(PlainCell):
         courses = month.courses(SEEDS, DAYS * DAY, lambda _: None)
         saves = month.saves(month.period)
         rows = [month.row(seed, of, saves) for seed, of in enumerate(courses)]
-        return CellOutcome(
+        return Outcome(
             {
                 "period_s": month.period,
                 "goodput": sum(row["goodput"] for row in rows) / SEEDS,

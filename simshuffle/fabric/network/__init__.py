@@ -3,7 +3,7 @@ chosen by name and never switched. Importing them loads no compiled code."""
 
 from __future__ import annotations
 
-from simshuffle.fabric.network.flows import Flows, Links, Outcome
+from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links
 from simshuffle.fabric.network.models import Analytic, Fluid, Network, Packet
 
-__all__ = ["Analytic", "Flows", "Fluid", "Links", "Network", "Outcome", "Packet"]
+__all__ = ["Analytic", "FlowOutcome", "Flows", "Fluid", "Links", "Network", "Packet"]

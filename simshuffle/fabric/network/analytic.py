@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.fabric.network.flows import Flows, Links, Outcome, latest_ends
+from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links, latest_ends
 from simshuffle.spec.arrays import Floats
 
 
-def finish_times(links: Links, flows: Flows) -> Outcome:
+def finish_times(links: Links, flows: Flows) -> FlowOutcome:
     """What `Analytic.finish_times` returns and raises."""
     finish = latest_ends(flows, alone(links, flows))
-    return Outcome(finish, max(float(finish.max(initial=0.0)), link_bound(links, flows, finish)))
+    return FlowOutcome(
+        finish, max(float(finish.max(initial=0.0)), link_bound(links, flows, finish))
+    )
 
 
 def alone(links: Links, flows: Flows) -> Floats:

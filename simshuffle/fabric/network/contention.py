@@ -34,7 +34,7 @@ import numpy as np
 
 from simshuffle.errors import SimulationError
 from simshuffle.fabric.network import analytic
-from simshuffle.fabric.network.flows import Flows, Links, Outcome, successors
+from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links, successors
 from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 ROUNDING = 1e-12
@@ -88,7 +88,7 @@ def first_stage(links: Links, flows: Flows) -> tuple[float, int]:
     return float(slower.max()), int(route[np.argmin(part[route])])
 
 
-def finish_times(links: Links, flows: Flows, tolerance: float = 0.0) -> Outcome:
+def finish_times(links: Links, flows: Flows, tolerance: float = 0.0) -> FlowOutcome:
     """When ``flows`` end, every link giving each of its flows the same part.
 
     Args:
@@ -131,7 +131,7 @@ class _Clock:
         self.later: list[tuple[float, int]] = []
         self.now = self.skipped = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> FlowOutcome:
         """See `finish_times`."""
         while True:
             begin = self._next_begin()
@@ -150,7 +150,7 @@ class _Clock:
                 f"{unended} flows wait for each other in a circle and never start"
             )
         skipped = self.skipped if self.skipped > ROUNDING else 0.0
-        return Outcome(self.finish, float(self.finish.max(initial=0.0)), skipped)
+        return FlowOutcome(self.finish, float(self.finish.max(initial=0.0)), skipped)
 
     def _next_begin(self) -> float:
         soonest = -self.minus[-1] if len(self.minus) else np.inf

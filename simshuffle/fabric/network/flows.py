@@ -136,7 +136,7 @@ class Flows:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FlowOutcome:
     """When flows end, by one network model."""
 
     finish: Floats  # (flows,) s

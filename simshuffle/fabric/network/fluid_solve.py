@@ -15,7 +15,7 @@ import numpy as np
 from simshuffle.errors import SimulationError
 from simshuffle.fabric.network import fluid_symmetry as symmetry
 from simshuffle.fabric.network.batch import TransferBatch, tasks
-from simshuffle.fabric.network.flows import Flows, Links, Outcome
+from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links
 from simshuffle.fabric.network.fluid import FluidNetwork
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.compiling import entry
@@ -23,12 +23,12 @@ from simshuffle.spec.compiling import entry
 
 def finish_times(
     links: Links, flows: Flows, tolerance: float, progress: Callable[[float], None] | None
-) -> Outcome:
+) -> FlowOutcome:
     """What `Fluid.finish_times` returns and raises; by symmetry where it makes the problem small,
     else flow by flow."""
     equivalent = symmetry.finish_times(links, flows)
     if equivalent is not None:
-        return Outcome(equivalent, float(equivalent.max(initial=0.0)), 0.0)
+        return FlowOutcome(equivalent, float(equivalent.max(initial=0.0)), 0.0)
     count = len(flows)
     columns: dict[str, Any] = {
         "nbytes": flows.nbytes,
@@ -54,7 +54,7 @@ def finish_times(
             f"{network.alive} flows wait for each other in a circle and never start"
         )
     finish = network.finish[:count]
-    return Outcome(finish, float(finish.max(initial=0.0)), float(network.clock["skipped"][0]))
+    return FlowOutcome(finish, float(finish.max(initial=0.0)), float(network.clock["skipped"][0]))
 
 
 @entry

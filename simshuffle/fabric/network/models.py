@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabric.network import analytic
 from simshuffle.fabric.network.batch import TransferBatch, tasks
-from simshuffle.fabric.network.flows import Flows, Links, Outcome
+from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links
 from simshuffle.spec.arrays import Flags
 from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
 
@@ -41,7 +41,9 @@ class Analytic(Spec):
 
     kind: Literal["analytic"] = "analytic"
 
-    def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
+    def finish_times(
+        self, links: Links, flows: Flows, progress: Progress | None = None
+    ) -> FlowOutcome:
         """Lower bounds of the ends of ``flows``; ``progress`` is not needed for what takes no time.
 
         Returns:
@@ -79,7 +81,9 @@ class Fluid(Spec):
         """Whether the messages of one (src, dst) pair go one after the other."""
         return self.fair_share == "pair"
 
-    def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
+    def finish_times(
+        self, links: Links, flows: Flows, progress: Progress | None = None
+    ) -> FlowOutcome:
         """When ``flows`` end, each draining its bytes at its max-min fair rate; ``progress`` is
         told the share of them that have ended.
 
@@ -165,7 +169,9 @@ class Packet(Spec):
             raise InputError(Problem("port_buffer", rule, given, "Raise port_buffer."))
         return self
 
-    def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
+    def finish_times(
+        self, links: Links, flows: Flows, progress: Progress | None = None
+    ) -> FlowOutcome:
         """When ``flows`` end; `packet.run` tells more.
 
         Returns:

@@ -21,7 +21,7 @@ from simshuffle.fabric.network import packet_kernel as kernel
 from simshuffle.fabric.network import packet_records as records
 from simshuffle.fabric.network.batch import as_floats
 from simshuffle.fabric.network.deadlock import ChannelDependencies
-from simshuffle.fabric.network.flows import Flows, Links, Outcome, successors
+from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links, successors
 from simshuffle.fabric.network.packet_records import LONGEST, TICK
 from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 from simshuffle.spec.compiling import words
@@ -333,7 +333,7 @@ class PacketNetwork:
 class PacketRun:
     """A finished run."""
 
-    outcome: Outcome  # when the flows ended
+    outcome: FlowOutcome  # when the flows ended
     statistics: PacketStatistics  # of every link
     events: int  # how many events it took
 
@@ -372,7 +372,7 @@ def run(
         progress(1.0)
     finish = core.state.finish
     return PacketRun(
-        Outcome(finish, float(finish.max(initial=0.0))),
+        FlowOutcome(finish, float(finish.max(initial=0.0))),
         core.statistics(),
         int(core.clock["n_events"][0]),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabric.network.analytic import alone
 from simshuffle.fabric.network.case import FlowCase, first_of_many
-from simshuffle.fabric.network.flows import Flows, Links, Outcome, latest_ends
+from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links, latest_ends
 from simshuffle.fabric.network.fluid_records import INSTANT
 from simshuffle.fabric.network.models import Analytic, Model, Network
 from simshuffle.spec.arrays import Floats
@@ -29,7 +29,7 @@ class Replay:
 
     case: FlowCase  # the case
     model: Model  # the model
-    outcome: Outcome  # when the flows end
+    outcome: FlowOutcome  # when the flows end
     bound: float  # s, the analytic lower bound of the makespan
     cpu: float  # s of processor time that the model took; compiled code had been loaded before
 
@@ -89,7 +89,7 @@ def replay(case: FlowCase, model: Model, progress: Callable[[float], None] | Non
     )
 
 
-def _aside(work: Callable[[], Outcome]) -> Outcome:
+def _aside(work: Callable[[], FlowOutcome]) -> FlowOutcome:
     """What ``work`` returns or raises, done by a thread beside this one.
 
     Compiled code does not look for Ctrl-C. This thread does, as far as that code lets other threads

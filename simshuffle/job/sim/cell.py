@@ -27,7 +27,7 @@ from simshuffle.report.table_io import stacked
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.late import special
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.long_table import Growing, LazyTables, LongTable, TablePart, long
 from simshuffle.study.store import TABLE
 from simshuffle.workload.parallelism import Data
@@ -116,7 +116,7 @@ class RunCell(NetworkCell):
         names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
         return frozenset(f"{name}{TABLE}" for name in names)
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
         tables, if they are kept. Of each epoch they are taken when it is over."""
         scenario = self.scenario
@@ -193,7 +193,7 @@ class Reporting:
         faulty = {what.partition(".")[0] for what in named}
         return self._scenario.cluster.host_of(ranks), faulty
 
-    def outcome(self) -> CellOutcome:
+    def outcome(self) -> Outcome:
         """All of it."""
         values = {name: _columns(stacked(parts)) for name, parts in self._reported.items()}
         of = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
@@ -202,7 +202,7 @@ class Reporting:
         said = {name: of[0] if name == "killed" else of for name, of in self._said.items()}
         about = {"label": self._scenario.label(), "facts": {**of, **said}}
         tables = {} if self._tables is None else self._tables.all()
-        return CellOutcome({**about, **values}, tables)
+        return Outcome({**about, **values}, tables)
 
 
 TIMELINES: Mapping[Kept, tuple[str, ...]] = {
@@ -240,7 +240,7 @@ class _Tables:
         return LazyTables({name: growing.table() for name, growing in self._growing.items()})
 
 
-def kept_of(outcome: CellOutcome, table: str, timeline: Kept) -> LongTable:
+def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     """One of `TABLES` of an outcome, as it was asked for, without the name of the run."""
     if table != "timeline":
         return long(outcome.tables, table)
@@ -250,7 +250,7 @@ def kept_of(outcome: CellOutcome, table: str, timeline: Kept) -> LongTable:
 
 
 def reported(
-    cells: Sequence[tuple[Mapping[str, Any], CellOutcome]], table: Literal["epochs", "breakdown"]
+    cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: Literal["epochs", "breakdown"]
 ) -> pd.DataFrame:
     """The rows of all cells below one another, each with its first columns, which are given with
     it, in front."""

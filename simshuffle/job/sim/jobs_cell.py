@@ -12,7 +12,7 @@ from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NAMELESS, TABLES, TIMELINES, Reporting, RunCell, give_back
 from simshuffle.job.sim.faults import Row
 from simshuffle.job.sim.jobs import simulate_jobs
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.long_table import LazyTables, long
 from simshuffle.study.store import TABLE
 
@@ -56,7 +56,7 @@ class JobsCell(RunCell):
             f"{_part(job, name)}{TABLE}" for job in self.document["jobs"] for name in names
         )
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the values of each job under its name, and its tables behind it."""
         self.hold_little()
         reporting = {name: Reporting(one, self.timeline) for name, one in self._jobs.items()}
@@ -77,12 +77,10 @@ class JobsCell(RunCell):
             for job, of in outcomes.items()
             for name in of.tables
         }
-        return CellOutcome(
-            {job: dict(of.values) for job, of in outcomes.items()}, LazyTables(tables)
-        )
+        return Outcome({job: dict(of.values) for job, of in outcomes.items()}, LazyTables(tables))
 
 
-def of_job(outcome: CellOutcome, job: str) -> CellOutcome:
+def of_job(outcome: Outcome, job: str) -> Outcome:
     """What a job has of the outcome of a `JobsCell`, like that of a `RunCell`."""
     head = _part(job, "")
     tables = {
@@ -91,7 +89,7 @@ def of_job(outcome: CellOutcome, job: str) -> CellOutcome:
         if name.startswith(head)
     }
     values: Mapping[str, object] = outcome.values[job]
-    return CellOutcome(values, LazyTables(tables), lost=outcome.lost)
+    return Outcome(values, LazyTables(tables), lost=outcome.lost)
 
 
 def _part(job: str, table: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.fabric.network import Fluid, Outcome, Packet
+from simshuffle.fabric.network import FlowOutcome, Fluid, Packet
 from simshuffle.fabric.network.models import make_ready
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.reading import unnamed
@@ -128,7 +128,7 @@ class SentCell(PlainCell):
         """As for `Cell`."""
         return frozenset({f"{LINKS}{TABLE}"})
 
-    def run(self, tell: Tell) -> cell.CellOutcome:
+    def run(self, tell: Tell) -> cell.Outcome:
         """As for `Cell`."""
         of, fabric = self.samples, fabric_of(self.place)
         ports, links = fabric.ports, fabric.links
@@ -155,7 +155,7 @@ class SentCell(PlainCell):
         }
         names = [links.name(link) for link in range(len(fabric.tiers))]
         table = {"link": names, "tier": fabric.tiers, "capacity": links.capacity}
-        return cell.CellOutcome(row, {LINKS: pd.DataFrame(table)})
+        return cell.Outcome(row, {LINKS: pd.DataFrame(table)})
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class TrafficCell(PlainCell):
         make_ready(Fluid())
         fabric_of(self.place)
 
-    def run(self, tell: Tell) -> cell.CellOutcome:
+    def run(self, tell: Tell) -> cell.Outcome:
         """Return the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
         fabric, traffic = fabric_of(self.place), traffic_of(self)
         if self.steps_simulated:
@@ -301,7 +301,7 @@ class TrafficCell(PlainCell):
         )
         return seconds, low, high
 
-    def _run_some_steps(self, fabric: UsedFabric, traffic: ExchangeTraffic) -> cell.CellOutcome:
+    def _run_some_steps(self, fabric: UsedFabric, traffic: ExchangeTraffic) -> cell.Outcome:
         """Return what `run` returns, estimated from some of the steps."""
         rng = self.samples.scenario.rng("congestion.steps", self.seed)
         chosen = choose_steps(traffic.steps, self.steps_simulated, rng)
@@ -313,7 +313,7 @@ class TrafficCell(PlainCell):
         return measure(fabric, traffic, spent, wire_s=wire_s.seconds, time_s=time_s)
 
     def _estimate(
-        self, fabric: UsedFabric, traffic: ExchangeTraffic, chosen: Ints64, wire: Outcome | None
+        self, fabric: UsedFabric, traffic: ExchangeTraffic, chosen: Ints64, wire: FlowOutcome | None
     ) -> TimeEstimate:
         """Return the time of all steps of ``traffic`` from the ``chosen`` ones, whose outcome on
         the wire is ``wire``; with what messages cost if that is None."""

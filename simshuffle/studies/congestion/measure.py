@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.fabric.network import Flows, Links, Outcome
+from simshuffle.fabric.network import FlowOutcome, Flows, Links
 from simshuffle.fabric.network.analytic import unhindered
 from simshuffle.fabric.network.contention import first_stage
 from simshuffle.spec.arrays import Floats
@@ -23,7 +23,7 @@ def measure(
     *,
     wire_s: float,
     time_s: TimeEstimate,
-) -> cell.CellOutcome:
+) -> cell.Outcome:
     """Return the columns of `times` and `tiers` behind the seed, and the bytes on the links.
 
     Args:
@@ -67,7 +67,7 @@ def measure(
         for used in [share[tiers == tier]]
     ]
     files = {NBYTES: nbytes.astype("<f8").tobytes()}
-    return cell.CellOutcome({"times": times, "tiers": rows}, files=files)
+    return cell.Outcome({"times": times, "tiers": rows}, files=files)
 
 
 def bound_seconds(links: Links, flows: Flows) -> float:
@@ -82,7 +82,7 @@ def bound_seconds(links: Links, flows: Flows) -> float:
     return float(busy[slowest] + flows.latencies(links)[crossing].min(initial=np.inf))
 
 
-def completion_seconds(traffic: ExchangeTraffic, outcome: Outcome) -> Floats:
+def completion_seconds(traffic: ExchangeTraffic, outcome: FlowOutcome) -> Floats:
     """(messages,) s from the post of each message to its end."""
     flows = traffic.flows
     posted = flows.posted.copy()  # the flows are not changed: another model may be given them

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Outcome, Packet
+from simshuffle.fabric.network import Analytic, FlowOutcome, Flows, Fluid, Links, Packet
 from simshuffle.job.scenario.cluster import Cluster, MessagePassing
 from simshuffle.job.scenario.host_work import barrier_seconds
 from simshuffle.spec.arrays import Floats, Ints
@@ -41,7 +41,7 @@ def barrier_cost(fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster)
 
 def ends_with_messages(
     fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model
-) -> Outcome | None:
+) -> FlowOutcome | None:
     """Return when the messages of an exchange in steps end if they cost what ``cluster`` says, the
     first ones of the outcome; None if they and their barriers cost nothing."""
     cost = message_seconds(fabric.links, traffic, cluster.message_passing)

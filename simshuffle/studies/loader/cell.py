@@ -17,7 +17,7 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Count, Few, Spec
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.tables import STORED, WINDOWS
-from simshuffle.study.cell import SMALL_MEMORY, Cell, CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
 from simshuffle.workload.orders.fetching import Pieces, fetched, pieces
 from simshuffle.workload.orders.mixing import (
@@ -136,7 +136,7 @@ class LoaderCell(PlainCell):
         """As for `Cell`."""
         return SMALL_MEMORY + BYTES_PER_ROW * self.shape.rows
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
         order, shape = self.order, self.shape
         data, readers = shape.data, shape.readers
@@ -152,7 +152,7 @@ class LoaderCell(PlainCell):
             empty = dict.fromkeys(STORED["loaders"].columns, math.nan)
             problem = "; ".join(str(problem) for problem in error.problems)
             loader = {**empty, **about, "problem": problem}
-            return CellOutcome({"loaders": [loader], "epochs": [], "windows": []})
+            return Outcome({"loaders": [loader], "epochs": [], "windows": []})
         of_epochs = epoch_rows(orders, shape, pieces(data, order.unit, order.block, places))
         shard = data.shard_of(places)
         found = [along(shards_of_batches(each, shard, readers), WINDOWS) for each in orders]
@@ -166,8 +166,8 @@ class LoaderCell(PlainCell):
         of = {"loaders": [loader], "epochs": epochs, "windows": windows}
         if isinstance(order, Mixture):
             counts = sources_of(order, data, orders[0].sample, shape.seed)
-            return CellOutcome(of | {"sources": [asdict(count) for count in counts]})
-        return CellOutcome(of)
+            return Outcome(of | {"sources": [asdict(count) for count in counts]})
+        return Outcome(of)
 
 
 def epoch_rows(

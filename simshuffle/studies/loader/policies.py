@@ -24,7 +24,7 @@ from simshuffle.studies.loader.policy_reads import MOST_READS, PolicyCase, Syste
 from simshuffle.studies.loader.policy_sources import POLICIES
 from simshuffle.studies.loader.policy_times import PolicyOutcome, compare
 from simshuffle.studies.loader.tables import POLICY_TABLES, READY, SOURCES
-from simshuffle.study.cell import SMALL_MEMORY, CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
@@ -128,7 +128,7 @@ class CaseCell(PlainCell):
         """As for `Cell`."""
         return SMALL_MEMORY + BYTES_PER_READ * self._reads
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the rows of the tables without the name of the case."""
         found = compare(self.system, self.case, self.seed, self.policies)
         epochs = [
@@ -140,7 +140,7 @@ class CaseCell(PlainCell):
             for of in found
             for number, each in enumerate(of.epochs)
         ]
-        return CellOutcome({"policies": [_policy_row(of) for of in found], "epochs": epochs})
+        return Outcome({"policies": [_policy_row(of) for of in found], "epochs": epochs})
 
 
 def _policy_row(outcome: PolicyOutcome) -> list[Any]:

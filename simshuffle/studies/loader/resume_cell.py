@@ -20,7 +20,7 @@ from simshuffle.studies.loader.resume_tables import (
     outcome_of,
     row_of,
 )
-from simshuffle.study.cell import SMALL_MEMORY, CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
 from simshuffle.workload.orders.fetching import Caches, Pieces, pieces
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import account
@@ -57,7 +57,7 @@ class ResumeCell(PlainCell):
         """As for `Cell`."""
         return SMALL_MEMORY + 2 * BYTES_PER_ROW * self.shape.rows
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
         about = self.loader, self.law.library, change_of(self.shape.readers, self.after)
         try:
@@ -65,7 +65,7 @@ class ResumeCell(PlainCell):
         except InputError as error:
             why = "; ".join(str(problem) for problem in error.problems)
             row = row_of(*about, MISFIT, self.shape.samples, why=why)
-        return CellOutcome({"resumes": [row]})
+        return Outcome({"resumes": [row]})
 
     def _row(self, about: tuple[str, str, str]) -> dict[str, Any]:
         law, shape, data, epoch = self.law, self.shape, self.shape.data, self.epoch

@@ -30,7 +30,7 @@ from simshuffle.studies.loader.tables import (
     answers,
 )
 from simshuffle.studies.loader.text import tuning_parts, tuning_verdict
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, SHARED, fields_of
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Study, Tables
 
@@ -75,7 +75,7 @@ class TuningCell(PlainCell):
             *(self.axes[name] for name in ("workers", "factors", "threads")),
         ]
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
         scenario = from_dict(self.document, self.label)
         loaders = settings(scenario, self.axes)
@@ -83,7 +83,7 @@ class TuningCell(PlainCell):
         for number, loader in enumerate(loaders):
             rows.append(row(scenario, loader))
             tell((number + 1) / len(loaders))
-        return CellOutcome({"settings": rows})
+        return Outcome({"settings": rows})
 
 
 def with_loader(scenario: Scenario, loader: Loader) -> Scenario:

@@ -30,7 +30,7 @@ from simshuffle.studies.mechanisms.variants import (
     exchanging,
     prepared,
 )
-from simshuffle.study.cell import Cell, CellOutcome
+from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
 from simshuffle.workload.exchange.sending import ShardHolding
@@ -220,9 +220,7 @@ def _later_cost(hiding: Hiding, stage: int) -> float:
     if stage > 0:
         return 0.0
     guesses = {
-        _baseline(single): CellOutcome(
-            {WHOLE: bounds(without_exchange(single)).epoch, HALF_WIDTH: 0.0}
-        )
+        _baseline(single): Outcome({WHOLE: bounds(without_exchange(single)).epoch, HALF_WIDTH: 0.0})
         for single in hiding.scenarios
     }
     return sum(cell.cost for cell in _searches(hiding, guesses).values())

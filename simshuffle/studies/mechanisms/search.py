@@ -55,7 +55,7 @@ from simshuffle.studies.mechanisms.windows import (
     window_of,
     window_size,
 )
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 
 SMALL = 0.25
 """Host work of less than this share of the costliest, which saves more, is not removed alone."""
@@ -167,7 +167,7 @@ class SearchCell(NetworkCell):
         """The scenario."""
         return self._run.scenario
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the row of `limits`, and those of `points`."""
         scenario, points = self.scenario, Points(self, tell)
         border = self._exact_border(points) if self.is_exact else self._border(points)
@@ -185,7 +185,7 @@ class SearchCell(NetworkCell):
             "steady": border.steady,
         }
         limit |= points.bottleneck(border.tried)
-        return CellOutcome({"limit": limit, "points": points.rows})
+        return Outcome({"limit": limit, "points": points.rows})
 
     def _exact_border(self, points: Points) -> Border:
         samples, steady = largest(points.added, self.tolerance, points.most)

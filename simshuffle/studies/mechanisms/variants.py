@@ -13,7 +13,7 @@ from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 from simshuffle.report.timeline import Timeline
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.workload.exchange import MessageSchedule
 from simshuffle.workload.exchange.schedule import AUTHORS
 
@@ -125,9 +125,9 @@ class WarmCell(RunCell):
         """As for `Cell`: none."""
         return frozenset()
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
-        return CellOutcome(measured(warm_epoch(self.scenario, tell)))
+        return Outcome(measured(warm_epoch(self.scenario, tell)))
 
 
 def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:

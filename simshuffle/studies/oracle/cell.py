@@ -19,7 +19,7 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.studies.oracle.machine import OracleMachine, Point, assumptions
 from simshuffle.studies.oracle.request import Oracle, alone, strategy_of
 from simshuffle.studies.oracle.tables import KEY, STORED, gib, usable
-from simshuffle.study.cell import Cell, CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
 from simshuffle.workload.parallelism import Data
 
@@ -47,7 +47,7 @@ class SweepCell(PlainCell):
         plain = {str(size): dict(of) for size, of in self.points.items()}
         return [_of_content(self.document), plain]
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of the tables `points` and `communication`."""
         scenario = from_dict(self.document, self.label)
         first, _ = OracleMachine(scenario, 1).point(Data.short_name, alone(scenario))
@@ -65,7 +65,7 @@ class SweepCell(PlainCell):
             for row, sent in found
             for label, seconds in sent.items()
         ]
-        return CellOutcome({"points": [row for row, _ in found], "communication": communication})
+        return Outcome({"points": [row for row, _ in found], "communication": communication})
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class StepCell(PlainCell):
         """As for `Cell`: the compiled network."""
         make_ready(Fluid())
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: s of the step, by closed form and simulated."""
         machine = OracleMachine(from_dict(self.document, self.label), self.world_size)
         closed, fluid = machine.simulated(strategy_of(self.strategy))
-        return CellOutcome({"step_closed_s": closed, "step_fluid_s": fluid})
+        return Outcome({"step_closed_s": closed, "step_fluid_s": fluid})
 
 
 def closed_forms(of: Oracle, outcomes: Outcomes) -> dict[str, Cell]:

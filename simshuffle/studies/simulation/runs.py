@@ -17,7 +17,7 @@ from simshuffle.job.sim.jobs_cell import JobsCell, of_job
 from simshuffle.report.report import Kept
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation.jobs import ALONE
-from simshuffle.study.cell import CellOutcome
+from simshuffle.study.cell import Outcome
 from simshuffle.study.study import Outcomes
 
 MOST_RANKS = 4
@@ -58,7 +58,7 @@ class SimulatedRuns:
         plain = self.scenarios[run].to_dict()
         return RunCell({**plain, **seed}, name, timeline=self.timeline)
 
-    def outcome(self, outcomes: Outcomes, name: str, run: str) -> CellOutcome:
+    def outcome(self, outcomes: Outcomes, name: str, run: str) -> Outcome:
         """What a run has of the outcome of its cell."""
         return of_job(outcomes[name], self.jobs[run][1]) if run in self.jobs else outcomes[name]
 

@@ -44,7 +44,7 @@ from simshuffle.studies.simulation.tables import (
 )
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.studies.simulation.warm import is_of_dlio, warm_table
-from simshuffle.study.cell import Cell, CellOutcome
+from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import misfits
@@ -128,7 +128,7 @@ def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
 
 
 def _named(
-    cells: Sequence[tuple[Mapping[str, Any], CellOutcome]], table: str, runs: SimulatedRuns
+    cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: str, runs: SimulatedRuns
 ) -> Iterator[LongTable]:
     for lead, outcome in cells:
         run = pd.Categorical([lead["run"]], list(runs.scenarios))

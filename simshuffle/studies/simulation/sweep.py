@@ -42,7 +42,7 @@ from simshuffle.studies.simulation.tables import (
     samples_of,
     summary,
 )
-from simshuffle.study.cell import Cell, CellOutcome
+from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.standing import share_teller
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
@@ -247,7 +247,7 @@ def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
     return {"sweep": pd.concat([leading, table], axis=1)[order]}
 
 
-def _first(sweep: Sweep, combination: Mapping[str, Any], outcome: CellOutcome) -> dict[str, Any]:
+def _first(sweep: Sweep, combination: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     axes = {
         name: combination[key] if name in sweep.numbers else short(combination[key])
         for key, name in sweep.axes.items()

@@ -17,7 +17,7 @@ from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.job.scenario.reading import unnamed
 from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.studies.sizes.figures import sizes_chart
-from simshuffle.study.cell import Cell, CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import Schema, amount, count, share, text
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
@@ -86,14 +86,14 @@ class SizesCell(PlainCell):
         samples = int(self.document["workload"]["dataset"]["num_samples"])
         return 0.1 + 2e-7 * self.epoch * samples
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
         scenario = from_dict(self.document, self.label)
         nbytes = sample_nbytes(scenario)
         for plan in plan_epochs(scenario, nbytes):
             tell(plan.epoch / self.epoch)
             if plan.epoch == self.epoch:
-                return CellOutcome({"ranks": _ranks(plan, nbytes)})
+                return Outcome({"ranks": _ranks(plan, nbytes)})
         raise AssertionError(f"{scenario.epochs} epochs are planned")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from simshuffle.study.cell import CellOutcome
+from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real, share, spent, text
 from simshuffle.workload.exchange import STYLES
 from simshuffle.workload.exchange.recording import RecordedPlans, write_plans
@@ -114,7 +114,7 @@ TIMELINE = "timeline"
 """Files of a run: its exchange plans; on real ranks, what each rank did when (Parquet)."""
 
 
-def outcome_of(record: RunRecord) -> CellOutcome:
+def outcome_of(record: RunRecord) -> Outcome:
     """The record as the outcome of a cell; with the file `PLANS` where something is exchanged."""
     names = ("description", "status", "message", "seconds")
     tables = {name: getattr(record, name) for name in TABLES}
@@ -123,7 +123,7 @@ def outcome_of(record: RunRecord) -> CellOutcome:
         content = BytesIO()
         write_plans(content, record.plans)
         files[PLANS] = content.getvalue()
-    return CellOutcome({name: getattr(record, name) for name in names}, tables, dict(files))
+    return Outcome({name: getattr(record, name) for name in names}, tables, dict(files))
 
 
 # ---------------------------------------------------------------------------- the tables of a study
@@ -233,7 +233,7 @@ class TrainingTables:
 
 
 def collect(
-    descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, CellOutcome]
+    descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> TrainingTables:
     """The tables of all runs of a study: of each by its name values of `DESCRIPTION_COLUMNS`, and
     its outcome as of `outcome_of`; of those that are lost, why; none of those that are missing."""
@@ -264,7 +264,7 @@ def _bounded(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**floats.mask(beyond)) if beyond.any(axis=None) else table
 
 
-def _ending(outcome: CellOutcome | None) -> dict[str, Any]:
+def _ending(outcome: Outcome | None) -> dict[str, Any]:
     """How a run ended: the columns of `RUN_COLUMNS` after the description."""
     if outcome is None or outcome.lost:
         why = "" if outcome is None else outcome.lost

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import TIMELINE, outcome_of
 from simshuffle.study import engine
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell, digest_of
+from simshuffle.study.cell import Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, fingerprint
 from simshuffle.train.cell import TrainingCell
@@ -58,7 +58,7 @@ class RankCell(PlainCell):
         """As for `Cell`."""
         return self.emulated.parts | {TIMELINE}
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`, with what every rank did when."""
         device = torch.device(self.torch_device)
         record = train_distributed(
@@ -69,7 +69,7 @@ class RankCell(PlainCell):
             device=device,
         )
         if record is None:
-            return CellOutcome()
+            return Outcome()
         outcome, timeline = outcome_of(record), BytesIO()
         record.timeline.to_parquet(timeline, index=False, compression="zstd")
         return replace(outcome, files={**outcome.files, TIMELINE: timeline.getvalue()})

@@ -13,7 +13,7 @@ from simshuffle.workload.exchange.base import (
     ShardsContext,
     Source,
     Strategy,
-    StrategyStyle,
+    Style,
 )
 from simshuffle.workload.exchange.loader_shuffle import LoaderShuffle
 from simshuffle.workload.exchange.plan import (
@@ -78,7 +78,7 @@ Exchange = Annotated[SerializeAsAny[_Trained | Recorded], *_OPEN]
 
 _MEMBERS: tuple[type[Strategy], ...] = get_args(get_args(Exchange)[0])
 
-STYLES: dict[str, StrategyStyle] = {
+STYLES: dict[str, Style] = {
     name: style for member in _MEMBERS for name, style in member.styles.items()
 }
 """How figures draw the strategies of the package, by short name, in the order of tables."""
@@ -103,7 +103,7 @@ __all__ = [
     "ShardsContext",
     "Source",
     "Strategy",
-    "StrategyStyle",
+    "Style",
     "TrainedExchange",
     "empty_plan",
     "initial_owner",

@@ -58,7 +58,7 @@ class ShardsContext:
     sample_nbytes: float | None = None
 
 
-class StrategyStyle(NamedTuple):
+class Style(NamedTuple):
     """How figures draw a strategy: a colour as #RRGGBB, and a marker of matplotlib."""
 
     colour: str
@@ -86,7 +86,7 @@ class Strategy(Spec):
     redraws: ClassVar[bool] = False
     fetches: ClassVar[bool] = False
     whole_because: ClassVar[str] = ""
-    styles: ClassVar[Mapping[str, StrategyStyle]] = {}
+    styles: ClassVar[Mapping[str, Style]] = {}
     example: ClassVar[Mapping[str, Any]] = {}
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.spec.arrays import Ints
-from simshuffle.workload.exchange.base import Source, Strategy, StrategyStyle
+from simshuffle.workload.exchange.base import Source, Strategy, Style
 from simshuffle.workload.exchange.importance import Selection
 from simshuffle.workload.exchange.partners import PartnerRuleName
 from simshuffle.workload.exchange.plan import Shards, random_order
@@ -37,7 +37,7 @@ class GlobalShuffle(Strategy):
 
     kind: Literal["global_shuffle"]
     redraws: ClassVar[bool] = True
-    styles: ClassVar = {"global": StrategyStyle("#000000", "s")}
+    styles: ClassVar = {"global": Style("#000000", "s")}
     source: Source = "pfs"
 
     @property
@@ -68,7 +68,7 @@ class LocalShuffle(Strategy):
     """
 
     kind: Literal["local_shuffle"]
-    styles: ClassVar = {"local": StrategyStyle("#EE6677", "v")}
+    styles: ClassVar = {"local": Style("#EE6677", "v")}
     source: Source = "ssd"
 
     @property
@@ -90,7 +90,7 @@ class PartialLocalShuffle(SendingStrategy):
     """
 
     kind: Literal["partial_local_shuffle"]
-    styles: ClassVar = {"partial": StrategyStyle("#4477AA", "o")}
+    styles: ClassVar = {"partial": Style("#4477AA", "o")}
     selection: Literal["random", "oldest"] = "random"
 
     @property
@@ -134,7 +134,7 @@ class ImportanceExchange(ImportanceSending):
     """
 
     kind: Literal["importance_exchange"]
-    styles: ClassVar = {"IS": StrategyStyle("#228833", "^"), "ILag": StrategyStyle("#66CCEE", "<")}
+    styles: ClassVar = {"IS": Style("#228833", "^"), "ILag": Style("#66CCEE", "<")}
 
     @property
     def short_name(self) -> str:
@@ -176,8 +176,8 @@ class ImportancePair(ImportanceSending):
 
     kind: Literal["importance_pair"]
     styles: ClassVar = {
-        "IS-Pair": StrategyStyle("#CCBB44", "D"),
-        "ILag-Pair": StrategyStyle("#AA3377", "P"),
+        "IS-Pair": Style("#CCBB44", "D"),
+        "ILag-Pair": Style("#AA3377", "P"),
     }
     schedule: PairSchedule = PairSchedule()
 

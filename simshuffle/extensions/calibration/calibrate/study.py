@@ -38,7 +38,7 @@ from simshuffle.job.scenario.calibrated import QUANTITIES
 from simshuffle.job.scenario.cluster import MessagePassing
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Files, Meta, Outcomes, Request, Result, Study, Tables
@@ -109,7 +109,7 @@ class CalibrationCell(PlainCell):
         """As for `Cell`."""
         return frozenset(f"{name}.parquet" for name in STORED)
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the tables `STORED`, and notes on what was left out or assumed.
 
         Raises:
@@ -127,7 +127,7 @@ class CalibrationCell(PlainCell):
             "measurements": measurements,
             "residuals": pd.concat(residuals, ignore_index=True),
         }
-        return CellOutcome({"notes": found.notes}, tables)
+        return Outcome({"notes": found.notes}, tables)
 
 
 def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
@@ -290,7 +290,7 @@ class CalibrationFacts(TypedDict):
     measured: dict[str, str]
 
 
-def _parameters(of: Result | CellOutcome) -> list[Parameter]:
+def _parameters(of: Result | Outcome) -> list[Parameter]:
     return parameters_of(of.tables["parameters"])
 
 

@@ -28,7 +28,7 @@ from simshuffle.fabric.topology import Abci
 from simshuffle.job.scenario.reading import by_content
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.loader import policies
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 
 # The same configurations of more than a rack took -3 to +47 % as long when they were measured
 # again on ABCI: ParaDL's report (github.com/TruongThaoNguyen/paraDL-analysis) against its logs
@@ -91,13 +91,13 @@ class TaskCell(PlainCell):
         """As for `Cell`: loads the compiled network."""
         make_ready(Fluid())
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
         found = answer(self.task)
-        return CellOutcome({"value": found if isinstance(found, float | int) else asdict(found)})
+        return Outcome({"value": found if isinstance(found, float | int) else asdict(found)})
 
 
-def answer_of(task: Task, outcome: CellOutcome) -> Answer:
+def answer_of(task: Task, outcome: Outcome) -> Answer:
     """What a task was answered, from its outcome."""
     value = outcome.values["value"]
     return WHOLE[task.kind][0](**value) if task.kind in WHOLE else float(value)

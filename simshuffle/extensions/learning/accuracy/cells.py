@@ -14,7 +14,7 @@ from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell
 from simshuffle.studies.collective import bench_of
 from simshuffle.studies.training.running_statistics import Rests, rests_on
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.workload.exchange import LoaderShuffle, Strategy
 
 NBYTES = 4
@@ -71,7 +71,7 @@ class RestsCell(PlainCell):
         """As for `Cell`."""
         return [unnamed(self.document), self.momentum, self.epochs]
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`. ``host`` and ``all`` are the n of the statistics of all ranks of a host,
         or of the job, together; ``global_`` names are those of global shuffle."""
         scenario = self._scenario
@@ -87,7 +87,7 @@ class RestsCell(PlainCell):
         for name, ranks in groups.items():
             values[f"n{name}"] = of.pooled(found.number, ranks, world_size)
             values[f"global{name}"] = of.pooled(everywhere, ranks, world_size)
-        return CellOutcome(values)
+        return Outcome(values)
 
 
 def ranks_of_host(scenario: Scenario) -> int:
@@ -109,7 +109,7 @@ class SumsCell(NetworkCell):
         """As for `Cell`."""
         return [unnamed(self.document), list(self.channels)]
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: ``buffers``, all at once among all ranks; ``host`` and ``all``, those of
         every layer by itself, forward and backward, in one iteration."""
         scenario = from_dict(self.document, self.label)
@@ -119,4 +119,4 @@ class SumsCell(NetworkCell):
         for name, bench in (("host", bench_of(small)), ("all", everywhere)):
             each = {count: bench.seconds(2.0 * NBYTES * count) for count in set(self.channels)}
             values[name] = 2.0 * sum(each[count] for count in self.channels)
-        return CellOutcome(values)
+        return Outcome(values)

@@ -31,7 +31,7 @@ from simshuffle.extensions.learning.filtering.record import (
 )
 from simshuffle.spec.arrays import Flags, Ints64
 from simshuffle.spec.rng import stream
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.train.cell import SECONDS_PER_SAMPLE, TorchCell, key_of, one_thread
 from simshuffle.train.data import Data
@@ -93,7 +93,7 @@ class ExtractionCell(TorchCell):
         """As for `Cell`."""
         return frozenset({f"{POINTS}{TABLE}"})
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: what is known of the network and the projection as values, and the table
         `POINTS`, a row for each training sample: sample, label, x, y, loss, right."""
         begin = perf_counter()
@@ -124,7 +124,7 @@ class ExtractionCell(TorchCell):
             "test_accuracy": float(tested.mean()),
             "seconds": perf_counter() - begin,
         }
-        return CellOutcome(values, {POINTS: table})
+        return Outcome(values, {POINTS: table})
 
 
 def weights_of(extractor: Extractor) -> list[int] | None:
@@ -283,7 +283,7 @@ class RetrainingCell(TorchCell):
         small = max(1.0, SMALL_BATCH / training.local_batch_size)
         return SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: status, message, seconds; and train_loss, accuracy, loss of the last
         epoch."""
         with one_thread():
@@ -295,7 +295,7 @@ class RetrainingCell(TorchCell):
         last = {key: float(record.epochs[of].iloc[-1]) for key, of in names.items() if done}
         finite = {key: value if math.isfinite(value) else math.nan for key, value in last.items()}
         ended = {"status": record.status, "message": record.message, "seconds": record.seconds}
-        return CellOutcome({**ended, **finite})
+        return Outcome({**ended, **finite})
 
 
 def part_of(data: TrainingSet, kept: Ints64) -> TrainingSet:

@@ -20,7 +20,7 @@ from simshuffle.studies.training.summary import (
     estimate,
 )
 from simshuffle.studies.training.tables import ENDING_COLUMNS, INTERVAL_COLUMNS, number, portion
-from simshuffle.study.cell import CellOutcome
+from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
 
 SUBSETS = ("full", "network", "random")
@@ -133,7 +133,7 @@ class FilterTables:
 
 
 def run_table(
-    descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, CellOutcome]
+    descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> pd.DataFrame:
     """A row for each run, columns `RUN_COLUMNS`: values of `DESCRIPTION_COLUMNS` by its name, and
     of its outcome the columns after these; none of runs that are missing."""
@@ -141,7 +141,7 @@ def run_table(
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
-def _ending(outcome: CellOutcome | None) -> Mapping[str, Any]:
+def _ending(outcome: Outcome | None) -> Mapping[str, Any]:
     if outcome is None:
         return {"status": "missing", "message": ""}
     return {"status": "lost", "message": outcome.lost} if outcome.lost else outcome.values

@@ -14,7 +14,7 @@ from simshuffle.extensions.learning.time_to_accuracy.tables import LABELS, SIMUL
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.report import report
 from simshuffle.report.timeline import Timeline
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.workload.exchange import Recorded
 from simshuffle.workload.exchange.recording import read_plans
 
@@ -40,7 +40,7 @@ class ReplayCell(RunCell):
         """As for `Cell`: none."""
         return frozenset()
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
         scenario = self.scenario
         exchange, steps = scenario.workload.exchange, [0] * scenario.epochs
@@ -50,7 +50,7 @@ class ReplayCell(RunCell):
             steps = [min(e, scenario.epochs) for e in range(1, self.trained_epochs + 1)]
         found = measured(self.simulated(tell), weights(steps, scenario.epochs))
         held = self.most_held(self.trained_epochs)
-        return CellOutcome({**found, "storage_nbytes": scenario.storage_per_host + held})
+        return Outcome({**found, "storage_nbytes": scenario.storage_per_host + held})
 
 
 def steps_of(plans: str) -> list[int]:

@@ -37,7 +37,7 @@ from simshuffle.job.scenario.recovery import Recovery
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
-from simshuffle.study.cell import CellOutcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 
 GRID = np.geomspace(1 / 16, 16, 49)
 """Periods that are tried, over Daly's: each 12 % above the one before."""
@@ -65,7 +65,7 @@ class MonthCell(PlainCell):
         asked = [self.days, self.epochs, self.period, self.seeds]
         return [unnamed(self.document), dict(self.epoch), *asked]
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of every table, and the numbers that the months rest on."""
         scenario = from_dict(self.document, self.label)
         month = Month(scenario, self.epoch, self.period)
@@ -79,7 +79,7 @@ class MonthCell(PlainCell):
         saves = month.saves(month.period)
         days = [month.row(seed, of, saves) for seed, of in enumerate(courses)]
         causes = _by_cause(courses, saves)
-        return CellOutcome(
+        return Outcome(
             {"days": days, "periods": periods, "causes": causes, "inputs": month.inputs()}
         )
 

@@ -12,7 +12,7 @@ from simshuffle.job.scenario.scenario import from_dict
 from simshuffle.job.sim.cell import NetworkCell, RunCell
 from simshuffle.job.sim.simulate import simulate_epochs
 from simshuffle.report import report
-from simshuffle.study.cell import CellOutcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 
 MOST_EPOCHS = 8
 """Epochs that are simulated until two agree."""
@@ -58,7 +58,7 @@ class EpochCell(NetworkCell):
         """As for `Cell`."""
         return self._run.memory
 
-    def run(self, tell: Tell) -> CellOutcome:
+    def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: seconds of the first epoch and its staging, of the one that repeats, and
         of the latter's waiting for samples."""
         scenario = from_dict(self.document, self.label)
@@ -76,7 +76,7 @@ class EpochCell(NetworkCell):
                 reads = sum(float(seconds[of].iloc[0]) for of in READS if of in seconds)
                 values = {"first_s": first, "staging_s": staging, "steady_s": length}
                 more = {"reads_s": reads, "iterations": int(row["iterations"]), "epochs": number}
-                return CellOutcome(values | more)
+                return Outcome(values | more)
             before = length
         raise SimshuffleError(
             f"{self.label}: {MOST_EPOCHS} epochs do not repeat: the last two differ by more than"
