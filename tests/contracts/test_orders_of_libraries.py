@@ -241,6 +241,8 @@ BAD = [
     ({}, [2**28], SMALL, 0, "data.samples"),
     ({}, [40], Readers(2, 2, 0, 2), 0, "readers.workers"),
     ({}, [40], SMALL, -1, "seed"),
+    ({}, [40], SMALL, 2**64, "seed"),
+    ({"kind": "accelerate"}, [40], SMALL, 2**64, "seed"),
     ({"drop_last": True}, [3], SMALL, 0, "drop_last"),
     (MOSAICML | {"shuffle_block_size": 41}, [40], SMALL, 0, "shuffle_block_size"),
     (CUT, [40], SMALL, 0, "shuffle_block_size"),
