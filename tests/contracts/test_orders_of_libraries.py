@@ -17,11 +17,12 @@ from simshuffle.workload.orders import (
     Readers,
     ShardedSet,
 )
+from simshuffle.workload.orders.samplers import Accelerate
 from tests.orders_of_libraries import LIBRARIES, RECORDED, answered
 from tests.resumes.loaders.files import without_torchvision
 from tests.shared import needs_peers
 
-ORDERS = TypeAdapter(AnyOrder)
+ORDERS = TypeAdapter(AnyOrder | Accelerate)
 ANSWERS = {library: json.loads((RECORDED / f"{library}.json").read_text()) for library in LIBRARIES}
 
 
