@@ -253,7 +253,8 @@ BAD = [
     (MOSAICML | {"initial_nodes": 3}, [40], SMALL, 0, "initial_nodes"),
     ({"kind": "litdata_full"}, [7], SMALL, 0, "readers"),
     ({"kind": "litdata_window"}, [20] * 3, SMALL, 0, "readers"),
-    ({"kind": "litdata_window"}, [40], SMALL, 2**32, "seed"),
+    ({"kind": "litdata_window"}, [40], SMALL, 2**32 - 1, "seed"),
+    (MOSAICML, [40], SMALL, 2**64, "seed"),
 ]
 
 

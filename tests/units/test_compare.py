@@ -221,8 +221,8 @@ def test_a_folder_of_an_older_version_is_compared_by_its_documents(folders, tmp_
     assert found.asked.empty
     assert len(found.tables["seconds"]) == 22
     texts = {"a.yaml": "name: x\nk: 1\n---\nname: x\nk: 2\n", "b.yaml": "[3, 4]"}
-    texts = replace(result_of_side(side(folders["base"])), documents=texts)
-    assert {name: of.get("k") for name, of in _documents(texts).items()} == {
+    result = replace(result_of_side(side(folders["base"])), documents=texts)
+    assert {name: values.get("k") for name, values in _documents(result).items()} == {
         "x": 1,
         "x 2": 2,
         "b.yaml": None,
