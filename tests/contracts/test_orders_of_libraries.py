@@ -17,11 +17,12 @@ from simshuffle.workload.orders import (
     Readers,
     ShardedSet,
 )
+from simshuffle.workload.orders.samplers import Accelerate
 from tests.orders_of_libraries import LIBRARIES, RECORDED, answered
 from tests.resumes.loaders.files import without_torchvision
 from tests.shared import needs_peers
 
-ORDERS = TypeAdapter(AnyOrder)
+ORDERS = TypeAdapter(AnyOrder | Accelerate)
 ANSWERS = {library: json.loads((RECORDED / f"{library}.json").read_text()) for library in LIBRARIES}
 
 
@@ -241,6 +242,8 @@ BAD = [
     ({}, [2**28], SMALL, 0, "data.samples"),
     ({}, [40], Readers(2, 2, 0, 2), 0, "readers.workers"),
     ({}, [40], SMALL, -1, "seed"),
+    ({}, [40], SMALL, 2**64, "seed"),
+    ({"kind": "accelerate"}, [40], SMALL, 2**64, "seed"),
     ({"drop_last": True}, [3], SMALL, 0, "drop_last"),
     (MOSAICML | {"shuffle_block_size": 41}, [40], SMALL, 0, "shuffle_block_size"),
     (CUT, [40], SMALL, 0, "shuffle_block_size"),
@@ -250,7 +253,8 @@ BAD = [
     (MOSAICML | {"initial_nodes": 3}, [40], SMALL, 0, "initial_nodes"),
     ({"kind": "litdata_full"}, [7], SMALL, 0, "readers"),
     ({"kind": "litdata_window"}, [20] * 3, SMALL, 0, "readers"),
-    ({"kind": "litdata_window"}, [40], SMALL, 2**32, "seed"),
+    ({"kind": "litdata_window"}, [40], SMALL, 2**32 - 1, "seed"),
+    (MOSAICML, [40], SMALL, 2**64, "seed"),
 ]
 
 

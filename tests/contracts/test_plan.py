@@ -258,6 +258,8 @@ def test_cached_share_under_global_shuffle(strategy):
     run = scenario(strategy, epochs=5, cluster__memory__page_cache="300 GB")
     seen = [2 / 3 * (1 - (1 / 3) ** e) + 1 / 3 * (1 - (2 / 3) ** e) for e in range(5)]
     assert [hit_share(plan) for plan in plans(run)[1]] == pytest.approx(seen, abs=0.05)
+    staged = scenario(workload__staging={"target": "memory"})
+    assert [cached_share(staged, epoch) for epoch in (1, 2)] == [1.0, 1.0]
     small = scenario(strategy, epochs=5, cluster__memory__page_cache="601.8 MB")
     for plan, most in zip(plans(small)[1], seen, strict=True):
         assert hit_share(plan) <= most + 0.05

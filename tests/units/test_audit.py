@@ -18,7 +18,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.resuming import auditing
-from simshuffle.extensions.resuming.accounts import count_broken
+from simshuffle.extensions.resuming.accounts import Later, count_broken, count_later
 from simshuffle.extensions.resuming.auditing import AuditOutcome, KillPoint
 from simshuffle.extensions.resuming.counted import SCHEMAS
 from simshuffle.extensions.resuming.script import Script
@@ -218,12 +218,15 @@ def test_what_such_a_loader_misses_anyway_is_not_lost():
     def rows(*samples):
         return Batches(*np.zeros((2, len(samples)), np.int64), np.array(samples))
 
-    before, after = [rows(8), rows(0, 1, 2, 3)], [rows(4, 5), rows(9)]
+    before, after = [rows(8), rows(0, 1, 2, 3)], [rows(4, 5), rows(9, 9, 8)]
     whole, times = rows(0, 1, 2, 3, 4, 5, 6, 7, 0), auditing.AuditTimes(None, None)
     readers, point = Readers(1, 1, 1, 4), KillPoint(1, 1, 0)
-    tried = AuditOutcome(point, readers, before, after, "", 0, times, times, [whole, rows(9)], 1)
+    tried = AuditOutcome(
+        point, readers, before, after, "", 0, times, times, [whole, rows(9, 8, 5)], 1
+    )
     found = count_broken(tried, 10, repeatable=False)
     assert found == Account(4, 2, 8 - 6, 0, 0, 1, never=2, continues="other")
+    assert count_later(tried) == Later(lost_later=1, twice_later=1, continues="other")
 
 
 def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):

@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.doctor.blame import runs
 from simshuffle.extensions.doctor.blame.runs import Blamed, BlamedRuns, blame_runs
-from simshuffle.extensions.doctor.blame.waited_for import WaitedForRow
+from simshuffle.extensions.doctor.blame.waited_for import WaitedForRow, _own_work
 from simshuffle.report.console import terminal_text
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation.verb import RunOptions
@@ -71,6 +74,22 @@ def test_faults_are_those_of_the_time_of_the_epoch(values, number, monkeypatch):
         rows = rows[rows["seed"] == rows["seed"].iloc[0]]
     assert result.tables["epochs"]["staging_s"].iloc[0] > 0.01
     assert windows == [pytest.approx((rows["start_s"].min(), rows["end_s"].max()))]
+
+
+def test_what_ranks_work_is_without_waits_and_without_what_a_server_explains():
+    """Label 1 is explained, -1 is none; of step 1 nothing counts."""
+    phases = pd.DataFrame(
+        [(0, 0, 1), (1, 0, 2), (0, 1, 5), (1, 2, 7), (1, 7, 8), (0, 8, 9), (1, 8, 9), (1, 9, 9.5)],
+        columns=["rank", "start_s", "end_s"],
+    )
+    waits = SimpleNamespace(
+        label=np.array([0, 0, 1, 1, 2, 0, 0, -1]),
+        step=np.array([0, 0, 0, 0, 0, 1, 1, 1]),
+        idle=np.arange(8) == 5,
+        later=np.arange(8) == 6,
+        waited=np.zeros((2, 2, 3)),
+    )
+    assert _own_work(phases, waits, [1]).tolist() == [[1.0, 3.0]]
 
 
 def first(said, folder):

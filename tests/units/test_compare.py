@@ -15,7 +15,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.report.report import by_cause, part_name
 from simshuffle.report.side_by_side import values
-from simshuffle.studies.comparison import ComparedSide, _beside, compare, side
+from simshuffle.studies.comparison import ComparedSide, _beside, _documents, compare, side
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
@@ -220,6 +220,13 @@ def test_a_folder_of_an_older_version_is_compared_by_its_documents(folders, tmp_
     found = compare(side(str(folder)), side(str(folder)))
     assert found.asked.empty
     assert len(found.tables["seconds"]) == 22
+    texts = {"a.yaml": "name: x\nk: 1\n---\nname: x\nk: 2\n", "b.yaml": "[3, 4]"}
+    result = replace(result_of_side(side(folders["base"])), documents=texts)
+    assert {name: values.get("k") for name, values in _documents(result).items()} == {
+        "x": 1,
+        "x 2": 2,
+        "b.yaml": None,
+    }
 
 
 # --------------------------------------------------------------- results without a run in common

@@ -17,7 +17,7 @@ REAL = diagnose(read(RECORD))
 """What is not given below is that of a real record."""
 STEPS = {"forward": 1.0, "backward": 3.0, "allreduce": 1.0}
 LOOP = replace(
-    REAL.loop, batches=10, seconds=10.0, waited_s=4.0, step_s=6.0, of_steps=STEPS, batch_s=1.0
+    REAL.loop, batches=5, seconds=10.0, waited_s=4.0, step_s=6.0, of_steps=STEPS, batch_s=2.0
 )
 
 
@@ -28,7 +28,7 @@ def remedy(name, gain_s, change):
 
 WORKERS = {"loader": {"num_workers": 8}}
 FOUND = replace(
-    REAL, loop=LOOP, remedies=[remedy("other code", 0.4, None), remedy("8 workers", 0.2, WORKERS)]
+    REAL, loop=LOOP, remedies=[remedy("other code", 0.8, None), remedy("8 workers", 0.4, WORKERS)]
 )
 
 
@@ -42,7 +42,7 @@ def parts(loop):
 def test_the_parts_of_a_batch_add_up_to_it():
     found = parts(LOOP)
     assert found == pytest.approx(
-        {WAITING: 0.4, "forward": 0.1, "backward": 0.3, "allreduce": 0.1, REST: 0.1}
+        {WAITING: 0.8, "forward": 0.2, "backward": 0.6, "allreduce": 0.2, REST: 0.2}
     )
 
 
@@ -50,7 +50,7 @@ def test_an_allreduce_in_the_backward_pass_is_no_time_of_its_own():
     """Of a step of 6 s, 1 s and 5 s and 1 s are known: 1 s of the 5 s is the allreduce."""
     steps = {"forward": 1.0, "backward": 5.0, "allreduce": 1.0}
     found = parts(replace(LOOP, of_steps=steps))
-    assert found == pytest.approx({WAITING: 0.4, "forward": 0.1, "backward": 0.4, "allreduce": 0.1})
+    assert found == pytest.approx({WAITING: 0.8, "forward": 0.2, "backward": 0.8, "allreduce": 0.2})
 
 
 def test_remedies_that_the_recorder_can_make_are_tried_and_the_bound():
@@ -81,6 +81,8 @@ def test_the_figure_has_predicted_and_measured_side_by_side():
     assert list(saved.y.ticks.values()) == ["8 workers", "other code"]
     bars, points = saved.marks[1].places(), saved.marks[4].places()
     assert bars["x2"].tolist() == pytest.approx([20.0, 40.0])  # %
+    assert saved.marks[2].places()["x"].tolist() == pytest.approx([10.0, 20.0])
+    assert saved.marks[2].places()["x2"].tolist() == pytest.approx([30.0, 60.0])
     assert points["x"].tolist() == pytest.approx([25.0])
     assert round(float(points["y"].iloc[0])) == 0  # that of the remedy
     assert whole.marks[0].places()["x2"].max() == pytest.approx(LOOP.batch_s)

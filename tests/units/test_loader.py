@@ -157,6 +157,22 @@ def test_what_an_order_takes_grows_with_the_samples_of_its_epochs():
     assert (cell.cost, cell.memory) == pytest.approx((0.1 + 3e-6 * 512, 200e6 + 200 * 512), 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("shard", "block", "in_memory", "window"), [(16, 4, 4, 16), (8, 2, 8, 32), (3, 1, 16, 64)]
+)
+def test_buffers_hold_no_more_than_a_quarter_of_what_is_read(shard, block, in_memory, window):
+    """256 samples on two nodes of two ranks with two workers: a quarter is 64 of all, 32 of a node,
+    16 of a rank and 8 of a worker; of a shard it is a block, of which one is the least."""
+    orders = request.defaults(OF_ALL.model_copy(update={"samples_per_shard": shard}))
+    for name in ("corgipile", "corgi2"):
+        assert (orders[name].block_size, orders[name].buffer_blocks) == (block, in_memory)
+    levanter = orders["levanter block"]
+    blocks = levanter.io_block_size, levanter.era_length, levanter.window_blocks
+    assert blocks == (block, 64, window)
+    assert orders["mosaicml py1e"].shuffle_block_size == 32
+    assert [orders[name].buffer_size for name in ("tf_data", "webdataset")] == [16, 8]
+
+
 def test_every_registered_order_is_looked_at():
     known = request.kinds_of(request.AnyOrder)
     assert {order.kind for order in request.defaults(OF_ALL).values()} == {

@@ -442,6 +442,12 @@ def test_ranks_are_those_of_a_whole_list_or_of_the_option(listed, given, expecte
     assert len(rows) == 6
 
 
+def test_a_list_with_gaps_says_no_number_of_ranks(tmp_path):
+    """Nor do bandwidths of 51 MB/s, of which two digits are too few."""
+    rows = reading(nccl(listed=[5, 6, 7], sizes=(2**10,)), tmp_path, ranks=8, hosts=2).rows
+    assert {(row.ranks, row.hosts) for row in rows} == {(8, 2)}
+
+
 @pytest.mark.parametrize(
     ("text", "given", "operation"),
     [

@@ -173,6 +173,27 @@ def test_a_search_begins_at_closed_forms_and_ends_at_what_is_allowed():
         assert (border.samples, border.low, border.high) == (25, *interval)
 
 
+def test_mechanisms_are_removed_while_the_limit_lasts():
+    """Each simulation takes 10 s, that without reads and its epoch without exchange 20 s."""
+
+    def removed(limit):
+        cell = SimpleNamespace(most=1, is_exact=False, limit_s=limit)
+        cell.window = lambda _: SimpleNamespace(cost=10.0)
+        points = search.Points(cell, print)
+        points.spent = 60.0
+        points.point = lambda _: ExchangePoint(1.0, 0.0)
+
+        def simulate(_, name, changes):
+            points.spent += 10.0 + 10.0 * (name == search.READS)
+            return SimpleNamespace(point=ExchangePoint(0.75, 0.0))
+
+        points._simulate = simulate
+        return dict(points._saved(4, {name: {} for name in ("a", search.READS, "b")}))
+
+    assert [len(removed(limit)) for limit in (69.9, 70.0, 89.9, 90.0, 100.0)] == [0, 1, 1, 2, 3]
+    assert removed(100.0)["b"] == 0.25
+
+
 @pytest.mark.parametrize(
     ("fraction", "sent"), [(0.015, 2), (0.0155, 2), (0.001, 1), (0.1, 12), (1.0, 120)]
 )

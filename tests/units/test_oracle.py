@@ -182,6 +182,11 @@ def test_the_largest_hidden_exchange_adds_the_tolerance(result):
     machine = OracleMachine(scenario, 8)
     assert machine.exchange is not None
     assert (np.diff(machine.exchange) >= 0).all()
+    half, whole = (  # iterations of 80 samples; 64 of them are worked out
+        OracleMachine(tiny(world_size=8, workload__dataset__num_samples=80 * count), 8).exchange
+        for count in (64, 128)
+    )
+    assert whole == pytest.approx(2.0 * half)
     machine.exchange = machine.exchange * 0
     assert machine.hidden_fraction(1e3) == 1.0
     machine.exchange = FRACTIONS * 50.0

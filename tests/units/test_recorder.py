@@ -14,6 +14,7 @@ import sys
 import textwrap
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -24,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 import simshuffle.extensions.doctor.recorder
 from simshuffle.extensions.doctor.recorder import cores
 from simshuffle.extensions.doctor.recorder import meter as meters
+from simshuffle.extensions.doctor.recorder import process as processes
 from simshuffle.extensions.doctor.recorder.caching import uncached
 from simshuffle.extensions.doctor.recorder.files import Files
 from simshuffle.extensions.doctor.recorder.meter import (
@@ -607,6 +609,18 @@ def test_the_cores_that_a_process_may_use_are_busy_with_all_but_waiting(monkeypa
     assert cores.use()[1] == 231 * 10**7
     monkeypatch.setattr(cores.os, "read", lambda *_: b"cpu 9\n")
     assert cores.use()[1] == -1
+
+
+def test_what_is_known_is_written_ever_more_seldom(monkeypatch):
+    """1 s after the last time, then 2 s, then 4 s."""
+    at, saves = [0], []
+    own = SimpleNamespace(saved=0, pause=10**9)
+    own.save = lambda: (saves.append(at[0]), setattr(own, "saved", at[0]))
+    monkeypatch.setattr(processes, "clock", lambda: at[0])
+    for tenths in range(100):
+        at[0] = tenths * 10**8
+        processes.Process.save_now_and_then(own)
+    assert saves == [11 * 10**8, 32 * 10**8, 73 * 10**8]
 
 
 def test_a_script_without_torch_runs_as_it_would(tmp_path, folder):

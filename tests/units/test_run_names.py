@@ -6,8 +6,9 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.table import Table
 
-from simshuffle.report.names import where_of, without_schedule
+from simshuffle.report.names import where_of, with_short_names, without_schedule
 from simshuffle.report.style import STYLES, in_style
 from simshuffle.studies.simulation.figures import breakdown_chart
 from tests.drawn import laid_out, legend, rows_of
@@ -171,6 +172,11 @@ def test_a_schedule_that_all_exchanges_have_is_left_out():
     both = ["partial-0.1 new @8", "partial-0.1 old @8"]
     assert without_schedule(both) == both
     assert without_schedule(["local x=3 @8", "local @8"]) == ["local x=3 @8", "local @8"]
+    table = Table("run")
+    table.add_row(RUNS[1])
+    text, shown = with_short_names([f"of {RUNS[1]}", table], {RUNS[1]: "partial-0.1 @8"})
+    assert [text, *shown.columns[0].cells] == ["of partial-0.1 @8", "partial-0.1 @8"]
+    assert list(with_short_names([table], {})) == [table]
 
 
 def test_runs_on_as_many_ranks_are_not_listed():

@@ -301,6 +301,28 @@ def test_the_largest_count_is_found_where_bandwidth_does_not_decide_it():
     assert emulated({**values, "share": "0.7"}, "largest count") == 6
 
 
+@pytest.mark.parametrize(
+    ("guess", "border", "trials"),
+    [
+        (4, 11, [4, 5, 7, 11, 19, 15, 13, 12]),
+        (6, 1, [6, 5, 3, 1, 2]),
+        (2, 0, [2, 1]),
+        (0, 1, [1, 2]),
+    ],
+)
+def test_the_largest_count_is_searched_in_growing_steps(guess, border, trials, monkeypatch):
+    tried = []
+
+    def utilisation(_scenario, _values, _hosts, count):
+        tried.append(count)
+        return 0.9 if count <= border else 0.89
+
+    monkeypatch.setattr(answers, "fed", lambda *_: guess)
+    monkeypatch.setattr(answers, "utilisation", utilisation)
+    assert answers._largest(UNET, {}, 1, 0.9) == border
+    assert tried == trials
+
+
 def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
     values = {**reading(5), "share": "0.9"}
     assert emulated(values, "largest count") == 5  # 5 / 6 of them would be 0.83
