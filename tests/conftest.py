@@ -185,6 +185,7 @@ def refused(tmp_path, monkeypatch, capsys):
 
     def call(arguments, files=None):
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # of a user's script that is run
         for name, content in (files or {}).items():
             path = tmp_path / name
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
