@@ -45,7 +45,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/python -m tests.core_alone
 
 core: $(VENV)/.installed-test
-	$(BIN)/python -m tests.core_alone --all
+	$(BIN)/python -m tests.core_alone --tests
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .

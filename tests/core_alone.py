@@ -1,6 +1,6 @@
 """What works without extensions: ``python -m tests.core_alone`` copies the checkout without
-``simshuffle/extensions``, imports every module, runs verbs, and then the tests that need no
-extension: those of `QUICK`, or with ``--all`` every such file of physics, contracts and orders."""
+``simshuffle/extensions``, imports every module and runs verbs; with ``--tests`` also every test of
+physics, contracts and orders that needs no extension."""
 
 import ast
 import os
@@ -12,14 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("tests", "topologies", "scenarios", "studies", "validation", "docs", "plugins")
-QUICK = (
-    "contracts/test_placement",
-    "contracts/test_storage",
-    "contracts/test_allreduce_steps",
-    "physics/test_fluid",
-    "physics/test_epoch",
-    "physics/test_shuffle_buffers",
-)
 EVERYTHING = """
 import importlib, pkgutil, simshuffle
 for module in pkgutil.walk_packages(simshuffle.__path__, "simshuffle."):
@@ -77,35 +69,23 @@ def run_python(place, *words):
     return done.stdout
 
 
-def main(every):
+def main(with_tests):
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         copy_core(place)
         run_python(place, "-c", EVERYTHING)
         assert "simshuffle" in run_python(place, "-m", "simshuffle", "--help")
         run_python(place, "-m", "simshuffle", *RUN.split())
-        names = [f"tests/{name}.py" for name in QUICK]
-        if every:
-            paths = [*ROOT.glob("tests/*/test_*.py")]
+        if with_tests:
             names = [
                 path.relative_to(ROOT).as_posix()
-                for path in sorted(paths)
+                for path in sorted(ROOT.glob("tests/*/test_*.py"))
                 if path.parent.name in {"physics", "contracts", "orders"}
                 and not needs_extensions(path)
             ]
-        words = [
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "auto",
-            "--maxprocesses",
-            "4",
-            "-p",
-            "no:cacheprovider",
-        ]
-        sys.stdout.write(run_python(place, *words, *names)[-200:])
+            words = "-m pytest -q -n auto --maxprocesses 4 -p no:cacheprovider".split()
+            sys.stdout.write(run_python(place, *words, *names)[-200:])
 
 
 if __name__ == "__main__":
-    main("--all" in sys.argv)
+    main("--tests" in sys.argv)
