@@ -18,6 +18,7 @@ for module in pkgutil.walk_packages(simshuffle.__path__, "simshuffle."):
     if "__main__" not in module.name:
         importlib.import_module(module.name)
 """
+TESTS = "-m pytest -q -n auto --maxprocesses 4 -p no:cacheprovider"
 RUN = "run quickstart --quiet --set epochs=1 --set world_size=4 --out result"
 
 
@@ -83,8 +84,7 @@ def main(with_tests):
                 if path.parent.name in {"physics", "contracts", "orders"}
                 and not needs_extensions(path)
             ]
-            words = "-m pytest -q -n auto --maxprocesses 4 -p no:cacheprovider".split()
-            sys.stdout.write(run_python(place, *words, *names)[-200:])
+            sys.stdout.write(run_python(place, *TESTS.split(), *names)[-200:])
 
 
 if __name__ == "__main__":
