@@ -19,7 +19,7 @@ from simshuffle.cli.schema_records import Json, alternatives
 from simshuffle.report.columns import MOST
 from simshuffle.study.functions import PROGRESS, docstring, type_of
 from simshuffle.study.options import Argument, Field, fields_of
-from simshuffle.study.registry import functions, kinds_of, own_verbs, study_of, verbs
+from simshuffle.study.registry import added, kinds_of, own_verbs, study_of, verbs
 from simshuffle.study.schema import LARGEST, Column, unit_of
 from simshuffle.study.verb import Verb
 from simshuffle.workload.layers import layer_list
@@ -381,7 +381,7 @@ def stub_text(verbs: Mapping[str, Verb[Any]]) -> str:
     of_verbs = [_function(verb) for verb in verbs.values() if verb.function]
     imports = [
         f"from {place.replace(':', ' import ')} as {name}\n"
-        for name, place in sorted(functions().items())
+        for name, place in sorted(added().functions.items())
         if "." not in name
     ]
     return STUB + "".join([*imports, "\n__version__: str\n\n"]) + "\n".join(of_verbs)

@@ -14,6 +14,7 @@ signatures; it is made from the options of the studies (``make reference``).
 from __future__ import annotations
 
 import importlib
+from pkgutil import resolve_name
 from typing import Any
 
 from simshuffle.moved import keep_old_names
@@ -45,8 +46,7 @@ def __getattr__(name: str) -> Any:
 
         value = function_of(functions[name])
     elif not name.startswith("_") and name in (places := _of_extensions()):
-        module, _, function = places[name].partition(":")
-        value = getattr(importlib.import_module(module), function)
+        value = resolve_name(places[name])
     else:
         raise AttributeError(f"module 'simshuffle' has no attribute '{name}'{_remedy(name)}")
     globals()[name] = value
@@ -74,6 +74,6 @@ def _functions() -> dict[str, Any]:
 
 def _of_extensions() -> dict[str, str]:
     """Return the other public functions of extensions: "module:function" by name."""
-    from simshuffle.study.registry import functions  # noqa: PLC0415 - when one is used
+    from simshuffle.study.registry import added  # noqa: PLC0415 - when one is used
 
-    return {name: place for name, place in functions().items() if "." not in name}
+    return {name: place for name, place in added().functions.items() if "." not in name}

@@ -25,7 +25,11 @@ FOLDERS = {
 PLACES = {
     "audit": "extensions.resuming",
     "doctor": "extensions.doctor",
+    "plan.running_statistics": "studies.training.running_statistics",
     "results": "report",
+    "resuming.dealing": "workload.exchange.dealing",
+    "resuming.epochs": "workload.exchange.epochs",
+    "resuming.states": "workload.exchange.states",
     "studies.planning": "extensions.planning",
     **{old: f"{room}.{old.split('.')[-1]}" for room, olds in FOLDERS.items() for old in olds},
 }

@@ -22,8 +22,8 @@ TESTS = "-m pytest -q -n auto --maxprocesses 4 -p no:cacheprovider"
 RUN = "run quickstart --quiet --set epochs=1 --set world_size=4 --out result"
 
 
-def files_of(source):
-    """The files of this package and its tests that a source imports."""
+def imported_names(source):
+    """The modules of this package and its tests, and names in them, that a source imports."""
     for node in ast.walk(ast.parse(source)):
         names = []
         if isinstance(node, ast.ImportFrom):
@@ -37,7 +37,7 @@ def files_of(source):
 
 def needs_extensions(path, seen=frozenset()):
     """Whether a test's file, or a helper that it imports, names an extension."""
-    names = list(files_of(path.read_text(encoding="utf-8")))
+    names = list(imported_names(path.read_text(encoding="utf-8")))
     helpers = {ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names} - seen
     return any(name.startswith("simshuffle.extensions") for name in names) or any(
         needs_extensions(helper, seen | helpers | {path})

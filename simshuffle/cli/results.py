@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,9 +23,6 @@ from simshuffle.errors import refuse
 from simshuffle.job.scenario.options import any_of, result_folders, scenario_names
 from simshuffle.studies.presentation import KINDS
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer()
 

@@ -3,9 +3,9 @@ from the records that read them; for editors, which complete and check, and for 
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pkgutil import resolve_name
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -18,7 +18,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Workload
 from simshuffle.spec.library import catalog_names, shipped_names
 from simshuffle.study.options import Options, fields_of
-from simshuffle.study.registry import schemas, verbs
+from simshuffle.study.registry import added, verbs
 from simshuffle.workload.exchange.schedule import NAMES, MessageSchedule
 from simshuffle.workload.exchange.sending import ShardHolding
 
@@ -42,9 +42,8 @@ def schema(what: str) -> Json:
     files = {"scenario": _of_scenarios, "topology": _of_machines}
     if what in files:
         return files[what]()
-    if what in schemas():
-        module, _, function = schemas()[what].partition(":")
-        made: Json = getattr(importlib.import_module(module), function)()
+    if what in added().schemas:
+        made: Json = resolve_name(added().schemas[what])()
         return made
     return _of_options({verb.word: verb.options for verb in verbs().values()}[what])
 

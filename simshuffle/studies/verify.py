@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pandas as pd
@@ -122,9 +122,8 @@ def verify(
 
 def _request(folder: Path, result: Result) -> Request[Any]:
     """The request of a stored result."""
-    module, _, name = result.study.again.partition(":")
     try:
-        request: Request[Any] = getattr(importlib.import_module(module), name)(folder, result.meta)
+        request: Request[Any] = resolve_name(result.study.again)(folder, result.meta)
     except ImportError as error:
         remedy = "Install it: pip install 'simshuffle[train]'."
         problem = Problem("", f"needs {error.name or error}", "", remedy)

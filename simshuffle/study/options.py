@@ -7,12 +7,12 @@ imported when a record is filled, so that the help of all verbs is there at once
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from simshuffle.errors import InputError, Problem
@@ -38,8 +38,7 @@ class Words:
         """All of them."""
         if not self._place:
             return [*self._words]
-        module, _, name = self._place.partition(":")
-        found = getattr(importlib.import_module(module), name)
+        found = resolve_name(self._place)
         if isinstance(found, Collection):
             return [*found]
         kinds = get_args(found) or hasattr(found, "model_fields")

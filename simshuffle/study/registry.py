@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import refuse
-from simshuffle.study.extension import Extension, PaperFigure
+from simshuffle.study.extension import Extension
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -46,31 +48,23 @@ def own_verbs() -> dict[str, Verb[Any]]:
 
 
 @cache
-def extensions() -> list[Extension]:
-    """What each folder of ``extensions/`` adds."""
-    return [module.EXTENSION for module in _modules("extension.py")]
+def added() -> Extension:
+    """Return all that extensions add, as one extension."""
+    parts = [module.EXTENSION for module in _modules("extension.py")]
+    return Extension(
+        **{
+            field.name: {
+                name: value for part in parts for name, value in getattr(part, field.name).items()
+            }
+            for field in fields(Extension)
+        }
+    )
 
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Import the modules of extensions that have verbs without a result; each with its group."""
-    for extension in extensions():
-        for module, group in extension.commands.items():
-            yield group, importlib.import_module(module)
-
-
-def functions() -> dict[str, str]:
-    """Return the public functions of extensions: "module:function" by name."""
-    return {name: place for each in extensions() for name, place in each.functions.items()}
-
-
-def schemas() -> dict[str, str]:
-    """Return the functions that make the JSON Schemas of files of extensions, by kind of file."""
-    return {kind: place for each in extensions() for kind, place in each.schemas.items()}
-
-
-def figures_of_extensions() -> dict[str, PaperFigure]:
-    """Return the kinds of figures for papers that extensions add, by name."""
-    return {name: figure for each in extensions() for name, figure in each.figures.items()}
+    for module, group in added().commands.items():
+        yield group, importlib.import_module(module)
 
 
 @cache
@@ -96,8 +90,8 @@ def kinds_of(chosen: Iterable[Verb[Any]]) -> dict[str, str]:
 
 def study_of(kind: str) -> Study[Any]:
     """The study that writes result folders of that kind, imported now; a KeyError if none does."""
-    module, _, name = kinds()[kind].partition(":")
-    study: Study[Any] = getattr(importlib.import_module(module), name or "STUDY")
+    place = kinds()[kind]
+    study: Study[Any] = resolve_name(place if ":" in place else f"{place}:STUDY")
     return study
 
 
@@ -110,7 +104,7 @@ def read_folder(folder: Path) -> Result:
     kind = meta_of(folder).get("kind")
     if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
-        remedies = {kind: text for each in extensions() for kind, text in each.folders.items()}
-        remedy = (APART | remedies).get(str(kind), "Give a folder that simshuffle wrote.")
+        remedies = APART | dict(added().folders)
+        remedy = remedies.get(str(kind), "Give a folder that simshuffle wrote.")
         refuse("", rule, repr(kind) if kind else "none", remedy, str(folder))
     return engine.read(study_of(kind), folder)

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import importlib
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import Any
 
 if find_spec("torch") is None or find_spec("sklearn") is None:
     raise ImportError("training needs torch and scikit-learn: pip install 'simshuffle[train]'")
 
-from simshuffle.study.registry import functions
+from simshuffle.study.registry import added
 from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run
 from simshuffle.train.emulation import Diverged, Emulation
 from simshuffle.train.layers import layers, read_layers
@@ -40,8 +40,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import what an extension adds to this module when it is first used."""
-    module, _, function = functions().get(f"train.{name}", "").partition(":")
-    if not module:
+    place = added().functions.get(f"train.{name}")
+    if place is None:
         raise AttributeError(f"module 'simshuffle.train' has no attribute '{name}'")
-    globals()[name] = getattr(importlib.import_module(module), function)
-    return globals()[name]
+    globals()[name] = value = resolve_name(place)
+    return value

@@ -16,7 +16,9 @@ def test_every_new_place_is_there(old):
     assert path.is_dir() or path.with_suffix(".py").is_file()
 
 
-@pytest.mark.parametrize("old", ["exchange.strategies", "studies.planning.costs", "verdict"])
+@pytest.mark.parametrize(
+    "old", ["exchange.strategies", "studies.planning.costs", "verdict", "resuming.epochs"]
+)
 def test_an_old_name_is_the_same_module_and_says_the_new_one(old):
     name = f"simshuffle.{old}"
     new = place_of(name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import pandas as pd
@@ -19,7 +19,7 @@ from simshuffle.spec.library import nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import KINDS, of_runs, of_studies, storage
 from simshuffle.studies.presentation.of_runs import Given, over, own, table_over
-from simshuffle.study.registry import figures_of_extensions, verbs
+from simshuffle.study.registry import added, verbs
 
 OVER_SEEDS = "simulation_over_seeds"
 RUNS = ("simulation", OVER_SEEDS, "simulation_of_jobs", "sweep")
@@ -114,8 +114,7 @@ def kind_named(name: str) -> Kind:
         raise InputError(problem, "command line")
     if name in CATALOGUE:
         return CATALOGUE[name]
-    module, _, constant = figures_of_extensions()[name].kind.partition(":")
-    kind: Kind = getattr(importlib.import_module(module), constant)
+    kind: Kind = resolve_name(added().figures[name].kind)
     return kind
 
 

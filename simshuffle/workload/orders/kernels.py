@@ -11,7 +11,12 @@ from simshuffle.spec.compiling import entry
 
 @entry
 def swap_forward(samples: Ints64, partners: Ints64) -> None:
-    """Swap sample k with sample ``partners[k]`` for each k in turn, in place."""
+    """Swap sample k with sample ``partners[k]`` for each k in turn, in place.
+
+    Args:
+        samples: (n,) samples.
+        partners: (n - 1,) places in ``samples``.
+    """
     for place in range(partners.shape[0]):
         partner = partners[place]
         sample = samples[place]
@@ -29,7 +34,7 @@ def mix(
         stream: (n,) samples in the order of reading.
         size, initial: see `simshuffle.workload.orders.buffers.buffered`.
         words: 32 random bits each; `random.Random.randint` takes as many as it needs.
-        buffer: (size + 2,) scratch.
+        buffer: (min(size, n) + 2,) scratch.
         out: (n,) samples.
     """
     read, number, word, count = 0, 0, 0, 0
