@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import Set, To, check_format, print_json, print_parts
+from simshuffle.cli.common import AsJson, Set, To, print_answer, print_parts
 from simshuffle.cli.help import command
 from simshuffle.errors import SimshuffleWarning
 from simshuffle.job.scenario.options import INTERVAL, RANGES, ScenarioNames, scenarios_of
@@ -34,7 +34,7 @@ def check(
     full: Annotated[
         bool, Option("", "Print the resolved scenario as YAML, and what follows from it.")
     ] = False,
-    json: Annotated[bool, Option("", "Print the verdicts as JSON, a row for each run.")] = False,
+    json: AsJson = False,
     to: To = None,
     interval: Annotated[bool, INTERVAL] = False,
     ranges: Annotated[Mapping[str, tuple[float, float]] | None, RANGES] = None,
@@ -49,7 +49,6 @@ def check(
     from simshuffle.job.plan.wiring import check_machine
     from simshuffle.job.scenario.scenario import all_runs
 
-    check_format(json, to)
     with warnings.catch_warnings():
         if not full:  # then they are among the verdicts
             warnings.simplefilter("ignore", SimshuffleWarning)
@@ -87,10 +86,7 @@ def check(
         ]
         parts += [*intervals.details(found), *intervals.measure_next(found)]
     rows, lines = advise_on_files(rows, scenarios, runs)
-    if json:
-        print_json(rows)
-    else:
-        print_parts([*parts, *lines], to)
+    print_answer(lambda: rows, lambda: [*parts, *lines], json=json, to=to)
 
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:

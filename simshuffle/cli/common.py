@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -135,9 +135,18 @@ NetworkName = Annotated[
 ]
 
 
-def check_format(json: bool, to: str | None) -> None:
-    """See that JSON is not wanted beside the format ``to``. Raises an InputError if it is."""
-    if json and to is not None:
+def split_formats(words: Sequence[str]) -> tuple[list[str], str | None]:
+    """Split the words of ``--to`` into those that are no format, and the first that is one."""
+    others = [word for word in words if word not in FORMATS]
+    return others, next((word for word in words if word in FORMATS), None)
+
+
+def check_format(values: Mapping[str, Any]) -> None:
+    """See that the options of a verb, by name, ask for JSON or another format, not for both.
+    Raises an InputError if they do."""
+    words = values.get("to") or ()
+    _, to = split_formats([words] if isinstance(words, str) else words)
+    if values.get("json") and to is not None:
         refuse("--to", "cannot be combined with --json", to, "Leave one out.", COMMAND_LINE)
 
 
@@ -193,6 +202,26 @@ def _places(folder: Path | None) -> Iterator[str]:
     elif figures:
         both = "both" if len(figures) == 2 else "all"
         yield f"Figures: {', '.join(map(str, figures))}, and {both} as .pdf"
+
+
+def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split words at the first '--': those before it, and the command behind it."""
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end]], [*words[end + 1 :]]
+
+
+def print_answer(
+    as_json: Callable[[], Any],
+    parts: Callable[[], Iterable[str | Table]],
+    *,
+    json: bool,
+    to: str | None = None,
+) -> None:
+    """Print what a verb answers: its plain values for ``json``, or else its texts and tables."""
+    if json:
+        print_json(as_json())
+    else:
+        print_parts(parts(), to)
 
 
 def print_json(values: Any) -> None:

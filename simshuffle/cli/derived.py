@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from simshuffle.cli.common import (
-    FORMATS,
     AsJson,
     To,
-    check_format,
     complain,
     detail,
     loaded,
     say,
     show,
+    split_formats,
     study_progress,
 )
 from simshuffle.cli.help import command, keyword, option_of
@@ -38,9 +37,7 @@ def add(app: typer.Typer, verb: Verb[Any]) -> None:
 
     def perform(json: bool, to: Any, **given: Any) -> None:
         if "to" in own:  # words of its own beside those of the format
-            given["to"] = [word for word in to or () if word not in FORMATS]
-            to = next((word for word in to or () if word in FORMATS), None)
-        check_format(json, to)
+            given["to"], to = split_formats(to or ())
         values = {}
         for field in fields:
             if (value := given[field.name]) not in (None, []):

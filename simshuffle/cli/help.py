@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simshuffle.cli.common import detail, say, set_volume
+from simshuffle.cli.common import check_format, detail, say, set_volume
 from simshuffle.errors import InputError, Problem
 from simshuffle.study.options import (
     COMMAND_LINE,
@@ -22,6 +22,7 @@ from simshuffle.study.options import (
     Field,
     Option,
     Words,
+    fields_of,
     plain_type,
     refused,
     words,
@@ -57,15 +58,27 @@ def command(
     name: str | None = None,
     text: str = "",
     parameters: Iterable[Parameter] = (),
+    record: type | None = None,
     runs: bool = False,
     hidden: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a function a verb of ``app``. An `Option` of a parameter is made one of typer's; the
-    function is given the values that its words are read as, or refused. The help lists it in
-    ``group``, with whole commands as ``examples``. Name, text of the help and what options are made
-    from are by default the function's own name, docstring and signature; a verb that
-    ``runs`` another command is given options that it does not know as words, and '--' before
-    those of the command. The help of all verbs leaves out one that is ``hidden``."""
+    """Make a function a verb of ``app``.
+
+    An `Option` of a parameter is made one of typer's. The function is called with the values that
+    the words of the options are read as; words that cannot be read are refused.
+
+    Args:
+        app: all verbs, or those of a group.
+        group: heading under which the help lists the verb.
+        examples: whole commands for the help.
+        name: of the verb; by default the function's.
+        text: of the help; by default the function's docstring.
+        parameters: that options are made from; by default those of the function.
+        record: a dataclass whose fields options are made from; the function takes one instance.
+        runs: whether the verb runs another command: options that it does not know are words, and
+            '--' stands before those of the command.
+        hidden: whether the help of all verbs leaves this one out.
+    """
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
         help_ = text or inspect.getdoc(verb) or ""
@@ -78,10 +91,28 @@ def command(
             rich_help_panel=group,
             hidden=hidden,
             context_settings={"ignore_unknown_options": runs},
-        )(_with_volume(verb, parameters))
+        )(_with_volume(verb, parameters) if record is None else _fill_record(verb, record))
         return verb
 
     return register
+
+
+def _fill_record(verb: Callable[..., None], record: Any) -> Callable[..., None]:
+    """Return a verb with an option for each field of a record, which is given the record."""
+    parameters = [
+        keyword(
+            field.name,
+            Annotated[field.type, field.option],
+            Parameter.empty if field.needed else field.default,
+        )
+        for field in fields_of(record)
+    ]
+
+    @functools.wraps(verb)
+    def run(**values: Any) -> None:
+        verb(record(**values))
+
+    return _with_volume(run, parameters)
 
 
 def _with_volume(verb: Callable[..., None], parameters: Iterable[Parameter]) -> Callable[..., None]:
@@ -98,6 +129,7 @@ def _with_volume(verb: Callable[..., None], parameters: Iterable[Parameter]) -> 
     def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
         set_volume(quiet=quiet, verbose=verbose)
         detail(f"simshuffle {__version__}, Python {platform.python_version()}")
+        check_format(values)
         read = {name: _read(field, values[name]) for name, field in fields.items()}
         verb(**values | read)
 

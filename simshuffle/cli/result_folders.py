@@ -13,8 +13,7 @@ from simshuffle.cli.common import (
     AsJson,
     ResultFolder,
     To,
-    check_format,
-    print_json,
+    print_answer,
     say,
     study_progress,
 )
@@ -104,7 +103,6 @@ def show(
     from simshuffle.report.excerpt import Excerpt
     from simshuffle.study.registry import read_folder
 
-    check_format(json, to)
     excerpt = Excerpt(_words(runs), _words(columns), caption)
     result = _booked(read_folder(folder), labels)
     show_result(result, folder, json=json, to=to, excerpt=excerpt)
@@ -146,9 +144,6 @@ def verify(
     at_once = processes or (1 if on_gpu else None)
     with study_progress("run") as progress:
         found = verified(folder, Local(at_once), progress, tolerance)
-    if json:
-        print_json(found.as_json())
-    else:
-        typer.echo("\n".join(found.parts()))
+    print_answer(found.as_json, found.parts, json=json)
     if not found.same:
         raise typer.Exit(1)

@@ -14,6 +14,7 @@ from simshuffle.cli.common import (
     To,
     check_format,
     file_in,
+    print_answer,
     print_json,
     print_parts,
     say,
@@ -48,12 +49,8 @@ def compare(
     from simshuffle.studies.comparison import compare as compared
     from simshuffle.studies.comparison import side
 
-    check_format(json, to)
-    found = compared(side(a), side(b))
-    if json:
-        print_json(found.as_json())
-    else:
-        print_parts(found.parts(), to)
+    comparison = compared(side(a), side(b))
+    print_answer(comparison.as_json, comparison.parts, json=json, to=to)
 
 
 @command(
@@ -114,7 +111,7 @@ def figure(
     if latex and to not in {None, "latex"}:
         refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
     to = "latex" if latex else to
-    check_format(json, to)
+    check_format({"json": json, "to": to})
     from simshuffle.studies.presentation.draw import Wish, drawn, parts_of, rows_of, target
 
     out = file_in(out, f"{kind}.{format_ or 'pdf'}")

@@ -12,9 +12,9 @@ import typer
 
 from simshuffle.cli.common import (
     OUT_FILE,
+    AsJson,
     Set,
     To,
-    check_format,
     check_place,
     file_in,
     print_json,
@@ -92,16 +92,13 @@ def collective(
     algorithm: Annotated[str, ALGORITHM] = "",
     allreduce: Annotated[Mapping[str, Any] | None, ALLREDUCE] = None,
     set_: Set = None,
-    json: Annotated[
-        bool, Option("", "Print the rows as JSON, in SI units, and nothing else.")
-    ] = False,
+    json: AsJson = False,
     to: To = None,
 ) -> None:
     """Simulate an allreduce or all-to-all alone, by the size of its buffer.
 
     Printed as all_reduce_perf of nccl-tests or osu_alltoall does; `simshuffle machine calibrate`
     reads it."""
-    check_format(json, to)
     if kind == "alltoall" and allreduce:
         rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
         refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)

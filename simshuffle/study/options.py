@@ -164,7 +164,7 @@ def between_commas(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(filter(None, pieces)))
 
 
-def fields_of(record: type[Options]) -> tuple[Field, ...]:
+def fields_of(record: type) -> tuple[Field, ...]:
     """The fields of a record: arguments, its own options, the scenario's --set, the shared ones."""
     hints = get_type_hints(record, include_extras=True)
     found = []

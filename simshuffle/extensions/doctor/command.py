@@ -6,12 +6,12 @@ import re
 import shlex
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from shutil import rmtree
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,11 +19,11 @@ from simshuffle.cli.common import (
     AsJson,
     Set,
     To,
-    check_format,
     complain,
-    print_json,
+    print_answer,
     print_parts,
     say,
+    split_command,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, SimshuffleError, Stopped, refuse
@@ -44,51 +44,85 @@ SCRIPTS = {".py", ".sh"}
 """What the names of scripts end with."""
 
 
-Given = Annotated[
-    list[str],
-    Argument(
-        "RECORD|-- COMMAND",
-        "A record or a trace of a training: a result folder of doctor, a Parquet file, a trace of"
-        " PyTorch's profiler; of several numbers of ranks, for --ranks. Or, behind --, the command"
-        " that trains.",
-        many=True,
-        complete=result_folders,
-    ),
-]
-Tries = Annotated[
-    int,
-    Option(
-        "N",
-        "Run the command again with each of the best N remedies, with batches that are played"
-        " again, so that nothing waits, and as it is. It may overwrite what it wrote.",
-        low=0,
-    ),
-]
-On = Annotated[
-    str | None,
-    Option(
-        "NAME",
-        "Predict the same training on this machine, by its name or file. Default: its own host.",
-        complete=machine_names,
-    ),
-]
-Ranks = Annotated[
-    list[int] | None,
-    Option(
-        "M,...",
-        "Predict it with so many ranks. Default: as many as were recorded, with --on.",
-        read=counts_of("--ranks", "64,512,2048"),
-        many=True,
-    ),
-]
-Include = Annotated[
-    list[Path] | None,
-    Option("FILE", "Of machine probe or calibrate: what the prediction takes in.", many=True),
-]
-Out = Annotated[
-    Path | None,
-    Option("FOLDER", "Result folder; the default is results/doctor-SCRIPT, and none for RECORD."),
-]
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """The words and options of the verb doctor."""
+
+    words: Annotated[
+        list[str],
+        Argument(
+            "RECORD|-- COMMAND",
+            "A record or a trace of a training: a result folder of doctor, a Parquet file, a trace"
+            " of PyTorch's profiler; of several numbers of ranks, for --ranks. Or, behind --, the"
+            " command that trains.",
+            many=True,
+            complete=result_folders,
+        ),
+    ]
+    out: Annotated[
+        Path | None,
+        Option(
+            "FOLDER", "Result folder; the default is results/doctor-SCRIPT, and none for RECORD."
+        ),
+    ] = None
+    force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False
+    seconds: Annotated[
+        float | None,
+        Option(
+            "S", "End the command in order after S s of steps. Default: its own end.", low=0.001
+        ),
+    ] = None
+    try_: Annotated[
+        int,
+        Option(
+            "N",
+            "Run the command again with each of the best N remedies, with batches that are played"
+            " again, so that nothing waits, and as it is. It may overwrite what it wrote.",
+            low=0,
+        ),
+    ] = 0
+    try_seconds: Annotated[
+        float, Option("S", "Seconds of steps of each of these runs.", low=0.001)
+    ] = 60.0
+    on: Annotated[
+        str | None,
+        Option(
+            "NAME",
+            "Predict the same training on this machine, by its name or file. Default: its own"
+            " host.",
+            complete=machine_names,
+        ),
+    ] = None
+    ranks: Annotated[
+        list[int] | None,
+        Option(
+            "M,...",
+            "Predict it with so many ranks. Default: as many as were recorded, with --on.",
+            read=counts_of("--ranks", "64,512,2048"),
+            many=True,
+        ),
+    ] = None
+    include: Annotated[
+        list[Path] | None,
+        Option("FILE", "Of machine probe or calibrate: what the prediction takes in.", many=True),
+    ] = None
+    set: Set = None
+    json: AsJson = False
+    to: To = None
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the training is to be predicted elsewhere."""
+        return self.on is not None or bool(self.ranks)
+
+    @property
+    def keeps_stdout(self) -> bool:
+        """Whether standard output is for tables alone."""
+        return self.json or self.to is not None
+
+    def print(self, examination: Examined) -> None:
+        """Print an examination in the format that is asked for."""
+        print_answer(examination.as_json, examination.parts, json=self.json, to=self.to)
 
 
 @command(
@@ -99,73 +133,81 @@ Out = Annotated[
     "simshuffle doctor results/doctor-train --json",
     "simshuffle doctor trace.json.gz --on abci --ranks 64,512,2048",
     "simshuffle doctor results/one results/two --ranks 4,8",
+    record=DoctorOptions,
     runs=True,
 )
-def doctor(
-    words: Given,
-    out: Out = None,
-    force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False,
-    seconds: Annotated[
-        float | None,
-        Option(
-            "S", "End the command in order after S s of steps. Default: its own end.", low=0.001
-        ),
-    ] = None,
-    try_: Tries = 0,
-    try_seconds: Annotated[
-        float, Option("S", "Seconds of steps of each of these runs.", low=0.001)
-    ] = 60.0,
-    on: On = None,
-    ranks: Ranks = None,
-    include: Include = None,
-    set_: Set = None,
-    json: AsJson = False,
-    to: To = None,
-) -> None:
+def doctor(options: DoctorOptions) -> None:
     """Say why a training waits for its data, and what helps.
 
     Runs COMMAND as it is, and records it; or reads a record.
     Output, Ctrl-C and exit status are the command's own. With --json or --to what it prints goes to
     standard error."""
-    check_format(json, to)
-    end = words.index("--") if "--" in words else len(words)
-    records, given = words[:end], words[end + 1 :]
-    _check(records, given, {"--seconds": seconds, "--try": try_ or None})
-    goal = _Goal(on, ranks, set_ or {}, include or [])
-    goal.check(records)
-    if not given:
-        from simshuffle.extensions.doctor.examined import examined
-        from simshuffle.extensions.doctor.records.reading import read
+    from simshuffle.extensions.doctor.examined import examined
+    from simshuffle.extensions.doctor.records.reading import read
 
-        others = [read(_place(record)) for record in records[1:]]
-        found = goal.predicted(examined(_place(records[0])), others)
-        _show(found, json, to)
-        if out is not None:
-            typer.echo(f"Tables: {found.save(out, force=force)}", err=json or to is not None)
+    records, words = split_command(options.words)
+    _check_words(records, words, options)
+    _check_prediction(records, options)
+    if words:
+        folder = options.out or _default(words)
+        if status := _RecordedCommand(words, folder, options).run():
+            raise typer.Exit(status)
         return
-    wish = _Wish(given, out or _default(given), force, seconds, try_, try_seconds, goal, json, to)
-    if status := wish.fulfil():
-        raise typer.Exit(status)
+    others = [read(_locate(record)) for record in records[1:]]
+    examination = _add_prediction(examined(_locate(records[0])), options, others)
+    options.print(examination)
+    if options.out is not None:
+        place = examination.save(options.out, force=options.force)
+        typer.echo(f"Tables: {place}", err=options.keeps_stdout)
 
 
-def _check(records: Sequence[str], given: Sequence[str], of_commands: Mapping[str, Any]) -> None:
-    """See that there is a record or a command, and nothing that needs the other."""
-    if records and given:
+def _check_words(records: Sequence[str], words: Sequence[str], options: DoctorOptions) -> None:
+    """See that there is a record or a command, and no option that needs the other one."""
+    if records and words:
         rule, remedy = "cannot stand before a command", "Leave one of them out."
         refuse("RECORD", rule, repr(records[0]), remedy, COMMAND_LINE)
     if records and records[0].startswith("-"):
         refuse(records[0], "is no option of doctor", "", "See simshuffle doctor -h.", COMMAND_LINE)
-    if len(records) > 1 and not all(_place(record).exists() for record in records):
+    if len(records) > 1 and not all(_locate(record).exists() for record in records):
         remedy = f"Write simshuffle doctor [OPTIONS] -- {shlex.join(records)}"
         refuse("COMMAND", "must stand behind --", "", remedy, COMMAND_LINE)
-    for flag, value in of_commands.items():
+    for flag, value in (("--seconds", options.seconds), ("--try", options.try_ or None)):
         if records and value is not None:
             rule, remedy = "is for a command, behind --", "Leave it out."
             refuse(flag, rule, str(value), remedy, COMMAND_LINE)
 
 
-def _place(text: str) -> Path:
-    """A record's path: as it is written, or below results/."""
+def _check_prediction(records: Sequence[str], options: DoctorOptions) -> None:
+    """See that the machine exists, and that options of a prediction stand beside one."""
+    if options.on is not None:
+        from simshuffle.job.scenario.scenario import machine_of
+
+        machine_of(options.on)
+    others = ", ".join(records[1:])
+    given = (("--set", options.set, ""), ("--include", options.include, ""))
+    for name, value, shown in (*given, ("RECORD", others, others)):
+        if value and not options.predicts:
+            rule, remedy = "is for a prediction", "Ask for one: --ranks 4,8, or --on MACHINE."
+            refuse(name, rule, shown, remedy, COMMAND_LINE)
+
+
+def _add_prediction(
+    examination: Examined, options: DoctorOptions, others: Sequence[Record] = ()
+) -> Examined:
+    """Return an examination with its prediction, if one is asked for, from all the records."""
+    if not options.predicts:
+        return examination
+    from simshuffle.extensions.doctor.predicting import predict
+
+    ranks = options.ranks or [examination.diagnosis.loop.ranks]
+    records = [examination.record, *others]
+    include = options.include or []
+    prediction = predict(records, options.on, ranks, options.set or {}, include=include)
+    return replace(examination, prediction=prediction)
+
+
+def _locate(text: str) -> Path:
+    """Return the path of a record: as it is written, or below results/."""
     path = Path(text)
     return _RESULTS / path if not path.exists() and (_RESULTS / path).exists() else path
 
@@ -173,108 +215,58 @@ def _place(text: str) -> Path:
 _RESULTS = Path("results")
 
 
-def _default(given: Sequence[str]) -> Path:
-    """The result folder of a command: named after its script, or else its program."""
-    module = given[given.index("-m") + 1 :][:1] if "-m" in given else []
-    scripts = [word for word in given if PurePath(word).suffix in SCRIPTS]
-    stem = module[0].rpartition(".")[2] if module else PurePath([*scripts, given[0]][0]).stem
+def _default(words: Sequence[str]) -> Path:
+    """Return the result folder of a command, named after its script, or else its program."""
+    module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
+    scripts = [word for word in words if PurePath(word).suffix in SCRIPTS]
+    stem = module[0].rpartition(".")[2] if module else PurePath([*scripts, words[0]][0]).stem
     return _RESULTS / f"doctor-{re.sub('[^A-Za-z0-9_.-]+', '-', stem)[:80]}"
 
 
 @dataclass(frozen=True)
-class _Goal:
-    """What a training is predicted for."""
+class _RecordedCommand:
+    """A command that is run, recorded and examined."""
 
-    machine: str | None
-    ranks: Sequence[int] | None
-    set: Mapping[str, Any]
-    include: Sequence[Path]
-
-    @property
-    def wanted(self) -> bool:
-        """Whether anything is to be predicted."""
-        return self.machine is not None or bool(self.ranks)
-
-    def check(self, records: Sequence[str]) -> None:
-        """See that something is predicted where that is needed, and that there is a machine of that
-        name."""
-        if self.machine is not None:
-            from simshuffle.job.scenario.scenario import machine_of
-
-            machine_of(self.machine)
-        others = ", ".join(records[1:])
-        for name, value in (("--set", self.set), ("--include", self.include), ("RECORD", others)):
-            if value and not self.wanted:
-                rule, remedy = "is for a prediction", "Ask for one: --ranks 4,8, or --on MACHINE."
-                shown = others if name == "RECORD" else ""
-                refuse(name, rule, shown, remedy, COMMAND_LINE)
-
-    def predicted(self, found: Examined, others: Sequence[Record] = ()) -> Examined:
-        """The same with what is predicted, if anything is, from its record and ``others``."""
-        if not self.wanted:
-            return found
-        from simshuffle.extensions.doctor.predicting import predict
-
-        ranks = self.ranks or [found.diagnosis.loop.ranks]
-        records = [found.record, *others]
-        made = predict(records, self.machine, ranks, self.set, include=self.include)
-        return replace(found, prediction=made)
-
-
-@dataclass(frozen=True)
-class _Wish:
-    """A command that is to be recorded, and what then."""
-
-    command: list[str]
+    words: list[str]
     folder: Path  # of the result
-    force: bool
-    seconds: float | None
-    tries: int
-    try_seconds: float
-    goal: _Goal
-    json: bool
-    to: str | None
+    options: DoctorOptions
 
-    @property
-    def apart(self) -> bool:
-        """Whether standard output is for tables alone."""
-        return self.json or self.to is not None
-
-    def fulfil(self) -> int:
-        """Record, diagnose, try, and write the result; returns the exit status: the script's."""
+    def run(self) -> int:
+        """Record, diagnose, try, and write the result; return the exit status of the command."""
         from simshuffle.extensions.doctor.examined import FILES
         from simshuffle.extensions.doctor.running import check_command, run_recorded
         from simshuffle.report.folders import check_place
 
-        check_command(self.command)
-        check_place(self.folder, replace=self.force, known=FILES)
-        if self.tries:
+        options = self.options
+        check_command(self.words)
+        check_place(self.folder, replace=options.force, known=FILES)
+        if options.try_:
             say(
-                f"With --try {self.tries} the script runs up to {self.tries + 2} times more, each"
-                f" for {self.try_seconds:g} s of steps. It may overwrite what it wrote."
+                f"With --try {options.try_} the script runs up to {options.try_ + 2} times more,"
+                f" each for {options.try_seconds:g} s of steps. It may overwrite what it wrote."
             )
         with _room_beside(self.folder) as room:
             rows = room / ROWS
             rows.mkdir()
             ended = run_recorded(
-                self.command, rows, say, seconds=self.seconds, to_stderr=self.apart
+                self.words, rows, say, seconds=options.seconds, to_stderr=options.keeps_stdout
             )
             if ended.status and not ended.asked:
                 say(f"The script ended with status {ended.status}.")
             if ended.status and not _has_rows(rows):
                 say("No batch was recorded before that.")
             else:
-                self._examine_what_there_is(room, ended)
+                self._examine_if_enough(room, ended)
         if ended.asked == signal.SIGINT or ended.status == INTERRUPTED:
             raise Stopped("Interrupted; what was recorded until then counts.")
         return 128 + ended.asked if ended.asked else ended.status
 
-    def _examine_what_there_is(self, room: Path, ended: Ended) -> None:
-        """Examine it; of a script that failed that may be too little, which is only said."""
+    def _examine_if_enough(self, room: Path, ended: Ended) -> None:
+        """Examine the record. A script that failed may have recorded too little, which is said."""
         try:
             self._examine(room, ended)
         except InputError as error:
-            error = InputError(error.problems, shlex.join(self.command))
+            error = InputError(error.problems, shlex.join(self.words))
             if not ended.status:
                 raise error from None
             complain(str(error))
@@ -284,46 +276,41 @@ class _Wish:
         from simshuffle.extensions.doctor.examined import Examined
         from simshuffle.extensions.doctor.records.collected import collected
 
-        known = {"command": self.command, "exit_status": ended.status, "seconds": ended.seconds}
+        options = self.options
+        known = {"command": self.words, "exit_status": ended.status, "seconds": ended.seconds}
         record = replace(collected(room / ROWS, known), source=str(self.folder))
-        found = Examined(record, diagnose(record))
-        if not self.apart:
-            print_parts(found.parts())
-        if self.tries and not ended.asked:
-            found = self._with_tries(found, room, ended.seconds)
+        examination = Examined(record, diagnose(record))
+        if not options.keeps_stdout:
+            print_parts(examination.parts())
+        if options.try_ and not ended.asked:
+            examination = self._add_tries(examination, room, ended.seconds)
         try:
-            found = self.goal.predicted(found)
+            examination = _add_prediction(examination, options)
         finally:
-            found.save(self.folder, force=self.force)
+            examination.save(self.folder, force=options.force)
             rmtree(room / ROWS)
-        if self.apart:
-            _show(found, self.json, self.to)
+        if options.keeps_stdout:
+            options.print(examination)
         else:
-            print_parts([*found.tried(), *found.predicted()])
+            print_parts([*examination.tried(), *examination.predicted()])
             stem = self.folder / "doctor"
             typer.echo(f"Tables: {self.folder}\nFigure: {stem}.png and {stem}.pdf")
 
-    def _with_tries(self, found: Examined, room: Path, took: float) -> Examined:
+    def _add_tries(self, examination: Examined, room: Path, seconds: float) -> Examined:
+        """Return an examination with the remedies tried; the command took ``seconds`` in all."""
         from simshuffle.extensions.doctor.trying import ScriptRuns, trials_of, try_all
 
-        trials = trials_of(found.diagnosis, self.tries)
-        start = max(0.0, took - found.diagnosis.loop.seconds)
-        minutes = (len(trials) + 1) * (start + self.try_seconds) / 60
+        options = self.options
+        trials = trials_of(examination.diagnosis, options.try_)
+        start = max(0.0, seconds - examination.diagnosis.loop.seconds)
+        minutes = (len(trials) + 1) * (start + options.try_seconds) / 60
         say(f"The script runs {len(trials) + 1} times more, some {minutes:.2g} min in all.")
-        runs = ScriptRuns(self.command, room, say, self.try_seconds, self.apart)
+        runs = ScriptRuns(self.words, room, say, options.try_seconds, options.keeps_stdout)
         try:
-            return replace(found, tries=try_all(runs, trials))
+            return replace(examination, tries=try_all(runs, trials))
         except SimshuffleError as error:
             say(f"Nothing is tried: {error}.")
-            return found
-
-
-def _show(found: Examined, json: bool, to: str | None) -> None:
-    """Print all that is found."""
-    if json:
-        print_json(found.as_json())
-    else:
-        print_parts([*found.parts(), *found.tried(), *found.predicted()], to)
+            return examination
 
 
 @contextmanager

@@ -42,8 +42,9 @@ class Examined:
     prediction: Prediction | None = None  # on another machine; a folder has its scenarios
 
     def parts(self) -> list[str | Table]:
-        """What a terminal shows, but for the tries."""
-        return [*self.diagnosis.parts(), batch_table(self.diagnosis.loop)]
+        """Return the texts and tables of the diagnosis, the tries and the prediction."""
+        diagnosis = [*self.diagnosis.parts(), batch_table(self.diagnosis.loop)]
+        return [*diagnosis, *self.tried(), *self.predicted()]
 
     def tried(self) -> list[str | Table]:
         """What it shows of the tries."""

@@ -3,7 +3,6 @@ to files of other tools."""
 
 from __future__ import annotations
 
-import json as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from simshuffle.cli.common import (
     To,
     check_place,
     file_in,
-    print_parts,
+    print_answer,
     say,
     write_together,
 )
@@ -105,11 +104,9 @@ def show(
     loads = pattern_loads(router, pattern, np.random.default_rng(seed))
     table = load_table(router, loads)
     rows = [] if route is None else route_rows(router, *route)
-    if json:
-        shown = {"facts": made_of, "pattern": pattern, "loads": table.to_dict("records")}
-        typer.echo(json_text.dumps({**shown, "route": rows}, indent=1))
-    else:
-        print_parts(_tables(made_of, pattern, table, rows, route), to)
+    values = {"facts": made_of, "pattern": pattern, "loads": table.to_dict("records")}
+    tables = _tables(made_of, pattern, table, rows, route)
+    print_answer(lambda: {**values, "route": rows}, lambda: tables, json=json, to=to)
     if out is not None:
         from simshuffle.extensions.interop.fabrics.figure import fabric_figure, save_figure
 

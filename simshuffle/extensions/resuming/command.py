@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simshuffle.cli.common import (
-    FORMATS,
     AsJson,
-    check_format,
     detail,
-    print_json,
-    print_parts,
+    print_answer,
     share_progress,
+    split_command,
+    split_formats,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
@@ -159,16 +158,18 @@ def audit(
     from simshuffle.report.folders import check_place
     from simshuffle.workload.orders.order import Readers
 
-    after = [_ranks("--to", word) for word in to or () if word not in FORMATS]
-    shown = next((word for word in to or () if word in FORMATS), None)
-    check_format(json, shown)
-    given = Command.of(_behind(words))
+    ranks_after, to_format = split_formats(to or ())
+    after = [_ranks("--to", word) for word in ranks_after]
+    command = Command.of(_command_in(words))
     if out is not None:
         check_place(out, replace=force, known=FILES)
-    ranks, (first, then), batch = from_ or (1, 2), workers or (2, 2), batch_size or (4, 4)
-    asked = AuditRequest(
-        before=Readers(*ranks, first, batch[0]),
-        after=tuple(Readers(*of, then, batch[1]) for of in after or _fewer(ranks)),
+    before = from_ or (1, 2)
+    workers, batch_size = workers or (2, 2), batch_size or (4, 4)
+    request = AuditRequest(
+        before=Readers(*before, workers[0], batch_size[0]),
+        after=tuple(
+            Readers(*ranks, workers[1], batch_size[1]) for ranks in after or _fewer(before)
+        ),
         samples=_cut(samples, shards, samples_per_shard),
         epochs=epochs,
         seed=seed,
@@ -176,52 +177,45 @@ def audit(
         tries=(0 if at else TRIES) if try_ is None else try_,
         seconds=seconds,
     )
-    _check(asked)
-    found = _audited(given, asked)
-    if json:
-        print_json(found.as_json())
-    else:
-        print_parts(found.parts(), shown)
+    _check(request)
+    counted = _run_audit(command, request)
+    print_answer(counted.as_json, counted.parts, json=json, to=to_format)
     if out is not None:
-        found.save(out, force=force)
-        typer.echo(f"Tables: {out}", err=json or shown is not None)
-    if found.wrong:
+        counted.save(out, force=force)
+        typer.echo(f"Tables: {out}", err=json or to_format is not None)
+    if counted.wrong:
         raise typer.Exit(1)
 
 
-def _audited(given: Command, asked: AuditRequest) -> Counted:
+def _run_audit(command: Command, request: AuditRequest) -> Counted:
     from simshuffle.extensions.resuming.auditing import audit
     from simshuffle.extensions.resuming.counted import Counted
     from simshuffle.extensions.resuming.script import Script
 
     with (
         tempfile.TemporaryDirectory(prefix="simshuffle-audit-") as folder,
-        Script(given, Path(folder)) as script,
+        Script(command, Path(folder)) as script,
     ):
         try:
             with share_progress("audit") as tell:
-                return Counted(audit(script, asked, tell))
+                return Counted(audit(script, request, tell))
         finally:
             detail(script.log())
 
 
-def _behind(words: Sequence[str]) -> list[str]:
-    """What stands behind --, before which nothing may stand."""
+def _command_in(words: Sequence[str]) -> list[str]:
+    """Return the command behind --, before which nothing may stand."""
     from simshuffle.extensions.resuming.script import EXAMPLE
 
-    if "--" not in words:
-        first = words[0] if words else ""
-        if first.startswith("-"):
-            refuse(
-                first, "is no option of audit", "", "See simshuffle study audit -h.", COMMAND_LINE
-            )
+    before, command = split_command(words)
+    first = before[0] if before else ""
+    is_option = first.startswith("-")
+    if "--" not in words and not is_option:
         refuse("COMMAND", "must stand behind --", repr(first), f"{EXAMPLE}.", COMMAND_LINE)
-    place = words.index("--")
-    if place:
-        first = words[0]
-        rule = "is no option of audit" if first.startswith("-") else "cannot stand before --"
+    if before:
+        rule = "is no option of audit" if is_option else "cannot stand before --"
         refuse(first, rule, "", "See simshuffle study audit -h.", COMMAND_LINE)
-    return [*words[place + 1 :]]
+    return command
 
 
 def _fewer(before: tuple[int, int]) -> list[tuple[int, int]]:
@@ -247,13 +241,13 @@ def _cut(samples: int, shards: int | None, each: int | None) -> tuple[int, ...]:
     return (each,) * (samples // each) + ((samples % each,) if samples % each else ())
 
 
-def _check(asked: AuditRequest) -> None:
+def _check(request: AuditRequest) -> None:
     """See that there are points, in epochs that there are."""
-    for epoch, step in asked.at:
-        if epoch >= asked.epochs:
-            rule = f"must be a step of the epochs 0 to {asked.epochs - 1}"
+    for epoch, step in request.at:
+        if epoch >= request.epochs:
+            rule = f"must be a step of the epochs 0 to {request.epochs - 1}"
             remedy = "Name an earlier one, or raise --epochs."
             refuse("--at", rule, f"{epoch}:{step}", remedy, COMMAND_LINE)
-    if not asked.at and not asked.tries:
+    if not request.at and not request.tries:
         rule, remedy = "must be 1 or more where no --at is given", "Name a step, or --try 5."
-        refuse("--try", rule, str(asked.tries), remedy, COMMAND_LINE)
+        refuse("--try", rule, str(request.tries), remedy, COMMAND_LINE)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import AsJson, To, check_format, print_json, print_parts
+from simshuffle.cli.common import AsJson, To, print_answer
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.job.scenario.options import result_folders
@@ -47,14 +47,13 @@ def blame(
     Of a result: which host, rank, link or server the others waited for, and in which phase. Of a
     trace: replays its operations as if one rank, stage or kind, or nobody, were slow. Simulates
     nothing else."""
-    check_format(json, to)
     folder = next((of for of in (trace, Path("results") / trace) if of.is_dir()), None)
     if folder is not None:
         from simshuffle.extensions.doctor.blame.runs import blame_runs
         from simshuffle.study.registry import read_folder
 
-        of_runs = blame_runs(read_folder(folder), str(folder), run or "", epoch)
-        parts, values = of_runs.parts, of_runs.as_json
+        runs = blame_runs(read_folder(folder), str(folder), run or "", epoch)
+        print_answer(runs.as_json, runs.parts, json=json, to=to)
     else:
         from simshuffle.extensions.doctor.blame.replay import blame as blamed
         from simshuffle.extensions.doctor.blame.trace import read_trace
@@ -63,9 +62,5 @@ def blame(
             if value is not None:
                 rule, remedy = "is for results alone, a trace has none", "Leave it out."
                 refuse(flag, rule, str(value), remedy, COMMAND_LINE)
-        of_trace = blamed(read_trace(trace), str(trace))
-        parts, values = of_trace.parts, of_trace.as_json
-    if json:
-        print_json(values())
-    else:
-        print_parts(parts(), to)
+        replayed = blamed(read_trace(trace), str(trace))
+        print_answer(replayed.as_json, replayed.parts, json=json, to=to)
