@@ -314,8 +314,8 @@ def test_transfers_take_what_the_closed_forms_say(layout, mode, place):
         network.advance(np.inf)
         return float(network.now)
 
-    waited = alone([transfers.waited_for(rank) for rank in range(8)])
-    behind = alone([transfers.behind(rank) for rank in range(8)])
+    waited = alone([transfers.blocking_transfers(rank) for rank in range(8)])
+    behind = alone([transfers.background_transfers(rank) for rank in range(8)])
     expected = save_seconds(scenario) + drain_seconds(scenario)
     assert waited + behind == pytest.approx(expected, rel=0.02)
     if mode == "synchronous":

@@ -9,7 +9,7 @@ import pytest
 from simshuffle.errors import ScenarioError
 from simshuffle.fabric.allreduce import Allreduce
 from simshuffle.fabric.network.models import Analytic, Fluid
-from simshuffle.job.lowering.collectives import Allreduces, _shifted
+from simshuffle.job.lowering.collectives import Allreduces, pair_up_by_shifts
 from simshuffle.job.lowering.division import communicators_of, job_of
 from simshuffle.job.lowering.step_transfers import (
     Communicators,
@@ -84,7 +84,7 @@ def test_groups_that_do_not_divide_the_ranks_are_refused():
 def test_another_division_of_the_same_ranks_gives_what_one_made_afresh_gives():
     first = groups(2)
     for ways in (1, 3, 4, 12):
-        again = first.divided(ways, step_latency=1e-6)
+        again = first.regroup(ways, step_latency=1e-6)
         afresh = groups(ways, step_latency=1e-6)
         for group in ("model", "data", "all"):
             for collective in ("allreduce", "halo"):
@@ -320,7 +320,7 @@ def divided_step() -> Step:
 
 def ends(made: StepTransfers, among: Communicators, factor: Any) -> list[float]:
     """When each group has done all."""
-    batch = made.posted(np.asarray(factor, float))
+    batch = made.with_computing_scaled(np.asarray(factor, float))
     batch.tasks["tag"][made.ends] = np.arange(len(made.ends))
     network = among.resources.network(Fluid())
     network.reserve_tags(len(made.ends))
@@ -371,7 +371,7 @@ def test_no_transfer_of_a_group_waits_for_one_of_another():
             break
     assert len(np.unique(label)) == 3
     assert label[made.begins].tolist() == label[made.ends].tolist()
-    assert (label[made.computes] == label[made.begins][made.of]).all()
+    assert (label[made.computes] == label[made.begins][made.group_of]).all()
 
 
 def test_one_group_takes_what_it_takes_among_all_where_they_share_nothing():
@@ -443,7 +443,7 @@ def test_only_data_parallelism_does_without_a_list_of_layers(scenario):
 @pytest.mark.parametrize(("ranks", "shifts"), [(1, 0), (2, 1), (5, 4), (200, 81), (8000, 4)])
 def test_some_shifts_stand_for_an_all_to_all_of_many(ranks, shifts):
     """About 2^14 sends do, of four shifts at least: from the next rank to the one before."""
-    src, dst, share = _shifted(np.arange(ranks, dtype=np.int32))
+    src, dst, share = pair_up_by_shifts(np.arange(ranks, dtype=np.int32))
     distances = np.unique((dst - src) % ranks)
     assert len(src) == ranks * len(distances) == ranks * shifts
     assert share.sum() == pytest.approx(ranks - 1)

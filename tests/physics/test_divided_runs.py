@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import ScenarioError
-from simshuffle.job.lowering.division import PIECES, communicators_of, divided, job_of
+from simshuffle.job.lowering.division import MAX_PIECES, communicators_of, job_of, split_joint_part
 from simshuffle.job.lowering.step_transfers import step_seconds
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim.simulate import simulate
@@ -42,9 +42,9 @@ def test_an_epoch_takes_its_waits_and_as_many_steps_as_it_has_iterations(paralle
     scenario = divided_run(parallelism, cluster__host__pcie_bandwidth="10 TB/s")
     timeline = simulate(scenario)
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
-    step = scenario.workload.parallelism.step(job_of(scenario), most=PIECES)
+    step = scenario.workload.parallelism.step(job_of(scenario), most=MAX_PIECES)
     communicators = communicators_of(scenario, resources)
-    parts = [part for part in divided(step) if part.nodes]
+    parts = [part for part in split_joint_part(step) if part.nodes]
     alone = sum(step_seconds(part, communicators, scenario.network) for part in parts)
     np.testing.assert_allclose(in_step(timeline), 10 * alone, rtol=1e-9)
     closed = sum(part.costs(communicators.seconds).seconds for part in parts)
@@ -130,7 +130,7 @@ def test_stages_update_their_own_weights():
     scenario = divided_run("pipeline:stages=4,microbatches=5")
     times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
     job, whole = job_of(scenario), times.update
-    step = scenario.workload.parallelism.step(job, most=PIECES)
+    step = scenario.workload.parallelism.step(job, most=MAX_PIECES)
     each = [node.seconds for node in step.nodes if node.label == "update"]
     assert sum(each) == pytest.approx(whole, rel=1e-9)
     spent = seconds(simulate(scenario), "update")
@@ -145,7 +145,7 @@ def test_a_step_is_divided_where_several_groups_meet():
         Node("gradients", (1,), collective="allreduce", group="data", nbytes=8.0),
         Node("update", (2, 3), 0.5),
     ]
-    local, joint = divided(Step(nodes))
+    local, joint = split_joint_part(Step(nodes))
     assert [node.label for node in local.nodes] == ["input", "forward", "backward"]
     assert [node.label for node in joint.nodes] == ["gradients", "update"]
     assert [node.after for node in joint.nodes] == [(), (0,)]

@@ -136,7 +136,7 @@ def test_no_barriers_no_waiting_for_others():
 def test_ranks_that_go_on_together_post_their_messages_together(monkeypatch, overlap):
     """Without barriers: each of the ten exchanges is one batch of the messages of all ranks, since
     all have their gradients at the same instant."""
-    graphs, of = [], MessageGraph.of
+    graphs, of = [], MessageGraph.select_ranks
 
     def noting(graph, ranks):
         graphs.append(sorted(ranks))

@@ -25,7 +25,9 @@ def batches(
 ) -> NDArray[np.float64]:
     """Seconds of ``count`` batches."""
     rng = np.random.default_rng(seed)
-    return slowest_thread(np.full(count, requests), threads, MEAN, SPREAD, decode, rng)
+    return slowest_thread(
+        np.full(count, requests), threads, latency=MEAN, spread=SPREAD, decode=decode, rng=rng
+    )
 
 
 def drawn(requests: int, count: int = 2000, seed: int = 7) -> NDArray[np.float64]:
@@ -97,9 +99,14 @@ def test_every_batch_is_scheduled_by_itself(requests, threads, at_once):
             heapq.heappush(free, heapq.heappop(free) + seconds[request, batch])
         expected.append(max(free))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(latency, "AT_ONCE", at_once)
+        patch.setattr(latency, "MAX_DRAWS", at_once)
         found = slowest_thread(
-            np.array(requests), threads, MEAN, SPREAD, 0.0, np.random.default_rng(3)
+            np.array(requests),
+            threads,
+            latency=MEAN,
+            spread=SPREAD,
+            decode=0.0,
+            rng=np.random.default_rng(3),
         )
     assert found == pytest.approx(np.array(expected), rel=1e-12)
 
@@ -121,7 +128,9 @@ def test_a_batch_is_read_when_its_slowest_thread_is_done():
     """10 iterations of 10 files of 1 ms, 4 threads; the latencies of the first are every tenth of
     those drawn, since they are drawn request by request."""
     rng = small(**PFS, **LONE).rng("read_latency", 1)
-    seconds = slowest_thread(np.full((10, 1), 10), 4, 1e-3, 0.5, 0.0, rng)[0, 0]
+    seconds = slowest_thread(
+        np.full((10, 1), 10), 4, latency=1e-3, spread=0.5, decode=0.0, rng=rng
+    )[0, 0]
     assert read(0.5, 4) == pytest.approx(seconds + CABLE + 10 * 100e3 / 10e9, rel=1e-6)
     # a small spread: three whole rounds, where equal shares of the threads would take 2.5
     assert read(1e-9, 4) == pytest.approx(3e-3 + CABLE + 10 * 100e3 / 10e9, rel=1e-6)
@@ -170,7 +179,9 @@ def test_an_iteration_waits_for_the_slowest_batch():
     for ranks in (1, 8):
         given_ = values | {"world_size": ranks, "workload__dataset__num_samples": 100 * ranks}
         rng = small(**given_).rng("read_latency", 1)
-        seconds = slowest_thread(np.full((10, ranks), 10), 10, 10.0, 0.5, 0.0, rng)
+        seconds = slowest_thread(
+            np.full((10, ranks), 10), 10, latency=10.0, spread=0.5, decode=0.0, rng=rng
+        )
         begun, summed = np.zeros(ranks), 0.0
         for batch in seconds:
             begun = np.maximum(begun + batch, summed)

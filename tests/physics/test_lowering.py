@@ -134,14 +134,14 @@ def test_messages_of_an_iteration():
     first, second = messages_of(costs_of(), 0, RESOURCES, reads_in_flight=1)
     assert first.target.tolist() == [1, 0]
     assert first.read == pytest.approx([100e3 / 3e9, 0])
-    assert (first.files.tolist(), first.missed.tolist()) == ([1, 0], [100e3, 0])
-    assert first.cached.tolist() == [0, 200e3]
+    assert (first.missed_files.tolist(), first.missed_nbytes.tolist()) == ([1, 0], [100e3, 0])
+    assert first.cached_nbytes.tolist() == [0, 200e3]
     assert first.work == pytest.approx([1.182e-3, 2.272e-3])
     assert first.nbytes.tolist() == [500e3, 1e6]
     assert not first.mixed.any()
     assert second.target.tolist() == [0, 1]
     assert second.work == pytest.approx([2e-6, 2e-6])
-    assert not (second.files.any() or second.cached.any() or second.nbytes.any())
+    assert not (second.missed_files.any() or second.cached_nbytes.any() or second.nbytes.any())
     # each rank sends one message and receives one
     assert delivery_counts([first, second], 2).tolist() == [2, 2]
     (third,) = messages_of(costs_of(), 1, RESOURCES, reads_in_flight=1)
@@ -187,7 +187,7 @@ def test_without_barriers_ranks_are_posted_one_after_the_other():
     graph = lowered("none", pairs=False)
     assert len(graph.batch) == 10
     for ranks in ([0], [1], [1, 0]):
-        batch = graph.of(ranks)
+        batch = graph.select_ranks(ranks)
         of, own = batch.tasks, {(0, 2), (2, 4), (2, 1), (1, 3)}
         assert edges(batch) == {
             (first + 5 * k, then + 5 * k) for k in range(len(ranks)) for first, then in own

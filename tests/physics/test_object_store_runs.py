@@ -139,7 +139,9 @@ def test_every_try_takes_a_time_of_its_own():
     s and 1 s in the mean; the number of failed tries has the variance 2."""
     count = np.array([20_000])
     rng = np.random.default_rng(1)
-    total = slowest_thread(count, 1, 0.1, 0.0, 0.0, rng, (0.5, 1.0))
+    total = slowest_thread(
+        count, 1, latency=0.1, spread=0.0, decode=0.0, rng=rng, retries=(0.5, 1.0)
+    )
     assert total / count == pytest.approx([1.2], abs=3 * 1.1 * math.sqrt(2 / 20_000))
 
 

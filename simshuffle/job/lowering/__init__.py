@@ -1,2 +1,4 @@
-"""From what is planned to the transfers that carry it out: plan -> TransferBatch. Pure numpy,
-without a clock."""
+"""Turn a plan into the transfers that carry it out: plan -> TransferBatch.
+
+Every function here is pure numpy and knows no clock; ``job/sim`` posts what they return.
+"""

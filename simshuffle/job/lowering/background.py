@@ -1,4 +1,4 @@
-"""The traffic of others as transfers: flows that never end, bursts one after the other, writes."""
+"""Turn the traffic of other jobs into transfers: endless flows, bursts, and periodic writes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ BURSTS = 64
 def steady(
     record: Uniform | Permutation, resources: Resources, rng: np.random.Generator
 ) -> TransferBatch:
-    """Flows of hosts that send all the time, one from each HCA to each partner, no faster than the
-    record says; ``rng`` draws the partners."""
+    """Return flows of hosts that send all the time, one from each HCA to each partner.
+
+    No flow is faster than the record's load; ``rng`` draws the partners.
+    """
     count = len(record.named or ())
     if isinstance(record, Permutation):
         order = rng.permutation(count)  # each sends to the next one, so nobody to itself
         partners = np.empty((count, 1), np.int64)
         partners[order, 0] = np.roll(order, -1)
     else:
-        each = min(record.partners, count - 1)
-        drawn = [rng.choice(count - 1, each, replace=False) for _ in range(count)]
-        partners = np.array(drawn).reshape(count, each)
+        partners_per_host = min(record.partners, count - 1)
+        partner_draws = [
+            rng.choice(count - 1, partners_per_host, replace=False) for _ in range(count)
+        ]
+        partners = np.array(partner_draws).reshape(count, partners_per_host)
         partners += partners >= np.arange(count)[:, None]  # all but itself
     src = np.repeat(np.arange(count), partners.shape[1])
     routes, latency, rate = _flows(record, resources, src, partners.ravel())
@@ -40,36 +44,49 @@ def steady(
 def bursts(
     record: OnOff, resources: Resources, host: int, rng: np.random.Generator
 ) -> TransferBatch:
-    """The next `BURSTS` of the host of that number, each to another that is drawn, after a silence.
-    A burst has the bytes that it sends in its time if nobody slows it down."""
+    """Return the next `BURSTS` bursts of host number ``host``, each to a host that ``rng`` draws.
+
+    A silence precedes each burst. A burst has the bytes that it would send in its time alone.
+    """
     count, hcas = len(record.named or ()), resources.cluster.host.hcas
     partners = rng.integers(count - 1, size=BURSTS)
     partners += partners >= host
     routes, latency, rate = _flows(record, resources, np.full(BURSTS, host), partners)
-    on = np.repeat(rng.exponential(record.on, BURSTS), hcas)
-    off = np.repeat(rng.exponential(record.off, BURSTS), hcas)
-    columns = tasks(len(routes), work=rate * on, nbytes=rate * on, cap=rate, delay=off + latency)
+    burst_seconds = np.repeat(rng.exponential(record.on, BURSTS), hcas)
+    silent_seconds = np.repeat(rng.exponential(record.off, BURSTS), hcas)
+    columns = tasks(
+        len(routes),
+        work=rate * burst_seconds,
+        nbytes=rate * burst_seconds,
+        cap=rate,
+        delay=silent_seconds + latency,
+    )
     # every flow of a burst after every one of the burst before
-    number = np.arange(len(routes), dtype=np.int32).reshape(BURSTS, hcas)
-    before = np.repeat(number[:-1], hcas, axis=1).ravel()
-    after = np.tile(number[1:], (1, hcas)).ravel()
-    return TransferBatch(columns, routes, before, after)
+    flow_index = np.arange(len(routes), dtype=np.int32).reshape(BURSTS, hcas)
+    earlier_flow = np.repeat(flow_index[:-1], hcas, axis=1).ravel()
+    later_flow = np.tile(flow_index[1:], (1, hcas)).ravel()
+    return TransferBatch(columns, routes, earlier_flow, later_flow)
 
 
 def writes(record: PeriodicWrites, resources: Resources) -> TransferBatch:
-    """What all hosts write at one time, an equal part through each HCA."""
-    routes, latency, most = resources.writes(record.named or ())
+    """Return the writes of all hosts at one time, an equal part through each HCA."""
+    routes, latency, cap = resources.writes(record.named or ())
     nbytes = record.nbytes / resources.cluster.host.hcas
     return TransferBatch(
-        tasks(len(routes), work=nbytes, nbytes=nbytes, cap=most, delay=latency), routes
+        tasks(len(routes), work=nbytes, nbytes=nbytes, cap=cap, delay=latency), routes
     )
 
 
 def _flows(
     record: Uniform | Permutation | OnOff, resources: Resources, src: Ints, dst: Ints
 ) -> tuple[Ints32, Floats, Floats]:
-    """Flows between hosts by number, one from each HCA to the same one there: routes, latencies
-    (n,) s, and the share of the first link's bandwidth that they ask for, (n,) bytes/s."""
+    """Route flows between hosts, from each HCA of host ``src`` to the corresponding one of
+    ``dst``.
+
+    Returns:
+            the routes; the latencies, (n,) s; and the share of the first link's bandwidth that
+        each flow may use, (n,) bytes/s.
+    """
     ports = resources.ports_of(record.named or ())
     routes, latency = resources.between(ports[src].ravel(), ports[dst].ravel())
     return routes, latency, record.load * resources.links.capacity[routes[:, 0]]

@@ -1,7 +1,7 @@
-"""Checkpoints as transfers, on the links that reads, gradients and samples use too.
+"""Turn checkpoints into transfers, on the links that reads, gradients and samples use too.
 
-A save goes through its resources in pieces: what a stage does with it, it does all at once, as
-transfers side by side, which end with the slowest. The laws are in docs/checkpoints.md.
+A save goes through its resources in pieces. A stage therefore uses all its resources at once, as
+transfers side by side, and ends with the slowest of them. The laws are in docs/checkpoints.md.
 """
 
 from __future__ import annotations
@@ -33,29 +33,31 @@ Row = dict[str, Any]
 
 @dataclass
 class _Transfers:
-    """Transfers in their order, and which waits for which."""
+    """Transfers in the order of their creation, and the edges that say which waits for which."""
 
     rows: list[Row] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, row: Row, after: Sequence[int] = ()) -> int:
-        """One more, ready when those before it have ended; returns its number."""
+    def add(self, row: Row, predecessors: Sequence[int] = ()) -> int:
+        """Append a transfer that begins when its ``predecessors`` have ended; return its number."""
         self.rows.append(row)
-        self.edges += [(each, len(self.rows) - 1) for each in after]
+        self.edges += [(predecessor, len(self.rows) - 1) for predecessor in predecessors]
         return len(self.rows) - 1
 
-    def side_by_side(self, chains: Sequence[Sequence[Row]], after: Sequence[int] = ()) -> list[int]:
-        """Chains of transfers that begin together; returns the last of each."""
+    def side_by_side(
+        self, chains: Sequence[Sequence[Row]], predecessors: Sequence[int] = ()
+    ) -> list[int]:
+        """Append chains of transfers that begin together; return the number of the last of each."""
         ends = []
         for chain in chains:
-            before = list(after)
+            last_added = list(predecessors)
             for row in chain:
-                before = [self.add(row, before)]
-            ends += before
+                last_added = [self.add(row, last_added)]
+            ends += last_added
         return ends
 
     def batch(self) -> TransferBatch | None:
-        """All of them; None if there are none."""
+        """Return the transfers as one batch; None if there are none."""
         if not self.rows:
             return None
         routes = pad_routes([row["route"] for row in self.rows])
@@ -69,7 +71,7 @@ class _Transfers:
 
 
 class CheckpointTransfers:
-    """The checkpoints of a scenario that saves some, on these resources."""
+    """The transfers of the checkpoints of a scenario that saves some, on ``resources``."""
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
         self._scenario, self._resources = scenario, resources
@@ -85,9 +87,12 @@ class CheckpointTransfers:
 
     # ------------------------------------------------------------------------------------ a save
 
-    def waited_for(self, rank: int) -> TransferBatch | None:
-        """What the training loop of a rank waits for: all of a synchronous save, or the copy of an
-        asynchronous one; None for a rank that writes nothing."""
+    def blocking_transfers(self, rank: int) -> TransferBatch | None:
+        """Return the transfers that the training loop of a rank waits for; None if the rank writes
+        nothing.
+
+        They are a synchronous save as a whole, or the copy to the host of an asynchronous one.
+        """
         if rank >= self.written.ranks:
             return None
         chains = [[self._copy(rank)]]
@@ -97,37 +102,38 @@ class CheckpointTransfers:
         transfers.side_by_side(chains)
         return transfers.batch()
 
-    def behind(self, rank: int) -> TransferBatch | None:
-        """What goes on beside the training: the writing of an asynchronous save, then the drain;
-        None if there is nothing."""
-        transfers, ends = _Transfers(), list[int]()
+    def background_transfers(self, rank: int) -> TransferBatch | None:
+        """Return the transfers beside the training: an asynchronous save, then the drain; None for
+        nothing.
+        """
+        transfers, save_ends = _Transfers(), list[int]()
         if rank < self.written.ranks:
             if self._checkpoint.mode == "asynchronous":
-                ends = transfers.side_by_side(self._save(rank))
+                save_ends = transfers.side_by_side(self._save(rank))
             if self._checkpoint.drain != "none":
-                transfers.side_by_side(self._drain(rank), ends)
+                transfers.side_by_side(self._drain(rank), save_ends)
         return transfers.batch()
 
     def _save(self, rank: int) -> list[list[Row]]:
-        to, nbytes = self._checkpoint.to, self.written.nbytes
-        files = [] if to == "memory" else [[self._core(rank, nbytes)]]
-        return [*files, self._write(rank, to, nbytes)]
+        place, nbytes = self._checkpoint.to, self.written.nbytes
+        serialising = [] if place == "memory" else [[self._core(rank, nbytes)]]
+        return [*serialising, self._write(rank, place, nbytes)]
 
     def _drain(self, rank: int) -> list[list[Row]]:
         checkpoint, nbytes = self._checkpoint, self.written.nbytes
         assert checkpoint.drain != "none"  # noqa: S101 - the caller has seen to it
-        files = [[self._core(rank, nbytes)]] if checkpoint.to == "memory" else []
+        serialising = [[self._core(rank, nbytes)]] if checkpoint.to == "memory" else []
         read = self._read(rank, checkpoint.to, nbytes)
-        return [read, *files, self._write(rank, checkpoint.drain, nbytes)]
+        return [read, *serialising, self._write(rank, checkpoint.drain, nbytes)]
 
     def _copy(self, rank: int) -> Row:
-        """From the GPU to the host, over its PCIe slot."""
+        """Return the copy from the GPU to the host, over its PCIe slot."""
         resources, nbytes = self._resources, self.written.nbytes
         slot = resources.pcie_out[resources.host_of[rank], resources.slot_of[rank]]
         return {"work": nbytes, "nbytes": nbytes, "route": [slot]}
 
     def _core(self, rank: int, nbytes: float) -> Row:
-        """A core that serialises, or the other way round."""
+        """Return the work of a core that serialises ``nbytes`` bytes, or deserialises them."""
         cores = self._resources.cores[self._resources.host_of[rank]]
         return {"work": nbytes / self._checkpoint.serialise, "cap": 1.0, "route": [cores]}
 
@@ -153,50 +159,54 @@ class CheckpointTransfers:
         return [{"work": work, "nbytes": nbytes, "route": [resources.ssd[host]]}]
 
     def _pfs(self, rank: int, nbytes: float, routes: Ints32, latency: Any) -> list[Row]:
-        """One file: it is opened, then its bytes go."""
+        """Return the transfers of one file on the PFS: its opening, then its bytes."""
         pfs = self._resources.cluster.parallel_file_system
-        opened = {"work": 1.0, "cap": pfs.open_cap(1, 1.0), "route": [self._resources.pfs_open]}
-        moved = {"work": nbytes, "nbytes": nbytes, "delay": float(latency[rank])}
-        return [opened, moved | {"route": _links(routes[rank])}]
+        opening = {"work": 1.0, "cap": pfs.open_cap(1, 1.0), "route": [self._resources.pfs_open]}
+        moving = {"work": nbytes, "nbytes": nbytes, "delay": float(latency[rank])}
+        return [opening, moving | {"route": _links(routes[rank])}]
 
     def _object(self, rank: int, nbytes: float) -> list[Row]:
-        """One object: the requests for its parts, then its bytes."""
+        """Return the transfers of one object: the requests for its parts, then its bytes."""
         store, requests = self._resources.cluster.store, put_requests(nbytes)
         work, waiting = requests * store.tries, put_waiting(store, nbytes)
-        asked = {"work": work, "cap": work / waiting if waiting else np.inf}
+        request = {"work": work, "cap": work / waiting if waiting else np.inf}
         cap = min(requests, PUT_CONNECTIONS) * store.connection_bandwidth
-        moved = {"work": nbytes, "nbytes": nbytes, "cap": cap, "route": _links(self._store[rank])}
-        return [asked | {"route": [self._resources.store_requests]}, moved]
+        moving = {"work": nbytes, "nbytes": nbytes, "cap": cap, "route": _links(self._store[rank])}
+        return [request | {"route": [self._resources.store_requests]}, moving]
 
     # --------------------------------------------------------------------------------- a restart
 
     def restore(self) -> TransferBatch:
-        """All ranks read the last checkpoint back, see
-        `simshuffle.job.plan.checkpoint_bounds.restore_seconds`."""
+        """Return the transfers by which all ranks read the last checkpoint back.
+
+        The law is that of `simshuffle.job.plan.checkpoint_bounds.restore_seconds`.
+        """
         resources, place, transfers = self._resources, self._checkpoint.kept_in, _Transfers()
-        nbytes, far = read_back_nbytes(self._scenario), place in {"pfs", "object_store"}
+        nbytes, is_remote = read_back_nbytes(self._scenario), place in {"pfs", "object_store"}
         for rank in range(resources.world_size):
             host, slot = resources.host_of[rank], resources.slot_of[rank]
-            copied = {"work": nbytes, "nbytes": nbytes, "route": [resources.pcie_in[host, slot]]}
-            chains = [[copied]]
+            copy = {"work": nbytes, "nbytes": nbytes, "route": [resources.pcie_in[host, slot]]}
+            chains = [[copy]]
             if place != "memory":
                 chains.append([self._core(rank, nbytes)])
-            if far:
+            if is_remote:
                 chains.append(self._read(rank, place, nbytes))
             elif rank < self.written.ranks:
                 chains.append(self._read(rank, place, self.written.nbytes))
             transfers.side_by_side(chains)
-        if not far and (passed := ring_nbytes(self._scenario)):
-            transfers.side_by_side(self._ring(passed))
+        if not is_remote and (ring_bytes := ring_nbytes(self._scenario)):
+            transfers.side_by_side(self._ring_chains(ring_bytes))
         batch = transfers.batch()
         assert batch is not None, "there is a rank"  # noqa: S101
         return batch
 
-    def _ring(self, nbytes: float) -> list[list[Row]]:
-        """What the first rank of every host passes on to that of the next."""
+    def _ring_chains(self, nbytes: float) -> list[list[Row]]:
+        """Return the transfers from the first rank of every host to the first rank of the next
+        host.
+        """
         resources = self._resources
-        _, first = np.unique(resources.host_of, return_index=True)
-        routes, latency = resources.message(first, np.roll(first, -1))
+        _, first_ranks = np.unique(resources.host_of, return_index=True)
+        routes, latency = resources.message(first_ranks, np.roll(first_ranks, -1))
         return [
             [{"work": nbytes, "nbytes": nbytes, "delay": float(delay), "route": _links(route)}]
             for route, delay in zip(routes, latency, strict=True)
@@ -204,5 +214,5 @@ class CheckpointTransfers:
 
 
 def _links(route: Ints32) -> list[int]:
-    """A route without its padding."""
+    """Return the links of a route, without its padding."""
     return [int(link) for link in route if link >= 0]

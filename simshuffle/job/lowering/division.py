@@ -1,4 +1,4 @@
-"""What a scenario trains, and how ranks divide each step, as transfers."""
+"""Turn what a scenario trains, and how ranks divide each step, into transfers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from simshuffle.workload.parallelism import DividedWorkload, Step
 
 
 def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload:
-    """What a scenario trains, on ``world_size`` ranks or its own. Under data parallelism a model
-    that does not list its layers is one layer.
+    """Return what a scenario trains, on ``world_size`` ranks or on the scenario's own.
 
-    Times are those of one GPU, from the step times of its accelerator: of layers by
-    `LayerList.shares`. What the overlap's hooks take counts as fixed; that the backward pass is
-    slower while gradients travel is left out.
+    Under data parallelism a model that does not list its layers is one layer. Times are those of
+    one GPU, from the step times of its accelerator: of layers by `LayerList.shares`. The overlap's
+    hooks count as fixed. That the backward pass is slower while gradients travel is left out.
 
     Raises:
         ScenarioError: training is divided by layers, and the model does not list them.
@@ -43,11 +42,11 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload
     if not isinstance(overlap, NoOverlap):  # messages of a backward pass on one GPU alone
         backward = float(times.backward_of(np.asarray(workload.local_batch_size))) + overlap.hooks
         buckets = overlap.messages(model.gradient_arrival, backward, world_size)
-    each = times.per_sample / (times.forward + times.backward_seconds)
+    seconds_per_share = times.per_sample / (times.forward + times.backward_seconds)
     return DividedWorkload(
         layers=layers,
-        forward=layers.seconds(each * times.forward),
-        backward=layers.seconds(each * times.backward_seconds),
+        forward=layers.seconds(seconds_per_share * times.forward),
+        backward=layers.seconds(seconds_per_share * times.backward_seconds),
         fixed=times.fixed_seconds + overlap.hooks,
         update=times.update,
         batch=workload.local_batch_size,
@@ -59,7 +58,7 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload
 
 
 def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
-    """The groups in which ranks communicate, as the scenario divides training."""
+    """Return the groups in which ranks communicate, as the scenario divides training."""
     parallelism = scenario.workload.parallelism
     return Communicators(
         scenario.workload.allreduce_on(scenario.cluster),
@@ -71,7 +70,7 @@ def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
     )
 
 
-PIECES = 16
+MAX_PIECES = 16
 """Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
 finer turns of both have no part in what a step takes, but where they overlap."""
 
@@ -87,19 +86,26 @@ class StepPart:
     update: float  # s of updating weights
     transfers: StepTransfers | None  # of the part; None if it is empty
 
-    def ready(self, factor: float) -> TransferBatch | None:
-        """What is posted if passes take ``factor`` times as long; None for nothing."""
+    def scaled_batch(self, factor: float) -> TransferBatch | None:
+        """Return what to post if passes take ``factor`` times as long; None for an empty part."""
         if self.transfers is None:
             return None
-        return self.transfers.posted(np.full(len(self.transfers.begins), factor))
+        return self.transfers.with_computing_scaled(np.full(len(self.transfers.begins), factor))
 
 
 class StepDivision:
-    """How ranks divide every step of a run: ``members`` are (groups, ways) ranks, ``group_of`` (M,)
-    the group of each. Raises a ScenarioError if a group has another batch than its ranks read."""
+    """The division of every step of a run among ranks.
+
+    Attributes:
+        members: (groups, ways) ranks of each model group.
+        group_of: (M,) the group of each rank.
+
+    Raises:
+        ScenarioError: a group has another batch than its ranks read.
+    """
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
-        _see_that_groups_read_their_batches(scenario)
+        check_group_batch(scenario)
         self._strategy = scenario.workload.parallelism
         self._job = job_of(scenario)
         self._communicators = communicators_of(scenario, resources)
@@ -111,34 +117,39 @@ class StepDivision:
         self._parts: dict[tuple[int | None, float], StepPart] = {}
 
     @cached_property
-    def together(self) -> bool:
-        """Whether all ranks go through the whole step together."""
+    def is_joint(self) -> bool:
+        """True if all ranks go through the whole step together."""
         local, _ = self._step(self._job.batch)
         return not any(node.label == "forward" for node in local.nodes)
 
     def local(self, group: int, samples: Ints64) -> StepPart:
-        """What a group does by itself with so many samples of each member."""
+        """Return what a group does by itself, with ``samples`` of each member."""
         return self._part(float(samples.sum()) / self.ways, group)
 
     def joint(self, samples: Ints64) -> StepPart:
-        """What all ranks do together after it, with so many samples of each."""
+        """Return what all ranks do together after their groups, with ``samples`` of each."""
         return self._part(float(samples.max()), None)
 
     def _part(self, batch: float, group: int | None) -> StepPart:
-        """Of a batch of so many samples of a rank; ``group`` is None for all."""
+        """Return a part of the step of ``batch`` samples a rank; ``group`` is None for the joint
+        part.
+        """
         if (group, batch) not in self._parts:
             local, joint = self._step(batch)
-            self._parts[group, batch] = self._made(joint if group is None else local, group)
+            self._parts[group, batch] = self._lower_part(joint if group is None else local, group)
         return self._parts[group, batch]
 
     def _step(self, batch: float) -> tuple[Step, Step]:
-        """Of a batch of so many samples of a rank: what groups do, and what all do after it."""
+        """Return the step of ``batch`` samples a rank in two: what groups do, and what all do
+        after it.
+        """
         if batch not in self._steps:
-            whole = self._strategy.step(replace(self._job, batch=batch), most=PIECES)
-            self._steps[batch] = divided(whole)
+            step = self._strategy.step(replace(self._job, batch=batch), most=MAX_PIECES)
+            self._steps[batch] = split_joint_part(step)
         return self._steps[batch]
 
-    def _made(self, step: Step, group: int | None) -> StepPart:
+    def _lower_part(self, step: Step, group: int | None) -> StepPart:
+        """Turn a part of the step into transfers of one group, or of all groups."""
         costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
         updates: dict[int, float] = {}
         for node in step.nodes:
@@ -147,45 +158,50 @@ class StepDivision:
             elif node.label in seconds:
                 seconds[node.label] += node.seconds
         update = max(updates.values(), default=0.0)  # of the member that takes longest
-        passes = costs.compute - update
-        whole = sum(seconds.values())
+        busy_seconds = costs.compute - update
+        pass_seconds = sum(seconds.values())
         groups = None if group is None else [group]
-        forward = passes * seconds["forward"] / whole if whole else 0.0
+        forward = busy_seconds * seconds["forward"] / pass_seconds if pass_seconds else 0.0
         return StepPart(
             forward,
-            passes - forward,
+            busy_seconds - forward,
             costs.bubble,
             update,
             step_transfers(step, self._communicators, groups) if step.nodes else None,
         )
 
 
-def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
-    """Members of a group read one part each of its batch, and nothing else."""
+def check_group_batch(scenario: Scenario) -> None:
+    """Raise a ScenarioError unless members of a group read one part each of its batch, and nothing
+    else.
+    """
     workload = scenario.workload
     batch = getattr(workload.parallelism, "group_batch", None)
-    read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
-    if batch is not None and batch != read:
-        rule = f"must be what the ranks of a group read where epochs are simulated: {read}"
+    batch_read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
+    if batch is not None and batch != batch_read:
+        rule = f"must be what the ranks of a group read where epochs are simulated: {batch_read}"
         remedy = "Leave it out, or ask simshuffle study oracle, which takes any."
         problem = Problem("workload.parallelism.group_batch", rule, str(batch), remedy)
         raise ScenarioError(problem, scenario.name)
 
 
-def divided(step: Step) -> tuple[Step, Step]:
-    """A step in two: what model-parallel groups do each by itself, and all that waits for what
-    several groups do together."""
+def split_joint_part(step: Step) -> tuple[Step, Step]:
+    """Split a step in two: what each model group does by itself, and what waits for several
+    groups.
+    """
     joint: set[int] = set()
-    for number, node in enumerate(step.nodes):
-        several = node.collective is not None and node.group != "model"
-        if several or node.label == "update" or joint.intersection(node.after):
-            joint.add(number)
-    local = [number for number in range(len(step.nodes)) if number not in joint]
-    return _only(step, local), _only(step, sorted(joint))
+    for index, node in enumerate(step.nodes):
+        joins_groups = node.collective is not None and node.group != "model"
+        if joins_groups or node.label == "update" or joint.intersection(node.after):
+            joint.add(index)
+    local = [index for index in range(len(step.nodes)) if index not in joint]
+    return select_nodes(step, local), select_nodes(step, sorted(joint))
 
 
-def _only(step: Step, chosen: Iterable[int]) -> Step:
-    """Of these nodes, which wait for others of them alone."""
-    place = {number: at for at, number in enumerate(chosen)}
-    nodes = map(step.nodes.__getitem__, place)
-    return Step([replace(n, after=tuple(place[k] for k in n.after if k in place)) for n in nodes])
+def select_nodes(step: Step, chosen: Iterable[int]) -> Step:
+    """Return a step of the ``chosen`` nodes, each of which waits for chosen nodes alone."""
+    new_index = {number: position for position, number in enumerate(chosen)}
+    nodes = map(step.nodes.__getitem__, new_index)
+    return Step(
+        [replace(n, after=tuple(new_index[k] for k in n.after if k in new_index)) for n in nodes]
+    )

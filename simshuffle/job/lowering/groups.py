@@ -1,4 +1,4 @@
-"""Groups of ranks of one kind: what they send at once, in closed form and as flows."""
+"""Time what groups of ranks of one kind send at once, in closed form, and lay it out as flows."""
 
 from __future__ import annotations
 
@@ -22,111 +22,143 @@ NO_BUS, INSIDE, BETWEEN = 0, 1, 2
 
 
 class ClosedForm:
-    """How long flows take that begin together, of any number of bytes.
+    """Closed form of the time of flows that begin together, for any number of bytes.
 
-    A flow lasts its delay and then its bytes over its cap, or over the slowest link of its route;
-    and no shorter than its most loaded link is busy with the flows of its step. Of flows without
-    edges this is a lower bound of what they take on a fluid network, and exact where each step has
-    one bottleneck. All but delays is in proportion to the bytes, so flows are laid out once.
+    A flow lasts its delay and then its bytes over its cap, or over the slowest link of its route.
+    No flow is shorter than its most loaded link is busy with the flows of its step. Of flows
+    without edges this is a lower bound of their time on a fluid network, and exact where each step
+    has one bottleneck. All but delays is in proportion to the bytes, so flows are laid out once.
 
     Args:
         flows: of one byte.
-        between: (flows,) whether each is bounded by the bus bandwidth between hosts.
-        bus: (flows,) its bytes over its cap, if the bus bandwidth were 1 byte/s.
-        routes: (flows, hops) the links of each, padded with -1; None leaves them out.
+        is_between: (flows,) whether the bus bandwidth between hosts bounds each flow.
+        bus: (flows,) bytes of each flow over its cap, if the bus bandwidth were 1 byte/s.
+        routes: (flows, hops) the links of each flow, padded with -1; None leaves links out.
         capacity: (links,) bytes/s.
     """
 
     def __init__(
         self,
         flows: AllreduceFlows,
-        between: Flags,
+        is_between: Flags,
         bus: Floats,
         routes: Ints32 | None = None,
         capacity: Floats | None = None,
     ) -> None:
-        self._flows, self._between, self._bus = flows, between, bus
+        self._flows, self._between, self._bus = flows, is_between, bus
         delay = np.asarray(flows.delay, np.float64)
         self._slowest = np.zeros(len(flows))
         self._begin, self._busy = delay, np.zeros(len(flows))
-        links: list[tuple[Floats, Floats]] = []
+        loads: _LinkLoads | None = None
         if routes is not None and capacity is not None:
-            self._slowest, self._begin, self._busy, used = _loads(flows, routes, capacity)
-            links = [used]
+            loads = load_links(flows, routes, capacity)
+            self._slowest = loads.slowest
+            self._begin = loads.busiest_delay
+            self._busy = loads.busiest_seconds
         self._rows: list[tuple[float, float, int]] | None = None
         if not len(flows.edge_to):
             self._rows = [
-                *_largest(delay[~between], bus[~between], INSIDE),
-                *_largest(delay[between], bus[between], BETWEEN),
-                *_largest(delay, self._slowest, NO_BUS),
+                *upper_envelope(delay[~is_between], bus[~is_between], INSIDE),
+                *upper_envelope(delay[is_between], bus[is_between], BETWEEN),
+                *upper_envelope(delay, self._slowest, NO_BUS),
             ]
-            for begin, busy in links:
-                self._rows += _largest(begin, busy, NO_BUS)
+            if loads is not None:
+                self._rows += upper_envelope(loads.delay_of_link, loads.busy_of_link, NO_BUS)
 
-    def seconds(self, nbytes: float, inside: float, between: float) -> float:
-        """Time (s) of flows of ``nbytes`` bytes for each for which they are laid out; ``inside``
-        and ``between`` are bus bandwidths inside hosts and between them (bytes/s)."""
+    def seconds(self, nbytes: float, bandwidth_inside: float, bandwidth_between: float) -> float:
+        """Return the seconds of flows of ``nbytes`` bytes for each byte for which they are laid
+        out.
+
+        ``bandwidth_inside`` and ``bandwidth_between`` are bus bandwidths inside hosts and between
+        them, bytes/s.
+        """
         if self._rows is not None:
-            over = (1.0, inside, between)
-            return max(delay + nbytes * busy / over[bus] for delay, busy, bus in self._rows)
-        bus = np.where(self._between, self._bus / between, self._bus / inside)
-        alone = self._flows.delay + nbytes * np.maximum(bus, self._slowest)
-        np.maximum(alone, self._begin + nbytes * self._busy, out=alone)
-        return replace(self._flows, nbytes=alone, delay=0.0).seconds(np.ones(len(alone)))
+            bandwidths = (1.0, bandwidth_inside, bandwidth_between)
+            return max(delay + nbytes * busy / bandwidths[bus] for delay, busy, bus in self._rows)
+        bus = np.where(self._between, self._bus / bandwidth_between, self._bus / bandwidth_inside)
+        isolated_seconds = self._flows.delay + nbytes * np.maximum(bus, self._slowest)
+        np.maximum(isolated_seconds, self._begin + nbytes * self._busy, out=isolated_seconds)
+        return replace(self._flows, nbytes=isolated_seconds, delay=0.0).seconds(
+            np.ones(len(isolated_seconds))
+        )
 
 
-def _loads(
-    flows: AllreduceFlows, routes: Ints32, capacity: Floats
-) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats]]:
-    """(flows,) s that the bytes of each take over its slowest link; (flows,) the first delay of
-    those on its most loaded one in its step, and s that this is busy; the last two of every link
-    and step."""
-    row, hop = np.nonzero(routes >= 0)
-    link = routes[row, hop].astype(np.int64)
+@dataclass(frozen=True)
+class _LinkLoads:
+    """Delays and busy times of flows of one byte, by flow and by link."""
+
+    slowest: Floats  # (flows,) s that a flow's bytes take over its slowest link
+    busiest_delay: Floats  # (flows,) s, the first delay on a flow's most loaded link in its step
+    busiest_seconds: Floats  # (flows,) s that this link is busy in the step
+    delay_of_link: Floats  # (used links,) s, the first delay on each link in each step
+    busy_of_link: Floats  # (used links,) s that each link is busy in each step
+
+
+def load_links(flows: AllreduceFlows, routes: Ints32, capacity: Floats) -> _LinkLoads:
+    """Add up what flows load on their links, (flows, hops) ``routes`` padded with -1."""
+    # one row for each hop of each flow
+    flow_index, hop = np.nonzero(routes >= 0)
+    link = routes[flow_index, hop].astype(np.int64)
     steps = np.asarray(flows.step)
-    several = bool(steps[-1] > 0)
-    if several:
-        used, place = np.unique(steps[row] * len(capacity) + link, return_inverse=True)
-        of = capacity[used % len(capacity)]
+    has_steps = bool(steps[-1] > 0)
+
+    # a slot for each link, in each step, that any flow uses
+    if has_steps:
+        used_links, slot = np.unique(steps[flow_index] * len(capacity) + link, return_inverse=True)
+        capacity_of_slot = capacity[used_links % len(capacity)]
     else:
         present = np.zeros(len(capacity), bool)
         present[link] = True
-        used = np.flatnonzero(present)
-        number = np.cumsum(present) - 1
-        place, of = number[link], capacity[used]
-    busy = np.bincount(place, flows.nbytes[row], len(used)) / of
+        used_links = np.flatnonzero(present)
+        slot_of_link = np.cumsum(present) - 1
+        slot = slot_of_link[link]
+        capacity_of_slot = capacity[used_links]
+    busy = np.bincount(slot, flows.nbytes[flow_index], len(used_links)) / capacity_of_slot
+
     delay = np.asarray(flows.delay, np.float64)
-    begin = np.full(len(used), delay.min())
-    if begin[0] < delay.max():
-        begin[:] = np.inf
-        np.minimum.at(begin, place, delay[row])
-    slowest = np.full(len(flows), np.inf)
-    np.minimum.at(slowest, row, of[place])
-    most, first = np.zeros(len(flows)), delay
-    if several:
-        # the links of each flow by what they are busy, the busiest last
-        order = np.lexsort([busy[place], row])
-        last = order[np.flatnonzero(np.diff(row[order], append=-1))]
-        most, first = busy[place[last]], begin[place[last]]
-    return flows.nbytes / slowest, first, most, (begin, busy)
+    first_delay = np.full(len(used_links), delay.min())
+    if first_delay[0] < delay.max():
+        first_delay[:] = np.inf
+        np.minimum.at(first_delay, slot, delay[flow_index])
+    lowest_capacity = np.full(len(flows), np.inf)
+    np.minimum.at(lowest_capacity, flow_index, capacity_of_slot[slot])
+
+    busiest_seconds = np.zeros(len(flows))
+    busiest_delay = delay
+    if has_steps:
+        # the hops of each flow by how long their links are busy, the busiest last
+        order = np.lexsort([busy[slot], flow_index])
+        busiest_hop = order[np.flatnonzero(np.diff(flow_index[order], append=-1))]
+        busiest_seconds = busy[slot[busiest_hop]]
+        busiest_delay = first_delay[slot[busiest_hop]]
+    return _LinkLoads(
+        slowest=flows.nbytes / lowest_capacity,
+        busiest_delay=busiest_delay,
+        busiest_seconds=busiest_seconds,
+        delay_of_link=first_delay,
+        busy_of_link=busy,
+    )
 
 
-def _largest(delay: Floats, busy: Floats, bus: int) -> list[tuple[float, float, int]]:
-    """Those of ``delay + n * busy`` that are largest for some n: by falling ``busy`` each with a
-    longer delay than all before."""
+def upper_envelope(delay: Floats, busy: Floats, bus: int) -> list[tuple[float, float, int]]:
+    """Return the lines ``delay + n * busy`` that are largest for some n, as (delay, busy, bus).
+
+    They stand by falling ``busy``, each with a longer delay than all before.
+    """
     order = np.lexsort([-delay, -busy])
     longest = np.maximum.accumulate(delay[order])
-    kept = order[np.flatnonzero(np.diff(longest, prepend=-1.0) > 0)]
-    return [(d, b, bus) for d, b in zip(delay[kept].tolist(), busy[kept].tolist(), strict=True)]
+    on_envelope = order[np.flatnonzero(np.diff(longest, prepend=-1.0) > 0)]
+    lines = zip(delay[on_envelope].tolist(), busy[on_envelope].tolist(), strict=True)
+    return [(line_delay, line_busy, bus) for line_delay, line_busy in lines]
 
 
-HALVES = ("allreduce", "allgather", "reduce_scatter")
+RAIL_AWARE = ("allreduce", "allgather", "reduce_scatter")
 """Collectives whose flows know their HCAs; others leave by that of the rank that sends."""
 
 
 @dataclass(frozen=True)
 class GroupPattern:
-    """Groups whose members lie on hosts in the same way."""
+    """Groups of ranks whose members are distributed over hosts alike."""
 
     host_of: Ints32  # (members,) hosts, numbered as they come
     rail: Ints32  # (members,) their HCAs
@@ -138,9 +170,9 @@ class GroupFlows:
     """The flows of all groups at once."""
 
     flows: AllreduceFlows  # between ranks; their ``delay`` holds all latency
-    of: Ints32  # (flows,) the number of each one's group
+    group_of: Ints32  # (flows,) the number of each one's group
     # (flows,) whether each is bounded by the bus bandwidth between hosts
-    between: Flags
+    is_between: Flags
 
 
 class Groups:
@@ -152,108 +184,122 @@ class Groups:
         self._patterns: dict[bool, list[GroupPattern]] = {}
         self._forms: dict[tuple[object, ...], ClosedForm | None] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
-        self._alone: dict[tuple[int, int], ClosedForm] = {}
+        self._isolated_forms: dict[tuple[int, int], ClosedForm] = {}
         self._batches: dict[tuple[object, ...], tuple[TransferBatch, Ints32] | None] = {}
 
     def seconds(self, node: Node) -> float:
-        """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
-        machine; 0 if nobody sends anything."""
+        """Return the seconds that a node sends, all groups of its kind at once on an idle machine.
+
+        0 if nobody sends anything.
+        """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._seconds:
-            self._seconds[key] = node.count * self._of_one(node, node.nbytes / node.count)
+            self._seconds[key] = node.count * self._message_seconds(node, node.nbytes / node.count)
         return self._seconds[key]
 
-    def _of_one(self, node: Node, nbytes: float) -> float:
-        recipes = self._chosen(node, nbytes)
+    def _message_seconds(self, node: Node, nbytes: float) -> float:
+        """Return the seconds of one message of ``nbytes`` bytes of the node."""
+        recipes = self._choose_recipes(node, nbytes)
         key = (*as_sent(node), *map(id, recipes))
         if key not in self._forms:
             fabric = self._resources.afresh()
-            laid = self._lay_out(node, [_without_search(recipe) for recipe in recipes], 1.0)
-            self._forms[key] = None if laid is None else _closed(laid, recipes[0], fabric)
-        if (closed := self._forms[key]) is None:
+            laid = self._lay_out(node, [drop_search(recipe) for recipe in recipes], 1.0)
+            self._forms[key] = None if laid is None else closed_form_of(laid, recipes[0], fabric)
+        if (closed_form := self._forms[key]) is None:
             return 0.0
-        sending, of = closed.seconds(nbytes, *_bandwidths(recipes[0], nbytes)), recipes[0].algorithm
-        # finding what is sent grows with the bytes
-        return sending + (nbytes / of.selection_bandwidth if isinstance(of, Sparse) else 0.0)
+        seconds = closed_form.seconds(nbytes, *_bandwidths(recipes[0], nbytes))
+        algorithm = recipes[0].algorithm
+        if isinstance(algorithm, Sparse):  # selecting the values takes time by the bytes
+            seconds += nbytes / algorithm.selection_bandwidth
+        return seconds
 
-    def _chosen(self, node: Node, nbytes: float) -> list[Recipe]:
-        """The recipe of each pattern."""
+    def _choose_recipes(self, node: Node, nbytes: float) -> list[Recipe]:
+        """Return the fastest recipe of each pattern."""
         patterns = enumerate(self._patterns_of(node))
         return [self._fastest(node, number, pattern, nbytes) for number, pattern in patterns]
 
-    def _fastest(self, node: Node, number: int, pattern: GroupPattern, nbytes: float) -> Recipe:
-        """The recipe that takes least for a group alone."""
+    def _fastest(
+        self, node: Node, pattern_index: int, pattern: GroupPattern, nbytes: float
+    ) -> Recipe:
+        """Return the recipe that takes least for a group alone."""
         recipes = self._recipes.among(node, pattern.host_of, pattern.rail, nbytes)
         if len(recipes) == 1 or len(pattern.host_of) == 1:
             return recipes[0]
 
-        def alone(recipe: Recipe) -> float:
-            key = (number, id(recipe))
-            if key not in self._alone:
+        def isolated_seconds(recipe: Recipe) -> float:
+            key = (pattern_index, id(recipe))
+            if key not in self._isolated_forms:
                 flows = recipe.flows(pattern.host_of, 1.0)
                 if flows is None:
                     return 0.0
-                self._alone[key] = _closed(_of_pattern(recipe, pattern, flows), recipe)
-            return self._alone[key].seconds(nbytes, *_bandwidths(recipe, nbytes))
+                self._isolated_forms[key] = closed_form_of(
+                    lay_out_pattern(recipe, pattern, flows), recipe
+                )
+            return self._isolated_forms[key].seconds(nbytes, *_bandwidths(recipe, nbytes))
 
-        return min(recipes, key=alone)
+        return min(recipes, key=isolated_seconds)
 
     # --------------------------------------------------------------------------------------- flows
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        """The transfers of what a node sends, of all groups of its kind, laid out once, and the
-        number of each one's group, (transfers,); None if nobody sends anything."""
+        """Return the transfers of all groups of a node's kind, laid out once; None if nobody
+        sends.
+
+        The second array, (transfers,), is the number of each transfer's group.
+        """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._batches:
-            nbytes, made = node.nbytes / node.count, None
-            if laid := self._lay_out(node, self._chosen(node, nbytes), nbytes):
-                made = transfers_of(laid.flows, self._resources, node.count), laid.of
-            self._batches[key] = made
+            nbytes, batch = node.nbytes / node.count, None
+            if laid := self._lay_out(node, self._choose_recipes(node, nbytes), nbytes):
+                batch = transfers_of(laid.flows, self._resources, node.count), laid.group_of
+            self._batches[key] = batch
         return self._batches[key]
 
     def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
-        """The flows of all groups, each pattern by its recipe."""
+        """Lay out the flows of all groups, each pattern by its recipe; None if nobody sends."""
         ranks, parts = self.ranks, []
         for recipe, pattern in zip(recipes, self._patterns_of(node), strict=True):
             flows = recipe.flows(pattern.host_of, nbytes)
             if flows is not None:
-                part = _of_pattern(recipe, pattern, flows)
-                parts.append(_for_each(ranks[pattern.groups], pattern.groups, part))
-        return _together(parts) if parts else None
+                part = lay_out_pattern(recipe, pattern, flows)
+                parts.append(repeat_for_groups(ranks[pattern.groups], pattern.groups, part))
+        return concatenate_flows(parts) if parts else None
 
     def _patterns_of(self, node: Node) -> list[GroupPattern]:
-        own_rails = node.collective not in HALVES
+        own_rails = node.collective not in RAIL_AWARE
         if own_rails not in self._patterns:
-            self._patterns[own_rails] = _patterns(self._resources, self.ranks, own_rails)
+            self._patterns[own_rails] = group_by_pattern(self._resources, self.ranks, own_rails)
         return self._patterns[own_rails]
 
 
-def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[GroupPattern]:
-    """The patterns of groups, (groups, members) ranks; by their HCAs too only if ``own_rails``."""
+def group_by_pattern(resources: Resources, ranks: Ints32, own_rails: bool) -> list[GroupPattern]:
+    """Return the patterns of groups, (groups, members) ranks; HCAs tell patterns apart if
+    ``own_rails``.
+    """
     domain = resources.domain_of[ranks]
     host_of = np.cumsum(np.diff(domain, axis=1, prepend=domain[:, :1]) != 0, axis=1)
     rail = resources.rails[ranks] if own_rails else np.zeros_like(ranks)
-    known: dict[bytes, list[int]] = {}
-    rows = np.ascontiguousarray(np.concatenate([host_of, rail], axis=1).astype(np.int32))
-    for number, row in enumerate(rows):
-        known.setdefault(row.tobytes(), []).append(number)
+    groups_by_row: dict[bytes, list[int]] = {}
+    placements = np.ascontiguousarray(np.concatenate([host_of, rail], axis=1).astype(np.int32))
+    for group, placement in enumerate(placements):
+        groups_by_row.setdefault(placement.tobytes(), []).append(group)
     size = ranks.shape[1]
     return [
-        GroupPattern(rows[groups[0], :size], rows[groups[0], size:], np.array(groups))
-        for groups in known.values()
+        GroupPattern(placements[groups[0], :size], placements[groups[0], size:], np.array(groups))
+        for groups in groups_by_row.values()
     ]
 
 
-def _of_pattern(recipe: Recipe, pattern: GroupPattern, flows: AllreduceFlows) -> GroupFlows:
-    """The flows among the members of one group, numbered from 0."""
+def lay_out_pattern(recipe: Recipe, pattern: GroupPattern, flows: AllreduceFlows) -> GroupFlows:
+    """Lay out the flows among the members of one group, numbered from 0."""
     step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
     laid = replace(flows, latency=0.0, delay=flows.delays, step=step)
-    of = np.zeros(len(flows), np.int32)
-    return GroupFlows(laid, of, buses(recipe, pattern.host_of, flows))
+    group_of = np.zeros(len(flows), np.int32)
+    return GroupFlows(laid, group_of, buses(recipe, pattern.host_of, flows))
 
 
-def _for_each(ranks: Ints32, numbers: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
-    """The same flows for each group of ``ranks``, (groups, members), with these ``numbers``."""
+def repeat_for_groups(ranks: Ints32, groups: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
+    """Repeat the flows of one group for each group of ``ranks``, (groups, members)."""
     flows, count = part.flows, len(ranks)
     shift = (np.arange(count, dtype=np.int32) * np.int32(len(flows)))[:, None]
     laid = AllreduceFlows(
@@ -268,48 +314,59 @@ def _for_each(ranks: Ints32, numbers: NDArray[np.intp], part: GroupFlows) -> Gro
         (flows.edge_from + shift).ravel(),
         (flows.edge_to + shift).ravel(),
     )
-    of = np.repeat(numbers, len(flows)).astype(np.int32)
-    return GroupFlows(laid, of, np.tile(part.between, count))
+    group_of = np.repeat(groups, len(flows)).astype(np.int32)
+    return GroupFlows(laid, group_of, np.tile(part.is_between, count))
 
 
-def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
-    """The flows of all parts."""
+def concatenate_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
+    """Concatenate the flows of all parts; numbers in edges are shifted by the flows of earlier
+    parts.
+    """
     if len(parts) == 1:
         return parts[0]
-    each = [part.flows for part in parts]
-    size = [len(flows) for flows in each]
-    first = (np.cumsum(size) - size).astype(np.int32)
-    whole: dict[str, Any] = {
-        name: np.concatenate([getattr(flows, name) for flows in each])
+    flows_of_part = [part.flows for part in parts]
+    num_flows = [len(flows) for flows in flows_of_part]
+    first_flow = (np.cumsum(num_flows) - num_flows).astype(np.int32)
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(flows, name) for flows in flows_of_part])
         for name in ("src", "dst", "nbytes", "rail", "cap", "delay", "step")
     }
     for name in ("edge_from", "edge_to"):  # numbers of flows, behind those of the parts before
-        ends = [getattr(flows, name) + at for flows, at in zip(each, first, strict=True)]
-        whole[name] = np.concatenate(ends)
-    of, between = (np.concatenate([getattr(part, k) for part in parts]) for k in ("of", "between"))
-    return GroupFlows(AllreduceFlows(**whole, latency=0.0), of, between)
+        shifted_edges = [
+            getattr(flows, name) + offset
+            for flows, offset in zip(flows_of_part, first_flow, strict=True)
+        ]
+        columns[name] = np.concatenate(shifted_edges)
+    group_of = np.concatenate([part.group_of for part in parts])
+    is_between = np.concatenate([part.is_between for part in parts])
+    return GroupFlows(AllreduceFlows(**columns, latency=0.0), group_of, is_between)
 
 
-def _closed(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
-    """The closed form of flows that are laid out for one byte; without ``fabric`` as if nothing but
-    bus bandwidths bounded them."""
+def closed_form_of(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
+    """Return the closed form of flows that are laid out for one byte.
+
+    Without ``fabric``, nothing but bus bandwidths bounds the flows.
+    """
     flows = laid.flows
-    inside, between = _bandwidths(recipe, 1.0)
-    bus = flows.nbytes / flows.cap * np.where(laid.between, between, inside)
+    bandwidth_inside, bandwidth_between = _bandwidths(recipe, 1.0)
+    bus = flows.nbytes / flows.cap * np.where(laid.is_between, bandwidth_between, bandwidth_inside)
     if fabric is None:
-        return ClosedForm(flows, laid.between, bus)
+        return ClosedForm(flows, laid.is_between, bus)
     routes = fabric.gradient(flows.src, flows.dst, flows.rail)
-    return ClosedForm(flows, laid.between, bus, routes, fabric.links.capacity)
+    return ClosedForm(flows, laid.is_between, bus, routes, fabric.links.capacity)
 
 
 def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:
-    """Bus bandwidths inside hosts and between them (bytes/s)."""
-    of = recipe.algorithm
-    return of.intra_host_bus_bandwidth(nbytes), of.inter_host_bus_bandwidth(nbytes)
+    """Return the bus bandwidths inside hosts and between them, bytes/s."""
+    algorithm = recipe.algorithm
+    return algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
 
 
-def _without_search(recipe: Recipe) -> Recipe:
+def drop_search(recipe: Recipe) -> Recipe:
+    """Return a recipe whose sparse allreduce selects its values in no time; other recipes as they
+    are.
+    """
     if not (isinstance(recipe, Choice) and isinstance(recipe.algorithm, Sparse)):
         return recipe
-    found_at_once = recipe.algorithm.model_copy(update={"selection_bandwidth": np.inf})
-    return replace(recipe, algorithm=found_at_once)
+    without_search = recipe.algorithm.model_copy(update={"selection_bandwidth": np.inf})
+    return replace(recipe, algorithm=without_search)

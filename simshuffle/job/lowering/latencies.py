@@ -1,4 +1,4 @@
-"""How long the threads of a batch wait for their requests, where latencies differ."""
+"""Draw how long the threads of a batch wait for their requests, where latencies differ."""
 
 from __future__ import annotations
 
@@ -7,41 +7,48 @@ import numpy as np
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.rng import lognormal_factor
 
-AT_ONCE = 1 << 22  # latencies in memory
+MAX_DRAWS = 1 << 22  # latencies in memory
 
 
 def slowest_thread(
     requests: Ints64,
     threads: int,
+    *,
     latency: float,
     spread: float,
     decode: float,
     rng: np.random.Generator,
     retries: tuple[float, float] = (0.0, 0.0),
 ) -> Floats:
-    """Seconds until the last request of every batch is answered, in the shape of ``requests``.
+    """Return the seconds until the last request of every batch is answered, shaped as
+    ``requests``.
 
-    Each of a batch's threads takes the next request when it is done with its last (list
-    scheduling). A request takes a log-normal time of mean ``latency`` s and standard deviation
-    ``spread`` times that, and what it brought is decoded in ``decode`` s. ``retries`` are the share
-    of all tries that fail, and s after which each is tried again, in a time of its own.
+    Each of a batch's threads takes the next request when its last one is done (list scheduling). A
+    request takes a log-normal time of mean ``latency`` s and standard deviation ``spread`` times
+    that; decoding its answer takes ``decode`` s.
+
+    Args:
+        requests: requests of each batch, of any shape.
+        threads: of each batch.
+            retries: the share of all tries that fail, and the seconds after which each is tried
+            again, in a time of its own.
     """
     count = requests.ravel()
-    most = int(count.max(initial=0))
+    max_requests = int(count.max(initial=0))
     out = np.zeros(len(count))
-    step, (share, wait) = max(AT_ONCE // max(most, 1), 1), retries
-    for start in range(0, len(count), step):
-        part = count[start : start + step]
-        seconds = latency * lognormal_factor(rng, spread, (most, len(part))) + decode
+    batches_at_once, (share, wait) = max(MAX_DRAWS // max(max_requests, 1), 1), retries
+    for start in range(0, len(count), batches_at_once):
+        counts = count[start : start + batches_at_once]
+        seconds = latency * lognormal_factor(rng, spread, (max_requests, len(counts))) + decode
         if share > 0:
-            lost, failed = np.zeros_like(seconds), rng.random(seconds.shape) < share
+            retry_seconds, failed = np.zeros_like(seconds), rng.random(seconds.shape) < share
             while (tries := int(np.count_nonzero(failed))) > 0:
-                lost[failed] += latency * lognormal_factor(rng, spread, (tries,)) + wait
+                retry_seconds[failed] += latency * lognormal_factor(rng, spread, (tries,)) + wait
                 failed[failed] = rng.random(tries) < share
-            seconds += lost
-        seconds[np.arange(most)[:, None] >= part] = 0.0
-        busy_until, batch = seconds[:threads], np.arange(len(part))
-        for following in seconds[threads:]:
-            busy_until[busy_until.argmin(axis=0), batch] += following
-        out[start : start + step] = busy_until.max(axis=0, initial=0.0)
+            seconds += retry_seconds
+        seconds[np.arange(max_requests)[:, None] >= counts] = 0.0
+        busy_until, batch = seconds[:threads], np.arange(len(counts))
+        for next_seconds in seconds[threads:]:
+            busy_until[busy_until.argmin(axis=0), batch] += next_seconds
+        out[start : start + batches_at_once] = busy_until.max(axis=0, initial=0.0)
     return out.reshape(requests.shape)

@@ -1,4 +1,4 @@
-"""The exchange of samples: what every step costs, and an iteration as one batch of transfers."""
+"""Cost the exchange of samples step by step, and turn an iteration into one batch of transfers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
 
 @dataclass(frozen=True)
 class ExchangeCosts:
-    """What each step and each iteration of an epoch's exchange moves and takes."""
+    """Bytes and seconds of each step and each iteration of an epoch's exchange."""
 
     plan: ExchangePlan
     schedule: MessageSchedule
@@ -34,18 +34,23 @@ class ExchangeCosts:
     received_work: Floats  # (iterations, M) s of its main thread for that
     remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
 
-    def until(self, iterations: int) -> ExchangeCosts:
-        """Those of what is sent after the first so many iterations; nothing is removed."""
-        low = int(np.searchsorted(self.plan.iteration, iterations))
+    def truncate(self, iterations: int) -> ExchangeCosts:
+        """Return the costs of what is sent in the first ``iterations`` iterations; nothing is
+        removed.
+        """
+        num_steps = int(np.searchsorted(self.plan.iteration, iterations))
         plan = self.plan
-        sent = ExchangePlan(
-            plan.sample[:low], plan.target[:low], plan.iteration[:low], plan.message[:low]
+        truncated_plan = ExchangePlan(
+            plan.sample[:num_steps],
+            plan.target[:num_steps],
+            plan.iteration[:num_steps],
+            plan.message[:num_steps],
         )
         return replace(
             self,
-            plan=sent,
-            stored=self.stored[:low],
-            cached=self.cached[:low],
+            plan=truncated_plan,
+            stored=self.stored[:num_steps],
+            cached=self.cached[:num_steps],
             sent=self.sent[:iterations],
             received=self.received[:iterations],
             remove=np.zeros_like(self.remove),
@@ -58,12 +63,12 @@ class ExchangeCosts:
 
     @property
     def read_ssd(self) -> float:
-        """Bytes that they read from SSDs."""
+        """Bytes that all senders read from SSDs."""
         return float(self.stored.sum()) - self.read_memory
 
     @property
     def read_requests(self) -> int:
-        """Samples that they read from SSDs, one request each."""
+        """Samples that senders read from SSDs, one request each."""
         return int(np.count_nonzero(self.plan.moving & ~self.cached))
 
 
@@ -75,27 +80,32 @@ def exchange_costs(
     cached: Flags,
     iterations: int,
 ) -> ExchangeCosts:
-    """Bytes and seconds of an exchange of ``iterations`` iterations. Work on a sample is in
-    proportion to its size: ``nbytes`` are (N,) bytes of every sample in storage. ``cached`` is
-    (steps, M) whether the sample of a step is in memory when it is sent."""
+    """Compute the bytes and seconds of an exchange of ``iterations`` iterations.
+
+    Work on a sample is in proportion to its size.
+
+    Args:
+        nbytes: (N,) bytes of every sample in storage.
+        cached: (steps, M) whether the sample of a step is in memory when it is sent.
+    """
     moving, work = plan.moving, host_work(schedule, dataset)
     stored = nbytes[plan.sample] * moving
-    ratio = stored / dataset.stored.mean
+    size_ratio = stored / dataset.stored.mean
     decoded = schedule.payload == "decoded"
-    wire = ratio * payload_nbytes(schedule, dataset) if decoded else stored
+    wire = size_ratio * payload_nbytes(schedule, dataset) if decoded else stored
     # (steps, M) again, in the column of who receives it
     arriving = np.zeros_like(stored)
     np.put_along_axis(arriving, plan.target, stored, axis=1)
     received = _by_iteration(plan, arriving, iterations)
-    draws: Any = 0 if plan.draws is None else plan.draws
+    drawn_partners: Any = 0 if plan.draws is None else plan.draws
     return ExchangeCosts(
         plan=plan,
         schedule=schedule,
         stored=stored,
         wire=wire,
         cached=cached & moving,
-        work=moving * (work.read + work.zero_buffer) + ratio * (work.decode + work.pickle),
-        draw=np.broadcast_to(work.draw * plan.world_size * draws, len(plan.iteration)),
+        work=moving * (work.read + work.zero_buffer) + size_ratio * (work.decode + work.pickle),
+        draw=np.broadcast_to(work.draw * plan.world_size * drawn_partners, len(plan.iteration)),
         sent=_by_iteration(plan, wire, iterations),
         received=received,
         received_work=received / dataset.stored.mean * work.write,
@@ -103,68 +113,72 @@ def exchange_costs(
     )
 
 
-def _by_iteration(plan: ExchangePlan, of_steps: Floats, iterations: int) -> Floats:
-    """(steps, M) values added up by iteration: (iterations, M)."""
+def _by_iteration(plan: ExchangePlan, step_values: Floats, iterations: int) -> Floats:
+    """Add (steps, M) values up by iteration: (iterations, M)."""
     out = np.zeros((iterations, plan.world_size))
-    np.add.at(out, plan.iteration, of_steps)
+    np.add.at(out, plan.iteration, step_values)
     return out
 
 
 @dataclass
 class RankMessages:
-    """One message of every rank: (M,) arrays."""
+    """A message of every rank; all arrays are (M,)."""
 
     target: Ints64  # rank it goes to; its own rank keeps the samples
     read: Floats  # s of SSD device time to read those that are not in memory
-    missed: Floats  # bytes of these
-    files: Ints64  # their number
-    cached: Floats  # bytes of those in memory
+    missed_nbytes: Floats  # bytes of these
+    missed_files: Ints64  # their number
+    cached_nbytes: Floats  # bytes of those in memory
     work: Floats  # s of the sender's main thread
     nbytes: Floats  # on the wire
 
     @property
     def mixed(self) -> Flags:
-        """Which ranks read a part of their samples from the SSD and a part from memory."""
-        return (self.files > 0) & (self.cached > 0)
+        """Ranks that read some of their samples from the SSD and some from memory, (M,)."""
+        return (self.missed_files > 0) & (self.cached_nbytes > 0)
 
 
 def messages_of(
     costs: ExchangeCosts, iteration: int, resources: Resources, reads_in_flight: int
 ) -> list[RankMessages]:
-    """The messages after ``iteration`` (from 0), one after the other; ``reads_in_flight`` at most
-    of each rank share its host's SSD."""
+    """Return the messages after ``iteration`` (from 0), one after the other.
+
+    ``reads_in_flight`` reads of each rank, at most, share its host's SSD.
+    """
     plan, ssd = costs.plan, resources.cluster.ssd
     # the steps of the iteration are [low, high)
     low, high = np.searchsorted(plan.iteration, [iteration, iteration + 1])
     steps = np.arange(low, high)
     out = []
-    for number in np.unique(plan.message[low:high]):
-        part = steps[plan.message[low:high] == number]
-        missed = (costs.stored[part] * ~costs.cached[part]).sum(axis=0)
-        files = (plan.moving[part] & ~costs.cached[part]).sum(axis=0)
+    for message in np.unique(plan.message[low:high]):
+        message_steps = steps[plan.message[low:high] == message]
+        missed = (costs.stored[message_steps] * ~costs.cached[message_steps]).sum(axis=0)
+        files = (plan.moving[message_steps] & ~costs.cached[message_steps]).sum(axis=0)
         depth = resources.ranks_per_host * reads_in_flight
         out.append(
             RankMessages(
-                target=plan.target[part[0]],
+                target=plan.target[message_steps[0]],
                 read=ssd.read_seconds(missed, files.astype(float), depth),
-                missed=missed,
-                files=files,
-                cached=(costs.stored[part] * costs.cached[part]).sum(axis=0),
-                work=costs.work[part].sum(axis=0) + costs.draw[part].sum(),
-                nbytes=costs.wire[part].sum(axis=0),
+                missed_nbytes=missed,
+                missed_files=files,
+                cached_nbytes=(costs.stored[message_steps] * costs.cached[message_steps]).sum(
+                    axis=0
+                ),
+                work=costs.work[message_steps].sum(axis=0) + costs.draw[message_steps].sum(),
+                nbytes=costs.wire[message_steps].sum(axis=0),
             )
         )
     return out
 
 
 def delivery_counts(messages: list[RankMessages], world_size: int) -> Ints64:
-    """(M,) messages that each rank sends to or receives from another."""
+    """Count the messages that each rank sends to or receives from another, (M,)."""
     ranks = np.arange(world_size)
     count = np.zeros(world_size, np.int64)
     for message in messages:
-        away = np.flatnonzero(message.target != ranks)
-        np.add.at(count, away, 1)
-        np.add.at(count, message.target[away], 1)
+        senders = np.flatnonzero(message.target != ranks)
+        np.add.at(count, senders, 1)
+        np.add.at(count, message.target[senders], 1)
     return count
 
 
@@ -175,19 +189,23 @@ class MessageGraph:
     batch: TransferBatch  # barriers, reads, host work and wires, with their order
     rank: Ints64  # (n,) whose each transfer is; NONE for a barrier
 
-    def of(self, ranks: list[int]) -> TransferBatch:
-        """The transfers of some ranks, rank after rank in this order, where none waits for one of
-        another rank: without barriers."""
-        place = np.full(self.rank.max() + 1, NONE)
-        place[ranks] = np.arange(len(ranks))
-        turn = place[self.rank]
-        order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
+    def select_ranks(self, ranks: list[int]) -> TransferBatch:
+        """Return the transfers of ``ranks``, rank after rank in this order, without barriers.
+
+        No transfer of a rank may wait for a transfer of another rank.
+        """
+        position_of_rank = np.full(self.rank.max() + 1, NONE)
+        position_of_rank[ranks] = np.arange(len(ranks))
+        position = position_of_rank[self.rank]
+        order = np.argsort(position, kind="stable")[np.count_nonzero(position == NONE) :]
         return self.batch.selected(order)
 
 
 class MessageLowering:
-    """Turns messages into transfers; with ``serial_pairs`` the network carries the messages of a
-    pair one after the other."""
+    """Turn messages into transfers.
+
+    With ``serial_pairs``, the network carries the messages of a pair one after the other.
+    """
 
     def __init__(
         self, resources: Resources, schedule: MessageSchedule, *, serial_pairs: bool
@@ -263,13 +281,13 @@ class MessageLowering:
         works: Ints64,
         wires: Ints64,
     ) -> None:
-        """Write a message into the places ``reads``, ``works`` and ``wires``, one for each rank."""
+        """Write a message into the rows ``reads``, ``works`` and ``wires``, one for each rank."""
         resources, cluster = self._resources, self._resources.cluster
         ranks, hosts = self._ranks, resources.host_of
-        from_ssd = message.files > 0
-        records["work"][reads] = np.where(from_ssd, message.read, message.cached)
-        records["nbytes"][reads] = np.where(from_ssd, message.missed, message.cached)
-        records["delay"][reads] = message.files * cluster.ssd.latency
+        from_ssd = message.missed_files > 0
+        records["work"][reads] = np.where(from_ssd, message.read, message.cached_nbytes)
+        records["nbytes"][reads] = np.where(from_ssd, message.missed_nbytes, message.cached_nbytes)
+        records["delay"][reads] = message.missed_files * cluster.ssd.latency
         routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
         records["delay"][works] = message.work
         records["account"][reads] = records["account"][works] = self._accounts
@@ -284,17 +302,18 @@ class MessageLowering:
     def _fill_second_read(
         self, records: NDArray[np.void], routes: Ints32, message: RankMessages, reads: Ints64
     ) -> None:
-        """The part of a message that is in memory, where another part is not."""
+        """Write the read from memory of messages that also read from the SSD."""
         hosts = self._resources.host_of
-        part = np.where(message.mixed, message.cached, 0.0)
-        records["work"][reads] = records["nbytes"][reads] = part
+        nbytes = np.where(message.mixed, message.cached_nbytes, 0.0)
+        records["work"][reads] = records["nbytes"][reads] = nbytes
         records["account"][reads] = self._accounts
         routes[reads, 0] = np.where(message.mixed, self._resources.memory[hosts], NONE)
 
 
 class StoreLowering:
-    """The storing of what a rank received: its main thread re-encodes it, then it is written to the
-    SSD, or to memory if samples are kept there."""
+    """Store what a rank received: its main thread re-encodes it, then it goes to the SSD or to
+    memory.
+    """
 
     def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
         self._costs = costs
@@ -312,8 +331,10 @@ class StoreLowering:
         ]
 
     def batch(self, rank: int, iteration: int, group: int, group2: int = NONE) -> TransferBatch:
-        """The chain of a rank after an iteration (from 0), whose write both groups count; valid
-        until the next call for the same rank or another iteration."""
+        """Return the chain of a rank after an iteration (from 0), whose write both groups count.
+
+        The batch is valid until the next call for the same rank or another iteration.
+        """
         if iteration != self._filled_for:
             self._fill(iteration)
         self._group[rank, 1], self._group2[rank, 1] = group, group2

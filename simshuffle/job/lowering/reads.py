@@ -1,5 +1,7 @@
-"""The loading of batches: each is a chain of transfers (open, read, decode, copy to the GPU); and
-how much longer than others they take to compute."""
+"""Turn the loading of batches into transfers: a chain each of open, read, decode, copy to the GPU.
+
+The module also draws by how much some batches take longer than others to compute.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ so that one copy fills them all."""
 
 
 @dataclass(frozen=True)
-class _Requested:
-    """What batches read of a file system or an SSD."""
+class ReadRequests:
+    """Samples and bytes that batches read from a file system or an SSD."""
 
     samples: Floats  # (iterations, M) samples, or pieces, that are read one by one
     nbytes: Floats  # (iterations, M) their bytes
@@ -37,17 +39,17 @@ class _Requested:
 
     @property
     def requests(self) -> Floats:
-        """(iterations, M)."""
+        """Requests of every batch, (iterations, M)."""
         return self.samples / self.per_request
 
     def in_flight(self, threads: int) -> Floats:
-        """(iterations, M) requests at once of a worker with so many threads."""
+        """Return the requests at once of a worker with ``threads`` threads, (iterations, M)."""
         return np.minimum(threads, np.maximum(self.requests, 1.0))
 
 
 @dataclass
-class _Stages:
-    """Stages of all chains, in their order. All arrays are (iterations, M)."""
+class _ChainStages:
+    """The stages of all chains, in their order. All arrays are (iterations, M)."""
 
     workload: Workload
     resources: Resources
@@ -71,13 +73,15 @@ class _Stages:
         self.columns.append((work, cap, nbytes, delay))
         self.route.append(route if route.ndim > 1 else route[:, None])
 
-    def add_pfs(self, requested: _Requested, stored: bool = False) -> None:
-        """Opens, then bytes, from the PFS; ``stored``: by way of the cache tier."""
-        opens, cap = self.resources.pfs_open, self._open_cap(requested)
-        self._add_files(requested, opens, cap, self.resources.pfs_read(stored))
+    def add_pfs(self, requested: ReadRequests, stored: bool = False) -> None:
+        """Append opens, then bytes, from the PFS; ``stored``: by way of the cache tier."""
+        open_link, cap = self.resources.pfs_open, self._open_cap(requested)
+        self._add_files(requested, open_link, cap, self.resources.pfs_read(stored))
 
-    def add_tier(self, requested: _Requested) -> None:
-        """The same from the cache tier, which is reached as what it stands before."""
+    def add_tier(self, requested: ReadRequests) -> None:
+        """Append opens, then bytes, from the cache tier, reached over the route of what it stands
+        before.
+        """
         tier, threads = self.resources.cluster.cache_tier, self.workload.loader.threads
         assert tier is not None  # noqa: S101 - else nothing is found in it
         cap: Floats | float = np.inf
@@ -89,9 +93,9 @@ class _Stages:
         self._add_files(requested, self.resources.tier_open, cap, route)
 
     def _add_files(
-        self, requested: _Requested, link: int, cap: Floats | float, route: tuple[Ints32, Floats]
+        self, requested: ReadRequests, link: int, cap: Floats | float, route: tuple[Ints32, Floats]
     ) -> None:
-        """Opens on a ``link``, at most ``cap`` a second, then bytes over a route."""
+        """Append opens on a ``link``, at most ``cap`` a second, then bytes over a route."""
         routes, link_latency = route
         opens = np.full(self.resources.world_size, link, np.int32)
         work = requested.samples / requested.per_file * self.jitter
@@ -99,56 +103,71 @@ class _Stages:
         delay = np.where(requested.samples > 0, link_latency, 0.0)
         self.add(requested.nbytes, routes, nbytes=requested.nbytes, delay=delay)
 
-    def _open_cap(self, requested: _Requested) -> Floats | float:
-        """Opens a second of a batch's worker, each or the same for all.
+    def _open_cap(self, requested: ReadRequests) -> Floats | float:
+        """Return the opens a second of a batch's worker, one number for each batch or one for all.
 
-        Where latencies differ, a batch opens its files in the time of its slowest thread, which
-        also decodes between two of them if it is one of several; one alone decodes in the end.
+        Where latencies differ, a batch opens its files in the time of its slowest thread. One of
+        several threads also decodes between two opens; a single thread decodes in the end.
         """
         pfs, threads = self.resources.cluster.parallel_file_system, self.workload.loader.threads
         samples, per_file = requested.samples, requested.per_file
         per_request = requested.per_request
         if pfs.latency_spread > 0 and pfs.latency > 0:
             requests = np.ceil(samples / per_request).astype(np.int64)
-            of = (pfs.latency, pfs.latency_spread, self._decode_between(requested))
-            seconds = slowest_thread(requests, threads, *of, self.rng)
-            drawn = np.full_like(samples, np.inf)
-            np.divide(samples / per_file, seconds, out=drawn, where=seconds > 0)
-            return drawn
+            seconds = slowest_thread(
+                requests,
+                threads,
+                latency=pfs.latency,
+                spread=pfs.latency_spread,
+                decode=self._decode_between(requested),
+                rng=self.rng,
+            )
+            opens_per_second = np.full_like(samples, np.inf)
+            np.divide(samples / per_file, seconds, out=opens_per_second, where=seconds > 0)
+            return opens_per_second
         if threads == 1:
             return pfs.open_cap(per_file, per_request)
-        different, number = np.unique(requested.in_flight(threads), return_inverse=True)
-        caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
-        return caps[number].reshape(samples.shape)
+        request_counts, count_index = np.unique(requested.in_flight(threads), return_inverse=True)
+        caps = np.array([pfs.open_cap(per_file, per_request, n) for n in request_counts])
+        return caps[count_index].reshape(samples.shape)
 
-    def _decode_between(self, requested: _Requested) -> float:
-        """s that one of several threads decodes after each request."""
+    def _decode_between(self, requested: ReadRequests) -> float:
+        """Return the seconds that one of several threads decodes after each request."""
         if self.workload.loader.threads == 1:
             return 0.0
         return requested.per_request * self.workload.dataset.decode_seconds
 
-    def add_object_store(self, requested: _Requested, stored: bool = False) -> None:
-        """Requests, then their bytes, from the object store. A request is sent ``tries`` times in
-        the mean, each of which counts against the store's rate. ``stored`` as of `add_pfs`."""
+    def add_object_store(self, requested: ReadRequests, stored: bool = False) -> None:
+        """Append requests, then their bytes, from the object store.
+
+        A request is sent ``tries`` times in the mean, and each try counts against the store's rate.
+        ``stored`` is as in `add_pfs`.
+        """
         resources, threads = self.resources, self.workload.loader.threads
         store, in_flight = resources.cluster.store, requested.in_flight(threads)
         seconds = requested.requests / in_flight * store.waiting_seconds
         if not store.alike:
-            retries = (store.retry_share, store.retry_delay)
-            count = np.ceil(requested.requests).astype(np.int64)
-            of = (store.latency, store.latency_spread, self._decode_between(requested))
-            seconds = _rounded(slowest_thread(count, threads, *of, self.rng, retries))
-        sent = requested.requests * store.tries
-        cap = np.full_like(sent, np.inf)
-        np.divide(sent, seconds, out=cap, where=seconds > 0)
+            drawn_seconds = slowest_thread(
+                np.ceil(requested.requests).astype(np.int64),
+                threads,
+                latency=store.latency,
+                spread=store.latency_spread,
+                decode=self._decode_between(requested),
+                rng=self.rng,
+                retries=(store.retry_share, store.retry_delay),
+            )
+            seconds = round_to_thousandths(drawn_seconds)
+        tries = requested.requests * store.tries
+        cap = np.full_like(tries, np.inf)
+        np.divide(tries, seconds, out=cap, where=seconds > 0)
         servers = np.full(resources.world_size, resources.store_requests, np.int32)
-        self.add(sent * self.jitter, servers, cap=cap)
+        self.add(tries * self.jitter, servers, cap=cap)
         cap = in_flight * store.connection_bandwidth
         route = resources.store_read(stored)
         self.add(requested.nbytes, route, nbytes=requested.nbytes, cap=cap)
 
-    def add_ssd(self, requested: _Requested) -> None:
-        """Reads from the host's SSD; latencies of requests in flight at once pass together."""
+    def add_ssd(self, requested: ReadRequests) -> None:
+        """Append reads from the host's SSD; latencies of requests in flight pass together."""
         resources, loader = self.resources, self.workload.loader
         ssd, requests = resources.cluster.ssd, requested.requests
         depth = resources.ranks_per_host * loader.reads_in_flight
@@ -160,12 +179,14 @@ class _Stages:
     def __len__(self) -> int:
         return len(self.route)
 
-    def filled(self, iterations: int, world_size: int) -> Floats:
-        """(M, iterations, stages, `FILLED`): what one post needs lies together."""
+    def fill_columns(self, iterations: int, world_size: int) -> Floats:
+        """Return the columns as (M, iterations, stages, `FILLED`), so that one post's numbers lie
+        together.
+        """
         out = np.empty((world_size, iterations, len(self), len(FILLED)))
         for stage, columns in enumerate(self.columns):
-            for number, column in enumerate(columns):
-                out[:, :, stage, number] = np.transpose(column)
+            for column_index, column in enumerate(columns):
+                out[:, :, stage, column_index] = np.transpose(column)
         return out
 
     def routes(self) -> Ints32:
@@ -179,7 +200,7 @@ class _Stages:
 
 @dataclass(frozen=True)
 class ReadSums:
-    """What all ranks read in a pass."""
+    """Bytes, requests and file opens of all ranks in a pass."""
 
     nbytes: Mapping[str, float]  # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
     # to each of these but memory, which has none; those of a batch are rounded up
@@ -214,33 +235,39 @@ class ReadChains:
         records = tasks(world_size * stages).reshape(world_size, stages)
         records["mark"][:, last_read] = 1
         self._last_read, self._last = last_read, stages - 1
-        self._filled = records.view(np.float64).reshape(world_size, stages, -1)[..., :count]
+        self._columns = records.view(np.float64).reshape(world_size, stages, -1)[..., :count]
         self._group = records["group"]
         self._after, self._after_seq = records["after"], records["after_seq"]
-        self._batches = [TransferBatch(*own, *edges) for own in zip(records, routes, strict=True)]
+        self._batches = [
+            TransferBatch(*rank_arrays, *edges) for rank_arrays in zip(records, routes, strict=True)
+        ]
         self._routes = routes
 
     def work_on(self, link: int) -> Floats:
-        """(iterations,) what the batches of all ranks need of a link, in its units, before
-        `end`."""
+        """Return what the batches of all ranks need of a link, in its units, (iterations,); before
+        `end`.
+        """
         crosses = (self._routes == link).any(axis=2)
         return np.asarray((self.filled[..., 0] * crosses[:, None, :]).sum(axis=(0, 2)))
 
     def batch(
-        self, rank: int, iteration: int, group: int, after: tuple[int, int] = (NONE, 0)
+        self, rank: int, iteration: int, group: int, previous: tuple[int, int] = (NONE, 0)
     ) -> TransferBatch:
-        """The chain of a rank's batch, from 0; valid until the next call for the same rank, which
-        fills the same arrays. ``group`` counts the last read (marked) and the copy; ``after`` is
-        the last transfer of the worker's previous batch (`FluidNetwork.last`)."""
-        self._filled[rank] = self.filled[rank, iteration]
+        """Return the chain of a rank's batch (from 0), valid until the next call for this rank.
+
+        The next call fills these arrays again. ``group`` counts the last read (marked) and the
+        copy. ``previous`` is the last transfer of the worker's previous batch
+        (`FluidNetwork.last`).
+        """
+        self._columns[rank] = self.filled[rank, iteration]
         self._group[rank, self._last_read] = self._group[rank, self._last] = group
         for stage in self.heads:
-            self._after[rank, stage], self._after_seq[rank, stage] = after
+            self._after[rank, stage], self._after_seq[rank, stage] = previous
         return self._batches[rank]
 
     def end(self) -> None:
-        """Let go of the transfers, when all batches are loaded; the bytes stay known."""
-        del self.filled, self._filled, self._group, self._after, self._after_seq, self._batches
+        """Release the transfers when all batches are loaded; the sums stay."""
+        del self.filled, self._columns, self._group, self._after, self._after_seq, self._batches
 
 
 def read_chains(
@@ -251,90 +278,97 @@ def read_chains(
     rng: np.random.Generator,
     decoding: Floats | float = 1.0,
 ) -> ReadChains:
-    """The chains that load ``reads``: from the PFS, the object store or the SSD, then from memory.
+    """Return the chains that load ``reads``: from the PFS, the object store or the SSD, then from
+    memory.
+
     A stage that no batch of any rank needs is left out.
 
     Args:
         jitter: (iterations, M) factors of the reads from storage.
-        rng: the latencies of requests to the PFS or the object store; untouched where all are
-            alike.
+            rng: draws the latencies of requests to the PFS or the object store; untouched where
+            all are alike.
         decoding: (M,) factors of the work of decoding.
     """
-    hit, missed = reads.hit_nbytes, _missed(reads, workload.dataset)
+    hit_nbytes, missed_reads = reads.hit_nbytes, storage_requests(reads, workload.dataset)
     any_hit = bool(reads.hit_samples.any())
-    tier = reads.tier is not None and bool(reads.tier.hit_samples.any())
-    any_missed = bool(missed.samples.any()) or not (any_hit or tier)
+    has_tier_hits = reads.tier is not None and bool(reads.tier.hit_samples.any())
+    any_missed = bool(missed_reads.samples.any()) or not (any_hit or has_tier_hits)
     hosts, source, dataset = resources.host_of, workload.source, workload.dataset
     hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
-    stages = _Stages(workload, resources, jitter, rng)
-    for part, stored in _parts(missed, reads) if any_missed else []:
+    stages = _ChainStages(workload, resources, jitter, rng)
+    for tier_part, stored in split_by_tier(missed_reads, reads) if any_missed else []:
         if source == "pfs":
-            stages.add_pfs(part, stored)
+            stages.add_pfs(tier_part, stored)
         elif source == "object_store":
-            stages.add_object_store(part, stored)
+            stages.add_object_store(tier_part, stored)
         else:
-            stages.add_ssd(part)
-    if reads.tier is not None and tier:
-        found = reads.tier.hit_samples.astype(float), reads.tier.hit_nbytes
-        stages.add_tier(replace(missed, samples=found[0], nbytes=found[1]))
+            stages.add_ssd(tier_part)
+    if reads.tier is not None and has_tier_hits:
+        tier_hits = reads.tier.hit_samples.astype(float), reads.tier.hit_nbytes
+        stages.add_tier(replace(missed_reads, samples=tier_hits[0], nbytes=tier_hits[1]))
     if any_hit and hit_in == "memory":
-        stages.add(hit, resources.memory[hosts], nbytes=hit)
+        stages.add(hit_nbytes, resources.memory[hosts], nbytes=hit_nbytes)
     elif any_hit:
-        stages.add_ssd(_Requested(reads.hit_samples.astype(float), hit, 1, 1))
+        stages.add_ssd(ReadRequests(reads.hit_samples.astype(float), hit_nbytes, 1, 1))
     last_read = len(stages) - 1
     stages.add(
         reads.nbytes / dataset.stored.mean * dataset.decode_seconds * decoding,
         resources.cores[hosts],
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )
-    copied = reads.samples.astype(float) * workload.model.input_size
-    stages.add(copied, resources.pcie_in[hosts, resources.slot_of], nbytes=copied)
-    heads, edges = _order(len(stages), workload.loader.threads)
+    copied_nbytes = reads.samples.astype(float) * workload.model.input_size
+    stages.add(copied_nbytes, resources.pcie_in[hosts, resources.slot_of], nbytes=copied_nbytes)
+    heads, edges = order_stages(len(stages), workload.loader.threads)
     return ReadChains(
-        stages.filled(*reads.nbytes.shape),
+        stages.fill_columns(*reads.nbytes.shape),
         stages.routes(),
         edges,
         heads,
         last_read,
-        _sums(missed, source, reads, hit_in),
+        sum_reads(missed_reads, source, reads, hit_in),
     )
 
 
 def read_sums(reads: Reads, workload: Workload) -> ReadSums:
-    """What all ranks read in a pass."""
+    """Add up what all ranks read in a pass."""
     hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
-    return _sums(_missed(reads, workload.dataset), workload.source, reads, hit_in)
+    return sum_reads(storage_requests(reads, workload.dataset), workload.source, reads, hit_in)
 
 
-def _missed(reads: Reads, dataset: Dataset) -> _Requested:
-    """What is not in memory, or in the cache of the node."""
+def storage_requests(reads: Reads, dataset: Dataset) -> ReadRequests:
+    """Return what is read from storage: all that is neither in memory nor in the cache of the
+    node.
+    """
     if reads.fetches is not None:
-        pieces = reads.fetches.requests.astype(float)
-        return _Requested(pieces, reads.fetches.nbytes.astype(float), 1, 1)
+        requests = reads.fetches.requests.astype(float)
+        return ReadRequests(requests, reads.fetches.nbytes.astype(float), 1, 1)
     samples = (reads.samples - reads.hit_samples).astype(float)
     nbytes = reads.nbytes - reads.hit_nbytes
     if reads.tier is not None:
         samples = samples - reads.tier.hit_samples
         # without what rounding leaves
         nbytes = np.where(samples > 0, nbytes - reads.tier.hit_nbytes, 0.0)
-    return _Requested(samples, nbytes, dataset.samples_per_file, dataset.read_at_once)
+    return ReadRequests(samples, nbytes, dataset.samples_per_file, dataset.read_at_once)
 
 
-def _parts(missed: _Requested, reads: Reads) -> list[tuple[_Requested, bool]]:
-    """What a cache tier stores of what is read from behind it, and what it does not."""
+def split_by_tier(missed: ReadRequests, reads: Reads) -> list[tuple[ReadRequests, bool]]:
+    """Split reads into the part that a cache tier stores and the part that it does not store."""
     if reads.tier is None or not reads.tier.stored_samples.any():
         return [(missed, False)]
     samples = reads.tier.stored_samples.astype(float)
     if (samples == missed.samples).all():
         return [(missed, True)]
-    nbytes, rest = reads.tier.stored_nbytes, missed.samples - samples
-    left = np.where(rest > 0, missed.nbytes - nbytes, 0.0)
-    parts = replace(missed, samples=samples, nbytes=nbytes), True
-    return [parts, (replace(missed, samples=rest, nbytes=left), False)]
+    nbytes, remaining_samples = reads.tier.stored_nbytes, missed.samples - samples
+    remaining_nbytes = np.where(remaining_samples > 0, missed.nbytes - nbytes, 0.0)
+    stored_part = replace(missed, samples=samples, nbytes=nbytes), True
+    return [
+        stored_part,
+        (replace(missed, samples=remaining_samples, nbytes=remaining_nbytes), False),
+    ]
 
 
-def _sums(missed: _Requested, source: str, reads: Reads, hit_in: str) -> ReadSums:
-    """What is read in a pass: ``missed`` from the ``source``, all else from ``hit_in``."""
+def sum_reads(missed: ReadRequests, source: str, reads: Reads, hit_in: str) -> ReadSums:
+    """Add up what is read in a pass: ``missed`` from the ``source``, all else from ``hit_in``."""
     nbytes = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests = {"pfs": 0, "ssd": 0, "object_store": 0}
     opens = float(missed.samples.sum()) / missed.per_file if source == "pfs" else 0.0
@@ -347,17 +381,19 @@ def _sums(missed: _Requested, source: str, reads: Reads, hit_in: str) -> ReadSum
     return ReadSums(nbytes, requests, opens)
 
 
-def _rounded(seconds: Floats) -> Floats:
-    """To a part in a thousand, so that rates repeat: each that differs is a link of its own."""
-    steps = np.log(seconds, out=np.zeros_like(seconds), where=seconds > 0)
-    return np.where(seconds > 0, np.exp(np.rint(1e3 * steps) / 1e3), 0.0)
+def round_to_thousandths(seconds: Floats) -> Floats:
+    """Round seconds to a part in a thousand, so that rates repeat: each distinct rate is a link of
+    its own.
+    """
+    logarithms = np.log(seconds, out=np.zeros_like(seconds), where=seconds > 0)
+    return np.where(seconds > 0, np.exp(np.rint(1e3 * logarithms) / 1e3), 0.0)
 
 
-def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
-    """The stages that begin a chain, and which stage follows which.
+def order_stages(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
+    """Return the stages that begin a chain, and the edges between stages.
 
-    A worker of one thread goes through them in turn. Several threads decode some samples while they
-    read others; the batch is copied when both are done.
+    A worker of one thread goes through the stages in turn. Several threads decode some samples
+    while they read others; the batch is copied when both are done.
     """
     decode, copy = stages - 2, stages - 1
     if threads == 1:
@@ -372,14 +408,21 @@ def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
 def compute_factor(
     rng: np.random.Generator, spread: float, reads: Reads, times: StepTimes
 ) -> Floats:
-    """By what the passes over each batch take longer than ``times`` say: (iterations, M). Jitter,
-    log-normal, and what its samples are to compute, which the fixed part does not feel."""
+    """Return the factor by which the passes over each batch take longer than ``times``,
+    (iterations, M).
+
+    The factor is log-normal jitter times what the batch's samples are to compute. The fixed part of
+    a step does not grow with the samples.
+    """
     jitter = lognormal_factor(rng, spread, reads.samples.shape)
     if reads.work is None:
         return jitter
-    growing = times.per_sample * reads.samples
+    sample_seconds = times.per_sample * reads.samples
     share = np.divide(
-        growing, growing + times.fixed_seconds, out=np.zeros_like(jitter), where=growing > 0
+        sample_seconds,
+        sample_seconds + times.fixed_seconds,
+        out=np.zeros_like(jitter),
+        where=sample_seconds > 0,
     )
     factor: Floats = jitter * (1.0 + (reads.work - 1.0) * share)
     return factor

@@ -94,7 +94,7 @@ class Checkpoints:
         if self._behind[rank] != NONE:
             yield from clock.ended(self._behind[rank])
             self._behind[rank], self._written[rank] = NONE, self._under_way[rank]
-        if (batch := self._transfers.waited_for(rank)) is not None:
+        if (batch := self._transfers.blocking_transfers(rank)) is not None:
             yield from clock.ended(self._post(batch))
         if self._record.mode == "synchronous":
             if not self._waiting:
@@ -102,7 +102,7 @@ class Checkpoints:
             self._waiting.add(rank)
             yield self._together.arrive()
         self._resumed_at = self._env.now
-        if (batch := self._transfers.behind(rank)) is None:
+        if (batch := self._transfers.background_transfers(rank)) is None:
             self._written[rank] = of
         else:
             self._behind[rank], self._under_way[rank] = self._post(batch), of

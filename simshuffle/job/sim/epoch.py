@@ -105,7 +105,7 @@ class Exchange:
     def _begin(self, _: simpy.Event) -> None:
         """Post the messages of the ranks that began at this instant, in one batch: all ranks go on
         together when their gradients are summed."""
-        self._clock.post(self._graph.of(self._beginning))
+        self._clock.post(self._graph.select_ranks(self._beginning))
         self._beginning = []
 
     def _open(self, event: simpy.Event) -> None:

@@ -299,7 +299,7 @@ def _sources(
     training = epoch.loaders.chains.sums
     if epoch.done < epoch.planned:
         training = read_sums(plan.training, scenario.workload)
-        costs = None if costs is None else costs.until(epoch.done)
+        costs = None if costs is None else costs.truncate(epoch.done)
     trained = int(plan.training.samples[: epoch.done].sum())
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
     read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}

@@ -64,7 +64,7 @@ class DividedStep(GradientSum):
         self._iteration += 1
         self._joint = self._division.joint(self._samples[self._iteration])
         self._begun_with = self._slowest(self._jitter[self._iteration])
-        self._posting.post(self._joint.ready(self._factor), lambda _: let_go(event))
+        self._posting.post(self._joint.scaled_batch(self._factor), lambda _: let_go(event))
 
     @property
     def _factor(self) -> float:
@@ -148,7 +148,7 @@ class GroupPass:
         self.part = self._division.local(self._group, samples[self._iteration])
         self._iteration += 1
         self.begun_at = self._env.now
-        self._posting.post(self.part.ready(self.factor), lambda _: let_go(event))
+        self._posting.post(self.part.scaled_batch(self.factor), lambda _: let_go(event))
 
 
 class StepOfAll(DividedStep):
@@ -299,7 +299,7 @@ class Simulation:
         the factors of its computing, (iterations, M) each."""
         posting = Posting(self.clock, self.allreduces)
         if self.division is not None:
-            kind = StepOfAll if self.division.together else StepInGroups
+            kind = StepOfAll if self.division.is_joint else StepInGroups
             return kind(posting, self.division, samples, jitter, self.slower)
         times, workload = self.scenario.step_times, self.scenario.workload
         model, overlap = workload.model, workload.allreduce.overlap

@@ -94,7 +94,7 @@ class OracleMachine:
         own = [getattr(parallelism, key, None) for key in ("bus_bandwidth", "step_latency")]
         key = (ways, *own)
         if key not in self._groups:
-            self._groups[key] = self._communicators.divided(ways, *own)
+            self._groups[key] = self._communicators.regroup(ways, *own)
         return self._groups[key]
 
     def step(self, parallelism: Parallelism) -> Step:

@@ -196,9 +196,9 @@ def _step(message: RankMessages, resources: Resources) -> ProgramStep:
     return ProgramStep(
         target=message.target,
         nbytes=np.where(sends, message.nbytes, 0.0),
-        read_s=message.read + message.files * cluster.ssd.latency,
-        read_nbytes=message.missed,
-        work_s=message.cached / cluster.memory.bandwidth + message.work,
+        read_s=message.read + message.missed_files * cluster.ssd.latency,
+        read_nbytes=message.missed_nbytes,
+        work_s=message.cached_nbytes / cluster.memory.bandwidth + message.work,
         latency_s=np.where(sends, latency + cluster.message_passing.latency, 0.0),
         route=route,
     )
