@@ -1,5 +1,7 @@
 """What the laws have missed, from a validation: python benchmarks/residuals.py RESULT.json, the
-output of `simshuffle study validate --json`; writes validation/data/residuals.csv."""
+output of `simshuffle study validate --json`; writes validation/data/residuals.csv.
+
+Rows of sets that the validation does not have stay in the file as they are."""
 
 import json
 import sys
@@ -14,5 +16,8 @@ if __name__ == "__main__":
     numbers = ["measured", "low", "high", "predicted"]
     table[numbers] = table[numbers].apply(pd.to_numeric)
     target = Path(__file__).parent.parent / "validation" / "data" / "residuals.csv"
-    learned(table).rows.to_csv(target, index=False, float_format="%.5g")
+    before = pd.read_csv(target)
+    removed_sets = before[~before["set"].isin(table["set"])]
+    rows = pd.concat([learned(table).rows, removed_sets])
+    rows.to_csv(target, index=False, float_format="%.5g")
     print(f"Written: {target}")

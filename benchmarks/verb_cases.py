@@ -156,11 +156,6 @@ CASES = (
         plot="out",
     ),
     case(
-        "policies",
-        "policies nopfs --case cosmoflow512 --case mnist --policy nopfs --policy perfect --out out",
-        ("policies quickstart --json", TINY),
-    ),
-    case(
         "calibrate",
         "calibrate logs/nccl-1-host.txt logs/nccl-2-hosts.txt --out nccl",
         "calibrate logs/osu-latency.txt logs/osu-bw.txt logs/ior-4-hosts.txt --out machine",

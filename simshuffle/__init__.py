@@ -59,10 +59,11 @@ def __dir__() -> list[str]:
 
 
 def _remedy(name: str) -> str:
-    """How to have it, if it is of a plugin; with a colon before it."""
-    from simshuffle.study.registry import APART  # noqa: PLC0415 - when one is missing
+    """Return how to get a function of a plugin, or what replaces a removed one, after a colon."""
+    from simshuffle.study.registry import APART, REMOVED  # noqa: PLC0415 - when one is missing
 
-    return f": {APART[name]}" if name in APART else ""
+    remedies = APART | REMOVED
+    return f": {remedies[name]}" if name in remedies else ""
 
 
 def _functions() -> dict[str, Any]:

@@ -281,39 +281,6 @@ def loader(
         SimshuffleError: What is asked is not valid, or the study fails.
     """
 
-def policies(
-    study: str,
-    *,
-    policy: Sequence[str] = ...,
-    case: Sequence[str] = ...,
-    set: Mapping[str, Any] = ...,
-    out: str | Path | None = None,
-    force: bool = False,
-    force_size: bool = False,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    progress: bool = True,
-) -> Result:
-    """Compare data-loading policies with a lower bound.
-
-    Epoch time, ratio to the bound, bytes by source, coverage and storage.
-
-    Args:
-        study: A scenario or study: a file, a name below scenarios/, or nopfs.
-        policy: A policy. Default: all.
-        case: A case of a study. Default: all.
-        set: Set a value of the scenario.
-        out: Result folder; nothing is written without it.
-        force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
-        processes: Processes at once; the default is one on each core.
-        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
-
-    Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
-    """
-
 def ablate(
     scenario: Scenario | str | Path,
     *,

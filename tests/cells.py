@@ -32,9 +32,7 @@ from simshuffle.job.sim.jobs_cell import JobsCell
 from simshuffle.studies.congestion.cell import RankPlacement, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.traffic import samples
-from simshuffle.studies.loader import policy_cases
 from simshuffle.studies.loader.cell import DataSetShape, LoaderCell
-from simshuffle.studies.loader.policies import CaseCell
 from simshuffle.studies.loader.resume_cell import ResumeCell
 from simshuffle.studies.loader.resume_storage import StorageCosts
 from simshuffle.studies.loader.tuning import TuningCell
@@ -245,19 +243,6 @@ def resumed() -> Example:
     )
 
 
-def case() -> Example:
-    few = {f"cases.imagenet1k.{key}": value for key, value in (("epochs", 2), ("num_samples", 640))}
-    study = policy_cases.load("nopfs", few)
-    system, of = study.system, study.cases["imagenet1k"]
-    return Example(
-        CaseCell("imagenet1k", system, of, 0, ("perfect", "nopfs")),
-        system=system.model_copy(update={"compute_bandwidth": system.compute_bandwidth / 3}),
-        case=of.model_copy(update={"epochs": 3}),
-        seed=1,
-        policies=("nopfs", "naive"),
-    )
-
-
 def trained(kind: type, idle: str = "", fields: Any = (), **more: Any) -> Example:
     """A cell of a training, with other values of its ``fields``, which is not run here."""
     plain = {"data": {"kind": "digits"}, "model": {"kind": "mlp"}, "world_size": 4}
@@ -353,7 +338,6 @@ EXAMPLES: dict[type, Callable[[], Example]] = {
         LoaderCell("an order", SHAPE, ORDERS[0]), **SHAPES, label="else", order=ORDERS[1]
     ),
     ResumeCell: resumed,
-    CaseCell: case,
     TuningCell: lambda: Example(
         TuningCell("a run", document(), {"workers": [1], "factors": [2], "threads": [1]}),
         document=document(seed=3),

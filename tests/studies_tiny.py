@@ -21,7 +21,7 @@ from simshuffle.extensions.planning.month import study as month
 from simshuffle.extensions.planning.verb import PlanOptions
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.congestion.verb import CongestionOptions
-from simshuffle.studies.loader import policies, policy_cases, request, resume, tuning
+from simshuffle.studies.loader import request, resume, tuning
 from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
@@ -122,12 +122,6 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
     reads = Path(__file__).parent / "data" / "calibrate" / "ior-4-hosts.txt"
     options = CalibrationOptions(files=(place / "log.csv", reads))
     return calibration.STUDY, calibration.request(options)
-
-
-def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
-    few = {f"cases.{name}.{key}": 2 for name in ("mnist", "imagenet1k") for key in ("epochs",)}
-    study = policy_cases.load("nopfs", few).only(["mnist", "imagenet1k"])
-    return policies.STUDY, policies.request(study, ["perfect", "nopfs", "lbann_dynamic"])
 
 
 def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -260,7 +254,7 @@ TINY: dict[str, Tiny] = {
     make.__name__[1:]: make
     for make in (
         *(_simulation, _simulation_of_jobs, _simulation_over_seeds, _sweep, _toy, _ablation),
-        *(_hiding, _accuracy, _oracle, _calibration, _policies, _loader, _tuning, _resume),
+        *(_hiding, _accuracy, _oracle, _calibration, _loader, _tuning, _resume),
         *(_congestion, _month, _sizes, _planning, _validation, _validation_opened, _training),
         *(_data_optimised, _time_to_accuracy, _testbed),
     )

@@ -246,7 +246,7 @@ FIRST = (
 )
 """Verbs that stand first in their groups; the others follow by their names."""
 MOVED = {
-    **{name: f"study {name}" for name in ("ablate", "hiding", "policies")},
+    **{name: f"study {name}" for name in ("ablate", "hiding")},
     **{name: f"study {name}" for name in ("collective", "replay", "schema", "validate")},
     **{name: f"results {name}" for name in ("plot", "show", "verify")},
     **{name: f"machine {name}" for name in ("probe", "calibrate", "testbed")},

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PLUGINS = "simshuffle.studies"
 APART = {"testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."}
 """How to get a plugin of simshuffle's, by the last word of its verb, its function and its kind."""
+REMOVED = {"policies": "It is removed: docs/policies.md has closed forms, and says what to run."}
+"""What takes the place of a removed study, by its function and its kind."""
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -104,7 +106,7 @@ def read_folder(folder: Path) -> Result:
     kind = meta_of(folder).get("kind")
     if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
-        remedies = APART | dict(added().folders)
+        remedies = APART | REMOVED | dict(added().folders)
         remedy = remedies.get(str(kind), "Give a folder that simshuffle wrote.")
         refuse("", rule, repr(kind) if kind else "none", remedy, str(folder))
     return engine.read(study_of(kind), folder)

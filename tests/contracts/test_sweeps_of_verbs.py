@@ -33,8 +33,7 @@ PARTIAL = "partial_local_shuffle:exchange_fraction"
 
 def asked(name: str, scenario: Scenario) -> Request[Any]:
     verb = own_verbs()[name]
-    argument = "study" if name == "study policies" else "scenario"
-    values = {argument: scenario, **OPTIONS.get(name, {})}
+    values = {"scenario": scenario, **OPTIONS.get(name, {})}
     return verb.request(filled(verb.options, values, name))[1]
 
 

@@ -28,7 +28,7 @@ from validation_tables import (  # noqa: E402
 BOARD = ROOT / "docs" / "reference" / "scoreboard.md"
 PAGE = ROOT / "docs" / "reference" / "validation.md"
 # a few seconds together; the others are simulated by `make validation`
-CHEAP = ["testbed", "storage", "collectives", "nopfs"]
+CHEAP = ["testbed", "storage", "collectives"]
 
 
 def block(name: str, page: Path = PAGE) -> str:

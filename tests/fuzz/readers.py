@@ -38,8 +38,6 @@ from simshuffle.job.scenario.options import assignments, scenarios_of
 from simshuffle.job.scenario.scenario import all_runs
 from simshuffle.job.verdict import derived, tables, verdict
 from simshuffle.spec.library import read_yaml, shipped
-from simshuffle.studies import loader
-from simshuffle.studies.loader import policy_cases
 from simshuffle.studies.loader.request import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.study.registry import read_folder
@@ -349,7 +347,7 @@ def _calibrate(folder: Path, arguments: tuple[str, ...]) -> None:
 
 
 def _rows(rng: random.Random, _: Path) -> Input:
-    name = rng.choice(("collectives", "storage", "nopfs", "slides", "abci_2020", "resnet50"))
+    name = rng.choice(("collectives", "storage", "slides", "abci_2020", "resnet50"))
     lines = (shipped("validation") / f"{name}.csv").read_text().splitlines()
     text = "\n".join([lines[0], *rng.sample(lines[1:], min(3, len(lines) - 1))])
     content = changed_lines(text, rng).encode("utf-8", "surrogateescape")
@@ -452,20 +450,6 @@ def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
     from simshuffle.extensions.learning.filtering.record import load_study
 
     load_study(str(folder / "s.yaml"), assignments(arguments)).to_yaml()
-
-
-@cache
-def _nopfs() -> Any:
-    (found,) = read_yaml(Path(loader.__file__).parent / "studies" / "nopfs.yaml")
-    return found | {"cases": dict(list(found["cases"].items())[:2])}
-
-
-def _policies_study(rng: random.Random, _: Path) -> Input:
-    return Input({"s.yaml": _yaml(_nopfs(), rng)})
-
-
-def _policies(folder: Path, _: tuple[str, ...]) -> None:
-    policy_cases.load(str(folder / "s.yaml"), {}).to_yaml()
 
 
 # ---------------------------------------------------------------------------------- result folders
@@ -624,7 +608,6 @@ READERS = {
     "trace of a training": Reader(_with_folder, _trace, _recorded),
     "record of a training": Reader(_kept_record, _parquet, _recorded),
     "validation rows": Reader(nothing, _rows, _validate),
-    "policies study": Reader(nothing, _policies_study, _policies),
     "recorded order": Reader(nothing, _order, _counted),
     **{f"result of {kind}": _result(kind) for kind in KINDS},
 }

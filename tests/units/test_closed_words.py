@@ -69,7 +69,6 @@ NAMES = {
     ("machine export", "source"): "a machine, which `simshuffle list` has, or a file",
     ("machine show", "source"): "the same",
     ("study collective", "name"): "a scenario or a machine",
-    ("study policies", "case"): "of the study that is named",
 }
 """Options whose value is a name that nobody can list, and what it names."""
 

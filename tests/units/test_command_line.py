@@ -33,7 +33,7 @@ BELOW = {
     "machine": ["calibrate", "export", "import", "probe", "show", "testbed"],
     "results": ["export", "plot", "show", "verify"],
     "study": [
-        *("ablate", "audit", "blame", "collective", "hiding", "loader", "oracle", "policies"),
+        *("ablate", "audit", "blame", "collective", "hiding", "loader", "oracle"),
         *("replay", "schema", "sizes", "tta", "validate"),
     ],
 }
@@ -53,7 +53,6 @@ OUT = {
     "study ablate": ["study", "ablate", "quickstart", *SMALL, "--seeds", "1"],
     "study hiding": ["study", "hiding", "quickstart", "--world-size", "8"],
     "congestion": ["congestion", "quickstart", "--world-size", "8"],
-    "study policies": ["study", "policies", "quickstart"],
     "study sizes": ["study", "sizes", "quickstart"],
     "plan": ["plan", "quickstart", *SMALL],
     "accuracy": ["accuracy", "quickstart", *SMALL],
@@ -181,7 +180,7 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
     for words in examples(verb):
         context = command_of(verb).make_context(verb, list(words))
         names = {"scenario": "scenarios", "study": "studies"}
-        for key in names.keys() & context.params.keys() if verb != "study policies" else ():
+        for key in names.keys() & context.params.keys():
             given = context.params[key] or []
             for name in map(str, given if isinstance(given, list) else [given]):
                 own = name.endswith(".yaml") or name.startswith("results/")

@@ -42,7 +42,6 @@ ALTERED = {
     "accuracy": ("remedies.csv", "high_points"),
     "oracle": ("points.csv", "samples_per_s"),
     "congestion": ("times.csv", "time_s"),
-    "policies": ("policies.csv", "total_s"),
     "loader": ("loaders.csv", "shards"),
     "tuning": ("settings.csv", "samples_per_s"),
     "resume": ("resumes.csv", "first_batch_s"),
@@ -235,13 +234,13 @@ def test_rows_that_are_gone_and_texts_that_differ(folder):
 
 
 def test_a_row_of_another_key_is_named(folder_of, tmp_path):
-    folder = copied(folder_of("policies"), tmp_path / "out")
+    folder = copied(folder_of("loader"), tmp_path / "out")
     table = read_csv(folder / "epochs.csv")
-    last = {name: table.loc[len(table) - 1, name] for name in ("case", "policy", "epoch")}
+    last = {name: table.loc[len(table) - 1, name] for name in ("loader", "epoch")}
     table.loc[len(table) - 1, "epoch"] = 99
     table.to_csv(folder / "epochs.csv", index=False)
     (found,) = verify(folder).differences
-    key = f"case={last['case']}, policy={last['policy']}, epoch="
+    key = f"loader={last['loader']}, epoch="
     assert str(found) == (
         f"epochs.csv: 1 row that the other lacks ({key}99) stored,"
         f" 1 row that the other lacks ({key}{last['epoch']}) done again"

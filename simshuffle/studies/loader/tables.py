@@ -1,4 +1,4 @@
-"""The tables of loaders, of their settings, and of policies."""
+"""The tables of loaders and of their settings."""
 
 from __future__ import annotations
 
@@ -212,71 +212,3 @@ def answers(settings: pd.DataFrame) -> pd.DataFrame:
         enough = of["samples_per_s"].max() * (1 - LOST)
         rows.append(of[of["samples_per_s"] >= enough].sort_values(order).iloc[0])
     return ANSWERS.framed([row.to_dict() for row in rows])
-
-
-SOURCES = ("pfs", "own_memory", "own_ssd", "remote_memory", "remote_ssd", "staging_buffer")
-PFS, OWN_MEMORY, OWN_SSD, REMOTE_MEMORY, REMOTE_SSD, READY = range(len(SOURCES))
-"""Codes of the sources; READY: the sample lies in the staging buffer before it is needed, as
-nowhere but in the lower bound."""
-
-_CASE, _POLICY = text("name of the case: the data set"), text("name of the policy")
-POLICY_TABLES = {
-    "policies": Schema(
-        {
-            "case": _CASE,
-            "policy": _POLICY,
-            "problem": text("why the policy cannot be used; empty if it can"),
-            "coverage": maybe_share(
-                "share of the data set that is ever read, by all workers together; below 1 training"
-                " learns from less"
-            ),
-            "first_s": maybe_amount("s of the first epoch, with the staging before it"),
-            "steady_s": maybe_amount("s of the last epoch"),
-            "total_s": maybe_amount("s of all epochs"),
-            "first_ratio": maybe_amount("first_s over that of perfect"),
-            "steady_ratio": maybe_amount("steady_s over that of perfect"),
-            "total_ratio": maybe_amount("total_s over that of perfect"),
-            "staging_s": maybe_amount("s of reading and writing before training"),
-            "memory_nbytes": maybe_amount(
-                "bytes of memory that a worker fills with samples it keeps, beside the staging"
-                " buffer"
-            ),
-            "ssd_nbytes": maybe_amount("bytes of SSD that a worker fills"),
-            **{
-                f"{source}_share": maybe_share(
-                    f"share of the bytes of all epochs from {source.replace('_', ' ')}"
-                )
-                for source in SOURCES
-            },
-        },
-        key=("case", "policy"),
-    ),
-    "epochs": Schema(
-        {
-            "case": _CASE,
-            "policy": _POLICY,
-            "epoch": count(
-                "number of the epoch, from 0; epoch 0 includes the staging before training"
-            ),
-            "time_s": amount(
-                "s, from the end of the epoch before to the end of training on its last sample"
-            ),
-            "compute_s": amount("s of it in training"),
-            "stall_s": amount("s of it in which training waited; in epoch 0 with the staging"),
-            "readers": amount("workers that read from the file system at a moment; 0 if none does"),
-            **{
-                f"{source}_nbytes": amount(
-                    f"bytes that a worker took from {source.replace('_', ' ')}"
-                )
-                for source in SOURCES
-            },
-            **{
-                f"{source}_fetch_s": amount(
-                    f"s that a worker's threads together fetched from {source.replace('_', ' ')}"
-                )
-                for source in SOURCES[:READY]
-            },
-        },
-        key=("case", "policy", "epoch"),
-    ),
-}

@@ -1,4 +1,4 @@
-"""Loaders, their settings and policies on a terminal. Tables fit 100 columns."""
+"""Loaders and their settings on a terminal. Tables fit 100 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``simshuffle study loader`` and ``simshuffle study policies`` are asked."""
+"""The options of ``simshuffle study loader``."""
 
 from __future__ import annotations
 
@@ -211,43 +211,6 @@ def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     return request.of_file(folder / INPUTS / plain["order_file"], plain["orders"][0], options)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PolicyOptions(CellOptions):
-    """Compare data-loading policies with a lower bound.
-
-    Epoch time, ratio to the bound, bytes by source, coverage and storage."""
-
-    study: Annotated[
-        str,
-        Argument(
-            "SCENARIO",
-            "A scenario or study: a file, a name below scenarios/, or nopfs.",
-            complete=scenario_names,
-        ),
-    ]
-    policy: Annotated[
-        tuple[str, ...],
-        Option(
-            "NAME",
-            "A policy. Default: all.",
-            many=True,
-            complete=words(place="simshuffle.studies.loader.policy_sources:POLICIES"),
-        ),
-    ] = ()
-    case: Annotated[
-        tuple[str, ...], Option("NAME", "A case of a study. Default: all.", many=True)
-    ] = ()
-    set: Set = field(default_factory=dict)
-
-
-def policies_request(options: PolicyOptions) -> tuple[Study[Any], Request[Any]]:
-    """Those policies, or all, on a cell for each case."""
-    from simshuffle.studies.loader import policies, policy_cases  # noqa: PLC0415 - what computes
-
-    loaded = policy_cases.load(options.study, options.set).only([*options.case])
-    return policies.STUDY, policies.request(loaded, options.policy)
-
-
 VERBS = (
     Verb(
         "study loader",
@@ -269,17 +232,5 @@ VERBS = (
         noun="loader",
         done="counted",
         failed=_failed,
-    ),
-    Verb(
-        "study policies",
-        PolicyOptions,
-        policies_request,
-        examples=(
-            "simshuffle study policies quickstart",
-            "simshuffle study policies nopfs --case imagenet22k --policy nopfs",
-        ),
-        kinds={"policies": "simshuffle.studies.loader.policies"},
-        function="policies",
-        noun="case",
     ),
 )

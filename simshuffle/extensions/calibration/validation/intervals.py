@@ -16,7 +16,6 @@ _OF_KIND = {
     "alltoall": "messages",
     "emulated": "bandwidth",
     "concurrent": "together",
-    "policies": "policies",
     "testbed": "links",
 }
 _OF_QUANTITY = {

@@ -27,7 +27,6 @@ from simshuffle.fabric.network.models import make_ready
 from simshuffle.fabric.topology import Abci
 from simshuffle.job.scenario.reading import by_content
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.studies.loader import policies
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 
 # The same configurations of more than a rack took -3 to +47 % as long when they were measured
@@ -51,7 +50,7 @@ WHOLE: Mapping[
 that is: (scenario, values)."""
 SINGLE = {"allreduce": allreduce, "alltoall": alltoall, "read": read, "emulated": emulated}
 """What answers one quantity of a scenario: (scenario, values, quantity)."""
-UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
+UNSIMULATED = {"testbed": testbed.predicted}
 """What answers a row that is not simulated as a scenario: (values)."""
 Answer = RunTimes | IterationParts | Evening | float
 

@@ -32,8 +32,8 @@ COLUMNS = {
         " reason"
     ),
     "kind": (
-        "how it is predicted: run, ratio, concurrent, allreduce, alltoall, read, emulated, oracle,"
-        " policies or testbed"
+        "how it is predicted: run, ratio, concurrent, allreduce, alltoall, read, emulated, oracle"
+        " or testbed"
     ),
     "scenario": "the scenario that is simulated, by its name below scenarios/",
     "values": "what is set in it: KEY=VALUE, separated by ;",
@@ -44,7 +44,7 @@ COLUMNS = {
 USES = ("fit", "predict", "none")
 KINDS = (
     *("run", "ratio", "concurrent", "allreduce", "alltoall", "read", "emulated", "oracle"),
-    *("policies", "testbed"),
+    "testbed",
 )
 NUMBERS = ("measured", "low", "high")
 OPTIONAL = ("spread",)
