@@ -1,5 +1,5 @@
 """Halving and doubling on a distributed loop network beside ring, and halving and doubling, on fat
-trees: the tables of docs/dln.md and docs/data/dln.csv.
+trees: the tables of docs/allreduce.md and docs/data/dln.csv.
 
     python benchmarks/dln.py [LATENCY] [RANKS ...]
 """

@@ -3,7 +3,7 @@ validation/data/mlperf_storage_v1.csv. Its output is the same every time.
 
 python benchmarks/fit_mlperf_storage.py            # half a minute
 simshuffle study validate --only mlperf_storage --out FOLDER
-python benchmarks/fit_mlperf_storage.py FOLDER     # writes docs/mlperf-storage.md, and the table of
+python benchmarks/fit_mlperf_storage.py FOLDER     # writes docs/validation-machines.md, and
                                                    # docs/reference/validation-mlperf-storage.md
 
 Three laws, each fitted on the smallest configurations that determine it:
@@ -37,7 +37,7 @@ from simshuffle.extensions.calibration.validation.table import COLUMNS
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "validation" / "data" / "mlperf_storage_v1.csv"
 ROWS = ROOT / "validation" / "mlperf_storage.csv"
-PAGE = ROOT / "docs" / "mlperf-storage.md"
+PAGE = ROOT / "docs" / "validation-machines.md"
 POINTS = ROOT / "docs" / "reference" / "validation-mlperf-storage.md"
 MOST = 64
 """Accelerators of a configuration on which something is fitted."""

@@ -36,8 +36,9 @@ STUDY = """\
 Every key of a study, as [`simshuffle train`](../training.md) reads it, with its unit, default and
 range. In a block of `runs` any dotted key has a value or a list of values."""
 NETWORKS = """\
-Networks that `workload.model.layers` may name; [Models](../models.md) explains them. Operations are
-those of a forward pass of one sample: two for each multiplication of convolutions, linear layers
+Networks that `workload.model.layers` may name;
+[models](../model-parallelism.md#models-layer-by-layer) explains them. Operations are those of a
+forward pass of one sample: two for each multiplication of convolutions, linear layers
 and attention. Kept are values of one sample for the backward pass; a value has 4 B, or 2 B in mixed
 precision."""
 TABLES = """\

@@ -1,5 +1,5 @@
 """What stands behind the numbers of a new scenario: who measured, read or guessed them, which
-decides how far an interval reaches (docs/intervals.md)."""
+decides how far an interval reaches (docs/trust.md)."""
 
 from __future__ import annotations
 

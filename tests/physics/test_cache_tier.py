@@ -4,7 +4,7 @@
 file system has 5 MB/s and the cache 10 MB/s, so reading takes 16 s in a cold epoch and 8 s in one
 that finds everything in the cache. After the last read come three steps of 0.05 s, since the two
 workers of a rank end at once: `AFTER`.
-Law: docs/cache-tier.md.
+Law: docs/jobs.md.
 """
 
 import json

@@ -2,7 +2,7 @@
 and what a watchdog makes of them.
 
 8 hosts with one GPU on one switch of 10 GB/s, whose file system moves 4 GB/s, without randomness;
-a state of 8 GB. Laws and sources: docs/checkpoints.md.
+a state of 8 GB. Laws and sources: docs/failures.md.
 """
 
 import itertools

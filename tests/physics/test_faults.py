@@ -1,4 +1,4 @@
-"""Slow and failed things at times in a run, worked out by hand. Laws: docs/faults.md.
+"""Slow and failed things at times in a run, worked out by hand. Laws: docs/failures.md.
 
 8 hosts with one GPU on one switch of 10 GB/s, 10 iterations, without randomness; or on a tree of 4
 leaf switches with 4 hosts and 2 spine switches, cables of 12.5 GB/s.

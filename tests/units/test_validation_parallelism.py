@@ -270,7 +270,7 @@ def test_the_page_shows_what_comes_out(results):
 
 
 def test_the_page_names_what_was_fitted(every):
-    page = (ROOT / "docs" / "validation-parallelism.md").read_text()
+    page = (ROOT / "docs" / "oracle.md").read_text()
     for fit in every:
         for value in fit.parameters.values():
             number = value.value if value.value < 100 else value.value / 1e9

@@ -13,7 +13,7 @@ from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.oracle.request import with_exact_gradients
 from simshuffle.workload.layers import layer_list
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "model-parallelism.md"
 KEY = "workload.model.layers"
 WIDE = [
     {"name": "a", "kind": "linear", "input": [8], "output": [4], "parameters": 36, "flops": 64},

@@ -1,7 +1,7 @@
 """Turn checkpoints into transfers, on the links that reads, gradients and samples use too.
 
 A save goes through its resources in pieces. A stage therefore uses all its resources at once, as
-transfers side by side, and ends with the slowest of them. The laws are in docs/checkpoints.md.
+transfers side by side, and ends with the slowest of them. The laws are in docs/failures.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A save goes through its resources in pieces, so it takes as long as the slowest of them needs for
 all of it: the copy from the GPU over PCIe, cores that serialise, and the device or the way to the
-servers. Opening its file comes before its bytes. The laws are in docs/checkpoints.md; capacities
+servers. Opening its file comes before its bytes. The laws are in docs/failures.md; capacities
 are those of `simshuffle.job.plan.resources`. Cables between switches are left out, as is what else
 uses a resource meanwhile.
 """

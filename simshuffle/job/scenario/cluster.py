@@ -59,7 +59,7 @@ class Host(Sourced):
 
 class MessagePassing(Sourced):
     """What the message layer costs the exchange; the last four what a message costs the host, which
-    an all-to-all alone and the study of congestion count (docs/alltoall.md).
+    an all-to-all alone and the study of congestion count (docs/congestion.md).
 
     Attributes:
         latency: of one message of the exchange: software and HCA.
