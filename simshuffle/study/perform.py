@@ -65,7 +65,7 @@ class Performance:
         out = self.options.out if self.verb.measures else None
         try:
             with engine.alone(out) if out else nullcontext():
-                result, folder = self.of(*self.verb.request(self.options))
+                result, folder = self.of(*self.verb.make_request(self.options))
             for line in self.verb.also(result, self.options):
                 self.teller.say(line)
             return result, folder
@@ -93,7 +93,7 @@ class Performance:
 
     def _say_first_answer(self, request: Request[Any]) -> None:
         """Say the answer from closed forms, marked as such, before anything is simulated."""
-        lines = list(self.verb.first_answer(self.options, request))
+        lines = list(self.verb.answer_first(self.options, request))
         if lines:
             self.teller.say(FIRST_ANSWER)
         for line in lines:

@@ -13,12 +13,11 @@ from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import refuse
 from simshuffle.study.extension import Extension
-from simshuffle.study.verb import Verb
+from simshuffle.study.verb import Verb, import_study
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Result, Study
@@ -92,9 +91,7 @@ def kinds_of(chosen: Iterable[Verb[Any]]) -> dict[str, str]:
 
 def study_of(kind: str) -> Study[Any]:
     """The study that writes result folders of that kind, imported now; a KeyError if none does."""
-    place = kinds()[kind]
-    study: Study[Any] = resolve_name(place if ":" in place else f"{place}:STUDY")
-    return study
+    return import_study(kinds()[kind])
 
 
 def read_folder(folder: Path) -> Result:

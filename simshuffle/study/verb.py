@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from simshuffle.study.options import Options
@@ -24,8 +25,9 @@ class Verb(Generic[OptionsT]):
 
     name: str  # on the command line, such as 'sweep', or 'study hiding' one level down
     options: type[OptionsT]  # the record of what is asked; its docstring is the help
-    # the study, and what is asked of it. It imports what it needs when it is called.
-    request: Callable[[OptionsT], tuple[Study[Any], Request[Any]]]
+    # the study, and what is asked of it. A function imports what it needs when it is called; a
+    # place, as 'module:function', makes both, or the request of the one study in ``kinds``.
+    request: Callable[[OptionsT], tuple[Study[Any], Request[Any]]] | str
     examples: tuple[str, ...]  # whole commands, shown below the help
     group: Group = "Simulate"  # the heading under which the help lists it
     # the study that writes a kind of result folder, by that kind: its module, whose ``STUDY``
@@ -44,15 +46,42 @@ class Verb(Generic[OptionsT]):
     # then
     after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()
     # the answer from closed forms, in lines that are said within ten seconds, before the first cell
-    # is simulated; no line where the verb has no such answer, or the result is already there
-    first_answer: Callable[[OptionsT, Request[Any]], Iterable[str]] = lambda options, request: ()
+    # is simulated; a place is given the values of the request. No line where the verb has no such
+    # answer, or the result is already there
+    first_answer: Callable[[OptionsT, Request[Any]], Iterable[str]] | str = (
+        lambda options, request: ()
+    )
     # what makes a result no answer: it is printed, and the exit status is 2
     refused: Callable[[Result], Problem | None] = lambda result: None
     # what is wrong with what was asked about, '' if nothing is: it is printed, and the exit status
     # is 1, for scripts
     failed: Callable[[Result, OptionsT], str] = lambda result, options: ""
 
+    def make_request(self, options: OptionsT) -> tuple[Study[Any], Request[Any]]:
+        """Return the study, and the request that the options make of it."""
+        if callable(self.request):
+            return self.request(options)
+        made: Any = resolve_name(self.request)(options)
+        if isinstance(made, tuple):
+            study, request = made
+            return study, request
+        (place,) = self.kinds.values()
+        return import_study(place), made
+
+    def answer_first(self, options: OptionsT, request: Request[Any]) -> Iterable[str]:
+        """Return the lines of the answer from closed forms."""
+        if callable(self.first_answer):
+            return self.first_answer(options, request)
+        lines: Iterable[str] = resolve_name(self.first_answer)(request.values)
+        return lines
+
     @property
     def word(self) -> str:
         """Its last word: what names its folders."""
         return self.name.split()[-1]
+
+
+def import_study(place: str) -> Study[Any]:
+    """Import the study at ``place``: 'module:NAME', or a module whose ``STUDY`` it is."""
+    study: Study[Any] = resolve_name(place if ":" in place else f"{place}:STUDY")
+    return study

@@ -40,7 +40,7 @@ def request_of(study: Study, cells: Mapping[str, TrainingCell], device: str) -> 
     return Request(study.name, trainings, {"study.yaml": study.to_yaml()}, asked)
 
 
-def again(folder: Path, meta: Meta) -> Request[Trainings]:
+def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
     """The request of a result, from its folder, or raise InputError; trained on the same kind of
     device. Networks and data of a program's own are not there, nor ranks that were processes."""
     device, name = str(meta["device"]).partition(":")[0], str(meta["study"])

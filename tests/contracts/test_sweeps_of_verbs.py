@@ -34,7 +34,7 @@ PARTIAL = "partial_local_shuffle:exchange_fraction"
 def asked(name: str, scenario: Scenario) -> Request[Any]:
     verb = own_verbs()[name]
     values = {"scenario": scenario, **OPTIONS.get(name, {})}
-    return verb.request(filled(verb.options, values, name))[1]
+    return verb.make_request(filled(verb.options, values, name))[1]
 
 
 def verbs_of_a_scenario() -> list[str]:

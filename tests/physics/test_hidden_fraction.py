@@ -90,7 +90,7 @@ def test_closed_forms_and_a_few_simulations_find_the_same():
     alone = unexchanged(scenario)
     allowed = 0.02 * unexchanged_seconds(alone)
     assert added_seconds(alone, exchanging(scenario, "own", 8, {})) == pytest.approx(7e-3)
-    (line,) = first_answer(None, asked(scenario, [scenario.world_size], ["wire"], 0.02))
+    (line,) = first_answer(asked(scenario, [scenario.world_size], ["wire"], 0.02).values)
     assert f"own {math.floor(allowed / 0.875e-3)} %" in line  # of 100 samples
     assert "wire 100 %" in line
 

@@ -255,5 +255,5 @@ def test_a_result_of_an_earlier_version_was_simulated_whole(tmp_path, monkeypatc
     request = study.request(chosen, [scenario()])
     (tmp_path / "scenario.yaml").write_text(request.documents["scenario.yaml"])
     settings = {name: value for name, value in request.asked["settings"].items() if name != "exact"}
-    again = verb.again(tmp_path, {"settings": settings})
+    again = verb.repeat(tmp_path, {"settings": settings})
     assert again.asked["settings"]["exact"] is True

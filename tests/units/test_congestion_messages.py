@@ -102,4 +102,4 @@ def test_results_of_versions_that_had_the_wire_alone_are_read_and_asked_for_agai
         line.replace(*ports).split(": ")[0] for line in said(new).splitlines()
     ]
     assert "through a port on average" not in said(old)
-    assert all(job.wire_only for job in verb.again(folder, old.meta).values)
+    assert all(job.wire_only for job in verb.repeat(folder, old.meta).values)

@@ -22,7 +22,7 @@ from simshuffle.studies.mechanisms.switches import contributions, differences, f
 from simshuffle.studies.mechanisms.tables import ALL
 from simshuffle.studies.mechanisms.variants import exchanging as variant
 from simshuffle.studies.mechanisms.variants import prepared
-from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions, hiding_again
+from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.studies.mechanisms.windows import SimulatedWindow, added, window_of
 from simshuffle.study import engine
 from simshuffle.study.registry import read_folder
@@ -303,7 +303,7 @@ def test_results_of_earlier_versions_are_read(tmp_path):
     old = read_folder(folder)
     assert (old.tables["limits"]["samples_high"] == old.tables["limits"]["samples"]).all()
     assert [part for part in old.parts() if isinstance(part, str)]
-    again = hiding_again(folder, meta).values
+    again = hiding.repeat(folder, meta).values
     assert again.exact  # all searches of earlier versions were
     assert again.ways == ("own", "wire")
 

@@ -8,7 +8,8 @@ from simshuffle.cli import main
 from simshuffle.errors import ScenarioError, SimshuffleWarning
 from simshuffle.job.plan.findings import partial_batch
 from simshuffle.job.verdict import verdict
-from simshuffle.studies.simulation.verb import RunOptions, SweepOptions, run, sweep
+from simshuffle.studies.simulation import study, sweep
+from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from tests.small import small
 
 # 8 ranks with batches of 10 need 80 samples
@@ -48,7 +49,7 @@ def test_a_sweep_that_drops_every_batch_somewhere_is_refused():
 def test_run_and_check_say_that_no_batch_is_full(rule):
     scenario = partial(rule)
     with pytest.warns(SimshuffleWarning, match=r"no batch is full.*80 samples, at most 7 ranks"):
-        run(RunOptions(scenario=[scenario]))
+        study.request(RunOptions(scenario=[scenario]))
     (warning,) = [w for w in verdict(scenario, "it")["warnings"] if "no batch" in w["rule"]]
     assert warning["remedy"] == partial_batch(79, 8, 10).remedy
 
@@ -56,16 +57,16 @@ def test_run_and_check_say_that_no_batch_is_full(rule):
 def test_a_full_batch_is_not_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(RunOptions(scenario=[partial("keep", workload__dataset__num_samples=80)]))
+        study.request(RunOptions(scenario=[partial("keep", workload__dataset__num_samples=80)]))
     assert partial_batch(80, 8, 10) is None
 
 
 def test_a_sweep_says_it_of_the_runs_that_fill_none():
-    study, request = sweep(
+    request = sweep.request(
         SweepOptions(scenario=partial("keep", world_size=7), over={"world_size": [4, 7, 8, 16]})
     )
     with pytest.warns(SimshuffleWarning, match=r"world_size=8 seed=1 and 1 more"):
-        study.stages[0](request.values, {})
+        sweep.STUDY.stages[0](request.values, {})
 
 
 def test_new_says_that_no_batch_is_full(here, capsys):

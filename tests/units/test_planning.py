@@ -388,7 +388,7 @@ def test_a_plan_of_an_earlier_version_simulated_all(tmp_path):
     newer = ("exact", "units", "plan_words")
     meta = {"asked": {k: v for k, v in request.asked["asked"].items() if k not in newer}}
     (tmp_path / "scenario.yaml").write_text(request.documents["scenario.yaml"])
-    assert planned.again(tmp_path, meta).values.exact
+    assert planned.repeat(tmp_path, meta).values.exact
     assert not request.values.exact
 
 

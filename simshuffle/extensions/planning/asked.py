@@ -144,6 +144,9 @@ class PlanRequest:
 def request(options: PlanOptions) -> Request[PlanRequest]:
     """What is asked for; an InputError if a price has no such name or is negative, no curve reaches
     the target or has a strategy that is named, or no strategy fits."""
+    if options.target is not None and options.target_accuracy is None:
+        rule, remedy = "needs accuracy by epoch", "Add --target-accuracy FILE."
+        refuse("--target", rule, f"{options.target:g}", remedy, COMMAND_LINE)
     prices = _prices(options.prices)
     scenario, own = _scenario(options)
     source = str(options.target_accuracy)
@@ -174,7 +177,7 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
     return replace(made, about=describe_size_chosen(scenario, VERB, (EXCHANGE,)))
 
 
-def again(folder: Path, meta: Meta) -> Request[PlanRequest]:
+def repeat(folder: Path, meta: Meta) -> Request[PlanRequest]:
     """The request of a result, from its folder."""
     return _request(load_scenario(folder / "scenario.yaml"), meta["asked"], str(folder))
 

@@ -265,5 +265,5 @@ STUDY: Study[PlanRequest] = Study(
     facts=_facts,
     says=PlanFacts,
     faults=_faults,
-    again="simshuffle.extensions.planning.asked:again",
+    again="simshuffle.extensions.planning.asked:repeat",
 )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.errors import refuse
 from simshuffle.extensions.planning.prices import HOST_HOUR, IO_SHARE, PRICES
 from simshuffle.job.scenario.options import ScenarioName, Set, any_of, pairs, result_folders
 from simshuffle.studies.training.usual import EPOCHS
-from simshuffle.study.options import COMMAND_LINE, Option, RefinedOptions, between_commas, words
+from simshuffle.study.options import Option, RefinedOptions, between_commas, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Study
+    pass
 
 _EXAMPLE = f"{HOST_HOUR}=12.5"
 
@@ -89,28 +88,11 @@ class PlanOptions(RefinedOptions):
     set: Set = field(default_factory=dict)
 
 
-def request(options: PlanOptions) -> tuple[Study[Any], Request[Any]]:
-    """A run of every strategy that fits; then what is searched for."""
-    from simshuffle.extensions.planning import asked, study  # noqa: PLC0415 - what computes
-
-    if options.target is not None and options.target_accuracy is None:
-        rule, remedy = "needs accuracy by epoch", "Add --target-accuracy FILE."
-        refuse("--target", rule, f"{options.target:g}", remedy, COMMAND_LINE)
-    return study.STUDY, asked.request(options)
-
-
-def first_answer(options: PlanOptions, request: Request[Any]) -> Iterable[str]:
-    """Say what closed forms answer."""
-    from simshuffle.extensions.planning import first  # noqa: PLC0415 - what computes
-
-    return first.answer(request.values)
-
-
 VERBS = (
     Verb(
         "plan",
         PlanOptions,
-        request,
+        "simshuffle.extensions.planning.asked:request",
         examples=(
             "simshuffle plan quickstart",
             "simshuffle plan quickstart --set cluster.ssd.capacity='1 GB'",
@@ -119,6 +101,6 @@ VERBS = (
         kinds={"planning": "simshuffle.extensions.planning.study"},
         function="plan_training",
         done="planned",
-        first_answer=first_answer,
+        first_answer="simshuffle.extensions.planning.first:answer",
     ),
 )

@@ -325,7 +325,7 @@ class EffortSaid(TypedDict):
     seeds_asked: Annotated[int, Field(ge=1)]
 
 
-class _Says(TypedDict):
+class CongestionMeta(TypedDict):
     """What ``meta.json`` holds of a comparison."""
 
     message_latency_s: Annotated[float, Field(ge=0, le=LARGEST)]
@@ -388,7 +388,7 @@ STUDY: Study[list[CongestionJob]] = Study(
     parts=lambda result: text.parts(result.all_tables, result.meta),
     details=lambda result: details.details(result.all_tables, result.meta),
     as_json=lambda result: {name: rows(result.all_tables[name]) for name in SHOWN},
-    says=_Says,
+    says=CongestionMeta,
     faults=_faults,
-    again="simshuffle.studies.congestion.verb:again",
+    again="simshuffle.studies.congestion.verb:repeat",
 )

@@ -12,7 +12,7 @@ from simshuffle.study.options import Option, RefinedOptions
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Study
+    from simshuffle.study.study import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +77,6 @@ class CongestionOptions(RefinedOptions):
     set: Set = field(default_factory=dict)
 
 
-def request(options: CongestionOptions) -> tuple[Study[Any], Request[Any]]:
-    """Every pattern over every network, with every seed."""
-    from simshuffle.studies.congestion import study  # noqa: PLC0415 - what computes
-
-    return study.STUDY, study.request(options)
-
-
 def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[str]:
     """Return what closed forms answer, where a simulation takes long."""
     from simshuffle.studies.congestion import effort, study  # noqa: PLC0415 - what computes
@@ -92,7 +85,7 @@ def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[
     return effort.first_answer(request.values) if cost > effort.WORTH_FIRST_ANSWER else ()
 
 
-def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+def repeat(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
     from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
     from simshuffle.studies.congestion import study  # noqa: PLC0415
@@ -108,7 +101,7 @@ VERBS = (
     Verb(
         "congestion",
         CongestionOptions,
-        request,
+        "simshuffle.studies.congestion.study:request",
         examples=(
             "simshuffle congestion quickstart --world-size 32",
             "simshuffle congestion quickstart --network fluid --seeds 10 --out pairs",

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenarios, stored
 from simshuffle.job.scenario.swept import EXCHANGE, runs_followed
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
@@ -27,6 +28,7 @@ from simshuffle.studies.mechanisms.switches import (
     made,
     on_the_way,
     position,
+    read,
     state,
     with_also,
     within,
@@ -42,14 +44,12 @@ from simshuffle.studies.mechanisms.tables import (
     LABELS,
 )
 from simshuffle.studies.mechanisms.variants import WarmCell, prepared
+from simshuffle.studies.mechanisms.verb import AblationOptions
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import misfits
-from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle.workload.exchange.sending import SendingStrategy
-
-if TYPE_CHECKING:
-    from simshuffle.studies.mechanisms.verb import AblationOptions
 
 VERB = "simshuffle study ablate"
 BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
@@ -233,6 +233,16 @@ def _faults(result: Result) -> Iterator[Problem]:
     )
 
 
+def repeat(folder: Path, meta: Meta) -> Request[Ablation]:
+    """Return the request of a result, from its folder."""
+    asked = dict(meta["asked"])
+    for name in ("also", "alone"):
+        assignments = (assignment.partition("=") for assignment in asked[name])
+        asked[name] = tuple((key, read(value)) for key, _, value in assignments)
+    start = load_scenarios(folder / "scenario.yaml")[0]
+    return request(AblationOptions(scenario=start, **asked))
+
+
 STUDY: Study[Ablation] = Study(
     kind="ablation",
     verb="study ablate",
@@ -247,5 +257,5 @@ STUDY: Study[Ablation] = Study(
     figures=lambda result: {"waterfall": waterfall_chart(result.all_tables)},
     parts=lambda result: text.of_ablation(result.all_tables),
     faults=_faults,
-    again="simshuffle.studies.mechanisms.verb:ablation_again",
+    again=f"{__name__}:repeat",
 )

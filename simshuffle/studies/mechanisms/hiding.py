@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired
 
 from typing_extensions import TypedDict
@@ -14,7 +15,7 @@ from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.plan.hidden import largest_hidden_fraction, without_exchange
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenarios, stored
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms import text
@@ -32,7 +33,7 @@ from simshuffle.studies.mechanisms.variants import (
 )
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.schema import misfits
-from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle.workload.exchange.sending import ShardHolding
 
 if TYPE_CHECKING:
@@ -237,9 +238,8 @@ def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
     return {"limits": HIDING["limits"].framed(limits), "points": HIDING["points"].framed(points)}
 
 
-def first_answer(options: HidingOptions, request: Request[Hiding]) -> Iterator[str]:
+def first_answer(hiding: Hiding) -> Iterator[str]:
     """The largest hidden Q of each world size from closed forms, in lines."""
-    hiding = request.values
     for single in hiding.scenarios:
         shares = []
         for way in hiding.ways:
@@ -287,6 +287,21 @@ def _titles(result: Result) -> Mapping[str, str]:
     return titles
 
 
+def repeat(folder: Path, meta: Meta) -> Request[Hiding]:
+    """Return the request of a result, from its folder."""
+    sized, asked = load_scenarios(folder / "scenario.yaml"), meta["asked"]
+    # results of earlier versions have the exchange of the scenario as their own
+    own = sized[0].workload.exchange.model_dump(mode="json")
+    return make_request(
+        sized,
+        tuple(asked["ways"]),
+        asked.get("own", {"own": own}),
+        asked.get("titles", {}),
+        asked["tolerance"],
+        asked.get("exact", True),
+    )
+
+
 STUDY: Study[Hiding] = Study(
     kind="hiding",
     verb="study hiding",
@@ -300,5 +315,5 @@ STUDY: Study[Hiding] = Study(
     parts=lambda result: text.of_hiding(result.tables, _titles(result)),
     faults=_faults,
     says=HidingMeta,
-    again="simshuffle.studies.mechanisms.verb:hiding_again",
+    again=f"{__name__}:repeat",
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.job.scenario.options import ScenarioName, Set, pairs
@@ -12,7 +10,7 @@ from simshuffle.study.options import CellOptions, Option, RefinedOptions, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Study
+    pass
 
 
 EXCHANGES = words("partial_local_shuffle", "importance_exchange", "importance_pair")
@@ -88,63 +86,11 @@ class HidingOptions(RefinedOptions):
     set: Set = field(default_factory=dict)
 
 
-def ablate(options: AblationOptions) -> tuple[Study[Any], Request[Any]]:
-    """Every switch in every order, with every seed."""
-    from simshuffle.studies.mechanisms.ablation import STUDY, request  # noqa: PLC0415 - computes
-
-    return STUDY, request(options)
-
-
-def ablation_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of an ablation, from its folder."""
-    from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - computes
-    from simshuffle.studies.mechanisms.switches import read  # noqa: PLC0415 - computes
-
-    asked = dict(meta["asked"])
-    for name in ("also", "alone"):
-        each = (text.partition("=") for text in asked[name])
-        asked[name] = tuple((key, read(value)) for key, _, value in each)
-    start = load_scenarios(folder / "scenario.yaml")[0]
-    return ablate(AblationOptions(scenario=start, **asked))[1]
-
-
-def hiding(options: HidingOptions) -> tuple[Study[Any], Request[Any]]:
-    """A search for each number of ranks and variant."""
-    from simshuffle.studies.mechanisms.hiding import STUDY, request  # noqa: PLC0415 - computes
-
-    return STUDY, request(options)
-
-
-def hiding_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a search, from its folder."""
-    from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - computes
-    from simshuffle.studies.mechanisms import hiding as study  # noqa: PLC0415 - computes
-
-    sized, asked = load_scenarios(folder / "scenario.yaml"), meta["asked"]
-    # results of earlier versions have the exchange of the scenario as their own
-    own = sized[0].workload.exchange.model_dump(mode="json")
-    return study.make_request(
-        sized,
-        tuple(asked["ways"]),
-        asked.get("own", {"own": own}),
-        asked.get("titles", {}),
-        asked["tolerance"],
-        asked.get("exact", True),
-    )
-
-
-def hiding_first_answer(options: HidingOptions, request: Request[Any]) -> Iterable[str]:
-    """The answer from closed forms."""
-    from simshuffle.studies.mechanisms.hiding import first_answer  # noqa: PLC0415 - computes
-
-    return first_answer(options, request)
-
-
 VERBS = (
     Verb(
         "study ablate",
         AblationOptions,
-        ablate,
+        "simshuffle.studies.mechanisms.ablation:request",
         examples=(
             "simshuffle study ablate quickstart --set world_size=8",
             "simshuffle study ablate quickstart --also payload=encoded --out apart",
@@ -156,7 +102,7 @@ VERBS = (
     Verb(
         "study hiding",
         HidingOptions,
-        hiding,
+        "simshuffle.studies.mechanisms.hiding:request",
         examples=(
             "simshuffle study hiding quickstart --world-size 64",
             "simshuffle study hiding quickstart --variant wire --tolerance 0.02",
@@ -165,6 +111,6 @@ VERBS = (
         kinds={"hiding": "simshuffle.studies.mechanisms.hiding"},
         function="hiding",
         noun="search",
-        first_answer=hiding_first_answer,
+        first_answer="simshuffle.studies.mechanisms.hiding:first_answer",
     ),
 )

@@ -9,27 +9,25 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
 from simshuffle.job.scenario.model import NOTED
 from simshuffle.job.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
-from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenario, stored
 from simshuffle.job.scenario.swept import WORLD_SIZE, runs_followed
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.spec.validation import validated
 from simshuffle.studies.oracle.tables import GIB
+from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.study import Request
+from simshuffle.study.study import Meta, Request
 from simshuffle.workload.layers import SHIPPED, LayerList
 from simshuffle.workload.parallelism import AnyParallelism, Data, Parallelism
 from simshuffle.workload.parallelism.candidates import candidates, name_of
-
-if TYPE_CHECKING:
-    from simshuffle.studies.oracle.verb import OracleOptions
 
 VERB = "simshuffle study oracle"
 MOST_DIVISORS = 16
@@ -234,6 +232,21 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     ordered = {size: points[size] for size in sorted(points)}
     of = Oracle(single, ordered, sorted(simulate), found, budget, budget_from)
     return Request(scenario.name, of, {"scenario.yaml": text}, {"asked": plain}, files)
+
+
+def repeat(folder: Path, meta: Meta) -> Request[Oracle]:
+    """Return the request of a result, from its folder."""
+    asked = meta["asked"]
+    # results of earlier versions have powers of two where no sizes were asked for
+    sizes = asked["world_sizes"] or powers_of_two(load_scenario(folder / "scenario.yaml"))
+    options = OracleOptions(
+        scenario=folder / "scenario.yaml",
+        strategies=tuple(asked["strategies"]),
+        world_sizes=tuple(sizes),
+        budget_memory=asked["budget"],
+        simulate=tuple((name, size) for name, size in asked["simulate"]),
+    )
+    return request(options, [(name, size, seconds) for name, size, seconds in asked["measured"]])
 
 
 def layers_of(scenario: Scenario) -> LayerList:

@@ -21,7 +21,7 @@ from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.study import Derived, Result, Study, detailed
 
 
-class _Oracle(TypedDict):
+class OracleFacts(TypedDict):
     """What figures and texts say beside the tables."""
 
     what: str
@@ -33,7 +33,7 @@ class _Oracle(TypedDict):
 _Size = Annotated[int, Field(ge=1)]
 
 
-class _Asked(TypedDict):
+class OracleQuestion(TypedDict):
     """What was asked beside the scenario."""
 
     strategies: list[str]
@@ -43,11 +43,11 @@ class _Asked(TypedDict):
     measured: list[tuple[str, _Size, Annotated[float, Field(gt=0, le=LARGEST)]]]
 
 
-class _Says(TypedDict):
+class OracleMeta(TypedDict):
     """What ``meta.json`` holds of an oracle."""
 
-    says: _Oracle
-    asked: _Asked
+    says: OracleFacts
+    asked: OracleQuestion
     model_error: NotRequired[ModelError]  # of `simshuffle.studies.oracle.cell.model_error`
 
 
@@ -95,7 +95,7 @@ STUDY: Study[Oracle] = Study(
         "says": facts_of(of),
         **({"model_error": off} if (off := model_error(tables)) else {}),
     },
-    says=_Says,
+    says=OracleMeta,
     faults=_faults,
-    again="simshuffle.studies.oracle.verb:again",
+    again="simshuffle.studies.oracle.request:repeat",
 )

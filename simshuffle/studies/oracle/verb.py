@@ -4,10 +4,10 @@ memory."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import ScenarioName, Set, counts_of
@@ -15,7 +15,7 @@ from simshuffle.study.options import COMMAND_LINE, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Result, Study
+    from simshuffle.study.study import Result
 
 _PARAMETER = re.compile(r"\s*[A-Za-z_][\w.]*=")
 
@@ -102,32 +102,6 @@ class OracleOptions(CellOptions):
     set: Set = field(default_factory=dict)
 
 
-def oracle_request(options: OracleOptions) -> tuple[Study[Any], Request[Any]]:
-    """A point for each way to divide training and number of GPUs."""
-    from simshuffle.studies.oracle import request, study  # noqa: PLC0415 - what computes
-
-    return study.STUDY, request.request(options)
-
-
-def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a result, from its folder."""
-    from simshuffle.job.scenario.scenario import load_scenario  # noqa: PLC0415 - what computes
-    from simshuffle.studies.oracle.request import powers_of_two, request  # noqa: PLC0415
-
-    plain = meta["asked"]
-    # results of earlier versions have powers of two where no sizes were asked for
-    sizes = plain["world_sizes"] or powers_of_two(load_scenario(folder / "scenario.yaml"))
-    options = OracleOptions(
-        scenario=folder / "scenario.yaml",
-        strategies=tuple(plain["strategies"]),
-        world_sizes=tuple(sizes),
-        budget_memory=plain["budget"],
-        simulate=tuple((name, size) for name, size in plain["simulate"]),
-    )
-    measured = [(name, size, seconds) for name, size, seconds in plain["measured"]]
-    return request(options, measured)
-
-
 def _refused(result: Result) -> Problem | None:
     """Nothing fits the memory."""
     from simshuffle.studies.oracle.tables import nothing_fits  # noqa: PLC0415 - tables
@@ -139,7 +113,7 @@ VERBS = (
     Verb(
         "study oracle",
         OracleOptions,
-        oracle_request,
+        "simshuffle.studies.oracle.request:request",
         examples=(
             "simshuffle study oracle paper/oracle",
             "simshuffle study oracle paper/oracle --strategies data,spatial",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError
 from simshuffle.job.plan.hidden import PARTIAL, largest_hidden_fraction
@@ -14,7 +16,8 @@ from simshuffle.job.plan.warming import describe_warming
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell, of_job
-from simshuffle.report.report import Kept
+from simshuffle.report import intervals
+from simshuffle.report.report import Booking, Kept
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation.jobs import ALONE
 from simshuffle.study.cell import Outcome
@@ -24,6 +27,52 @@ MOST_RANKS = 4
 """Numbers of ranks for which a hidden fraction is computed, the largest."""
 TOLERANCE = 0.01
 """Share of an epoch that a hidden exchange may add, as of ``simshuffle study hiding``."""
+
+
+class WaitedFor(TypedDict):
+    """Seconds that others wait for a host, by what it does."""
+
+    host: str
+    label: str
+    seconds: float
+
+
+class RunMeta(TypedDict):
+    """Facts on a run in ``meta.json``."""
+
+    storage_per_host_nbytes: float
+    staged_to: str | None
+    staging_s: float
+    start_s: NotRequired[float]  # of a job, when its first epoch begins
+    routing: NotRequired[str]
+    slow_cables: NotRequired[dict[str, Any]]
+    killed: NotRequired[dict[str, Any]]
+    faults: NotRequired[list[dict[str, Any]]]
+    losses: NotRequired[list[dict[str, Any]]]
+    completeness: NotRequired[list[dict[str, Any]]]
+    extrapolated: NotRequired[list[str]]
+    waited_for: NotRequired[list[WaitedFor]]
+
+
+class HiddenFraction(TypedDict):
+    """Largest exchanged fraction that is hidden, and the schedule."""
+
+    fraction: float
+    schedule: str
+
+
+class SimulationMeta(TypedDict):
+    """Facts on a simulation in ``meta.json``."""
+
+    runs: dict[str, RunMeta]
+    hidden: NotRequired[dict[str, HiddenFraction]]
+    not_steady: NotRequired[str]
+    labels: NotRequired[Booking]
+    timeline: NotRequired[Kept]
+    seeds: NotRequired[int]  # there, where there are several
+    interval: NotRequired[bool]
+    ranges: NotRequired[dict[str, list[float]]]
+    intervals: NotRequired[intervals.Intervals]
 
 
 @dataclass(frozen=True)

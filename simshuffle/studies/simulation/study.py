@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NotRequired, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import pandas as pd
-from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
 from simshuffle.job.plan.faults import check_run
@@ -18,7 +18,7 @@ from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenarios_of
 from simshuffle.job.scenario.scenario import Scenario, all_runs, stored
 from simshuffle.job.sim.cell import TABLES, kept_of, reported
-from simshuffle.job.uncertainty.report import asked_of, plain, ranges_of
+from simshuffle.job.uncertainty.report import asked_again, asked_of, plain, ranges_of
 from simshuffle.report import intervals, report
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
@@ -30,7 +30,12 @@ from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.contest import warm_epochs
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_listing, jobs_table, jobs_verdict
-from simshuffle.studies.simulation.runs import SimulatedRuns, facts_by_forms, side_by_side
+from simshuffle.studies.simulation.runs import (
+    SimulatedRuns,
+    SimulationMeta,
+    facts_by_forms,
+    side_by_side,
+)
 from simshuffle.studies.simulation.tables import (
     STORED,
     STORED_OVER_SEEDS,
@@ -42,6 +47,7 @@ from simshuffle.studies.simulation.tables import (
     measures,
     summary,
 )
+from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.studies.simulation.warm import is_of_dlio, warm_table
 from simshuffle.study.cell import Cell, Outcome
@@ -53,8 +59,6 @@ from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Resul
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from simshuffle.studies.simulation.verb import RunOptions
 
 
 ROWS_OF_A_RANK = 8  # phases of an iteration, about
@@ -291,44 +295,6 @@ def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
     return set(rows.itertuples(index=False, name=None))
 
 
-class _WaitedFor(TypedDict):
-    host: str
-    label: str
-    seconds: float
-
-
-class _Run(TypedDict):
-    storage_per_host_nbytes: float
-    staged_to: str | None
-    staging_s: float
-    start_s: NotRequired[float]  # of a job, when its first epoch begins
-    routing: NotRequired[str]
-    slow_cables: NotRequired[dict[str, Any]]
-    killed: NotRequired[dict[str, Any]]
-    faults: NotRequired[list[dict[str, Any]]]
-    losses: NotRequired[list[dict[str, Any]]]
-    completeness: NotRequired[list[dict[str, Any]]]
-    extrapolated: NotRequired[list[str]]
-    waited_for: NotRequired[list[_WaitedFor]]
-
-
-class _Hidden(TypedDict):
-    fraction: float
-    schedule: str
-
-
-class _Says(TypedDict):
-    runs: dict[str, _Run]
-    hidden: NotRequired[dict[str, _Hidden]]
-    not_steady: NotRequired[str]
-    labels: NotRequired[report.Booking]
-    timeline: NotRequired[Kept]
-    seeds: NotRequired[int]  # there, where there are several
-    interval: NotRequired[bool]
-    ranges: NotRequired[dict[str, list[float]]]
-    intervals: NotRequired[intervals.Intervals]
-
-
 def _summary(result: Result) -> pd.DataFrame:
     return summary(measures(result.tables["epochs"], result.tables["breakdown"]), ["run"])
 
@@ -363,6 +329,15 @@ class SimulationResult(Result):
         return self.documents["scenario.yaml"]
 
 
+def repeat(folder: Path, meta: Meta) -> Request[SimulatedRuns]:
+    """Return the request of a result, from its folder."""
+    asked = {name: meta[name] for name in ("labels", "seeds") if name in meta} | asked_again(meta)
+    options = RunOptions(
+        scenario=folder / "scenario.yaml", timeline=meta.get("timeline", "full"), **asked
+    )
+    return request(options)[1]
+
+
 STUDY: Study[SimulatedRuns] = Study(
     kind="simulation",
     verb="run",
@@ -379,9 +354,9 @@ STUDY: Study[SimulatedRuns] = Study(
     as_json=_as_json,
     compared=_compared,
     facts=_facts,
-    says=_Says,
+    says=SimulationMeta,
     faults=_faults,
-    again="simshuffle.studies.simulation.verb:again",
+    again=f"{__name__}:repeat",
     result=SimulationResult,
 )
 OVER_SEEDS = replace(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NotRequired
+from pathlib import Path
+from typing import Any, NotRequired
 
 import pandas as pd
 from typing_extensions import TypedDict
@@ -16,7 +17,7 @@ from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.reading import exchange_located
 from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.job.sim.cell import RunCell, reported
-from simshuffle.job.uncertainty.report import asked_of, plain, ranges_of
+from simshuffle.job.uncertainty.report import asked_again, asked_of, plain, ranges_of
 from simshuffle.report import intervals
 from simshuffle.report.chart import Chart
 from simshuffle.report.report import LABELS, WHOLE
@@ -42,13 +43,11 @@ from simshuffle.studies.simulation.tables import (
     samples_of,
     summary,
 )
+from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.standing import share_teller
-from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
-
-if TYPE_CHECKING:
-    from simshuffle.studies.simulation.verb import SweepOptions
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 EXCHANGE = "workload.exchange"
 
@@ -308,7 +307,9 @@ def _compared(result: Result) -> Tables:
     return {"rates": rates, "seconds": table.set_index([*keys[:-1], "label"])}
 
 
-class _Says(TypedDict):
+class SweepMeta(TypedDict):
+    """Facts on a sweep in ``meta.json``."""
+
     axes: list[SweptAxis]
     zip: bool
     seeds: int
@@ -318,6 +319,12 @@ class _Says(TypedDict):
     interval: NotRequired[bool]
     ranges: NotRequired[dict[str, list[float]]]
     intervals: NotRequired[intervals.Intervals]
+
+
+def repeat(folder: Path, meta: Meta) -> Request[Sweep]:
+    """Return the request of a result, from its folder."""
+    asked = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | asked_again(meta)
+    return request(SweepOptions(scenario=folder / "scenario.yaml", **asked))
 
 
 STUDY: Study[Sweep] = Study(
@@ -336,8 +343,8 @@ STUDY: Study[Sweep] = Study(
     details=sweep_details,
     compared=_compared,
     facts=_facts,
-    says=_Says,
+    says=SweepMeta,
     faults=lambda result: measure_problems(result.meta["measure"], "meta.json: measure"),
-    again="simshuffle.studies.simulation.verb:sweep_again",
+    again=f"{__name__}:repeat",
     partial=True,
 )

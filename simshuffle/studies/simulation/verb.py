@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from simshuffle.job.scenario.options import Interval, Over, Ranges, ScenarioName, ScenarioNames, Set
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Study
+    pass
 
 
 Seeds = Annotated[int, Option("N", "Seeds of each run, from the scenario's own on.", low=1)]
@@ -77,43 +75,11 @@ class SweepOptions(CellOptions):
     set: Set = field(default_factory=dict)
 
 
-def run(options: RunOptions) -> tuple[Study[Any], Request[Any]]:
-    """Every run of all scenarios, with every seed."""
-    from simshuffle.studies.simulation import study  # noqa: PLC0415 - what computes
-
-    return study.request(options)
-
-
-def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a result of ``run``, from its folder."""
-    from simshuffle.job.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
-
-    given = {name: meta[name] for name in ("labels", "seeds") if name in meta}
-    kept = meta.get("timeline", "full")
-    given |= asked_again(meta)
-    return run(RunOptions(scenario=folder / "scenario.yaml", timeline=kept, **given))[1]
-
-
-def sweep(options: SweepOptions) -> tuple[Study[Any], Request[Any]]:
-    """Every combination of values, with every seed."""
-    from simshuffle.studies.simulation.sweep import STUDY, request  # noqa: PLC0415 - what computes
-
-    return STUDY, request(options)
-
-
-def sweep_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a result of ``sweep``, from its folder."""
-    from simshuffle.job.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
-
-    given = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | asked_again(meta)
-    return sweep(SweepOptions(scenario=folder / "scenario.yaml", **given))[1]
-
-
 VERBS = (
     Verb(
         "run",
         RunOptions,
-        run,
+        "simshuffle.studies.simulation.study:request",
         examples=(
             "simshuffle run quickstart",
             "simshuffle run mycluster.yaml --set epochs=2 --out first --to latex",
@@ -128,7 +94,7 @@ VERBS = (
     Verb(
         "sweep",
         SweepOptions,
-        sweep,
+        "simshuffle.studies.simulation.sweep:request",
         examples=(
             "simshuffle sweep quickstart --over world_size=16,32,64 --seeds 3",
             "simshuffle sweep quickstart --set 'sweep={}' --over world_size=8,16 --seeds 5",

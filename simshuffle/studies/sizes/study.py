@@ -130,7 +130,7 @@ def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str
     return Request(scenario.name, cells, {"scenario.yaml": document}, {"epoch": epoch}, files)
 
 
-def again(folder: Path, meta: Meta) -> Request[Mapping[str, SizesCell]]:
+def repeat(folder: Path, meta: Meta) -> Request[Mapping[str, SizesCell]]:
     """The request of a result, from its folder."""
     return request(load_scenario(folder / "scenario.yaml"), meta["epoch"])
 
@@ -191,5 +191,5 @@ STUDY: Study[Mapping[str, SizesCell]] = Study(
     figures=lambda result: {"sizes": sizes_chart(result.tables["ranks"], QUANTITIES)},
     one_figure=True,
     parts=_parts,
-    again=f"{__name__}:again",
+    again=f"{__name__}:repeat",
 )

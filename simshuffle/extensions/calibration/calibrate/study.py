@@ -333,7 +333,7 @@ def _compared(result: Result) -> Tables:
     return {"parameters": rows[["value", "low", "high", "residual"]]}
 
 
-def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
+def repeat(folder: Path, meta: Meta) -> Request[CalibrationCell]:
     """No request: the folder has digests of the files that were read, not the files.
 
     Raises:
@@ -362,7 +362,7 @@ STUDY: Study[CalibrationCell] = Study(
     facts=lambda cell, outcomes, tables: {"notes": outcomes[_CELL].values["notes"]},
     says=CalibrationFacts,
     faults=_faults,
-    again=f"{__name__}:again",
+    again=f"{__name__}:repeat",
     versions=("numpy", "scipy", "pandas"),
     result=Calibration,
 )

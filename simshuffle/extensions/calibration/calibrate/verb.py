@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from simshuffle.study.options import Argument, Option, Options, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Result, Study
+    from simshuffle.study.study import Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +86,6 @@ class CalibrationOptions(Options):
     ] = "pfs"
 
 
-def request(options: CalibrationOptions) -> tuple[Study[Any], Request[Any]]:
-    """One fit to all files."""
-    from simshuffle.extensions.calibration.calibrate import study  # noqa: PLC0415 - what computes
-
-    return study.STUDY, study.request(options)
-
-
 def _fragments(result: Result, folder: Path, options: CalibrationOptions) -> Iterable[str]:
     from simshuffle.extensions.calibration.calibrate.text import FRAGMENT, MODELS  # noqa: PLC0415 - YAML
 
@@ -104,7 +97,7 @@ VERBS = (
     Verb(
         "machine calibrate",
         CalibrationOptions,
-        request,
+        "simshuffle.extensions.calibration.calibrate.study:request",
         examples=(
             "simshuffle machine calibrate nccl.txt --out nccl",
             "simshuffle machine calibrate osu-alltoall.txt --ranks 8 --hosts 8 --to latex",

@@ -91,7 +91,7 @@ def shipped_sets() -> list[str]:
     return list(dict.fromkeys(row.set for row in read_rows(shipped("validation"))))
 
 
-def again(folder: Path, meta: Meta) -> Request[ValidationRequest]:
+def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:
     """The request of a result, from the rows in its table.
 
     Raises:
@@ -174,7 +174,7 @@ STUDY: Study[ValidationRequest] = Study(
     parts=_parts,
     as_json=_as_json,
     compared=_compared,
-    again=f"{__name__}:again",
+    again=f"{__name__}:repeat",
 )
 OPENED: Study[ValidationRequest] = replace(
     STUDY, kind="validation_opened", stages=(), collect=_opened, documents=(SEALED,), facts=_facts

@@ -132,7 +132,7 @@ def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
     return sorted(map(prepared, runs.values()), key=lambda base: base.world_size)
 
 
-def again(folder: Path, meta: Meta) -> Request[AccuracyRequest]:
+def repeat(folder: Path, meta: Meta) -> Request[AccuracyRequest]:
     """The request of a result, from its folder."""
     return _request(load_scenarios(folder / "scenario.yaml"), meta["asked"])
 

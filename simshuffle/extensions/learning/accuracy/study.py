@@ -139,5 +139,5 @@ STUDY: Study[AccuracyRequest] = Study(
     facts=_facts,
     says=AccuracyFacts,
     faults=_faults,
-    again="simshuffle.extensions.learning.accuracy.asked:again",
+    again="simshuffle.extensions.learning.accuracy.asked:repeat",
 )

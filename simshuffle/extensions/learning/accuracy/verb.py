@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from simshuffle.job.scenario.options import ScenarioName, Set
 from simshuffle.studies.training.usual import EPOCHS
@@ -13,7 +12,7 @@ from simshuffle.study.options import Option, RefinedOptions
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Study
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +65,11 @@ class AccuracyOptions(RefinedOptions):
     set: Set = field(default_factory=dict)
 
 
-def request(options: AccuracyOptions) -> tuple[Study[Any], Request[Any]]:
-    """The law for each number of ranks, and a simulation of every remedy that takes time."""
-    from simshuffle.extensions.learning.accuracy import asked, study  # noqa: PLC0415 - what computes
-
-    return study.STUDY, asked.request(options)
-
-
-def first_answer(options: AccuracyOptions, request: Request[Any]) -> Iterable[str]:
-    """The law alone, with the times of closed forms."""
-    from simshuffle.extensions.learning.accuracy import first  # noqa: PLC0415 - what computes
-
-    return first.lines(request.values)
-
-
 VERBS = (
     Verb(
         "accuracy",
         AccuracyOptions,
-        request,
+        "simshuffle.extensions.learning.accuracy.asked:request",
         examples=(
             "simshuffle accuracy quickstart",
             "simshuffle accuracy abci-imagenet1k --world-size 64 --world-size 2048",
@@ -93,6 +78,6 @@ VERBS = (
         kinds={"accuracy": "simshuffle.extensions.learning.accuracy.study"},
         function="accuracy",
         noun="cell",
-        first_answer=first_answer,
+        first_answer="simshuffle.extensions.learning.accuracy.first:lines",
     ),
 )

@@ -56,7 +56,7 @@ def requested(
     return "training", shuffling.request(study, device)
 
 
-def again(folder: Path, meta: Meta) -> Request[Filtering]:
+def repeat(folder: Path, meta: Meta) -> Request[Filtering]:
     """The request of a result, from its folder; trained on the same kind of device. Raises
     InputError if its data or device are not here."""
     device = str(meta["device"]).partition(":")[0]

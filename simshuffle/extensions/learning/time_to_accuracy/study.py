@@ -78,7 +78,7 @@ def _json(result: Result) -> dict[str, Any]:
     return {"rule": result.meta["rule"], **tables}
 
 
-def again(folder: Path, meta: Meta) -> Request[Join]:
+def repeat(folder: Path, meta: Meta) -> Request[Join]:
     """Raise InputError: the training that was joined lies in a folder of its own."""
     rule = f"must hold the training '{meta['study']}' too, which lies in a folder of its own"
     remedy = (
@@ -104,7 +104,7 @@ STUDY: Study[Join] = Study(
     as_json=_json,
     says=JoinFacts,
     faults=_faults,
-    again=f"{__name__}:again",
+    again=f"{__name__}:repeat",
     decides=("simshuffle.extensions.learning.time_to_accuracy.join",),
     result=TimeToAccuracy,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -134,20 +134,13 @@ def _trained(options: TtaOptions) -> Path:
         study=str(options.study), set=options.set_study, processes=options.processes
     )
     performance = Performance(train, wanted)
-    study, asked = train.request(wanted)
+    study, asked = train.make_request(wanted)
     if study.kind != KIND:
         rule = "must be a study of shuffling strategies"
         refuse("kind", rule, study.kind, "Name another study.", wanted.study)
     folder = performance.of(study, asked)[1]
     assert folder is not None  # noqa: S101 - a training is kept
     return folder
-
-
-def first_answer(options: TtaOptions, request: Request[Any]) -> Iterable[str]:
-    """The times of closed forms beside the accuracies of the training."""
-    from simshuffle.extensions.learning.time_to_accuracy import join  # noqa: PLC0415 - what computes
-
-    return join.first_answer(request.values)
 
 
 VERBS = (
@@ -161,6 +154,6 @@ VERBS = (
         ),
         kinds={"time_to_accuracy": "simshuffle.extensions.learning.time_to_accuracy.study"},
         function="tta",
-        first_answer=first_answer,
+        first_answer="simshuffle.extensions.learning.time_to_accuracy.join:first_answer",
     ),
 )

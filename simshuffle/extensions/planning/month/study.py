@@ -114,7 +114,7 @@ def check_saved(scenario: Scenario) -> None:
         raise ScenarioError(Problem(path, rule, checkpoint.describe(), remedy), scenario.name)
 
 
-def again(folder: Path, meta: Meta) -> Request[Months]:
+def repeat(folder: Path, meta: Meta) -> Request[Months]:
     """The request of a result, from its folder."""
     length = Length(meta["days"], meta["epochs"], meta["period"], meta["seeds"])
     return request(load_scenario(folder / "scenario.yaml"), length, {})
@@ -166,5 +166,5 @@ STUDY: Study[Months] = Study(
     one_figure=True,
     verdict=verdict,
     **detailed(parts_shown, details),
-    again=f"{__name__}:again",
+    again=f"{__name__}:repeat",
 )
