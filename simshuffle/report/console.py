@@ -20,9 +20,16 @@ LEAST_NAME = 11  # characters of a line of a name, if there is room for no more
 
 
 def new_table(
-    title: str | None = None, names: Sequence[str] = (), numbers: Sequence[str] = ()
+    title: str | None = None,
+    names: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    rows: Iterable[Sequence[str]] = (),
+    texts: Sequence[str] = (),
 ) -> Table:
-    """An empty table with these columns. Where it is too wide, names fold; numbers never do."""
+    """Return a table with these rows and columns: names at the left, numbers, then texts.
+
+    Where the table is too wide, names and texts fold; numbers never do.
+    """
     table = Table(
         title=title,
         title_justify="left",
@@ -35,6 +42,10 @@ def new_table(
         table.add_column(name, overflow="fold", min_width=LEAST_NAME)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
+    for name in texts:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -150,58 +150,62 @@ def range_of(found: Plain, run: str) -> str:
 def beside_table(rows: pd.DataFrame) -> Table:
     """The rows of `beside` for people."""
     heads = ["A", "90 % of A", "B", "90 % of B"]
-    out = new_table("Epochs and their 90 % intervals", ["run"], numbers=heads)
-    out.add_column("overlap")
-    for row in rows.to_dict("records"):
-        cells = [
-            text
-            for of in "ab"
-            for text in (_seconds(row[of]), _range(row[f"{of}_low"], row[f"{of}_high"]))
+    cells = (
+        [
+            row["run"],
+            _seconds(row["a"]),
+            _range(row["a_low"], row["a_high"]),
+            _seconds(row["b"]),
+            _range(row["b_low"], row["b_high"]),
+            "yes" if row["overlap"] else "no",
         ]
-        out.add_row(row["run"], *cells, "yes" if row["overlap"] else "no")
-    return out
+        for row in rows.to_dict("records")
+    )
+    return new_table("Epochs and their 90 % intervals", ["run"], heads, cells, ["overlap"])
 
 
 def table(found: Plain) -> Table:
     """A row for each run: its epoch, the interval, and what each part alone gives."""
     heads = ["epoch", "90 % interval", "inputs", "model", "chance"]
-    out = new_table("90 % intervals", ["run"], numbers=heads)
-    for run, of in found["runs"].items():
-        parts = (_part(of[name]) for name in ("inputs", "model", "chance"))
-        out.add_row(run, _seconds(of["seconds"]), _range(of["low"], of["high"]), *parts)
-    return out
+    rows = (
+        [
+            run,
+            _seconds(interval["seconds"]),
+            _range(interval["low"], interval["high"]),
+            *(_part(interval[name]) for name in heads[2:]),
+        ]
+        for run, interval in found["runs"].items()
+    )
+    return new_table("90 % intervals", ["run"], heads, rows)
 
 
 def odds_table(found: Plain) -> Table | None:
     """Return how sure the order of runs is, a row for each pair; None where no pair is known."""
     if not found["odds"]:
         return None
-    out = new_table("How sure the order is", ["run", "faster than"], ["in draws"])
-    out.add_column("is not, at")
+    rows = []
     for odds in found["odds"]:
         flips = "flips_at" in odds
         change = f"{odds['key']} {odds['flips_at']} (now {odds['value']})" if flips else "-"
         share = odds["share"]
         sure = "all" if share > SURE else f"{100 * share:.0f} %"
-        out.add_row(odds["first"], odds["second"], sure, change)
-    return out
+        rows.append([odds["first"], odds["second"], sure, change])
+    names = ["run", "faster than"]
+    return new_table("How sure the order is", names, ["in draws"], rows, ["is not, at"])
 
 
 def hangs_table(found: Plain) -> Table | None:
     """Return what the width of each interval hangs on, and what measures it; None for nothing."""
     rows = [
-        (run, each) for run, hangs in found["hangs"].items() for each in hangs if _is_named(each)
+        [run, hang["key"], f"{100 * hang['total']:.0f} %", hang["kind"], hang["measured_by"]]
+        for run, hangs in found["hangs"].items()
+        for hang in hangs
+        if _is_named(hang)
     ]
     if not rows:
         return None
-    out = new_table("What the intervals hang on", ["run", "input"], ["share"])
-    out.add_column("is")
-    out.add_column("measured by")
-    for run, each in rows:
-        out.add_row(
-            run, each["key"], f"{100 * each['total']:.0f} %", each["kind"], each["measured_by"]
-        )
-    return out
+    title, texts = "What the intervals hang on", ["is", "measured by"]
+    return new_table(title, ["run", "input"], ["share"], rows, texts)
 
 
 def details(found: Plain) -> list[Table]:

@@ -9,6 +9,11 @@ from rich.table import Table
 from simshuffle.report.excerpt import with_cells
 
 
+def cut_text(text: str, most: int) -> str:
+    """Return the text with at most so many letters; dots stand for the others."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def without_schedule(runs: Sequence[str]) -> list[str]:
     """Return names of runs without their second word, where all that have one have the same: the
     schedule, as in 'partial-0.1 streamlined @64'."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.report.console import new_table
+from simshuffle.report.names import cut_text
 from simshuffle.report.report import WHOLE
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def differences(title: str, table: pd.DataFrame) -> Table:
 def _value(value: Any) -> str:
     """A value as a file has it, cut where it is long."""
     text = ABSENT if value is None else str(value).lower() if value in (True, False) else str(value)
-    return text if len(text) <= SHORT else f"{text[: SHORT - 3]}..."
+    return cut_text(text, SHORT)
 
 
 def last_epochs(table: pd.DataFrame) -> Iterator[str]:

@@ -51,11 +51,15 @@ class AlltoallTable:
         """The same as a table of the terminal, to be exported."""
         heads = ["size (B)", "time (us)", "messages alone (us)", "links alone (us)"]
         title = f"All-to-all on {self.name}, {self.ranks} ranks on {self.hosts} hosts"
-        table = new_table(title, ["algorithm"], numbers=heads)
-        for row in self.rows:
-            times = (f"{row[name] * 1e6:.2f}" for name in ("seconds", "host", "links"))
-            table.add_row(row["algorithm"], f"{row['nbytes']:.0f}", *times)
-        return table
+        rows = (
+            [
+                row["algorithm"],
+                f"{row['nbytes']:.0f}",
+                *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "host", "links")),
+            ]
+            for row in self.rows
+        )
+        return new_table(title, ["algorithm"], heads, rows)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, in SI units."""

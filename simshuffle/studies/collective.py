@@ -312,10 +312,8 @@ class Measurement:
         """The same as a table of the terminal, to be exported."""
         bench = self.bench
         title = f"{bench.allreduce.kind} on {bench.name}, {bench.world_size} ranks"
-        table = new_table(f"{title} on {bench.resources.num_hosts} hosts", numbers=HEADINGS)
-        for row in self.rows:
-            table.add_row(*_cells(row))
-        return table
+        title += f" on {bench.resources.num_hosts} hosts"
+        return new_table(title, numbers=HEADINGS, rows=map(_cells, self.rows))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, in SI units."""

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.report.names import cut_text
 from simshuffle.study.long_table import LongTable
 from simshuffle.study.schema import Schema
 
@@ -211,5 +212,4 @@ def _shown(value: Any) -> str:
     """A value in a sentence: numbers with all their digits."""
     if value is None or value == "":
         return "nothing"
-    text = str(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return cut_text(str(value), SHOWN)

@@ -76,10 +76,11 @@ class Schema:
         the first ``names`` of them say what a row is, the others are aligned as numbers are."""
         of = [self.columns[name] for name in columns]
         heads = [column.head or name for name, column in zip(columns, of, strict=True)]
-        shown = new_table(title, heads[:names], heads[names:])
-        for row in table[list(columns)].itertuples(index=False, name=None):
-            shown.add_row(*(c.cell(value) for c, value in zip(of, row, strict=True)))
-        return shown
+        rows = (
+            [column.cell(value) for column, value in zip(of, row, strict=True)]
+            for row in table[list(columns)].itertuples(index=False, name=None)
+        )
+        return new_table(title, heads[:names], heads[names:], rows)
 
     def framed(self, rows: Sequence[Any]) -> pd.DataFrame:
         """A table of these rows; what a row lacks is empty."""

@@ -64,18 +64,23 @@ def _do(row: Row, meta: Mapping[str, Any]) -> str:
     )
 
 
+def _last_digit(value: float, digits: int) -> float:
+    """Return what one unit in the last of so many digits is worth."""
+    return 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+
+
 def _rounded_up(value: float, digits: int) -> float:
     """Return ``value`` with so many digits, and no less than it is: a budget of it is enough."""
     if value <= 0:
         return value
-    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    unit = _last_digit(value, digits)
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.{digits}g}")
 
 
 def _rounded_down(value: float, digits: int) -> float:
     """Return ``value`` with so many digits, and no more than it is."""
     rounded = float(f"{value:.{digits}g}")
-    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits) if value > 0 else 0.0
+    unit = _last_digit(value, digits) if value > 0 else 0.0
     return float(f"{rounded - unit:.{digits}g}") if rounded > value else rounded
 
 

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import floor, log10
 
-import numpy as np
 import pandas as pd
 
 from simshuffle.studies.congestion.patterns import BATCHINGS, PATTERNS, Variant
 from simshuffle.studies.congestion.tables import VARIANT, groups, routings
-from simshuffle.studies.congestion.verdict import EQUAL, JUDGES
+from simshuffle.studies.congestion.verdict import EQUAL, JUDGES, rows_of_variant
 from simshuffle.study.study import Tables
 
 ALL_TO_ALL = Variant("all_to_all")
@@ -111,11 +110,6 @@ def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     rows = times[times["model"] == model]
     return rows[rows["bytes_set"] == rows["bytes_set"].iloc[0]], model
-
-
-def rows_of_variant(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
-    """Return the rows of a variant, one for each seed."""
-    return rows[np.logical_and.reduce([rows[name] == getattr(variant, name) for name in VARIANT])]
 
 
 def duration(rows: pd.DataFrame, variant: Variant) -> Duration:

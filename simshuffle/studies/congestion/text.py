@@ -60,11 +60,14 @@ def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
         f"{world_size:,} ranks, {names[0]}: {unit_name} of an exchange, {model} model, median of"
         f" {seeds} seed{'s' * (seeds > 1)}"
     )
-    table = new_table(title, ["pattern"], heads)
-    for pattern in rows["pattern"].unique():
-        cells = [spent.get(Variant(pattern, *batching)) for batching in batchings]
-        table.add_row(PATTERNS[pattern].label, *(_cell(of, unit) for of in cells))
-    return table
+    cells = (
+        [
+            PATTERNS[pattern].label,
+            *(_cell(spent.get(Variant(pattern, *batching)), unit) for batching in batchings),
+        ]
+        for pattern in rows["pattern"].unique()
+    )
+    return new_table(title, ["pattern"], heads, cells)
 
 
 def _cell(spent: Duration | None, unit: float) -> str:

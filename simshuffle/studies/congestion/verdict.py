@@ -179,10 +179,14 @@ def compared(variants: Iterable[Variant]) -> set[Variant]:
     return {variant for group in groups if there.issuperset(group) for variant in group}
 
 
+def rows_of_variant(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
+    """Return the rows of a variant, one for each seed."""
+    return rows[np.logical_and.reduce([rows[name] == getattr(variant, name) for name in VARIANT])]
+
+
 def of_variant(times: pd.DataFrame, variant: Variant) -> pd.DataFrame:
     """Numbers of a variant by seed."""
-    rows = times[np.logical_and.reduce([times[name] == getattr(variant, name) for name in VARIANT])]
-    return rows.set_index("seed")[[*COUNTED.values(), "bound_s"]]
+    return rows_of_variant(times, variant).set_index("seed")[[*COUNTED.values(), "bound_s"]]
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
-from simshuffle.studies.simulation.tables import WHOLE_EPOCH, Means, samples_of
+from simshuffle.studies.simulation.tables import WHOLE_EPOCH, Means, last_epochs, samples_of
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
 from simshuffle.study.study import Result
 
@@ -52,9 +52,7 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
 def _scaling(of: Means) -> Iterator[Section]:
     """Seconds of the last epoch by ranks, of runs by their names without these; nothing where all
     have the same number of ranks."""
-    epochs = of.epochs.assign(run=of.epochs["run"].astype(str))
-    epochs = epochs.sort_values("epoch", kind="stable").drop_duplicates("run", keep="last")
-    epochs = epochs.sort_values("world_size", kind="stable")
+    epochs = last_epochs(of.epochs).sort_values("world_size", kind="stable")
     if epochs["world_size"].nunique() < 2:
         return
     lines = epochs["run"].str.replace(r" @\d+$", "", regex=True)
@@ -144,11 +142,7 @@ def _drawn(links: pd.DataFrame, names: list[str], several: bool) -> str:
 
 def _tiers(links: pd.DataFrame) -> Table:
     """The last epoch of every run by kind of link."""
-    table = new_table(
-        "Links and devices by kind, last epoch; mean over the epoch, and its highest moment",
-        ["run", "kind"],
-        ["links", "bytes", "mean of all", "mean of the busiest", "peak"],
-    )
+    out = []
     names = links["run"].astype(str)
     last = links[links["epoch"] == links.groupby(names)["epoch"].transform("max")]
     groups = last.groupby([last["run"].astype(str), last["tier"].astype(str)], sort=False)
@@ -157,8 +151,13 @@ def _tiers(links: pd.DataFrame) -> Table:
         mean = rows["mean_utilisation"]
         moved = readable(rows["nbytes"].sum(), Dimension.NBYTES, 3) if in_bytes else "-"
         shares = map(_percent, (mean.mean(), mean.max(), rows["peak_utilisation"].max()))
-        table.add_row(str(run), str(tier), f"{len(rows):,}", moved, *shares)
-    return table
+        out.append([str(run), str(tier), f"{len(rows):,}", moved, *shares])
+    return new_table(
+        "Links and devices by kind, last epoch; mean over the epoch, and its highest moment",
+        ["run", "kind"],
+        ["links", "bytes", "mean of all", "mean of the busiest", "peak"],
+        out,
+    )
 
 
 def _percent(share: float) -> str:
@@ -232,16 +231,20 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
 
 def _slowest(of: pd.DataFrame) -> Table:
     """Seconds of the slowest rank of an iteration: median, 99th percentile and most over them."""
-    table = new_table(
+    keys = [of["run"].astype(str), of["epoch"], of["phase"].astype(str)]
+    return new_table(
         "Exchange of the slowest rank of an iteration, ms, over iterations",
         ["run", "phase"],
         ["epoch", "iterations", "mean of all ranks", "median", "99th percentile", "most"],
+        (
+            [
+                *(str(run), str(phase), str(epoch), f"{len(rows):,}"),
+                _milliseconds(rows["mean_s"].mean()),
+                *_tail_of(rows["most_s"].to_numpy(float)),
+            ]
+            for (run, epoch, phase), rows in of.groupby(keys, sort=False)
+        ),
     )
-    keys = [of["run"].astype(str), of["epoch"], of["phase"].astype(str)]
-    for (run, epoch, phase), rows in of.groupby(keys, sort=False):
-        cells = (_milliseconds(rows["mean_s"].mean()), *_tail_of(rows["most_s"].to_numpy(float)))
-        table.add_row(str(run), str(phase), str(epoch), f"{len(rows):,}", *cells)
-    return table
 
 
 def _tail_of(seconds: Floats) -> list[str]:

@@ -14,6 +14,7 @@ from simshuffle.report.names import without_schedule
 from simshuffle.spec.library import documents
 from simshuffle.spec.overrides import short
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.studies.simulation.tables import last_epochs
 from simshuffle.study.study import Result
 
 IN_NAME = ("world_size", "workload.exchange", "seed")
@@ -152,9 +153,7 @@ def warm_epochs(epochs: pd.DataFrame, half: pd.Series[float] | None) -> pd.DataF
         half: half the interval of an epoch (s), by run and epoch; None without intervals.
     """
     order = {run: place for place, run in enumerate(dict.fromkeys(epochs["run"].astype(str)))}
-    rows = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
-    rows = rows.drop_duplicates("run", keep="last")
-    rows = rows.sort_values("run", key=lambda run: run.map(order), kind="stable")
+    rows = last_epochs(epochs).sort_values("run", key=lambda run: run.map(order), kind="stable")
     places = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
     halves = 0.0 if half is None else half.reindex(places).fillna(0.0).to_numpy()
     return rows.assign(half=halves).reset_index(drop=True)

@@ -88,12 +88,12 @@ def completeness(result: Result) -> Table | None:
     }
     if not of_runs:
         return None
-    table = new_table("Share of the data set", ["run"], ["epoch", "seen", "computed twice"])
-    for run, epochs in of_runs.items():
-        for each in epochs:
-            shares = [f"{100 * each[name]:.1f} %" for name in ("seen", "twice")]
-            table.add_row(run, str(each["epoch"]), *shares)
-    return table
+    rows = (
+        [run, str(epoch["epoch"]), *(f"{100 * epoch[name]:.1f} %" for name in ("seen", "twice"))]
+        for run, epochs in of_runs.items()
+        for epoch in epochs
+    )
+    return new_table("Share of the data set", ["run"], ["epoch", "seen", "computed twice"], rows)
 
 
 def tables(result: Result) -> Sequence[Table]:

@@ -199,6 +199,12 @@ def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
     return epochs.assign(**seconds)
 
 
+def last_epochs(epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return the row of the last epoch of each run, in the order of the epochs."""
+    rows = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
+    return rows.drop_duplicates("run", keep="last")
+
+
 def lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Samples, iterations and samples/s of every epoch, means over seeds; ``keys`` tell rows
     apart."""

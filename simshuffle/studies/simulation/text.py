@@ -120,10 +120,8 @@ def _table(
     """Texts up to the epoch, which say what a row is; and seconds, where there are any."""
     shown = {**lead, **{head: [*map(number, of)] for head, of in values.items() if any(of)}}
     names = [*lead][: [*lead].index("epoch")]
-    table = new_table(title, names, [head for head in shown if head not in names])
-    for row in zip(*shown.values(), strict=True):
-        table.add_row(*row)
-    return table
+    numbers = [head for head in shown if head not in names]
+    return new_table(title, names, numbers, zip(*shown.values(), strict=True))
 
 
 def _seconds(parts: pd.DataFrame) -> dict[Any, float]:
@@ -147,7 +145,12 @@ def about_interval(about: str) -> str:
 
 def number(seconds: float) -> str:
     """Seconds with at least three digits, and no more than 1 ms where there are that many."""
-    return "-" if seconds == 0 else f"{seconds:,.{max(0, min(3, 4 - len(f'{seconds:.0f}')))}f}"
+    return "-" if seconds == 0 else f"{seconds:,.{decimals(seconds)}f}"
+
+
+def decimals(seconds: float) -> int:
+    """Return the decimals of seconds with four digits, at most three."""
+    return max(0, min(3, 4 - len(f"{seconds:.0f}")))
 
 
 def notes(result: Result, *, extrapolated: bool = True) -> list[str]:

@@ -14,6 +14,7 @@ from simshuffle.report.console import new_table
 from simshuffle.report.names import without_schedule
 from simshuffle.studies.simulation.contest import Row
 from simshuffle.studies.simulation.tables import Means, label_column
+from simshuffle.studies.simulation.text import decimals
 from simshuffle.study.study import Result
 
 MOST_ROWS = 24
@@ -108,11 +109,10 @@ def _table(
         title += "; first: staging and the cold epoch"
     if len(shown) < count:
         title += f" ({len(shown)} of {count} runs; -v has all)"
-    table = new_table(title, ["run"], list(columns))
-    table.show_edge = False  # no empty lines around it
     names = without_schedule(shown["run"].tolist())
-    for cells in zip(names, *columns.values(), strict=True):
-        table.add_row(*cells)
+    rows = zip(names, *columns.values(), strict=True)
+    table = new_table(title, ["run"], list(columns), rows)
+    table.show_edge = False  # no empty lines around it
     return table
 
 
@@ -153,7 +153,7 @@ def _seconds_by_column(
 def epoch_with_half(row: Row) -> str:
     """Seconds of an epoch with four digits, and half its interval, if it has one."""
     seconds = float(row["epoch_s"])
-    digits = max(0, min(3, 4 - len(f"{seconds:.0f}")))
+    digits = decimals(seconds)
     text = f"{seconds:,.{digits}f}"
     return f"{text} ± {row['half']:,.{digits}f}" if row["half"] else text
 

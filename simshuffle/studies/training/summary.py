@@ -199,6 +199,11 @@ def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -
     return out
 
 
+def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate:
+    """Return how much larger the first values are, over the seeds that both have."""
+    return estimate([first[seed] - second[seed] for seed in first if seed in second])
+
+
 def paired(accuracies: Accuracies, key: Key, against: str) -> Estimate:
     """The difference of setting ``key`` to what it is compared with, over the seeds of both."""
     condition, (strategy, fraction) = key[: len(CONDITION)], key[len(CONDITION) :]
@@ -207,7 +212,7 @@ def paired(accuracies: Accuracies, key: Key, against: str) -> Estimate:
     at = fraction if against == "partial" else _FRACTION[against]
     other = accuracies.get((*condition, against, at), {})
     own = accuracies[key]
-    return estimate([own[seed] - other[seed] for seed in own if seed in other])
+    return paired_difference(own, other)
 
 
 _NOT_COMPARED = {

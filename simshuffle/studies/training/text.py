@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.report.console import new_table
 from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import (
     ABSENT,
@@ -20,7 +21,6 @@ from simshuffle.studies.training.tables import (
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
-    as_table,
     condition,
     difference,
     found,
@@ -56,7 +56,7 @@ def parts(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Tab
         names = statistics_of(tables.finished())
         main = settings[settings["statistics"] == names[0]]
         yield _findings(main)
-        yield as_table(
+        yield new_table(
             "Accuracy in %, differences in points after the last epoch; * a difference is found",
             KEYS,
             ["last epoch", "best", "- global", "- local", "n", "seeds"],
@@ -229,7 +229,7 @@ def _equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
     compared = [row for row in main.to_dict("records") if row["partial_pairs"]]
     if not compared:
         return
-    yield as_table(
+    yield new_table(
         "At equal Q: points above partial local shuffle",
         KEYS,
         ["difference", "p", "p (Holm)"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.report.console import new_table, terminal_text
+from simshuffle.report.console import terminal_text
 from simshuffle.studies.training.tables import CONDITION, NORMS, STATUS
 
 if TYPE_CHECKING:
@@ -42,16 +42,6 @@ def wrapped(line: str) -> str:
         break_long_words=False,
     )
     return "\n".join(folded).replace("\u00a0", " ")
-
-
-def as_table(
-    title: str, left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]]
-) -> Table:
-    """A table of a report: columns that are aligned to the left, then to the right."""
-    table = new_table(title, left, right)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def as_report(parts: Iterable[str | Table]) -> str:

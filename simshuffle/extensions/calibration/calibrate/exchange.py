@@ -46,8 +46,7 @@ def all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
 def _compared(out: Findings, rows: pd.DataFrame, chosen: np.ndarray, law: str) -> None:
     if not chosen.any():
         return
-    peers, nbytes = rows["ranks"].to_numpy(float) - 1, rows["nbytes"].to_numpy(float)
-    x, y = np.column_stack([peers, peers * nbytes]), rows["seconds"].to_numpy(float)
+    x, y = _messages_and_bytes(rows), rows["seconds"].to_numpy(float)
     fit = relative_fit(x[chosen], y[chosen])
     out.compare(rows, law, "s", y, x @ fit.value, chosen)
     about = rows[chosen], mean_error(y[chosen], fit.fitted), OVER
@@ -56,6 +55,12 @@ def _compared(out: Findings, rows: pd.DataFrame, chosen: np.ndarray, law: str) -
     out.add(*about, "", fit.coefficient(0), Dimension.SECONDS, note, name=latency)
     if fit.value[1] > 0:
         out.add(*about, "", fit.inverse(1), Dimension.BANDWIDTH, note, name=bandwidth)
+
+
+def _messages_and_bytes(rows: pd.DataFrame) -> np.ndarray:
+    """Return (rows, 2) messages that a rank sends, and their bytes."""
+    peers = rows["ranks"].to_numpy(float) - 1
+    return np.column_stack([peers, peers * rows["nbytes"].to_numpy(float)])
 
 
 def message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Findings:
@@ -74,9 +79,8 @@ def message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Finding
     if len(names := sorted(set(rows["algorithm"]))) > 1:
         rule, remedy = "must be of one linear all-to-all", "Give the files of one of them."
         refuse("", rule, ", ".join(names), remedy, "calibrate")
-    peers, nbytes = rows["ranks"].to_numpy(float) - 1, rows["nbytes"].to_numpy(float)
-    x, y = np.column_stack([peers, peers * nbytes]), rows["seconds"].to_numpy(float)
-    one_size = len(np.unique(nbytes[chosen])) == 1
+    x, y = _messages_and_bytes(rows), rows["seconds"].to_numpy(float)
+    one_size = rows["nbytes"][chosen].nunique() == 1
     if one_size:  # nothing tells the two parts apart
         x[:, 1] = 0.0
     known = np.full(len(y), latency)

@@ -222,7 +222,7 @@ def _create(
     begin = clock()
     while len(files) < most and (len(files) < max(READERS) or clock() < until):
         path = folder / str(len(files))
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = _open_new(path)
         try:
             os.write(descriptor, data)
             os.fsync(descriptor)
@@ -237,7 +237,7 @@ def _write(path: Path, nbytes: float, data: bytes, until: float, clock: Clock) -
     """A large file of at most so many bytes, and the bytes written a second; stops at the time
     ``until``."""
     size, begin = 0, clock()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = _open_new(path)
     try:
         while size + BLOCK <= nbytes and (size < BLOCK * max(READERS) or clock() < until):
             size += os.write(descriptor, data)
@@ -249,6 +249,11 @@ def _write(path: Path, nbytes: float, data: bytes, until: float, clock: Clock) -
     finally:
         os.close(descriptor)
     return size, size / took
+
+
+def _open_new(path: Path) -> int:
+    """Open a file that is not there yet."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
 def _forget(descriptor: int, offset: int, nbytes: int) -> None:

@@ -10,11 +10,11 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.extensions.learning.filtering.tables import SUBSETS, FilterTables, summary
+from simshuffle.report.console import new_table
 from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
-    as_table,
     found,
     mean,
     paragraph,
@@ -44,14 +44,14 @@ def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table
     settings = summary(tables.runs)
     if len(settings):
         chosen = settings[settings["chosen"]].sort_values("batch_size")
-        yield as_table(
+        yield new_table(
             "Test accuracy in %, at the learning rate that is best for the full data at each batch"
             " size (mean, 95 % interval)",
             [],
             ["batch", "rate", *SUBSETS],
             _accuracy_rows(chosen),
         )
-        yield as_table(
+        yield new_table(
             "Differences in points (paired by seed; 95 % interval; * p < 0.05 after Holm's"
             " correction over the batch sizes)",
             [],
@@ -83,7 +83,7 @@ def _reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
     title = (
         "Amount of data reduction (mean over seeds, 95 % interval); * what it leaves is trained on"
     )
-    yield as_table(title, ["extractor"], ["test accuracy in %", "samples left out in %"], rows)
+    yield new_table(title, ["extractor"], ["test accuracy in %", "samples left out in %"], rows)
     noise, kept = (used[name].dropna().mean() for name in ("noise_accuracy", "kept_accuracy"))
     if not math.isnan(noise):
         yield wrapped(
@@ -100,7 +100,7 @@ def _eps(eps: pd.DataFrame) -> Table:
         [f"{of:g}", *(f"{100 * row[name]:.1f} %" for name in names)] for of, row in means.iterrows()
     ]
     title = "Share left out against eps of DBSCAN (scikit-learn's default is 0.5)"
-    return as_table(title, [], ["eps", *names], rows)
+    return new_table(title, [], ["eps", *names], rows)
 
 
 def _of_subset(rows: pd.DataFrame, subset: str) -> Row | None:
@@ -126,11 +126,14 @@ def _gap(rows: pd.DataFrame, subset: str, against: str) -> str:
     return starred(row, against) if row and row[f"{against}_pairs"] else "-"
 
 
+def _compared(settings: pd.DataFrame, subset: str, against: str) -> pd.DataFrame:
+    """Return the rows of a data set that were compared with another over several seeds."""
+    return settings[(settings["subset"] == subset) & (settings[f"{against}_pairs"] > 1)]
+
+
 def _sentence(chosen: pd.DataFrame, subset: str, against: str) -> str:
     """At which batch sizes one data set is better than another."""
-    rows = chosen[(chosen["subset"] == subset) & (chosen[f"{against}_pairs"] > 1)].to_dict(
-        "records"
-    )
+    rows = _compared(chosen, subset, against).to_dict("records")
     what = f"{NAMES[subset].capitalize()} against {NAMES[against]}"
     if not rows:
         return f"{what}: too few seeds to tell."
@@ -152,7 +155,7 @@ def _all_rates(settings: pd.DataFrame) -> str:
         return ""
     lines = []
     for subset, against in PAIRS:
-        rows = settings[(settings["subset"] == subset) & (settings[f"{against}_pairs"] > 1)]
+        rows = _compared(settings, subset, against)
         sure = rows.loc[rows[f"{against}_p"].astype(float) < RISK, f"{against}_difference"]
         lines.append(
             f"{NAMES[subset]} against {NAMES[against]}: better in {(sure > 0).sum()}, worse in"

@@ -20,7 +20,7 @@ from scipy import stats
 
 from simshuffle.extensions.learning.time_to_accuracy.tables import TARGET_COLUMNS, JoinTables
 from simshuffle.spec.arrays import Flags, Floats
-from simshuffle.studies.training.summary import LEVEL, Estimate, estimate
+from simshuffle.studies.training.summary import LEVEL, Estimate, estimate, paired_difference
 from simshuffle.studies.training.wording import percent
 
 BELOW_GLOBAL = (0.01, 0.03)
@@ -201,8 +201,7 @@ def same(difference: Estimate) -> str:
 
 def paired(tables: JoinTables, setting: str, other: str) -> Estimate:
     """Final accuracy of ``setting`` less that of ``other``, over the seeds that finished both."""
-    first, second = final_accuracy(tables, setting), final_accuracy(tables, other)
-    return estimate([first[seed] - second[seed] for seed in first if seed in second])
+    return paired_difference(final_accuracy(tables, setting), final_accuracy(tables, other))
 
 
 def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:

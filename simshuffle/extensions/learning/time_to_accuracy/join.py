@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from simshuffle.extensions.learning.accuracy.remedies import epoch_by_forms
 from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     GIVEN,
     default_targets,
@@ -33,7 +34,6 @@ from simshuffle.extensions.learning.time_to_accuracy.tables import (
     SETTING_COLUMNS,
     JoinTables,
 )
-from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario, stored
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.training.summary import estimate
@@ -123,12 +123,6 @@ def first_answer(join: Join) -> Iterator[str]:
         finals = join.study.finals
         accuracy = finals.loc[finals["setting"] == setting.learned.name, "accuracy"].mean()
         yield f"{setting.name}: about {total:,.3g} s for {epochs} epochs, {accuracy:.1%} accuracy"
-
-
-def epoch_by_forms(scenario: Scenario) -> float:
-    """s of the last epoch of a scenario, by closed forms."""
-    found = bounds(scenario)
-    return found.epoch + found.passes.slowed
 
 
 def _meta(study: LearnedStudy, scenario: Scenario, scale: Scaled) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from simshuffle.extensions.learning.time_to_accuracy.comparison import (
 )
 from simshuffle.extensions.learning.time_to_accuracy.tables import NOT_SCALED, JoinTables
 from simshuffle.report import intervals
+from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.tables import NORMS
-from simshuffle.studies.training.wording import Row, as_table, mean, wrapped
+from simshuffle.studies.training.wording import Row, mean, paragraph, wrapped
 
 TIMES = ("storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests")
 MIXING = (
@@ -36,16 +37,16 @@ MIXING = (
 
 
 def parts(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield what answers the question, in order; ``meta`` as of `Says`."""
+    """Yield what answers the question, in order; ``meta`` as of `JoinFacts`."""
     yield section("What is missing", list(_troubles(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
     settings = tables.settings.to_dict("records")
-    yield as_table(title, ["setting"], [*TIMES, "accuracy"], map(_timed, settings))
+    yield new_table(title, ["setting"], [*TIMES, "accuracy"], map(_timed, settings))
     by_target = list(tables.targets.groupby("target", sort=False))
     yield from (_of_target(tables, of) for _, of in by_target)
     if rows := [_reached(row) for _, of in by_target for row in _reaching(of)]:
         names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
-        yield as_table("What reached which accuracy when", ["setting"], names, rows)
+        yield new_table("What reached which accuracy when", ["setting"], names, rows)
 
 
 def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
@@ -54,8 +55,8 @@ def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table
     settings = tables.settings.to_dict("records")
     if rows := [_mixed(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0]:
         names = ["from peers", "exchange", "exposed", "busiest cable", "labels", "between"]
-        yield as_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
-        yield folded(MIXING)
+        yield new_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
+        yield wrapped(MIXING)
     yield from _front(tables)
     yield section("Claims about importance exchange", sentences(tables))
     yield _method(tables, meta)
@@ -63,12 +64,7 @@ def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table
 
 def section(title: str, lines: Sequence[str]) -> str:
     """A title and indented paragraphs below it; nothing where there are none."""
-    return "\n".join([title, *map(folded, lines)]) if lines else ""
-
-
-def folded(line: str) -> str:
-    """An indented paragraph; percent signs stay with their numbers."""
-    return wrapped(line.replace(" %", "\u00a0%"))
+    return paragraph(title, [line.replace(" %", "\u00a0%") for line in lines])
 
 
 def seconds(value: float) -> str:
