@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -219,9 +219,17 @@ def in_rows(names: Sequence[str], **more: Any) -> Axis:
     return Axis(ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **more)
 
 
-def with_lines(data: pd.DataFrame, **more: Any) -> list[Mark]:
-    """Lines, and the interval of each of their points upwards where it has one."""
-    return [Mark("interval", data, y="low", y2="high", **more), Mark("line", data, **more)]
+def with_intervals(kind: Kind, data: pd.DataFrame) -> list[Mark]:
+    """Return lines or points, and below them the intervals ``low`` to ``high``."""
+    return [Mark("interval", data, y="low", y2="high"), Mark(kind, data)]
+
+
+def hollow(looks: Mapping[str, Look], suffix: str, **changes: Any) -> dict[str, Look]:
+    """Return the hollow twin of each look, which no legend lists; ``suffix`` ends its name."""
+    return {
+        f"{name}{suffix}": replace(look, label="", fill="none", **changes)
+        for name, look in looks.items()
+    }
 
 
 def spread(data: pd.DataFrame, by: str, step: float, *, log: bool = False) -> pd.DataFrame:
@@ -236,6 +244,21 @@ def stacked(data: pd.DataFrame, by: str, size: str, ends: tuple[str, str]) -> pd
     """Rows of one ``by`` one after another, in their order: where each of them begins and ends."""
     end = data.groupby(by, sort=False)[size].cumsum()
     return data.assign(**{ends[0]: end - data[size], ends[1]: end})
+
+
+def stacked_bars(
+    sizes: pd.DataFrame, by: str = "y", size: str = "size", ends: tuple[str, str] = ("x", "x2")
+) -> pd.DataFrame:
+    """Return the pieces of a bar for each row of ``sizes``, one for each column, end to end.
+
+    Args:
+        sizes: a row for each bar; its index names the bars, its columns are names of looks.
+        by: the column of the result that holds the index.
+        size: the column that holds the sizes.
+        ends: the columns that hold where a piece begins and ends.
+    """
+    pieces = sizes.reset_index(names=by).melt(by, var_name="look", value_name=size)
+    return stacked(pieces, by, size, ends)
 
 
 # ------------------------------------------------------------------------------------------- ticks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stacked
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stacked_bars
 from simshuffle.report.style import COLOURS
 from simshuffle.spec.units import Dimension, readable
 
@@ -27,11 +27,8 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     """A bar of the cost of each strategy, the cheapest on top, from the table `strategies` and
     ``meta.json``; of those that cannot be had it is said why."""
     table = table.sort_values("cost", kind="stable", na_position="last").reset_index(drop=True)
-    pieces = pd.DataFrame(
-        [row for at in range(len(table)) for row in _pieces(table.iloc[at], at)],
-        columns=["y", "size", "look"],
-    )
-    bars = stacked(pieces, "y", "size", ("x", "x2"))
+    pieces = stacked_bars(parts_of_cost(table.dropna(subset="cost")))
+    pieces = pieces[pieces["size"] > 0]
     known = table["cost"].dropna()
     most = float(known.max()) if len(known) else 1.0
     budget = meta["asked"]["budget"]
@@ -43,7 +40,7 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
             "text": [_beside(row) for row in table.to_dict("records")],
         }
     )
-    marks = [Mark("bar", bars, thick=0.6)]
+    marks = [Mark("bar", pieces, thick=0.6)]
     if shown:
         marks.append(rule(BUDGET, x=float(budget)))
     marks.append(
@@ -62,20 +59,21 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     )
 
 
-def _pieces(row: Any, at: int) -> list[tuple[float, float, str]]:
-    """Place, size and look of the parts of a bar; none where there is no cost."""
-    if pd.isna(row["cost"]):
-        return []
-    staged = min(row["staging_s"] / (3600.0 * row["hours"]), 1.0)
-    training = row["time_cost"] * (1.0 - staged)
-    sizes = {
-        "I/O": training * row["io_share"],
-        "exchange": training * row["exchange_share"],
-        "other": training * max(0.0, 1.0 - row["io_share"] - row["exchange_share"]),
-        "staging": row["time_cost"] * staged,
-        "storage": row["storage_cost"],
-    }
-    return [(float(at), float(size), look) for look, size in sizes.items() if size > 0]
+def parts_of_cost(strategies: pd.DataFrame) -> pd.DataFrame:
+    """Return what each strategy costs, a column for each of `PIECES`."""
+    share_staged = (strategies["staging_s"] / (3600.0 * strategies["hours"])).clip(upper=1.0)
+    time_cost = strategies["time_cost"]
+    io, exchange = strategies["io_share"], strategies["exchange_share"]
+    training = time_cost * (1.0 - share_staged)
+    return pd.DataFrame(
+        {
+            "I/O": training * io,
+            "exchange": training * exchange,
+            "other": training * (1.0 - io - exchange).clip(lower=0.0),
+            "staging": time_cost * share_staged,
+            "storage": strategies["storage_cost"],
+        }
+    )
 
 
 def _beside(row: Mapping[Any, Any]) -> str:

@@ -9,7 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, percent, rule, ticks
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    hollow,
+    in_rows,
+    percent,
+    rule,
+    ticks,
+)
 from simshuffle.report.style import COLOURS
 from simshuffle.studies.mechanisms.tables import ALL, NAMES, title_of
 from simshuffle.study.study import Tables
@@ -112,10 +123,7 @@ LOOKS = {
     "encoded": Look(NAMES["encoded"], "#228833", "^", size=3.5),
     "wire": Look(NAMES["wire"], "#000000", "D", size=3.5),
 }
-NONE = {
-    f"{way}, none": Look("", of.colour, of.marker, size=3.5, fill="none")
-    for way, of in LOOKS.items()
-}
+NONE = hollow(LOOKS, ", none")
 STRIP = Look(colour="#EEEEEE")
 
 

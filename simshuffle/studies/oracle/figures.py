@@ -17,8 +17,9 @@ from simshuffle.report.chart import (
     in_rows,
     rule,
     said,
-    stacked,
+    stacked_bars,
 )
+from simshuffle.report.names import cut_text
 from simshuffle.report.style import letters
 from simshuffle.studies.oracle.tables import GIB, MEMORY, usable
 from simshuffle.studies.oracle.text import chosen_scale
@@ -104,12 +105,11 @@ def _columns(shown: pd.DataFrame, measured: pd.DataFrame) -> Panel:
     parts = 1e3 * parts_of(shown)
     total = parts.sum(axis=1)
     highest = min(CUT * float(total.groupby(groups).min().max()), float(total.max()))
-    pieces = parts.reset_index(names="of").melt("of", var_name="look", value_name="ms")
-    whole = pieces["of"].map(total)
-    pieces = stacked(pieces, "of", "ms", ("y", "y2")).assign(x=pieces["of"].map(places))
-    seen = pieces["ms"] > UNSEEN * whole
+    pieces = stacked_bars(parts, "row", "ms", ("y", "y2"))
+    pieces["x"] = pieces["row"].map(places)
+    seen = pieces["ms"] > UNSEEN * pieces["row"].map(total)
     there = pieces["look"].isin(pieces.loc[seen, "look"])
-    names = pieces["of"].map(shown["strategy"])
+    names = pieces["row"].map(shown["strategy"])
     pieces["tip"] = names + ": " + pieces["look"] + pieces["ms"].map(" {:.3g} ms".format)
     pieces = pieces[there & (pieces["y"] < highest)].assign(y2=pieces["y2"].clip(upper=highest))
     keys = ["world_size", "strategy"]
@@ -145,8 +145,7 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
     if rows.empty:
         return Chart([said(NOTHING)], height, caption=about)
     parts = rows[[f"{part}_nbytes" for part in MEMORY]].set_axis(list(MEMORY), axis=1) / GIB
-    pieces = parts.reset_index(names="y").melt("y", var_name="look", value_name="size")
-    pieces = stacked(pieces, "y", "size", ("x", "x2"))
+    pieces = stacked_bars(parts)
     pieces["tip"] = pieces["look"] + pieces["size"].map(": {:.3g} GiB".format)
     whole = parts.sum(axis=1)
     ends = pd.DataFrame({"x": whole, "y": rows.index, "text": whole.map("{:.3g}".format)})
@@ -158,7 +157,7 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
     if budget is not None:
         marks.insert(1, rule("budget", x=budget / GIB))
     most = letters(28)
-    names = [n if len(n) <= most else f"{n[: most - 3]}..." for n in rows["strategy"]]
+    names = [cut_text(name, most) for name in rows["strategy"]]
     title = f"GiB of the fullest of {rows['world_size'].iloc[0]} GPUs"
     looks = {n: Look(n, of) for n, of in zip(MEMORY, MEMORY_COLOURS, strict=True)}
     looks["budget"] = Look("budget", "#000000", dash=DASHES[1], width=0.8)

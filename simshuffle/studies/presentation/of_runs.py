@@ -14,7 +14,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.report import intervals, report
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked_bars
 from simshuffle.report.intervals import Ends
 from simshuffle.report.names import without_schedule
 from simshuffle.report.report import EPOCH_COLUMNS, LABELS, Booking, lasting
@@ -28,7 +28,7 @@ from simshuffle.studies.simulation.figures import (
     in_lines,
 )
 from simshuffle.studies.simulation.study import labels_of
-from simshuffle.studies.simulation.sweep_figures import MOST_LINES, sweep_chart
+from simshuffle.studies.simulation.sweep_figures import MOST_LINES, name_without, sweep_chart
 from simshuffle.studies.simulation.tables import (
     Means,
     label_column,
@@ -184,17 +184,10 @@ def lines_of(table: pd.DataFrame, across: str) -> pd.Series[str]:
     """The line that each run of ``table`` is on, when ``across`` ('world_size' or
     'exchange_fraction') is drawn from left to right: its name without that."""
 
-    def without(run: str, value: Any) -> str:
-        said = {f"@{value}", f"{across}={value}"}
-        fraction = across == "exchange_fraction" and not math.isnan(value)
-        if fraction:
-            said.add(f"{across}={value:g}")
-        words = [word for word in run.split() if word not in said]
-        if fraction:
-            words = [word.removesuffix(f"-{value:g}") for word in words]
-        return " ".join(words)
-
-    names = [without(*row) for row in zip(table["run"], table[across], strict=True)]
+    names = [
+        name_without(run, across, value)
+        for run, value in zip(table["run"], table[across], strict=True)
+    ]
     return pd.Series(names, table.index, dtype=object)
 
 
@@ -324,10 +317,9 @@ def hidden(given: Sequence[Given]) -> Chart:
     names = [in_lines(name, whole=True) for name in without_schedule(rows["run"].tolist())]
     # rows stand equally far apart, so that the name with most lines decides
     lines = len(names) * max(max(1.0, 0.75 * (1 + name.count("\n"))) for name in names)
-    parts = rows.reset_index(names="y").melt("y", ["exposed_s", "hidden_s"], "look", "size")
     ends = rows.assign(y=rows.index, look="half")
     marks = [
-        Mark("bar", stacked(parts, "y", "size", ("x", "x2")), thick=0.62),
+        Mark("bar", stacked_bars(rows[["exposed_s", "hidden_s"]]), thick=0.62),
         Mark("interval", ends[ends["low"].notna()], x="low", x2="high"),
     ]
     panel = Panel(marks, Axis("exchange per epoch and rank (s)", low=0.0), in_rows(names))

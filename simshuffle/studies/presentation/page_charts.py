@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked_bars
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation.page_network import Drawing, line_places
 from simshuffle.studies.presentation.page_parts import Rows, Spec, chart
@@ -44,8 +44,9 @@ def shown_epochs(epochs: pd.DataFrame) -> list[tuple[str, int]]:
     where these are too many, and no more than `MOST_BARS`."""
     names = epochs["run"].astype(str)
     ends = epochs.groupby(names, sort=False)["epoch"].agg(["min", "max"])
-    last = [(str(run), int(epoch)) for run, epoch in ends["max"].items()]
-    first = [(str(run), int(epoch)) for run, epoch in ends["min"].items()]
+    first, last = (
+        [(str(run), int(epoch)) for run, epoch in ends[name].items()] for name in ("min", "max")
+    )
     both = list(dict.fromkeys(one for pair in zip(first, last, strict=True) for one in pair))
     return (both if len(both) <= MOST_BARS else last)[:MOST_BARS]
 
@@ -64,7 +65,7 @@ def sources(of: Means) -> Chart | None:
     rows = epochs.reindex(shown)[[f"nbytes_{name}" for name in SOURCES]]
     rows = rows.set_axis(list(SOURCES), axis=1).reset_index(drop=True)
     whole = rows.sum(axis=1)
-    pieces = rows.reset_index(names="y").melt("y", var_name="look", value_name="size")
+    pieces = stacked_bars(rows)
     pieces = pieces[pieces["size"] > 0]
     if pieces.empty:
         return None
@@ -73,8 +74,7 @@ def sources(of: Means) -> Chart | None:
         f" {100 * size / whole[y]:.3g} % of all bytes"
         for y, name, size in pieces[["y", "look", "size"]].itertuples(index=False, name=None)
     ]
-    bars = Mark("bar", stacked(pieces, "y", "size", ("x", "x2")))
-    panel = Panel([bars], Axis("bytes", low=0.0, unit="B"), in_rows(names))
+    panel = Panel([Mark("bar", pieces)], Axis("bytes", low=0.0, unit="B"), in_rows(names))
     height = ROW_INCHES * max(2, len(names)) + 0.3
     return Chart([panel], height, SOURCES, "By where they came from.", shares=True)
 

@@ -78,13 +78,13 @@ def breakdown_chart(
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
     # a panel of its own may have one number of ranks alone, which is then still named
     rows["in_groups"] = rows["world_size"].nunique() > 1
-    panels = _panels([_panel(group, pieces) for group in _groups(rows)])
+    panels = _panels(rows, pieces)
     if _height(panels) > MOST_INCHES:
-        panels = _panels([_panel(group, pieces, small=True) for group in _groups(rows)])
+        panels = _panels(rows, pieces, small=True)
     is_full = _height(panels) > MOST_INCHES
     if is_full:  # a name has one line
         rows["name"] = rows["name"].str.replace("\n", " ")
-        panels = _panels([_panel(group, pieces, small=True) for group in _groups(rows)])
+        panels = _panels(rows, pieces, small=True)
     last = panels[-1].x
     sizes = rows["world_size"].unique()
     between = "\n" if is_full else " "  # the axis is narrow beside long names
@@ -153,9 +153,10 @@ def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
     return stacked(pieces.assign(look=looks, tip=tips), "bar", "seconds", ("x", "x2"))
 
 
-def _panels(panels: list[Panel]) -> list[Panel]:
+def _panels(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> list[Panel]:
     """Panels of long and of short bars, whose scales can be compared: that of the short ones is a
     round number of times as wide, says so, and is shaded in the other."""
+    panels = [_panel(group, pieces, small=small) for group in _groups(rows)]
     if len(panels) == 1:
         return panels
     long, short = panels

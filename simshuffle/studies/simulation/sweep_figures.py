@@ -182,14 +182,23 @@ def _lines(table: pd.DataFrame, axes: Sequence[Swept], across: str) -> dict[str,
     }
 
 
+def name_without(run: str, across: str, value: Any) -> str:
+    """Return the name of a run without the words that give ``across`` its value."""
+    words = [word for word in run.split() if word not in {f"@{value}", f"{across}={value}"}]
+    if across.endswith("exchange_fraction"):
+        fraction = f"{value:g}"
+        words = [word for word in words if word != f"{across}={fraction}"]
+        words = [word.removesuffix(f"-{fraction}") for word in words]
+    return " ".join(words)
+
+
 def _common(rows: pd.DataFrame, across: str) -> str:
     """What the labels of a line share beside the axis from left to right; '' if they differ."""
-    texts = set()
-    for label, value in zip(rows["label"], rows[across] if across else rows["label"], strict=True):
-        words = [word for word in label.split() if word not in {f"@{value}", f"{across}={value}"}]
-        if across.endswith("exchange_fraction"):
-            words = [word.removesuffix(f"-{value:g}") for word in words]
-        texts.add(" ".join(words))
+    values = rows[across] if across else rows["label"]
+    texts = {
+        name_without(label, across, value)
+        for label, value in zip(rows["label"], values, strict=True)
+    }
     return texts.pop() if len(texts) == 1 else ""
 
 

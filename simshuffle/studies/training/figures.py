@@ -20,7 +20,7 @@ from simshuffle.report.chart import (
     rule,
     spread,
     ticks,
-    with_lines,
+    with_intervals,
 )
 from simshuffle.studies.training.summary import curve, estimate, losses, summary
 from simshuffle.studies.training.tables import (
@@ -138,7 +138,8 @@ def _against_world_size(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
     placed = in_percent(_looking(placed, known))
     lines = spread(placed, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
     slanted = 45 if len(sizes) > 4 else 0
-    return with_lines(lines), Axis(log=True, ticks=ticks(sizes, str), turned=slanted, small=True)
+    axis = Axis(log=True, ticks=ticks(sizes, str), turned=slanted, small=True)
+    return with_intervals("line", lines), axis
 
 
 def _against_fraction(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
@@ -154,7 +155,7 @@ def _against_fraction(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
         marks.append(rule(Look(row["strategy"], colour, dash=DASHES[1]), y=row["y"]))
     step = 2 ** (DODGE / 2) if log else 0.05 * DODGE
     lines = spread(placed[~alone].sort_values("x", kind="stable"), "look", step, log=log)
-    marks += with_lines(lines)
+    marks += with_intervals("line", lines)
     shown = ticks(sorted(set(positive)))
     return marks, Axis(log=log, low=None if log else 0.0, ticks=shown, small=True)
 
@@ -190,7 +191,7 @@ def _against_samples(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
         marks.append(Mark("line", fitted, look=Look(colour="#999999")))
     points = rows.drop(columns=["accuracy", "low", "high"], errors="ignore").rename(columns=LOSS)
     points = in_percent(points, -100).assign(look=rows["strategy"], x=rows["effective_samples"])
-    marks += [Mark("interval", points, y="low", y2="high"), Mark("point", points)]
+    marks += with_intervals("point", points)
     log = bool(high > 1.5 * low)
     shown = ticks(round_values(0.95 * low, 1.05 * high)) if log else None
     return marks, Axis(log=log, ticks=shown, small=True)

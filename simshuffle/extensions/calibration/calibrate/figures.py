@@ -15,6 +15,7 @@ from simshuffle.report.chart import (
     Mark,
     Marker,
     Panel,
+    hollow,
     key,
     log_axis,
     rule,
@@ -41,10 +42,7 @@ def residuals_chart(residuals: pd.DataFrame) -> Chart:
         law: Look(law, colour, marker, size=3)
         for law, colour, marker in zip(laws, cycle(BRIGHT[:6]), cycle(MARKERS), strict=False)
     }
-    hollow = {
-        f"{law}, not fitted": Look("", look.colour, look.marker, size=3, fill="none")
-        for law, look in looks.items()
-    }
+    twins = hollow(looks, ", not fitted")
     fitted = residuals["law"].where(residuals["used"], residuals["law"] + ", not fitted")
     tips = residuals["law"] + ": " + (100 * residuals["relative"]).map("{:+.2f} %".format)
     rows = residuals.assign(look=fitted, percent=100 * residuals["relative"], tip=tips)
@@ -54,7 +52,7 @@ def residuals_chart(residuals: pd.DataFrame) -> Chart:
     names = [*laws, *["not fitted"] * (not residuals["used"].all())]
     keys = [key(name, "point") for name in names]
     panels[0] = replace(panels[0], marks=[*panels[0].marks, *keys])
-    looks |= {"not fitted": Look("not fitted", GREY, "o", fill="none"), **hollow}
+    looks |= {"not fitted": Look("not fitted", GREY, "o", fill="none"), **twins}
     about = "Fitted against measured values, and the relative error."
     return Chart(panels, 1.7 * len(panels) / 2, looks, about, across=2)
 

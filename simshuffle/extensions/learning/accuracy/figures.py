@@ -17,6 +17,7 @@ from simshuffle.report.chart import (
     log_axis,
     rule,
     said,
+    with_intervals,
 )
 from simshuffle.study.study import Tables
 
@@ -85,8 +86,7 @@ def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
     y = Axis(low=float(ends.min() - ROOM * up), high=float(ends.max() + ROOM * up))
     marks = [
         rule("tolerance", y=tolerance),
-        Mark("interval", rows, y="low", y2="high"),
-        Mark("point", rows),
+        *with_intervals("point", rows),
         Mark("label", rows),
     ]
     return Panel(marks, x, y, title)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pandas as pd
 
 from simshuffle.extensions.learning.filtering.tables import SUBSETS, FilterTables, summary
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, key, spread, ticks, with_lines
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    key,
+    spread,
+    ticks,
+    with_intervals,
+)
 from simshuffle.studies.training.figures import ASIDE, in_percent
 
 LOOKS = {
@@ -81,4 +91,4 @@ def _panel(rows: pd.DataFrame, title: str) -> Panel:
     lines = spread(lines, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
     slanted = 45 if len(sizes) > 6 else 0
     x = Axis(log=True, ticks=ticks(sizes, str), small=True, turned=slanted)
-    return Panel(with_lines(lines), x, Axis(small=bool(title)), title)
+    return Panel(with_intervals("line", lines), x, Axis(small=bool(title)), title)

@@ -11,7 +11,17 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.extensions.learning.time_to_accuracy.tables import JoinTables
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, key, log_axis
+from simshuffle.report.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    hollow,
+    key,
+    log_axis,
+    with_intervals,
+)
 from simshuffle.report.style import COLUMN_INCHES, width
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.training.figures import (
@@ -197,11 +207,7 @@ def _looks(rows: pd.DataFrame, settings: pd.DataFrame) -> dict[str, Look]:
     for name, strategy in rows[["name", "strategy"]].itertuples(index=False, name=None):
         of = look_of(strategy, known)
         out[name] = Look(name, of["color"], of["marker"], size=ON)
-    beaten = {
-        f"{name}, beaten": replace(look, label="", fill="none", size=OFF)
-        for name, look in out.items()
-    }
-    return {**out, **KEYS, **beaten}
+    return {**out, **KEYS, **hollow(out, ", beaten", size=OFF)}
 
 
 def _panel(
@@ -213,7 +219,7 @@ def _panel(
     labels = placed.assign(text=placed["text"].where(front | every, ""))
     marks = []
     for of in (placed[~front], placed[front]):
-        marks += [Mark("interval", of, y="low", y2="high"), Mark("point", of)]
+        marks += with_intervals("point", of)
     return Panel([*marks, Mark("label", pd.concat([labels[front], labels[~front]]))], axis, up)
 
 
