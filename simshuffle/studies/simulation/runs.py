@@ -29,7 +29,7 @@ TOLERANCE = 0.01
 """Share of an epoch that a hidden exchange may add, as of ``simshuffle study hiding``."""
 
 
-class WaitedFor(TypedDict):
+class HostWaitedFor(TypedDict):
     """Seconds that others wait for a host, by what it does."""
 
     host: str
@@ -51,7 +51,7 @@ class RunMeta(TypedDict):
     losses: NotRequired[list[dict[str, Any]]]
     completeness: NotRequired[list[dict[str, Any]]]
     extrapolated: NotRequired[list[str]]
-    waited_for: NotRequired[list[WaitedFor]]
+    waited_for: NotRequired[list[HostWaitedFor]]
 
 
 class HiddenFraction(TypedDict):
