@@ -32,9 +32,10 @@ from simshuffle.job.sim.jobs_cell import JobsCell
 from simshuffle.studies.congestion.cell import RankPlacement, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.traffic import samples
-from simshuffle.studies.loader.cell import DataSetShape, LoaderCell
+from simshuffle.studies.loader.cell import LoaderCell
 from simshuffle.studies.loader.resume_cell import ResumeCell
-from simshuffle.studies.loader.resume_storage import StorageCosts
+from simshuffle.studies.loader.shape import DataSetShape
+from simshuffle.studies.loader.storage import StorageCosts
 from simshuffle.studies.loader.tuning import TuningCell
 from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.variants import WarmCell, prepared

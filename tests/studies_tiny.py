@@ -23,7 +23,7 @@ from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.loader import request, resume, tuning
 from simshuffle.studies.loader import study as loader
-from simshuffle.studies.loader.verb import LoaderOptions
+from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.studies.oracle import request as oracle_request

@@ -7,8 +7,8 @@ from simshuffle.fabric.routing import ForwardingTables, Routing
 from simshuffle.fabric.topology import Topology
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.storage import Tier
-from simshuffle.studies.loader.cell import DataSetShape
 from simshuffle.studies.loader.request import defaults
+from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.studies.training.figures import look_of
 from simshuffle.workload.exchange import (
     STYLES,

@@ -38,8 +38,8 @@ from simshuffle.job.scenario.options import assignments, scenarios_of
 from simshuffle.job.scenario.scenario import all_runs
 from simshuffle.job.verdict import derived, tables, verdict
 from simshuffle.spec.library import read_yaml, shipped
+from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.request import request as loader_request
-from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.study.registry import read_folder
 from simshuffle.workload.exchange import EpochContext
 from simshuffle.workload.exchange.recording import write_plans

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.request import request
 from simshuffle.studies.loader.tables import STORED
-from simshuffle.studies.loader.verb import LoaderOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "loaders.md"
 SHAPE = LoaderOptions(samples=4096, shards=128, nodes=4, gpus=2, workers=2, batch_size=8, epochs=3)

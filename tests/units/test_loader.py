@@ -8,7 +8,8 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.studies.loader import request
-from simshuffle.studies.loader.cell import DataSetShape, LoaderCell
+from simshuffle.studies.loader.cell import LoaderCell
+from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.study.registry import read_folder
 from simshuffle.workload.orders.mixture import Mixture
 from simshuffle.workload.orders.order import COLUMNS, Readers, ShardedSet

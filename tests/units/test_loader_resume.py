@@ -11,9 +11,13 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import resume
-from simshuffle.studies.loader.resume_storage import StorageCosts, of_scenario, of_store
 from simshuffle.studies.loader.resume_tables import RESUMES, right, row_of
-from simshuffle.studies.loader.study import store_of
+from simshuffle.studies.loader.storage import (
+    StorageCosts,
+    costs_of_scenario,
+    costs_of_store,
+    parse_store,
+)
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, Unit
 from simshuffle.workload.resuming import AnyResume
 from simshuffle.workload.resuming.law import Batches, Refused, Resume, Resumed, dealt_in_batches
@@ -254,10 +258,12 @@ def test_the_slowest_of_ranks_hosts_and_what_they_share_binds():
 
 
 def test_an_object_store_answers_as_fast_as_in_the_table_of_orders():
-    store = store_of("s3:latency=50 ms,prefixes=2,bandwidth=1 GB/s,retry_share=0.1,retry_delay=1 s")
+    store = parse_store(
+        "s3:latency=50 ms,prefixes=2,bandwidth=1 GB/s,retry_share=0.1,retry_delay=1 s"
+    )
     for requests, nbytes in ((1e3, 1e8), (1e6, 1e8), (1e3, 1e12)):
         least = max(store.least_seconds(requests, nbytes, 8).values())
-        assert of_store(store).evenly(requests, nbytes, Readers(2, 2, 2, 1)) == exactly(least)
+        assert costs_of_store(store).evenly(requests, nbytes, Readers(2, 2, 2, 1)) == exactly(least)
 
 
 def test_what_a_scenario_reads_from_is_what_takes_time():
@@ -277,10 +283,10 @@ def test_what_a_scenario_reads_from_is_what_takes_time():
             "client_bandwidth": "0.5 GB/s",
         },
     }
-    ssd = of_scenario(small(**keys), 2)
+    ssd = costs_of_scenario(small(**keys), 2)
     assert ssd.evenly(10, 4e9, readers) == exactly(2.0)
     assert ssd.evenly(6000, 1e9, readers) == exactly(3.0)
-    pfs = of_scenario(small(**keys, workload__exchange="global_shuffle:source=pfs"), 2)
+    pfs = costs_of_scenario(small(**keys, workload__exchange="global_shuffle:source=pfs"), 2)
     assert pfs.evenly(50, 1e9, readers) == exactly(5.0)
     assert pfs.evenly(10, 4e9, readers) == exactly(4.0)
     uneven = pfs.seconds(np.zeros(2), np.array([3e9, 1e9]), readers)

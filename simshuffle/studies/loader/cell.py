@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from simshuffle.errors import InputError
 from simshuffle.spec.arrays import Floats
-from simshuffle.spec.record import Count, Few, Spec
 from simshuffle.studies.loader import order_file
+from simshuffle.studies.loader.shape import BYTES_PER_ROW, SECONDS_PER_ROW, DataSetShape
 from simshuffle.studies.loader.tables import STORED, WINDOWS
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
@@ -31,68 +30,8 @@ from simshuffle.workload.orders.mixing import (
     shards_of_batches,
 )
 from simshuffle.workload.orders.mixture import Mixture, sources_of
-from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.order import EpochOrder, Order, Unit
 
-MOST_ROWS = 2**28
-"""Samples times epochs."""
-_Nbytes = Annotated[int, Field(ge=0, le=2**53)]
-Size = Annotated[int, Field(ge=1, le=MOST_ROWS)]
-
-
-class DataSetShape(Spec):
-    """A data set in shards, and who reads it."""
-
-    samples: Size  # N
-    samples_per_shard: Count  # of every shard but the last, which has what is left
-    shard_nbytes: _Nbytes  # whole bytes of a full shard
-    nodes: Size  # hosts
-    gpus: Few  # ranks of a node
-    workers: Few  # of a rank
-    batch_size: Size  # of a rank
-    cache_nbytes: _Nbytes | None  # what each node keeps; None for no limit, 0 for no cache
-    epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
-    seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
-    classes: Size = 10  # labels; the samples stand sorted by label, and equally many have each
-
-    @property
-    def readers(self) -> Readers:
-        """Who reads."""
-        return Readers(self.nodes, self.gpus, self.workers, self.batch_size)
-
-    @property
-    def data(self) -> ShardedSet:
-        """The set."""
-        each = min(self.samples_per_shard, self.samples)
-        full, rest = divmod(self.samples, each)
-        samples = np.array([each] * full + [rest] * (rest > 0))
-        return ShardedSet(samples, np.rint(samples * (self.shard_nbytes / each)))
-
-    @property
-    def rows(self) -> int:
-        """Samples that are handed out in all epochs, roughly."""
-        return self.samples * self.epochs
-
-
-def facts_of(shape: DataSetShape) -> dict[str, Any]:
-    """What figures and texts say beside the tables: the shape, and what a random order gives."""
-    size, ranks = shape.samples, shape.readers.world_size
-    pairs = max(size - 1, 1)
-    same = {"samples", "nodes", "workers", "batch_size", "epochs", "cache_nbytes", "classes"}
-    return {
-        **shape.model_dump(include=same),
-        "shards": len(shape.data.samples),
-        "nbytes": int(shape.data.nbytes.sum()),
-        "ranks": ranks,
-        "batch_companions": (shape.batch_size - 1) / pairs,
-        "rank_companions": max(size / ranks - 1, 0) / pairs,
-        "moves": 1 - 1 / shape.nodes,
-    }
-
-
-SECONDS_PER_ROW = 3e-6
-"""s of one core for each sample of each epoch, roughly."""
-BYTES_PER_ROW = 200.0
-"""Bytes of memory for each, roughly."""
 BETWEEN = ("batch_companions", "rank_companions", "moves")
 """Columns of two epochs, empty in the first."""
 

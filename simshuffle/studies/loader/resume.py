@@ -7,19 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
-from simshuffle.studies.loader.cell import DataSetShape, by_label, facts_of
-from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, shaping_run, with_
+from simshuffle.studies.loader.cell import by_label
+from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.resume_cell import ResumeCell
 from simshuffle.studies.loader.resume_laws import defaults
-from simshuffle.studies.loader.resume_storage import StorageCosts, of_store
-from simshuffle.studies.loader.resume_storage import of_scenario as storage_of
 from simshuffle.studies.loader.resume_tables import RESUMES, change_of
 from simshuffle.studies.loader.resume_text import (
     resume_chart,
@@ -27,15 +25,26 @@ from simshuffle.studies.loader.resume_text import (
     resume_parts,
     resume_verdict,
 )
-from simshuffle.studies.loader.study import store_of
+from simshuffle.studies.loader.shape import (
+    READERS,
+    DataSetShape,
+    choose_reading_run,
+    facts_of,
+    fill_from_scenario,
+    fill_options,
+    shape_of,
+)
+from simshuffle.studies.loader.storage import (
+    StorageCosts,
+    costs_of_scenario,
+    costs_of_store,
+    parse_store,
+)
 from simshuffle.study.options import COMMAND_LINE, fields_of
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables, detailed
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming import AnyResume
-
-if TYPE_CHECKING:
-    from simshuffle.studies.loader.verb import LoaderOptions
 
 MIDDLE = "middle"
 OTHERS = ("tune", "prefetch_factor", "threads", "check", "order", "unit", "block", "classes")
@@ -75,11 +84,11 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
             studies.
     """
     _check_alone(options)
-    store = store_of(options.store)
+    store = parse_store(options.store)
     named = {name: record_of("--loader", name, kinds_of(AnyResume)) for name in options.loader}
     scenario = None
     if options.scenario is not None:
-        scenario = shaping_run(scenario_of(options.scenario, options.set))
+        scenario = choose_reading_run(scenario_of(options.scenario, options.set))
         options = replace(options, scenario=scenario, set={})
     shape, afters = _readers(options)
     epoch = options.epoch or 0
@@ -88,7 +97,11 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
         "shape": shape.model_dump(mode="json"),
         "afters": [asdict(after) for after in afters],
         "storages": [
-            asdict(of_store(store) if scenario is None else storage_of(scenario, after.nodes))
+            asdict(
+                costs_of_store(store)
+                if scenario is None
+                else costs_of_scenario(scenario, after.nodes)
+            )
             for after in afters
         ],
         "epoch": epoch,
@@ -161,13 +174,12 @@ def _readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]]:
     own: dict[str, Any] = {"workers": workers[0], "batch_size": batches[0], "order": ()}
     if options.from_ is not None:
         own["nodes"], own["gpus"] = _ranks("--from", options.from_)
-    found = of_scenario(replace(options, **own))
-    readers = {"nodes": 4, "gpus": 4, "workers": 2, "batch_size": BATCH_SIZE, "epochs": 3}
-    shape = shape_of(with_(found, **readers))
+    found = fill_from_scenario(replace(options, **own))
+    shape = shape_of(fill_options(found, **READERS))
     ranks = [_ranks("--to", text) for text in options.to] or [(shape.nodes, shape.gpus)]
     if found.cache is None:  # room for what a node reads, however few there are
         fewest = min(shape.nodes, *(nodes for nodes, _ in ranks))
-        room = shape_of(with_(replace(found, nodes=fewest), **readers)).cache_nbytes
+        room = shape_of(fill_options(replace(found, nodes=fewest), **READERS)).cache_nbytes
         shape = shape.model_copy(update={"cache_nbytes": room})
     rest = workers[1] or shape.workers, batches[1] or shape.batch_size
     afters = [Readers(*each, *rest) for each in dict.fromkeys(ranks)]

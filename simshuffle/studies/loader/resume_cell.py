@@ -9,8 +9,6 @@ import numpy as np
 
 from simshuffle.errors import InputError, refuse
 from simshuffle.spec.arrays import Flags, Ints64
-from simshuffle.studies.loader.cell import BYTES_PER_ROW, SECONDS_PER_ROW, DataSetShape
-from simshuffle.studies.loader.resume_storage import StorageCosts
 from simshuffle.studies.loader.resume_tables import (
     MISFIT,
     REFUSES,
@@ -20,6 +18,8 @@ from simshuffle.studies.loader.resume_tables import (
     outcome_of,
     row_of,
 )
+from simshuffle.studies.loader.shape import BYTES_PER_ROW, SECONDS_PER_ROW, DataSetShape
+from simshuffle.studies.loader.storage import StorageCosts
 from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
 from simshuffle.workload.orders.fetching import Caches, Pieces, pieces
 from simshuffle.workload.orders.order import Readers

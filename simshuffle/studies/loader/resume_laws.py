@@ -6,7 +6,7 @@ from typing import Any
 
 from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import request
-from simshuffle.studies.loader.cell import DataSetShape
+from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.workload.resuming import AnyResume
 from simshuffle.workload.resuming.law import Resume
 

@@ -11,24 +11,21 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
-from simshuffle.job.scenario.options import record_of
-from simshuffle.job.scenario.storage import ObjectStore
 from simshuffle.studies.loader.cell import (
     BETWEEN,
     LoaderCell,
     by_label,
     collect,
-    facts_of,
     mixtures,
 )
 from simshuffle.studies.loader.figures import loader_chart
+from simshuffle.studies.loader.shape import facts_of
+from simshuffle.studies.loader.storage import S3, parse_store
 from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS
 from simshuffle.studies.loader.text import loader_parts
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Result, Study
 
-S3 = "s3"
-"""A store of which nothing else is said."""
 _Count = Annotated[int, Field(ge=0)]
 _One = Annotated[int, Field(ge=1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -77,19 +74,10 @@ class _Says(TypedDict):
     asked: _Request
 
 
-def store_of(written: str) -> ObjectStore:
-    """The store that is written as 's3', with other values as in 's3:latency=50 ms,prefixes=10'.
-
-    Raises:
-        InputError: it is not, or a value is not valid.
-    """
-    return record_of("--store", written, {S3: ObjectStore})
-
-
 def _of_store(result: Result) -> pd.DataFrame:
     """The table `OF_STORE`: every worker has a connection with one request at a time."""
     loaders, says = result.tables["loaders"], result.meta["says"]
-    store = store_of(result.meta["asked"]["shape"].get("store", S3))
+    store = parse_store(result.meta["asked"]["shape"].get("store", S3))
     connections = says["ranks"] * says["workers"]
     rows = []
     for row in loaders[loaders["problem"] == ""].to_dict("records"):
@@ -139,5 +127,5 @@ STUDY: Study[list[LoaderCell]] = Study(
     },
     says=_Says,
     faults=_faults,
-    again="simshuffle.studies.loader.verb:again",
+    again="simshuffle.studies.loader.request:again",
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.job.plan.prefetching import Demand, demand, waits
@@ -18,6 +18,7 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import lognormal_factor
 from simshuffle.studies.loader.cell import by_label
 from simshuffle.studies.loader.figures import tuning_chart
+from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.tables import (
     ANSWERS,
     DECODING,
@@ -33,9 +34,6 @@ from simshuffle.studies.loader.text import tuning_parts, tuning_verdict
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, SHARED, fields_of
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Study, Tables
-
-if TYPE_CHECKING:
-    from simshuffle.studies.loader.verb import LoaderOptions
 
 FACTORS = (1, 2, 4)
 """Batches ahead for each worker, by default."""

@@ -1,184 +1,20 @@
-"""The options of ``simshuffle study loader``."""
+"""The verb ``simshuffle study loader``: which of its three studies its options ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from simshuffle.job.scenario.options import Set, scenario_names
-from simshuffle.study.options import Argument, CellOptions, Option, words
+from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Request, Result, Study
 
 
-def number(word: str) -> int | str:
-    """A whole number, or the word if it is none."""
-    return int(word) if word.isdecimal() else word
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoaderOptions(CellOptions):
-    """Count what data loaders fetch and lose, or the workers they need.
-
-    How well the orders of libraries mix, or one that was recorded of yours; with --tune what
-    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing; with
-    --resume-at what loaders lose, repeat and mix that are killed within an epoch and go on with
-    other ranks or workers: the exit status is 1 where one that is named does."""
-
-    scenario: Annotated[
-        Any,
-        Argument(
-            "SCENARIO",
-            "A scenario file, or a name below scenarios/: samples, nodes, ranks, workers and batch"
-            " are its own where no option says otherwise.",
-            complete=scenario_names,
-            python="Scenario | str | Path | None",
-        ),
-    ] = None
-    tune: Annotated[
-        bool, Option("", "Say how many workers and how much prefetch the scenario needs.")
-    ] = False
-    prefetch_factor: Annotated[
-        tuple[int, ...],
-        Option("P", "Batches ahead for each worker, with --tune. Default: 1, 2, 4.", many=True),
-    ] = ()
-    threads: Annotated[
-        tuple[int, ...],
-        Option("T", "Threads of a worker, with --tune. Default: the scenario's.", many=True),
-    ] = ()
-    resume_at: Annotated[
-        int | str | None,
-        Option(
-            "STEP|middle",
-            "Break an epoch off after so many iterations, and go on from the loaders' states.",
-            read=number,
-            complete=words("middle"),
-        ),
-    ] = None
-    epoch: Annotated[
-        int | None, Option("E", "The epoch that is broken off, from 0. Default: 0.", low=0)
-    ] = None
-    from_: Annotated[
-        str | None,
-        Option("NODESxGPUS", "Who reads before, with --resume-at. Default: --nodes x --gpus."),
-    ] = None
-    to: Annotated[
-        tuple[str, ...],
-        Option(
-            "NODESxGPUS|FORMAT",
-            "Who reads then, with --resume-at; the same by default. Or how the tables are printed"
-            " on standard output, and nothing else: latex (booktabs) or markdown.",
-            many=True,
-            flag="--to --onto",
-            complete=words("latex", "markdown"),
-        ),
-    ] = ()
-    loader: Annotated[
-        tuple[str, ...],
-        Option(
-            "KIND[:KEY=VALUE,...]",
-            "A loader that has a state, with --resume-at. Default: all.",
-            many=True,
-            complete=words(place="simshuffle.workload.resuming:AnyResume"),
-        ),
-    ] = ()
-    set: Set = field(default_factory=dict)
-    check: Annotated[
-        Path | None,
-        Option(
-            "FILE",
-            "Look at this recorded order instead: CSV or Parquet with the columns epoch, rank,"
-            " worker, position and sample.",
-        ),
-    ] = None
-    order: Annotated[
-        tuple[str, ...],
-        Option(
-            "KIND[:KEY=VALUE,...]",
-            "An order. Default: all.",
-            many=True,
-            complete=words(place="simshuffle.workload.orders:AnyOrder"),
-        ),
-    ] = ()
-    dataset: Annotated[
-        str | None,
-        Option(
-            "NAME",
-            "A data set of the catalog, for samples and their size.",
-            complete=words(place="simshuffle.spec.library:dataset_names"),
-        ),
-    ] = None
-    samples: Annotated[
-        int | None, Option("N", "Default: 16384, or of the data set or the file.", low=1)
-    ] = None
-    shards: Annotated[int | None, Option("S", "Files. Default: 64.", low=1)] = None
-    samples_per_shard: Annotated[
-        int | None, Option("N", "Samples of a file, in place of --shards.", low=1)
-    ] = None
-    shard_size: Annotated[
-        str | None,
-        Option("SIZE", "Bytes of a file, such as '64 MB'. Default: of samples of 100 kB."),
-    ] = None
-    nodes: Annotated[int | None, Option("N", "Default: 4; of a file: 1.", low=1)] = None
-    gpus: Annotated[
-        int | None, Option("N", "Ranks of a node. Default: 4; as in a file.", low=1)
-    ] = None
-    workers: Annotated[
-        int | str | None,
-        Option(
-            "N[:N]",
-            "Workers of a rank, with --resume-at before and after. Default: 2; as in a file; with"
-            " --tune all.",
-            read=number,
-            low=1,
-        ),
-    ] = None
-    batch_size: Annotated[
-        int | str | None,
-        Option(
-            "N[:N]",
-            "Samples of a rank's batch, with --resume-at before and after. Default: 16.",
-            read=number,
-            low=1,
-        ),
-    ] = None
-    cache: Annotated[
-        str | None,
-        Option(
-            "SIZE",
-            "What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for no"
-            " cache. Default: 1.25 times what it reads in an epoch.",
-        ),
-    ] = None
-    epochs: Annotated[int | None, Option("N", "Default: 3; as in a file.", low=1)] = None
-    seed: Annotated[int, Option("N", "Of the orders.", low=0)] = 0
-    classes: Annotated[int, Option("N", "Labels, by which the samples are sorted.", low=1)] = 10
-    unit: Annotated[
-        str,
-        Option(
-            "UNIT",
-            "What a file's loader fetches: sample, block or shard.",
-            complete=words("sample", "block", "shard"),
-        ),
-    ] = "shard"
-    block: Annotated[int, Option("N", "Samples of a block, with --unit.", low=1)] = 1
-    store: Annotated[
-        str,
-        Option(
-            "s3[:KEY=VALUE,...]",
-            "The object store for seconds and price: Amazon S3, with other values such as"
-            " 's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.",
-        ),
-    ] = "s3"
-
-
 def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
-    """Those orders, or the one of a file, on that shape; or all settings of a scenario."""
-    from simshuffle.studies.loader import request, resume, study, tuning  # noqa: PLC0415 - as above
+    """Return the study of orders, of settings or of resumed loaders, and its request."""
+    # what computes; a list of verbs needs none of it
+    from simshuffle.studies.loader import request, resume, study, tuning  # noqa: PLC0415
 
     if options.resume_at is not None:
         return resume.STUDY, resume.request(options)
@@ -189,7 +25,7 @@ def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def _failed(result: Result, options: LoaderOptions) -> str:
-    """Loaders that were named and lose, repeat or refuse."""
+    """Name the loaders that were asked for and that lose, repeat or refuse samples."""
     from simshuffle.studies.loader.resume_tables import right  # noqa: PLC0415 - as above
 
     if not options.loader:
@@ -197,18 +33,6 @@ def _failed(result: Result, options: LoaderOptions) -> str:
     rows = result.tables["resumes"].to_dict("records")
     wrong = dict.fromkeys(row["loader"] for row in rows if not right(row))
     return f"Not as if nothing had happened: {', '.join(wrong)}." if wrong else ""
-
-
-def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a result, from its folder."""
-    from simshuffle.spec.library import INPUTS  # noqa: PLC0415 - what computes
-    from simshuffle.studies.loader import request  # noqa: PLC0415
-
-    plain = meta["asked"]
-    options = LoaderOptions(**plain["shape"])
-    if plain["order_file"] is None:
-        return request.request(replace(options, order=tuple(plain["orders"])))
-    return request.of_file(folder / INPUTS / plain["order_file"], plain["orders"][0], options)
 
 
 VERBS = (

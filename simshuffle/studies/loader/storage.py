@@ -1,4 +1,4 @@
-"""How long it takes at least to read what a loader reads again, by the storage's limits."""
+"""The storage that loaders read from: the least time of requests and bytes, by its limits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from simshuffle.job.plan.reading_bounds import cable_bandwidth
+from simshuffle.job.scenario.options import record_of
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.storage import ObjectStore
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.workload.orders.order import Readers
+
+S3 = "s3"
+"""A store of which nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,17 @@ class StorageCosts:
         return self.seconds(requests * each, nbytes * each, readers)
 
 
-def of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
-    """An object store: every worker has so many connections."""
+def parse_store(text: str) -> ObjectStore:
+    """Return the store that ``text`` names: 's3', or with values 's3:latency=50 ms,prefixes=10'.
+
+    Raises:
+        InputError: the name is not known, or a value is not valid.
+    """
+    return record_of("--store", text, {S3: ObjectStore})
+
+
+def costs_of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
+    """Return the costs of an object store, to which every worker has ``threads`` connections."""
     shared, host = store.bandwidths
     each = 1 / store.connection_bandwidth
     rate = 1 / store.answer_rate
@@ -69,15 +82,18 @@ def of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
     return StorageCosts("object store", threads, waits, each, rate, 1 / shared, 0.0, 1 / host)
 
 
-def of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
-    """What the samples of a scenario are read from by so many hosts, without a cache tier: the
-    parallel file system, whose clients share their cables; the object store; or the SSD of each
-    host. Where samples are staged in memory, what they are staged from."""
+def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
+    """Return the costs of reading a scenario's samples by ``hosts`` hosts, without a cache tier.
+
+    Samples are read from the parallel file system, whose clients share their cables, from the
+    object store, or from the SSD of each host. Samples that are staged in memory are read from
+    where they are staged from.
+    """
     workload, cluster = scenario.workload, scenario.cluster
     threads = workload.loader.threads
     source = workload.source if workload.source != "memory" else workload.staging.source
     if source == "object_store":
-        return of_store(cluster.store, threads)
+        return costs_of_store(cluster.store, threads)
     if source == "ssd":
         ssd = cluster.ssd
         in_flight = cluster.host.gpus * workload.loader.reads_in_flight

@@ -1,0 +1,225 @@
+"""The shape that loaders are counted on: a data set in shards and who reads it, from options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.job.scenario.options import nbytes_of, scenario_of
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.scenario.swept import EXCHANGE, runs_followed, single_run
+from simshuffle.job.scenario.workload import Dataset
+from simshuffle.spec.library import catalog_entry
+from simshuffle.spec.record import Count, Few, Spec
+from simshuffle.spec.validation import validated
+from simshuffle.studies.loader.options import LoaderOptions
+from simshuffle.study.options import COMMAND_LINE
+from simshuffle.workload.exchange import LoaderShuffle
+from simshuffle.workload.orders.order import Order, Readers, ShardedSet
+
+VERB = "simshuffle study loader"
+SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
+"""By default: samples, shards, bytes of a sample, and samples of a batch."""
+READERS = {"nodes": 4, "gpus": 4, "workers": 2, "batch_size": BATCH_SIZE, "epochs": 3}
+"""Readers, and epochs, by default."""
+ROOM = 1.25
+"""A node keeps so many times what it reads in an epoch, by default: where it were just that, a
+single shard that two nodes share would drive out all others in turn."""
+MOST_ROWS = 2**28
+"""Samples times epochs."""
+_Nbytes = Annotated[int, Field(ge=0, le=2**53)]
+Size = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+
+
+class DataSetShape(Spec):
+    """A data set in shards, and who reads it."""
+
+    samples: Size  # N
+    samples_per_shard: Count  # of every shard but the last, which has what is left
+    shard_nbytes: _Nbytes  # whole bytes of a full shard
+    nodes: Size  # hosts
+    gpus: Few  # ranks of a node
+    workers: Few  # of a rank
+    batch_size: Size  # of a rank
+    cache_nbytes: _Nbytes | None  # what each node keeps; None for no limit, 0 for no cache
+    epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
+    classes: Size = 10  # labels; the samples stand sorted by label, and equally many have each
+
+    @property
+    def readers(self) -> Readers:
+        """Who reads."""
+        return Readers(self.nodes, self.gpus, self.workers, self.batch_size)
+
+    @property
+    def data(self) -> ShardedSet:
+        """The set."""
+        each = min(self.samples_per_shard, self.samples)
+        full, rest = divmod(self.samples, each)
+        samples = np.array([each] * full + [rest] * (rest > 0))
+        return ShardedSet(samples, np.rint(samples * (self.shard_nbytes / each)))
+
+    @property
+    def rows(self) -> int:
+        """Samples that are handed out in all epochs, roughly."""
+        return self.samples * self.epochs
+
+
+def facts_of(shape: DataSetShape) -> dict[str, Any]:
+    """Return what figures and texts say: the shape, and the shares that a random order gives."""
+    size, ranks = shape.samples, shape.readers.world_size
+    pairs = max(size - 1, 1)
+    same = {"samples", "nodes", "workers", "batch_size", "epochs", "cache_nbytes", "classes"}
+    return {
+        **shape.model_dump(include=same),
+        "shards": len(shape.data.samples),
+        "nbytes": int(shape.data.nbytes.sum()),
+        "ranks": ranks,
+        "batch_companions": (shape.batch_size - 1) / pairs,
+        "rank_companions": max(size / ranks - 1, 0) / pairs,
+        "moves": 1 - 1 / shape.nodes,
+    }
+
+
+SECONDS_PER_ROW = 3e-6
+"""s of one core for each sample of each epoch, roughly."""
+BYTES_PER_ROW = 200.0
+"""Bytes of memory for each, roughly."""
+
+
+def fill_options(options: LoaderOptions, **readers: Any) -> LoaderOptions:
+    """Return the options with these values where they leave them out."""
+    defaults = {name: value for name, value in readers.items() if getattr(options, name) is None}
+    return replace(options, **defaults)
+
+
+def shape_of(options: LoaderOptions, least: int = 0) -> DataSetShape:
+    """Return the shape of options that name all readers, with at least ``least`` samples.
+
+    A recorded order names ``least`` samples.
+
+    Raises:
+        InputError: the options contradict each other, or the shape is too large or too small.
+    """
+    if options.shards is not None and options.samples_per_shard is not None:
+        rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
+        refuse("--shards", rule, str(options.shards), remedy, COMMAND_LINE)
+    samples, sample_nbytes = read_dataset(options.dataset)
+    if options.samples is not None or samples is None:
+        samples = options.samples or least or SAMPLES
+    if least > samples:
+        rule = f"must be at least {least}, for the file has a sample {least - 1}"
+        remedy = "Give the size of the data set that was recorded."
+        refuse("--samples", rule, str(samples), remedy, COMMAND_LINE)
+    each = options.samples_per_shard or -(-samples // (options.shards or min(SHARDS, samples)))
+    shard_nbytes = sample_nbytes * min(each, samples)
+    if options.shard_size is not None:
+        shard_nbytes = nbytes_of("--shard-size", options.shard_size)
+    share = shard_nbytes * samples / min(each, samples) / (options.nodes or 1)
+    cache: int | None = round(ROOM * share)
+    if options.cache is not None:
+        given = f"{options.cache} B" if options.cache.strip() == "0" else options.cache
+        cache = None if given == "none" else round(nbytes_of("--cache", given))
+    own = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
+    values = {
+        **{name: getattr(options, name) for name in own},
+        "samples": samples,
+        "samples_per_shard": each,
+        "shard_nbytes": round(shard_nbytes),
+        "cache_nbytes": cache,
+        "classes": min(options.classes, samples),
+    }
+    shape, problems = validated(values, DataSetShape)
+    if shape is None or problems:
+        for place, problem in enumerate(problems):
+            flag = problem.path.removesuffix("_nbytes").replace("_", "-")
+            problems[place] = replace(problem, path=f"--{flag}")
+        raise InputError(problems, COMMAND_LINE)
+    if shape.rows > MOST_ROWS:
+        rule = f"samples times epochs must be at most {MOST_ROWS}"
+        remedy = "Use fewer samples, or fewer --epochs."
+        problems.append(Problem("--samples", rule, str(shape.rows), remedy))
+    if samples < (ranks := shape.readers.world_size):
+        remedy = "Use more samples, or fewer --nodes or --gpus."
+        rule = f"each of the {ranks} ranks needs a sample"
+        problems.append(Problem("--samples", rule, str(samples), remedy))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
+    return shape
+
+
+def spell_order(order: Order) -> str:
+    """Return an order as the command line writes it."""
+    values = order.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
+    kind = values.pop("kind")
+    return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(":")
+
+
+def read_dataset(name: str | None) -> tuple[int | None, float]:
+    """Return the samples of a data set of the catalog, None without one, and bytes of each."""
+    if name is None:
+        return None, SAMPLE_NBYTES
+    try:
+        entry = catalog_entry("datasets", name)
+    except InputError as error:
+        raise InputError(
+            [problem.below("--dataset") for problem in error.problems], COMMAND_LINE
+        ) from None
+    dataset = Dataset.model_validate(entry)
+    return dataset.num_samples, dataset.stored.mean
+
+
+def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
+    """Return the options with a scenario's values where they leave them out, without the scenario.
+
+    Raises:
+        InputError: it is not valid, or values are set and none is named.
+    """
+    if options.scenario is None:
+        if options.set:
+            rule, remedy = "needs a scenario", "Name one: simshuffle study loader SCENARIO."
+            refuse("--set", rule, ", ".join(options.set), remedy, COMMAND_LINE)
+        return options
+    scenario = choose_reading_run(scenario_of(options.scenario, options.set))
+    workload = scenario.workload
+    strategy, dataset = workload.exchange, workload.dataset
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+    if ranks * scenario.hosts != scenario.world_size:
+        rule, given = f"must be a multiple of {ranks}, to fill all hosts", str(scenario.world_size)
+        refuse("world_size", rule, given, "Use --set world_size=.", scenario.name)
+    own: dict[str, Any] = {
+        "nodes": scenario.hosts,
+        "gpus": ranks,
+        "workers": workload.loader.workers,
+        "batch_size": workload.local_batch_size,
+    }
+    if options.dataset is None and options.samples is None:
+        own["samples"] = dataset.num_samples
+    each = dataset.samples_per_file if dataset.samples_per_file > 1 else None
+    if isinstance(strategy, LoaderShuffle):
+        each = strategy.samples_per_shard or each
+        limit = strategy.cache_limit
+        own["cache"] = "none" if limit is None else f"{limit:.0f} B"
+        options = replace(options, order=options.order or (spell_order(strategy.order),))
+    if options.shards is None and each is not None:
+        own["samples_per_shard"] = each
+    if options.shard_size is None and options.dataset is None:
+        shards = options.shards or SHARDS
+        each = options.samples_per_shard or each or -(-dataset.num_samples // shards)
+        own["shard_size"] = f"{round(each * dataset.stored.mean)} B"
+    return fill_options(replace(options, scenario=None, set={}), **own)
+
+
+def choose_reading_run(scenario: Scenario) -> Scenario:
+    """Return the run of a scenario that says who reads, and the order of its loader if it has one.
+
+    Raises:
+        ScenarioError: its sweep makes several.
+    """
+    runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
+    ordered = any(isinstance(single.workload.exchange, LoaderShuffle) for single in runs)
+    return single_run(scenario, VERB) if ordered else runs[0]
