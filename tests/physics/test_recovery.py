@@ -17,7 +17,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.job.plan.remaining import since, with_fewer
+from simshuffle.job.plan.recovery import divide_among, drop_iterations
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
 from simshuffle.report import report
@@ -166,7 +166,7 @@ def test_ranks_that_go_on_read_the_bytes_of_those_that_are_lost():
     *_, plan = plan_epochs(scenario, sample_nbytes(scenario))
     left = np.array([True, True, False, True, False, True])
     before = plan.training
-    after = with_fewer(plan, left, 10, dealt=True).training
+    after = divide_among(plan, left, 10, dealt=True).training
     for name in ("samples", "nbytes"):
         own, all_of_it = getattr(before, name)[:, left], getattr(before, name).sum()
         np.testing.assert_array_equal(getattr(after, name)[: len(own)], own)
@@ -174,9 +174,9 @@ def test_ranks_that_go_on_read_the_bytes_of_those_that_are_lost():
     dealt = after.samples[len(before.samples) :]
     assert dealt.sum(axis=0).max() - dealt.sum(axis=0).min() <= 1
     worked = replace(plan, training=replace(before, work=before.nbytes))
-    np.testing.assert_array_equal(since(worked, 1).training.work, before.nbytes[1:])
+    np.testing.assert_array_equal(drop_iterations(worked, 1).training.work, before.nbytes[1:])
     assert after.hit_nbytes.sum() == before.hit_nbytes[:, left].sum() > 0
-    alone = with_fewer(plan, left, 10, dealt=False).training
+    alone = divide_among(plan, left, 10, dealt=False).training
     np.testing.assert_array_equal(alone.nbytes, before.nbytes[:, left])
 
 

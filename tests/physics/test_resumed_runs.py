@@ -6,7 +6,7 @@ A state is saved after every second iteration; 8 ranks of 10 samples, 10 iterati
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.job.plan.resumed import interruption
+from simshuffle.job.plan.recovery import interruption
 from simshuffle.job.sim.simulate import simulate
 from tests.physics.test_recovery import AWAY, SAVING, lengths, middle, run
 from tests.small import small

@@ -17,7 +17,7 @@ from simshuffle.fabric.routing.detour import Detours
 from simshuffle.fabric.routing.router import reach
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.plan.jobs import settled, shared
-from simshuffle.job.plan.losses import check_losses, spare_hosts
+from simshuffle.job.plan.recovery import check_losses, spare_hosts
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.wiring import check_machine
 from simshuffle.job.scenario.faults import Fault
@@ -239,7 +239,7 @@ def check_run(scenario: Scenario) -> None:
 
     Raises:
         ScenarioError: as `simshuffle.job.plan.effort.check_size` and `RunFaults`.
-        InputError: as `simshuffle.job.plan.losses.check_losses`.
+        InputError: as `simshuffle.job.plan.recovery.check_losses`.
         TopologyError: as `simshuffle.job.plan.wiring.check_machine`.
     """
     check_size(scenario)

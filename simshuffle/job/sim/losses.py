@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.job.plan import remaining
 from simshuffle.job.plan.epochs import EpochPlan
+from simshuffle.job.plan.recovery import trained_samples
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.machine import SimulatedEpoch
 from simshuffle.report.timeline import HIDDEN, PHASES, Timeline, WindowRow
@@ -100,7 +100,7 @@ class EpochParts:
         if self._had is None:
             return int(plan.training.samples[:kept].sum())
         before = int(self._had.sum())
-        self._had[remaining.trained(plan, kept)] = True
+        self._had[trained_samples(plan, kept)] = True
         return int(self._had.sum()) - before
 
     def lose(self, loss: Loss, gone: Flags, resumed: float) -> None:

@@ -17,9 +17,9 @@ from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.models import shared_network
 from simshuffle.job.lowering.reads import read_sums
 from simshuffle.job.lowering.staging import staging_traffic
-from simshuffle.job.plan import remaining
 from simshuffle.job.plan.effort import Thinning
 from simshuffle.job.plan.epochs import EpochPlan
+from simshuffle.job.plan.recovery import stop_after
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Workload
@@ -178,7 +178,7 @@ class SimulatedMachine:
             recorder.end(now)
         plan, epoch = running.plan, running.epoch
         if epoch.done < epoch.planned:
-            plan = remaining.until(plan, epoch.done, epoch.loaders.asked)
+            plan = stop_after(plan, epoch.done, epoch.loaders.asked)
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, now),

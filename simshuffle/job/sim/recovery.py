@@ -18,12 +18,19 @@ from typing import Any
 import numpy as np
 
 from simshuffle.errors import refuse
-from simshuffle.job.plan import remaining
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds
 from simshuffle.job.plan.effort import Thinning
 from simshuffle.job.plan.epochs import Began, EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.job.plan.losses import check_losses, spare_hosts
-from simshuffle.job.plan.resumed import ResumedLoader, readers_of
+from simshuffle.job.plan.recovery import (
+    ResumedLoader,
+    check_losses,
+    clear_caches,
+    divide_among,
+    drop_iterations,
+    owners_after_loss,
+    readers_of,
+    spare_hosts,
+)
 from simshuffle.job.scenario.recovery import Recovery
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.losses import EpochParts, Loss
@@ -47,7 +54,7 @@ class Stretch:
 
     def since(self, done: int) -> Stretch:
         """What is left when so many of them are done."""
-        return Stretch(remaining.since(self.plan, done), self.first + done)
+        return Stretch(drop_iterations(self.plan, done), self.first + done)
 
 
 def with_losses(
@@ -231,7 +238,7 @@ class RecoveringJob:
     def _replaced(self, gone: Flags) -> Staged:
         """Let the ranks that are ``gone``, (M,), go on on the hosts that there are now; returns
         what is read again there."""
-        self._undone = [replace(of, plan=remaining.cold(of.plan, gone)) for of in self._undone]
+        self._undone = [replace(of, plan=clear_caches(of.plan, gone)) for of in self._undone]
         self.scenario = self._placed({})
         shards = np.bincount(self._owner, self._nbytes, len(gone)).astype(float)
         return SimulatedMachine(self.scenario).read_again(shards, gone & self._recovery.reread)
@@ -242,7 +249,7 @@ class RecoveringJob:
         workload = self.scenario.workload
         own = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
         of_epoch = self._exchange, self._owner, parts.reached  # files that were sent are there
-        owner, missing = remaining.owners(*of_epoch, gone & own)
+        owner, missing = owners_after_loss(*of_epoch, gone & own)
         taken = self._recovery.reread or not own
         read = self._nbytes * missing
         if not taken:
@@ -254,8 +261,7 @@ class RecoveringJob:
         self._owner = dealt(held, np.zeros(len(held), np.bool_), left, rng)
         size = workload.local_batch_size
         self._undone = [
-            replace(of, plan=remaining.with_fewer(of.plan, ~gone, size, dealt=taken))
-            for of in self._undone
+            replace(of, plan=divide_among(of.plan, ~gone, size, dealt=taken)) for of in self._undone
         ]
         self._exchange = empty_plan(left)
         dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})

@@ -17,7 +17,7 @@ from simshuffle.job.plan.checkpoint_bounds import (
     stall_seconds,
 )
 from simshuffle.job.plan.holding import reread_seconds
-from simshuffle.job.plan.resumed import interruption
+from simshuffle.job.plan.recovery import interruption
 from simshuffle.job.reliability.daly import daly, share, young
 from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.goodput import (

@@ -1,0 +1,363 @@
+"""What a job does when it loses hosts, as plans: no clock. Pure numpy.
+
+A job that can go on (`check_losses`) goes back to its last checkpoint. Either the plan of the epoch
+is followed further: from an iteration on (`drop_iterations`), with cold caches where a host is new
+(`clear_caches`), or divided among fewer ranks (`divide_among`, `owners_after_loss`). Or a loader
+goes on from its saved state, by a law of its own (`ResumedLoader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simshuffle.errors import refuse
+from simshuffle.job.plan.epochs import BatchSums, EpochPlan, Reads, node_reads
+from simshuffle.job.plan.wiring import names_of, wiring
+from simshuffle.job.scenario.recovery import Recovery
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
+from simshuffle.workload.exchange import ExchangePlan, LoaderShuffle, Shards, empty_plan
+from simshuffle.workload.exchange.loader_shuffle import stored_samples
+from simshuffle.workload.orders.fetching import Caches
+from simshuffle.workload.orders.order import Readers
+from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.law import NOTHING, Batches, Crash, Refused, Resume, joined
+
+# ---------------------------------------------------------------------------- whether it can go on
+
+
+def spare_hosts(scenario: Scenario, hosts: Sequence[str]) -> list[str]:
+    """Return the spare hosts of a run on ``hosts``: the first others of its topology.
+
+    Raises:
+        TopologyError: as `simshuffle.job.plan.wiring.wiring`.
+    """
+    names = names_of(wiring(scenario.cluster).fabric, "host")
+    free = [name for name in names if name not in set(hosts)]
+    return free[: (scenario.recovery or Recovery()).spares]
+
+
+def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
+    """Check that a run on ``hosts`` can go on without the hosts that its faults take away.
+
+    Raises:
+        InputError: a lost host never returns and has no spare, a spare host would train on samples
+            that it does not read, or ranks would change in number that may not.
+    """
+    recovery, exchange = scenario.recovery or Recovery(), scenario.workload.exchange
+    lost = [loss for loss in scenario.lost_hosts if loss.what in hosts]
+    if recovery.policy == "spare":
+        for loss in sorted(lost, key=lambda loss: loss.at or 0.0)[spares:]:
+            if loss.lasts is None:
+                rule = "must be enough for the hosts that are lost and do not return"
+                found = f"{recovery.spares}, and {loss.what} is lost for ever"
+                remedy = "Add spares, say how long it is away (for), or set policy: elastic."
+                refuse("recovery.spares", rule, found, remedy, scenario.name)
+    if lost and recovery.policy == "spare" and not recovery.reread and exchange.tier == "ssd":
+        rule = "must be true where a spare host takes over samples on an SSD"
+        remedy = "Set it to true, or policy: elastic."
+        refuse("recovery.reread", rule, "false", remedy, scenario.name)
+    elastic = lost and recovery.policy == "elastic" and recovery.resume is None
+    if elastic and exchange.whole_because:
+        rule = f"must not be elastic where {exchange.whole_because}"
+        remedy = "Set policy: spare, or recovery.resume, or take another workload.exchange."
+        refuse("recovery.policy", rule, exchange.kind, remedy, scenario.name)
+
+
+# ---------------------------------------------------------------------- the plan, followed further
+
+
+def drop_iterations(plan: EpochPlan, first: int) -> EpochPlan:
+    """Return a plan without its ``first`` iterations, which are fewer than it has."""
+    if first == 0:
+        return plan
+    steps = plan.exchange.iteration >= first
+    trained_by_rank = plan.training.samples[:first].sum(axis=0)
+    return replace(
+        plan,
+        shards=slice_shards(plan.shards, trained_by_rank, plan.shards.sizes),
+        exchange=select_steps(plan.exchange, steps, first),
+        training=change_reads(plan.training, lambda values: values[first:]),
+        inference=None,
+        sent_from_cache=plan.sent_from_cache[steps],
+    )
+
+
+def trained_samples(plan: EpochPlan, iterations: int) -> Ints:
+    """Return the samples of the first ``iterations`` iterations, rank by rank."""
+    return slice_shards(plan.shards, 0, plan.training.samples[:iterations].sum(axis=0)).order
+
+
+def stop_after(plan: EpochPlan, iterations: int, loaded: Ints64) -> EpochPlan:
+    """Return what was done of a plan that was broken off after ``iterations`` iterations.
+
+    Args:
+        loaded: (M,) batches that each rank had asked for; the others become empty.
+    """
+    steps = plan.exchange.iteration < iterations
+    was_loaded = np.arange(plan.iterations)[:, None] < loaded  # (K, M)
+    training = change_reads(plan.training, lambda values: values * was_loaded)
+    return replace(
+        plan,
+        exchange=select_steps(plan.exchange, steps, 0),
+        training=replace(training, work=plan.training.work),
+        sent_from_cache=plan.sent_from_cache[steps],
+    )
+
+
+def clear_caches(plan: EpochPlan, ranks: Flags) -> EpochPlan:
+    """Return a plan in which nothing is in the page caches of the ``ranks``, (M,)."""
+    training = plan.training
+    training = replace(
+        training,
+        hit_samples=training.hit_samples * ~ranks,
+        hit_nbytes=training.hit_nbytes * ~ranks,
+    )
+    return replace(plan, training=training, sent_from_cache=plan.sent_from_cache & ~ranks)
+
+
+def divide_among(plan: EpochPlan, staying: Flags, batch_size: int, *, dealt: bool) -> EpochPlan:
+    """Return a plan of the ranks that are ``staying``, (M,), which exchange nothing in this epoch.
+
+    If the samples of the other ranks are ``dealt`` out, each staying rank reads an even part of
+    them after its own, in batches of at most ``batch_size``. Else nobody reads them.
+    """
+    training, world_size = plan.training, int(staying.sum())
+    reads = change_reads(training, lambda values: values[:, staying], fetches=False)
+    samples = int(training.samples[:, ~staying].sum()) if dealt else 0
+    if samples:
+        mean_nbytes = float(training.nbytes[:, ~staying].sum()) / samples
+        reads = append_batches(reads, even_batches(samples, world_size, batch_size), mean_nbytes)
+    nothing = empty_plan(world_size)
+    return replace(
+        plan,
+        shards=Shards(plan.shards.order[:0], np.zeros(world_size + 1, np.int64)),  # not followed
+        exchange=nothing,
+        training=reads,
+        sent_from_cache=np.zeros(nothing.sample.shape, bool),
+    )
+
+
+def owners_after_loss(
+    exchange: ExchangePlan, owner: Ints, iterations: int, lost: Flags
+) -> tuple[Ints, Flags]:
+    """Return whose every sample is once an epoch was broken off, (N,), and whether nobody's, (N,).
+
+    What was sent after the first ``iterations`` is with its receiver. What a lost rank had received
+    is still with its sender, who removes it at the end of the epoch only.
+
+    Args:
+        owner: (N,) rank of each sample as the epoch began.
+        lost: (M,) ranks whose samples are gone with them.
+    """
+    is_done = exchange.iteration < iterations
+    sample, receiver = exchange.sample[is_done], exchange.target[is_done]
+    owner_now = owner.copy()
+    owner_now[sample.ravel()] = receiver.ravel()
+
+    sender = np.broadcast_to(np.arange(len(lost)), sample.shape)
+    is_returned = lost[receiver] & ~lost[sender]
+    owner_now[sample[is_returned]] = sender[is_returned]
+    return owner_now, np.asarray(lost[owner_now])
+
+
+def slice_shards(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
+    """Return of each rank's samples those from position ``begin`` up to ``end``, both (M,)."""
+    low = np.minimum(begin, shards.sizes)
+    high = np.minimum(end, shards.sizes)
+    rank = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
+    position = np.arange(len(shards.order)) - shards.start[:-1][rank]
+    is_inside = (position >= low[rank]) & (position < high[rank])
+    return Shards(
+        shards.order[is_inside],
+        np.concatenate([[0], np.cumsum(high - low)]),
+        worker=None if shards.worker is None else shards.worker[is_inside],
+    )
+
+
+def select_steps(plan: ExchangePlan, steps: Flags, first: int) -> ExchangePlan:
+    """Return the chosen ``steps`` of an exchange, whose iterations count from ``first``."""
+    draws = None if plan.draws is None else plan.draws[steps]
+    iteration = plan.iteration[steps] - first
+    return ExchangePlan(
+        plan.sample[steps], plan.target[steps], iteration, plan.message[steps], draws
+    )
+
+
+def change_reads(reads: Reads, change: Callable[[Any], Any], *, fetches: bool = True) -> Reads:
+    """Apply ``change`` to every (K, M) array of what is read; drop the ``fetches`` if false."""
+    changed = reads.fetches if fetches else None
+    if changed is not None:
+        requests, nbytes = change(changed.requests), change(changed.nbytes)
+        changed = replace(changed, requests=requests, nbytes=nbytes)
+    return Reads(
+        change(reads.samples),
+        change(reads.nbytes),
+        change(reads.hit_samples),
+        change(reads.hit_nbytes),
+        changed,
+        None if reads.work is None else change(reads.work),
+    )
+
+
+def even_batches(samples: int, world_size: int, batch_size: int) -> Ints64:
+    """Return (K, M) batches of at most ``batch_size``, of an even part of ``samples`` a rank."""
+    samples_of_rank = samples // world_size + (np.arange(world_size) < samples % world_size)
+    iterations = -(-int(samples_of_rank.max()) // batch_size)
+    unread = samples_of_rank - batch_size * np.arange(iterations)[:, None]
+    return np.asarray(np.clip(unread, 0, batch_size), np.int64)
+
+
+def append_batches(reads: Reads, samples: Ints64, mean_nbytes: float) -> Reads:
+    """Append batches of ``samples``, (K, M), of ``mean_nbytes`` bytes each, none in memory."""
+    nothing = np.zeros_like(samples)
+    work: Floats | None = None
+    if reads.work is not None:
+        work = np.concatenate([reads.work, np.ones(samples.shape)])
+    return Reads(
+        np.concatenate([reads.samples, samples]),
+        np.concatenate([reads.nbytes, samples * mean_nbytes]),
+        np.concatenate([reads.hit_samples, nothing]),
+        np.concatenate([reads.hit_nbytes, nothing.astype(float)]),
+        work=work,
+    )
+
+
+# ------------------------------------------------------------------------ a loader's saved state
+
+
+class ResumedLoader:
+    """The epochs of a loader from a saved state on, with cold caches.
+
+    Args:
+        law: what it does with the state.
+        scenario: of those who go on.
+        before: who read when the state was saved.
+        owner: (N,) the rank of each sample when the set was written, of ``ranks``.
+        nbytes: (N,) bytes of each sample.
+        epoch, step: the epoch of the state, from 1, and the iterations of it that were done.
+    """
+
+    def __init__(
+        self,
+        law: Resume,
+        scenario: Scenario,
+        before: Readers,
+        owner: Ints,
+        ranks: int,
+        nbytes: Floats,
+        epoch: int,
+        step: int,
+    ) -> None:
+        strategy = scenario.workload.exchange
+        assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
+        self._law, self._scenario, self._nbytes, self._seed = law, scenario, nbytes, scenario.seed
+        after = readers_of(scenario, owner)
+        self._crash = Crash(before, after, epoch - 1, step)
+        self._data = strategy.data(len(owner), scenario.shards_context(owner, epoch).sample_nbytes)
+        self._stored = stored_samples(owner, ranks, scenario.seed)
+        pieces = strategy.pieces(owner, ranks, scenario.seed, nbytes)
+        room = strategy.room(
+            scenario.cluster.capacity(strategy.cache_in), float(pieces.nbytes.sum())
+        )
+        self._caches, self._cached_in = Caches(after, pieces, room), strategy.held_in
+        self._work = scenario.workload.draw_work(scenario.rng("sample_size"))
+
+    def rest(self) -> EpochPlan | Refused:
+        """What is left of the epoch; of none of it, a plan without iterations. What is read and
+        thrown away before is fetched in the first iteration."""
+        crash = self._crash
+        if crash.step == 0:
+            whole = self._law.epoch(self._data, crash.after, self._seed, crash.epoch)
+            return self._plan(crash.epoch + 1, whole)
+        resumed = self._law.resumed(self._data, crash, self._seed)
+        if isinstance(resumed, Refused):
+            return resumed
+        return self._plan(crash.epoch + 1, resumed.rest, resumed.skipped)
+
+    def later(self, epoch: int) -> Iterator[EpochPlan]:
+        """The plans from an epoch (from 1) on, which come after that of the state."""
+        for number in range(epoch, self._scenario.epochs + 1):
+            batches = self._law.later(self._data, self._crash, self._seed, number - 1)
+            yield self._plan(number, batches)
+
+    def _plan(self, epoch: int, batches: Batches, skipped: Batches = NOTHING) -> EpochPlan:
+        readers = self._crash.after
+        ranks = readers.world_size
+        exchange = empty_plan(ranks)
+        counts = np.bincount(batches.rank, minlength=ranks)
+        shards = Shards(
+            self._stored[batches.sample], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        )
+        # in time, what is thrown away before the first batch
+        first = skipped.in_time() if batches.steps else NOTHING
+        first = Batches(first.rank, 0 * first.step, first.sample)
+        rank, step, sample = joined(first, batches.in_time()).columns
+        kept = np.arange(len(rank)) >= len(first.rank)
+        sample = self._stored[sample].astype(np.int64)
+        sums = BatchSums(step * ranks + rank, batches.steps, ranks)
+        caches = self._caches, self._cached_in, self._nbytes
+        found = node_reads(*caches, sums, rank, step % readers.workers, sample, kept)
+        samples, work = sums.of(kept).astype(np.int64), None
+        if self._work is not None:
+            whole = sums.of(kept, self._work[sample])
+            work = np.divide(whole, samples, out=np.ones_like(whole), where=samples > 0)
+        cached = found.hit_samples, found.hit_nbytes
+        nbytes = sums.of(kept, self._nbytes[sample])
+        training = Reads(samples, nbytes, *cached, found.fetches, work)
+        sent = np.zeros(exchange.sample.shape, bool)
+        return EpochPlan(epoch, shards, exchange, training, None, sent)
+
+
+def readers_of(scenario: Scenario, owner: Ints) -> Readers:
+    """Return who reads in a scenario under a loader's order."""
+    strategy = scenario.workload.exchange
+    assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
+    return strategy.readers(scenario.shards_context(owner, 1))
+
+
+POINTS = 8
+"""Moments of an epoch at which it is broken off to see what an interruption costs on average."""
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """What a loader does to an epoch that is broken off at any moment, in shares of the set."""
+
+    repeated: float  # rows that come again, mean
+    lost: float  # samples that the epoch no longer has, mean
+    refused: float  # share of the moments at which the library does not go on
+
+
+def interruption(scenario: Scenario) -> Interruption | None:
+    """The mean over `POINTS` moments of the second epoch, with the ranks of a host fewer where the
+    policy is elastic; None where no law is named."""
+    recovery = scenario.recovery
+    if recovery is None or recovery.resume is None:
+        return None
+    strategy, law = scenario.workload.exchange, recovery.resume
+    assert isinstance(strategy, LoaderShuffle), "scenarios are checked"  # noqa: S101
+    count = scenario.workload.dataset.num_samples
+    owner = strategy.first_owner(count, scenario.world_size, scenario.rng("partition"))
+    context = scenario.shards_context(owner, 2)
+    before = after = strategy.readers(context)
+    if recovery.policy == "elastic" and before.nodes > 1:
+        after = replace(before, nodes=before.nodes - 1)
+    data = strategy.data(count, context.sample_nbytes)
+    whole = law.epoch(data, before, scenario.seed, 1)
+    found, refused = [], 0
+    moments = whole.steps * np.arange(1, 2 * POINTS, 2) // (2 * POINTS)
+    steps = np.unique(np.maximum(moments, 1)).tolist()
+    for step in steps:
+        resumed = law.resumed(data, Crash(before, after, 1, step), scenario.seed)
+        if isinstance(resumed, Refused):
+            refused += 1
+        else:
+            of = account(count, whole, step, resumed.rest)
+            found.append((of.repeated / count, of.lost / count))
+    repeated, lost = np.mean(found, axis=0).tolist() if found else (0.0, 0.0)
+    return Interruption(repeated, lost, refused / len(steps))
