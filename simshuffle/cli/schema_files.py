@@ -65,7 +65,7 @@ def _of_options(record: type[Options]) -> Json:
 
 
 def _of_scenarios() -> Json:
-    definitions = definitions_of(TEXTS, Scenario)
+    definitions = definitions_of(Scenario)
     keys = definitions.of(Scenario)["properties"]
     profile = definitions.of(ModelProfile)
     required = [key for key in profile["required"] if key != "name"]  # the key is its name
@@ -80,7 +80,7 @@ def _of_scenarios() -> Json:
 
 
 def _of_machines() -> Json:
-    definitions = definitions_of(TEXTS, Cluster)
+    definitions = definitions_of(Cluster)
     return document("A machine of simshuffle", definitions, {"$ref": definitions.ref(Cluster)})
 
 
@@ -98,20 +98,27 @@ def one_or_several(values: Json) -> Json:
     return {"anyOf": [values, _list_of(values)]}
 
 
-def definitions_of(texts: Texts, *records: type[BaseModel]) -> Definitions:
-    """Those of records, with the texts that may stand for some."""
+def definitions_of(
+    *records: type[BaseModel], by_kind: Iterable[tuple[type[BaseModel], str]] = ()
+) -> Definitions:
+    """Return the definitions of records, with the texts that may stand for some.
+
+    Args:
+        records: that files hold.
+        by_kind: further (record, key) at which ``kind:key=value`` may stand, beside `TEXTS`.
+    """
     definitions = Definitions(*records)
     for schedule in definitions.below(MessageSchedule):
         kind = {"enum": list(NAMES), "description": "Whose defaults the other keys have."}
         schedule["properties"] = {"kind": kind, **schedule["properties"]}
-    definitions.add_texts(texts)
+    definitions.add_texts({**TEXTS, **dict.fromkeys(by_kind, _kinds_as_text)})
     return definitions
 
 
 # --------------------------------------------------------------------- what may be a text in a file
 
 
-def kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
+def _kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
     """``kind:key=value,key=value``, as `simshuffle.spec.library.by_kind` reads it."""
     kinds = {each["properties"]["kind"]["const"]: definitions.keys(each) for each in members}
     return [_short_form(kinds)]
@@ -146,15 +153,15 @@ TEXTS: Texts = {
     (Scenario, "cluster"): lambda *_: [_one_of("shipped", shipped_names("topologies")), PATH],
     (Scenario, "failures"): lambda definitions, members: [
         _one_of("catalog", catalog_names("failures")),
-        *kinds_as_text(definitions, members),
+        *_kinds_as_text(definitions, members),
     ],
-    (Cluster, "routing"): kinds_as_text,
+    (Cluster, "routing"): _kinds_as_text,
     (Cluster, "placement"): lambda *_: [_one_of("rule", PLACEMENTS)],
     (Workload, "dataset"): lambda *_: [_one_of("catalog", catalog_names("datasets"))],
     (Workload, "model"): lambda *_: [_one_of("catalog", catalog_names("models")), _OWN_MODEL],
-    (Workload, "exchange"): kinds_as_text,
-    (Workload, "parallelism"): kinds_as_text,
+    (Workload, "exchange"): _kinds_as_text,
+    (Workload, "parallelism"): _kinds_as_text,
     (ShardHolding, "schedule"): _schedule_as_text,
-    (AllreduceAlgorithm, "overlap"): kinds_as_text,
+    (AllreduceAlgorithm, "overlap"): _kinds_as_text,
     (Nccl, "protocols"): lambda *_: [_one_of("set", SETS)],
 }

@@ -86,12 +86,12 @@ def _network(ranks: int) -> str:
 
     from simshuffle.extensions.calibration.calibrate.study import STUDY, request
     from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
-    from simshuffle.study.engine import run
+    from simshuffle.study import engine
 
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, f"gloo-{ranks}-processes.txt")
         path.write_bytes(_gloo_times(ranks))
-        result: Any = run(STUDY, request(CalibrationOptions(files=(path,))))
+        result: Any = engine.run(STUDY, request(CalibrationOptions(files=(path,))))
         return str(result.to_yaml())
 
 

@@ -14,9 +14,8 @@ from simshuffle.extensions.doctor.quiet import quieted
 from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.extensions.doctor.remedies import Helps, remedies
 from simshuffle.extensions.doctor.replay import Way, elapsed, together
-from simshuffle.report.columns import amount, real, share, text
 from simshuffle.spec.arrays import Floats
-from simshuffle.study.schema import Schema
+from simshuffle.study.schema import Schema, amount, real, share, text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -18,7 +18,6 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario, from_dict, machine_of
 from simshuffle.report import report
-from simshuffle.report.columns import amount, count, share, text
 from simshuffle.spec.overrides import related
 from simshuffle.studies.mechanisms import hiding
 from simshuffle.studies.mechanisms.verb import HidingOptions
@@ -26,7 +25,7 @@ from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import Schema
+from simshuffle.study.schema import Schema, amount, count, share, text
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:

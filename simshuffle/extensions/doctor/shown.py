@@ -12,9 +12,8 @@ import pandas as pd
 from simshuffle.extensions.doctor.diagnosis import Diagnosis, Totals
 from simshuffle.extensions.doctor.trying import TrialOutcome
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stacked
-from simshuffle.report.columns import amount, real, share, text
 from simshuffle.report.style import BRIGHT
-from simshuffle.study.schema import Schema
+from simshuffle.study.schema import Schema, amount, real, share, text
 
 if TYPE_CHECKING:
     from rich.table import Table

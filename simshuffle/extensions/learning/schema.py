@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import TYPE_CHECKING
 
-from simshuffle.cli.schema_files import (
-    TEXTS,
-    definitions_of,
-    document,
-    kinds_as_text,
-    one_or_several,
-)
-from simshuffle.cli.schema_records import Json, Texts
+from simshuffle.cli.schema_files import definitions_of, document, one_or_several
 from simshuffle.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from simshuffle.cli.schema_records import Json
 
 
 def study_schema() -> Json:
@@ -29,15 +27,14 @@ def study_schema() -> Json:
     except ImportError as error:
         rule, remedy = "needs what trains", "pip install 'simshuffle[train]'"
         raise InputError(Problem("study", rule, str(error), remedy), "schema") from None
-    of_kinds: list[tuple[type[BaseModel], str]] = [
+    by_kind: list[tuple[type[BaseModel], str]] = [
         *((Study, key) for key in ("data", "model", "partition", "exchange")),
         (Training, "loss"),
         (filtering.DataOptimisedStudy, "data"),
         (filtering.Extractor, "model"),
         (filtering.Retraining, "model"),
     ]
-    texts: Texts = {**TEXTS, **dict.fromkeys(of_kinds, kinds_as_text)}
-    definitions = definitions_of(texts, Study, filtering.DataOptimisedStudy)
+    definitions = definitions_of(Study, filtering.DataOptimisedStudy, by_kind=by_kind)
     keys = definitions.of(Study)["properties"]
     varied = [key for key in keys if key in Run.model_fields]
     keys["runs"]["items"] = definitions.by_dotted_key(Study, varied, one_or_several)

@@ -28,7 +28,6 @@ from simshuffle.extensions.resuming.accounts import (
 )
 from simshuffle.extensions.resuming.auditing import Audit, AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
-from simshuffle.report.columns import Column, amount, count, text
 from simshuffle.report.folders import write_folder
 from simshuffle.studies.loader.resume_tables import (
     AGAIN,
@@ -42,7 +41,7 @@ from simshuffle.studies.loader.resume_tables import (
     right,
     row_of,
 )
-from simshuffle.study.schema import Schema
+from simshuffle.study.schema import Column, Schema, amount, count, text
 from simshuffle.study.study import versions
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import Account

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from simshuffle.fabric.routing.fabric import Fabric
+from simshuffle.fabric.routing import Fabric
 from simshuffle.report.canvas import new_figure
 from simshuffle.report.folders import room_for
 from simshuffle.report.style import STYLE, metadata

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from simshuffle.fabric.topology import Topology
-from simshuffle.fabric.topology.fat_tree import FatTree
+from simshuffle.fabric.topology import FatTree, Topology
 from simshuffle.spec.units import Dimension, readable
 
 MOST_PORTS = (96, 64, 64)

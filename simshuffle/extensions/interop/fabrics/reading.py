@@ -24,7 +24,7 @@ from simshuffle.extensions.interop.fabrics.imported import (
     read_text,
     refuse,
 )
-from simshuffle.fabric.topology.custom import Custom
+from simshuffle.fabric.topology import Custom
 from simshuffle.fabric.topology.graph import graph_problems
 
 _READERS = ibnetdiscover, slurm, infragraph

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
-from simshuffle.fabric.routing.fabric import Fabric
+from simshuffle.fabric.routing import Fabric
 from simshuffle.fabric.routing.router import Router, loads, uniform_loads
 from simshuffle.fabric.topology.cabling import FAR
 from simshuffle.spec.arrays import Ints, Ints32, Ints64
