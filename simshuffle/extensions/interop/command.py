@@ -3,6 +3,7 @@ to files of other tools."""
 
 from __future__ import annotations
 
+import json as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from simshuffle.cli.common import (
     To,
     check_place,
     file_in,
-    print_answer,
+    print_parts,
     say,
     write_together,
 )
@@ -104,9 +105,12 @@ def show(
     loads = pattern_loads(router, pattern, np.random.default_rng(seed))
     table = load_table(router, loads)
     rows = [] if route is None else route_rows(router, *route)
-    values = {"facts": made_of, "pattern": pattern, "loads": table.to_dict("records")}
-    tables = _tables(made_of, pattern, table, rows, route)
-    print_answer(lambda: {**values, "route": rows}, lambda: tables, json=json, to=to)
+    if json:
+        # NaN stands for the rate of links that no message of the pattern crosses
+        values = {"facts": made_of, "pattern": pattern, "loads": table.to_dict("records")}
+        typer.echo(json_text.dumps({**values, "route": rows}, indent=1))
+    else:
+        print_parts(_tables(made_of, pattern, table, rows, route), to)
     if out is not None:
         from simshuffle.extensions.interop.fabrics.figure import fabric_figure, save_figure
 
