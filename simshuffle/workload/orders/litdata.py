@@ -12,7 +12,7 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, PositiveNBytes
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import check, numbered, samples_of, spans
+from simshuffle.workload.orders.streams import check, numbered, reseeded_twister, samples_of, spans
 
 _DATASET = "litdata 0.2.76, litdata/streaming/dataset.py"
 _SHUFFLE = "litdata 0.2.76, litdata/streaming/shuffle.py"
@@ -65,7 +65,7 @@ class _LitData(Order):
             _in_blocks(
                 own,
                 self.item_shuffle_window,
-                np.random.RandomState([seed, len(data.samples), epoch + 1, chunk]),
+                reseeded_twister([seed, len(data.samples), epoch + 1, chunk]),
             )
             for _, chunk, own in pieces
         ]
@@ -113,7 +113,7 @@ class LitdataFull(_LitData):
             return self._global(data, readers, seed, epoch)
         pieces = []
         for node, chunks in enumerate(held):
-            rng = np.random.RandomState([seed, epoch, node])
+            rng = reseeded_twister([seed, epoch, node])
             pieces += [
                 (node * on_node + worker, chunk, samples)
                 for worker, chunk, samples in self._cut(
@@ -124,7 +124,7 @@ class LitdataFull(_LitData):
 
     def _global(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:
         """All chunks, shared among all ranks."""
-        chunks = np.random.RandomState([seed, epoch]).permutation(len(data.samples))
+        chunks = reseeded_twister([seed, epoch]).permutation(len(data.samples))
         return self._cut(data, chunks, readers, readers.world_size)
 
     def _cut(self, data: ShardedSet, chunks: Ints64, readers: Readers, ranks: int) -> list[Piece]:
@@ -173,7 +173,7 @@ class LitdataWindow(_LitData):
             kept = count > 0
         pieces = []
         for worker in range(workers):
-            rng = np.random.RandomState([seed, epoch, worker])
+            rng = reseeded_twister([seed, epoch, worker])
             pieces += [
                 (worker, chunk, data.begin[chunk] + np.arange(count[chunk]))
                 for chunk in _in_window(np.flatnonzero((owner == worker) & kept), self.window, rng)

@@ -13,14 +13,20 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import check, dealt, handed_out, handed_out_by_ranks
+from simshuffle.workload.orders.streams import (
+    check,
+    dealt,
+    handed_out,
+    handed_out_by_ranks,
+    reseeded_twister,
+)
 
 _MOST = (2**32 - 1) // 20  # from here on torch draws numbers of 64 bits, in another order
 
 
 def randperm(size: int, seed: int) -> Ints64:
     """What ``torch.randperm`` gives on a CPU after ``manual_seed``."""
-    return permuted(size, np.random.RandomState(seed % 2**32))
+    return permuted(size, reseeded_twister(seed % 2**32))
 
 
 def permuted(size: int, twister: np.random.RandomState) -> Ints64:

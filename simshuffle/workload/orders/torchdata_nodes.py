@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from simshuffle.spec.record import Count
 from simshuffle.workload.orders.mixture import Mixed, Mixture, Passes, Stop, drawn_from
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Unit
 from simshuffle.workload.orders.samplers import DistributedSampler
-from simshuffle.workload.orders.streams import handed_out_by_ranks
+from simshuffle.workload.orders.streams import handed_out_by_ranks, reseeded_twister
 
 Criteria = Literal[
     "CYCLE_UNTIL_ALL_DATASETS_EXHAUSTED",
@@ -23,14 +23,18 @@ Criteria = Literal[
 ]
 
 
+SourceOrders = dict[tuple[int, int, int], Ints64]
+"""By source, epoch of its sampler and number of ranks: (M, n) the samples that each rank gets."""
+
+
 @dataclass
 class Samplers:
-    """Those of a rank, which go on from epoch to epoch."""
+    """The samplers of a rank, which go on from epoch to epoch."""
 
     rank: int
     ranks: int
     epochs: Ints64  # (K,) of the sampler of each source
-    known: dict[tuple[int, int], Ints64] = field(default_factory=dict)
+    orders: SourceOrders  # computed so far, with one seed; ranks may share them
 
 
 class TorchdataNodes(Mixture):
@@ -75,7 +79,8 @@ class TorchdataNodes(Mixture):
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`. Raises an InputError for sources that do not fit to the set."""
-        ranks = [self.samplers(rank, readers) for rank in range(readers.world_size)]
+        orders: SourceOrders = {}
+        ranks = [self.samplers(rank, readers, orders) for rank in range(readers.world_size)]
         samples: list[Ints64] = []
         for number in range(epoch + 1):
             samples = [
@@ -84,9 +89,9 @@ class TorchdataNodes(Mixture):
             ]
         return handed_out_by_ranks(samples)
 
-    def samplers(self, rank: int, readers: Readers) -> Samplers:
-        """Those of a rank that begins."""
-        return Samplers(rank, readers.world_size, np.zeros(len(self.weights), np.int64))
+    def samplers(self, rank: int, readers: Readers, orders: SourceOrders) -> Samplers:
+        """Return the samplers of a rank that begins."""
+        return Samplers(rank, readers.world_size, np.zeros(len(self.weights), np.int64), orders)
 
     def next_epoch(
         self, data: ShardedSet, of: Samplers, seed: int, epoch: int, batch_size: int
@@ -119,12 +124,15 @@ class TorchdataNodes(Mixture):
 
         def samples(source: int, again: int) -> Ints64:
             epoch = int(epochs[source]) + again
-            if (source, epoch) not in of.known:
+            key = source, epoch, of.ranks
+            if key not in of.orders:
                 alone = ShardedSet(sizes[source : source + 1], np.ones(1))
-                dealt = DistributedSampler(kind="distributed_sampler")
-                order = dealt.epoch(alone, Readers(1, of.ranks, 1, 1), seed, epoch)
-                of.known[source, epoch] = first[source] + order.sample[order.rank == of.rank]
-            return of.known[source, epoch]
+                sampler = DistributedSampler(kind="distributed_sampler")
+                order = sampler.epoch(alone, Readers(1, of.ranks, 1, 1), seed, epoch)
+                # rows are sorted by rank, and each rank has as many
+                of.orders[key] = first[source] + order.sample.reshape(of.ranks, -1)
+            own: Ints64 = of.orders[key][of.rank]
+            return own
 
         return samples
 
@@ -132,7 +140,7 @@ class TorchdataNodes(Mixture):
         self, seed: int, rank: int, ranks: int, epoch: int, used: int = 0
     ) -> Iterator[Ints64]:
         """The sources that a rank draws, without the first ``used``."""
-        chosen = _numbers(np.random.RandomState((seed * ranks + rank) % 2**32), epoch + 1)[-1]
+        chosen = _numbers(reseeded_twister((seed * ranks + rank) % 2**32), epoch + 1)[-1]
         rng = np.random.RandomState(int(chosen) % (2**32 - 1) % 2**32)
         while True:
             block = multinomial(rng, np.array(self.weights), 1000)

@@ -13,7 +13,7 @@ from simshuffle.workload.orders.hugging_face_interleave import HuggingFaceInterl
 from simshuffle.workload.orders.mixture import Mixed, drawn_from
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.workload.orders.streams import handed_out, joined
-from simshuffle.workload.orders.torchdata_nodes import Samplers, TorchdataNodes
+from simshuffle.workload.orders.torchdata_nodes import Samplers, SourceOrders, TorchdataNodes
 from simshuffle.workload.resuming.law import (
     Batches,
     Crash,
@@ -163,7 +163,9 @@ class NodesResume(ResumeOf):
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """See `Resume`."""
-        found = [self._went_on(data, crash, seed, rank) for rank in range(crash.after.world_size)]
+        orders: SourceOrders = {}
+        ranks = range(crash.after.world_size)
+        found = [self._went_on(data, crash, seed, rank, orders) for rank in ranks]
         rest = [one[0].sample for one in found if one is not None]
         if len(rest) < len(found):
             return Refused("ValueError: Tried to fast-forward", "beyond the end of a share")
@@ -172,21 +174,22 @@ class NodesResume(ResumeOf):
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
         """See `Resume`: the samplers go on from where they are."""
         samples = []
+        orders: SourceOrders = {}
         for rank in range(crash.after.world_size):
-            found = self._went_on(data, crash, seed, rank)
-            mixed, own, ahead = found or (None, self.of.samplers(rank, crash.after), 0)
+            found = self._went_on(data, crash, seed, rank, orders)
+            mixed, own, ahead = found or (None, self.of.samplers(rank, crash.after, orders), 0)
             for number in range(crash.epoch + 1 + ahead, epoch + 1 + ahead):
                 mixed = self.of.next_epoch(data, own, seed, number, crash.after.batch_size)
             samples.append(mixed.sample if mixed else joined([]))
         return dealt_in_batches(samples, crash.after.batch_size)
 
     def _went_on(
-        self, data: ShardedSet, crash: Crash, seed: int, rank: int
+        self, data: ShardedSet, crash: Crash, seed: int, rank: int, orders: SourceOrders
     ) -> tuple[Mixed, Samplers, int] | None:
         """What a rank reads in the rest of the epoch, its samplers then, and by how many epochs it
         is ahead; None for an error."""
         of, batch_size = self.of, crash.before.batch_size
-        old = of.samplers(rank % crash.before.world_size, crash.before)
+        old = of.samplers(rank % crash.before.world_size, crash.before, orders)
         for number in range(crash.epoch):
             of.next_epoch(data, old, seed, number, batch_size)
         epochs = old.epochs
@@ -198,7 +201,7 @@ class NodesResume(ResumeOf):
         exhausted = (asked > sizes).tolist()
         begun = np.maximum(0, -(-times // sizes) - 1) if again else np.zeros_like(times)
         had = times - begun * sizes
-        now = Samplers(rank, crash.after.world_size, epochs + begun)
+        now = Samplers(rank, crash.after.world_size, epochs + begun, orders)
         passes = of.passes(data, now, seed)
         if any(len(passes(source, 0)) < count for source, count in enumerate(had.tolist())):
             return None
