@@ -70,11 +70,13 @@ def check(
     if any(single.jobs or single.background for single in given.values()):
         parts.append(ALONE)
     if interval or ranges:
-        from simshuffle.job.uncertainty.report import plain, ranges_of
+        from simshuffle.job.uncertainty.report import interval_facts, ranges_of
         from simshuffle.report import intervals
 
         known = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
-        found = plain({row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, known)
+        found = interval_facts(
+            {row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, known
+        )
         rows = [
             {
                 **row,

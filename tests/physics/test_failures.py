@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simshuffle.job.reliability import Bursty, Exponential, Trace
 from simshuffle.job.reliability.daly import daly, share, young
-from simshuffle.job.reliability.fit import fit, lemon_share, worst_share
+from simshuffle.job.reliability.fit import fit_process, lemon_share, worst_share
 from simshuffle.job.reliability.trace import FaultTrace
 
 DAY = 86_400.0
@@ -33,7 +33,7 @@ def test_exponential_gaps_have_the_mean_and_a_variation_of_one():
     # 3 standard errors of 1/sqrt(20,000) = 0.7 %
     assert gaps.mean() == pytest.approx(10 * DAY / 50, rel=0.021)
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, rel=0.03)
-    assert len(found) == pytest.approx(process.expected(50, 4000 * DAY), rel=0.021)
+    assert len(found) == pytest.approx(process.expected_faults(50, 4000 * DAY), rel=0.021)
     counts = np.bincount(found.host, minlength=50)
     assert counts.var() == pytest.approx(counts.mean(), rel=0.65)  # hosts alike: Poisson
 
@@ -73,7 +73,7 @@ def test_causes_have_their_shares_and_some_are_repaired_in_place():
     causes = {"gpu": 3, "software": 1}
     plain = {"mean_between": "1 d", "repair": REPAIR, "causes": causes}
     found = drawn(Exponential.model_validate(plain), 100, 100)
-    software = found.repaired_in_place(["software"])
+    software = found.is_repaired_in_place(["software"])
     assert software.mean() == pytest.approx(0.25, abs=0.015)
     assert {found.causes[n] for n in found.cause[software]} == {"software"}
 
@@ -84,7 +84,7 @@ def trace_of(found, hosts, days):
 
 def test_a_fit_recovers_the_process():
     process = bursty(lemons={"hosts": 0.05, "faults": 0.3})
-    got = fit(trace_of(drawn(process, 400, 6000), 400, 6000))
+    got = fit_process(trace_of(drawn(process, 400, 6000), 400, 6000))
     assert got.mean_between == pytest.approx(224 * DAY, rel=0.06)
     assert got.process.variation == pytest.approx(1.8, rel=0.06)
     assert got.process.lemons.faults == pytest.approx(0.3, rel=0.05)
@@ -97,7 +97,7 @@ def test_a_fit_of_few_faults_takes_chance_for_no_lemons():
     shares = []
     for seed in range(8):
         alike = drawn(bursty(variation=1), 400, 175, seed)
-        got = fit(trace_of(alike, 400, 175))
+        got = fit_process(trace_of(alike, 400, 175))
         assert got.by_chance == pytest.approx(0.2, abs=0.02)
         shares.append(got.process.lemons.faults if got.process.lemons else 0.05)
     assert np.median(shares) < 0.12
@@ -115,7 +115,7 @@ def test_a_trace_is_replayed_and_scaled(tmp_path):
     twice = drawn(trace, 4, 20)  # goes round
     assert twice.start_s.tolist() == [DAY, 3 * DAY, 11 * DAY, 13 * DAY]
     more = drawn(trace, 400, 10)  # 100 copies: all 200 faults, each once
-    assert len(more) == 200 == trace.expected(400, 10 * DAY)
+    assert len(more) == 200 == trace.expected_faults(400, 10 * DAY)
     assert sorted(np.unique(more.host) // 4) == sorted([*range(100)] * 2)
     assert np.all(np.diff(more.start_s) >= 0) and np.all(more.end_s > more.start_s)
     fewer = np.mean([len(drawn(trace, 2, 10, seed)) for seed in range(300)])

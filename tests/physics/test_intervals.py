@@ -20,9 +20,14 @@ from simshuffle.job.uncertainty.inputs import (
     inputs,
     kind_of,
 )
-from simshuffle.job.uncertainty.interval import epoch as epoch_of
-from simshuffle.job.uncertainty.interval import flip, hangs, loop_of, uncertain
-from simshuffle.job.uncertainty.report import plain, ranges_of
+from simshuffle.job.uncertainty.interval import (
+    estimate_intervals,
+    find_order_flip,
+    loop_of,
+    rank_influences,
+)
+from simshuffle.job.uncertainty.interval import perturbed_epoch as epoch_of
+from simshuffle.job.uncertainty.report import interval_facts, ranges_of
 from simshuffle.job.uncertainty.residuals import Residuals
 from simshuffle.spec.units import Dimension
 from tests.small import small
@@ -44,7 +49,7 @@ def epoch(scenario, model):
 
 
 def of(scenario, ranges=None):
-    return uncertain({"run": (scenario, bounds(scenario).epoch)}, ranges or {})
+    return estimate_intervals({"run": (scenario, bounds(scenario).epoch)}, ranges or {})
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_an_epoch_of_compute_follows_the_time_of_a_sample():
     low, high = found.intervals["run"].parts["inputs"]
     assert low == pytest.approx(2.5 / 3, rel=0.02)
     assert high == pytest.approx(4 / 3, rel=0.02)
-    (most, *_) = hangs(scenario, found.intervals["run"], found.inputs)
+    (most, *_) = rank_influences(scenario, found.intervals["run"], found.inputs)
     assert most.input.key == FORWARD and most.total > 0.95
 
 
@@ -124,7 +129,7 @@ def test_an_error_of_a_law_lengthens_its_own_part_of_an_epoch():
 def test_twice_the_same_run_is_a_toss_and_a_longer_one_is_never_faster():
     scenario, longer = small(**ALONE), small(**ALONE, workload__dataset__num_samples=8000)
     seconds = bounds(scenario).epoch
-    found = uncertain(
+    found = estimate_intervals(
         {"a": (scenario, seconds), "b": (scenario, seconds), "c": (longer, bounds(longer).epoch)},
         {},
     )
@@ -139,9 +144,9 @@ def test_a_verdict_flips_where_both_take_as_long():
     seconds = bounds(one).epoch
     assert bounds(two).epoch == seconds  # both hide all of it now
     drawn = [each for each in inputs(one, {}) if each.key == DECODE]
-    of_input, factor = flip((one, 0.999 * seconds), (two, seconds), drawn)
+    of_input, factor = find_order_flip((one, 0.999 * seconds), (two, seconds), drawn)
     assert of_input.key == DECODE and 2.0 < factor < 3.5
-    assert flip((two, 0.999 * seconds), (one, seconds), drawn) is None
+    assert find_order_flip((two, 0.999 * seconds), (one, seconds), drawn) is None
 
 
 def test_chance_is_half_the_range_over_what_half_a_range_of_eight_is():
@@ -185,7 +190,7 @@ def test_a_range_that_does_not_contain_its_value_is_refused():
 
 def test_what_a_result_keeps_is_plain_and_names_what_measures_an_input():
     scenario = small(**ALONE)
-    found = plain({"run": (scenario, 3.0)}, {FORWARD: (0.5e-3, 2e-3)})
+    found = interval_facts({"run": (scenario, 3.0)}, {FORWARD: (0.5e-3, 2e-3)})
     assert found["runs"]["run"]["seconds"] == 3.0
     (first, *_) = found["hangs"]["run"]
     assert first["key"] == FORWARD and first["value"] == "1 ms"
@@ -197,7 +202,9 @@ def test_what_a_result_keeps_is_plain_and_names_what_measures_an_input():
 @given(st.floats(0.2, 5.0))
 def test_a_prediction_and_its_interval_scale_together(factor):
     scenario = small(**ALONE)
-    one, other = (uncertain({"r": (scenario, s)}, {}).intervals["r"] for s in (1.0, factor))
+    one, other = (
+        estimate_intervals({"r": (scenario, s)}, {}).intervals["r"] for s in (1.0, factor)
+    )
     assert other.low / one.low == pytest.approx(factor)
     assert other.high / one.high == pytest.approx(factor)
 

@@ -13,11 +13,11 @@ from simshuffle.job.reliability.goodput import (
     CATEGORIES,
     Saves,
     best_period,
-    ended_at,
-    shortened,
-    spent,
+    completion_time,
+    time_by_category,
+    truncate_course,
 )
-from simshuffle.job.reliability.hosts import Restarts, course
+from simshuffle.job.reliability.hosts import RestartPolicy, follow_job
 
 DAY = 86_400.0
 HOUR = 3600.0
@@ -33,7 +33,7 @@ def faults(*rows):
 
 
 def seconds(of, saves):
-    return dict(zip(CATEGORIES, spent(of, saves).sum(axis=0).tolist(), strict=True))
+    return dict(zip(CATEGORIES, time_by_category(of, saves).sum(axis=0).tolist(), strict=True))
 
 
 def some(found):
@@ -41,7 +41,7 @@ def some(found):
 
 
 def test_without_failures_only_saves_cost():
-    of = course(faults(), Restarts(4), 1000.0)
+    of = follow_job(faults(), RestartPolicy(4), 1000.0)
     found = seconds(of, Saves(period_s=95.0, stall_s=5.0, usable_s=5.0))
     assert some(found) == {"training": 950.0, "stalls": 50.0}
     # goodput = period / (period + stall), so 1 - stall / cycle
@@ -51,8 +51,8 @@ def test_without_failures_only_saves_cost():
 def test_one_failure_at_a_known_time():
     """Saves begin at 95, 195, 295, ... s. A host fails at 342 s: 42 s of a period are lost. It is
     noticed 20 s later; a spare is there; 10 s to start, 5 s to restore, 3 s to read its shard."""
-    of = Restarts(4, 1, "spare", 20.0, 10.0, 5.0, 3.0)
-    job = course(faults((2, 342.0, 5000.0, "gpu")), of, 1000.0)
+    of = RestartPolicy(4, 1, "spare", 20.0, 10.0, 5.0, 3.0)
+    job = follow_job(faults((2, 342.0, 5000.0, "gpu")), of, 1000.0)
     found = seconds(job, Saves(95.0, 5.0, 5.0))
     # from 380 on 620 s: six cycles and 20 s
     expected = {"training": 285.0 + 6 * 95.0 + 20.0, "stalls": 15.0 + 30.0, "lost": 42.0}
@@ -63,54 +63,54 @@ def test_one_failure_at_a_known_time():
 
 def test_a_save_that_is_not_usable_yet_is_lost_too():
     """The save that begins at 295 s is usable at 345 s: at 342 s the one of 195 s counts."""
-    job = course(faults((2, 342.0, 5000.0, "gpu")), Restarts(4, 1), 1000.0)
+    job = follow_job(faults((2, 342.0, 5000.0, "gpu")), RestartPolicy(4, 1), 1000.0)
     found = seconds(job, Saves(95.0, 5.0, 50.0))
     assert found["lost"] == pytest.approx(95.0 + 42.0)
-    later = course(faults((2, 345.0, 5000.0, "gpu")), Restarts(4, 1), 1000.0)
+    later = follow_job(faults((2, 345.0, 5000.0, "gpu")), RestartPolicy(4, 1), 1000.0)
     assert seconds(later, Saves(95.0, 5.0, 50.0))["lost"] == pytest.approx(45.0)
 
 
 def test_a_failure_while_saving_undoes_the_save():
     """At 298 s the third save is under way: 3 s of a stall, and a period is lost."""
-    job = course(faults((2, 298.0, 5000.0, "gpu")), Restarts(4, 1), 298.0 + 1e-9)
+    job = follow_job(faults((2, 298.0, 5000.0, "gpu")), RestartPolicy(4, 1), 298.0 + 1e-9)
     found = seconds(job, Saves(95.0, 5.0, 5.0))
     assert found["lost"] == pytest.approx(95.0)
     assert found["stalls"] == pytest.approx(13.0)
 
 
 def test_without_a_spare_the_job_waits_for_the_repair():
-    of = Restarts(4, 0, "spare", 20.0, 10.0)
-    job = course(faults((2, 300.0, 700.0, "gpu")), of, 1000.0)
+    of = RestartPolicy(4, 0, "spare", 20.0, 10.0)
+    job = follow_job(faults((2, 300.0, 700.0, "gpu")), of, 1000.0)
     found = seconds(job, Saves(95.0, 5.0, 5.0))
     assert found["waiting"] == pytest.approx(700.0 - 320.0)
     # a spare that failed before is none
-    spare = course(
-        faults((4, 100.0, 600.0, "nic"), (2, 300.0, 700.0, "gpu")), Restarts(4, 1), 1000.0
+    spare = follow_job(
+        faults((4, 100.0, 600.0, "nic"), (2, 300.0, 700.0, "gpu")), RestartPolicy(4, 1), 1000.0
     )
     assert seconds(spare, Saves(95.0, 5.0, 5.0))["waiting"] == pytest.approx(300.0)
 
 
 def test_an_elastic_job_is_slower_and_a_stopped_one_ends():
     fault = faults((2, 300.0, 5000.0, "gpu"))
-    elastic = course(fault, Restarts(4, 0, "elastic", 20.0, 10.0), 1000.0)
+    elastic = follow_job(fault, RestartPolicy(4, 0, "elastic", 20.0, 10.0), 1000.0)
     found = seconds(elastic, Saves(95.0, 5.0, 5.0))
     # 670 s at 3/4: six cycles and 70 s
     assert found["training"] == pytest.approx(285.0 + 0.75 * (570.0 + 70.0))
     assert found["slower"] == pytest.approx(0.25 * 640.0)
     assert found["waiting"] == 0.0
-    stopped = course(fault, Restarts(4, 8, "stop", 20.0, 10.0), 1000.0)
+    stopped = follow_job(fault, RestartPolicy(4, 8, "stop", 20.0, 10.0), 1000.0)
     assert seconds(stopped, Saves(95.0, 5.0, 5.0))["waiting"] == pytest.approx(680.0)
 
 
 def test_an_elastic_job_takes_a_repaired_host_in_at_its_next_restart():
     rows = ((2, 300.0, 400.0, "gpu"), (0, 500.0, 9000.0, "gpu"))
-    job = course(faults(*rows), Restarts(4, 0, "elastic"), 1000.0)
+    job = follow_job(faults(*rows), RestartPolicy(4, 0, "elastic"), 1000.0)
     assert job.share.tolist() == [1.0, 0.75, 0.75]  # 2 is back when 0 is lost
 
 
 def test_software_needs_no_other_host():
-    of = Restarts(4, 0, "spare", 20.0, 10.0, 5.0, 3.0, in_place=("software",))
-    job = course(faults((2, 300.0, 5000.0, "software")), of, 1000.0)
+    of = RestartPolicy(4, 0, "spare", 20.0, 10.0, 5.0, 3.0, in_place=("software",))
+    job = follow_job(faults((2, 300.0, 5000.0, "software")), of, 1000.0)
     found = seconds(job, Saves(95.0, 5.0, 5.0))
     assert (found["waiting"], found["reread"], found["restart"]) == (0.0, 0.0, 10.0)
 
@@ -118,13 +118,13 @@ def test_software_needs_no_other_host():
 def test_a_failure_while_restarting_begins_again():
     """Of the second host at 325 s, 5 s into the start that takes 10 s; noticed after 20 s again."""
     rows = ((2, 300.0, 5000.0, "gpu"), (1, 325.0, 5000.0, "gpu"))
-    job = course(faults(*rows), Restarts(4, 2, "spare", 20.0, 10.0, 5.0), 1000.0)
+    job = follow_job(faults(*rows), RestartPolicy(4, 2, "spare", 20.0, 10.0, 5.0), 1000.0)
     found = seconds(job, Saves(95.0, 5.0, 5.0))
     assert (found["detection"], found["restart"], found["restore"]) == (40.0, 15.0, 5.0)
     assert job.begin_s.tolist() == [0.0, 360.0]
     # one that comes before the first is noticed needs no more
     rows = ((2, 300.0, 5000.0, "gpu"), (1, 310.0, 5000.0, "gpu"))
-    job = course(faults(*rows), Restarts(4, 2, "spare", 20.0, 10.0, 5.0), 1000.0)
+    job = follow_job(faults(*rows), RestartPolicy(4, 2, "spare", 20.0, 10.0, 5.0), 1000.0)
     assert job.begin_s.tolist() == [0.0, 335.0]
 
 
@@ -132,22 +132,22 @@ def test_the_end_of_so_much_training():
     """950 s of training without failures: nine stalls between ten periods; with the failure at
     342 s, whose 42 s are done again after 38 s, 80 s later."""
     saves = Saves(95.0, 5.0, 5.0)
-    plain = course(faults(), Restarts(4), 5000.0)
-    assert ended_at(plain, saves, 950.0) == pytest.approx(950.0 + 9 * 5.0)
-    of = Restarts(4, 1, "spare", 20.0, 10.0, 5.0, 3.0)
-    failed = course(faults((2, 342.0, 9000.0, "gpu")), of, 5000.0)
-    end = ended_at(failed, saves, 950.0)
+    plain = follow_job(faults(), RestartPolicy(4), 5000.0)
+    assert completion_time(plain, saves, 950.0) == pytest.approx(950.0 + 9 * 5.0)
+    of = RestartPolicy(4, 1, "spare", 20.0, 10.0, 5.0, 3.0)
+    failed = follow_job(faults((2, 342.0, 9000.0, "gpu")), of, 5000.0)
+    end = completion_time(failed, saves, 950.0)
     # after 380 s: 665 s of training, seven periods, six stalls between them
     assert end == pytest.approx(380.0 + 665.0 + 30.0)
-    cut = seconds(shortened(failed, end), saves)
+    cut = seconds(truncate_course(failed, end), saves)
     assert cut["training"] == pytest.approx(950.0)
     assert sum(cut.values()) == pytest.approx(end)
-    assert ended_at(failed, saves, 1e6) == float("inf")
+    assert completion_time(failed, saves, 1e6) == float("inf")
 
 
 def drawn(process, of, days, seeds):
     return [
-        course(
+        follow_job(
             process.draw(np.random.default_rng(n), of.hosts + of.spares, days * DAY), of, days * DAY
         )
         for n in range(seeds)
@@ -157,7 +157,7 @@ def drawn(process, of, days, seeds):
 def test_dalys_period_is_within_a_tenth_of_the_best_of_drawn_failures():
     """32 hosts that fail every 20 days: a failure every 15 hours; saves of 60 s."""
     process = Exponential.model_validate({"mean_between": "20 d", "repair": {"mean": "1 h"}})
-    of = Restarts(32, 8, "spare", 60.0, 120.0, 60.0)
+    of = RestartPolicy(32, 8, "spare", 60.0, 120.0, 60.0)
     jobs = drawn(process, of, 54, 40)
     between, restart = 20 * DAY / 32, 240.0
     expected = daly(60.0, between)
@@ -179,7 +179,7 @@ def test_bursts_and_lemons_cost_no_more_than_their_number():
     """At the same mean, failures in a burst find less that is not saved: with one every 7.5 h and a
     save every 10 h."""
     plain = {"mean_between": "20 d", "repair": {"mean": "1 h"}}
-    of = Restarts(64, 32, "spare", 60.0, 60.0, 30.0)
+    of = RestartPolicy(64, 32, "spare", 60.0, 60.0, 30.0)
     saves = Saves(10 * HOUR, 20.0, 20.0)
     alike = drawn(Exponential.model_validate(plain), of, 54, 30)
     bursty = drawn(Bursty.model_validate({**plain, "kind": "bursty", "variation": 3}), of, 54, 30)
@@ -203,13 +203,13 @@ def test_categories_add_up_to_the_days(hosts, spares, policy, days, downs, times
         "repair": {"mean": "10 h", "median": "2 h"},
         "causes": {"gpu": 2, "software": 1},
     }
-    of = Restarts(hosts, spares, policy, *downs, in_place=("software",))
+    of = RestartPolicy(hosts, spares, policy, *downs, in_place=("software",))
     (job,) = drawn(Exponential.model_validate(plain), of, days, 1)[:1]
-    found = spent(job, Saves(*times))
+    found = time_by_category(job, Saves(*times))
     assert found.sum() == pytest.approx(days * DAY, rel=1e-9)
     assert found.min() >= -1e-6
     # rows follow one another without a gap
     ends = job.end_s + job.down_s.sum(axis=1)
     assert np.allclose(ends[:-1], job.begin_s[1:])
-    short = shortened(job, 0.6 * days * DAY)
-    assert spent(short, Saves(*times)).sum() == pytest.approx(0.6 * days * DAY, rel=1e-9)
+    short = truncate_course(job, 0.6 * days * DAY)
+    assert time_by_category(short, Saves(*times)).sum() == pytest.approx(0.6 * days * DAY, rel=1e-9)

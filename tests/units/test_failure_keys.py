@@ -50,7 +50,7 @@ def test_a_trace_is_kept_with_the_scenario():
     assert len(given.failures.sha256) == 64
     document, files = stored([given])
     assert list(files.values()) == [path] and "inputs/" in document
-    found = given.failures.recorded()
+    found = given.failures.read_file()
     assert (found.hosts, found.length, found.open) == (10, 30 * DAY, 1)
 
 

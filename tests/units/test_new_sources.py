@@ -7,7 +7,7 @@ from simshuffle.cli.new_questions import QUESTIONS, asked_of
 from simshuffle.cli.new_sources import INPUTS
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.uncertainty.inputs import default_ranges, inputs
-from simshuffle.job.uncertainty.interval import uncertain
+from simshuffle.job.uncertainty.interval import estimate_intervals
 
 NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
 KEYS = {
@@ -72,7 +72,7 @@ def test_the_interval_of_a_measured_step_is_narrower_than_that_of_a_guess(tmp_pa
     for said in ("none", "batch-time"):
         (path, _), _ = write_drafts(tmp_path / said, {**given, "estimated": said})
         scenario = load_scenario(path)
-        found = uncertain({"it": (scenario, 100.0)}, {}).intervals["it"]
+        found = estimate_intervals({"it": (scenario, 100.0)}, {}).intervals["it"]
         low, high = found.parts["inputs"]
         widths[said] = high / low
     low, high = default_ranges()["estimate"]

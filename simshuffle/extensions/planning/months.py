@@ -9,7 +9,7 @@ from typing import Any
 
 from simshuffle.extensions.planning.month.cell import Month
 from simshuffle.job.reliability.daly import daly
-from simshuffle.job.reliability.goodput import CATEGORIES, spent
+from simshuffle.job.reliability.goodput import CATEGORIES, time_by_category
 from simshuffle.job.reliability.trace import DAY
 from simshuffle.job.scenario.reading import unnamed
 from simshuffle.job.scenario.scenario import from_dict
@@ -53,7 +53,7 @@ class MonthsCell(PlainCell):
                 month.restarts = replace(month.restarts, spares=spares, policy="spare")
                 courses = month.courses(SEEDS, DAYS * DAY, lambda _: None)
                 saves = month.saves(month.period)
-                waited = sum(float(spent(of, saves)[:, _PLACE].sum()) for of in courses)
+                waited = sum(float(time_by_category(of, saves)[:, _PLACE].sum()) for of in courses)
                 known[spares] = waited / (SEEDS * DAYS * DAY)
                 tell(min(0.9, len(known) / 20))
             return known[spares]

@@ -10,7 +10,7 @@ from simshuffle.extensions.planning.cells import OPEN_RATE, READ_BANDWIDTH
 from simshuffle.extensions.planning.written import in_unit
 from simshuffle.job.plan.effort import compute_seconds
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.job.uncertainty.inputs import keys_of, scaled
+from simshuffle.job.uncertainty.inputs import keys_of, scale_inputs
 from simshuffle.spec.units import Dimension, format_quantity
 
 CAPACITY_KEYS = {"ssd": "cluster.ssd.capacity", "memory": "cluster.memory.capacity"}
@@ -39,7 +39,7 @@ class MovedInput:
         a batch, forward and backward, which is what is timed; of others that of their key."""
         if self.name != STEP:
             return self.plain[self.key] * factor
-        return compute_seconds(scaled(self.base, dict.fromkeys(self.plain, factor)))
+        return compute_seconds(scale_inputs(self.base, dict.fromkeys(self.plain, factor)))
 
     def values(self, factor: float) -> dict[str, str]:
         """Return the keys with values multiplied by ``factor``, as ``--set`` has them."""

@@ -21,8 +21,8 @@ from simshuffle.extensions.planning.moved import CAPACITY_KEYS, SPACE, MovedInpu
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.holding import staging_seconds
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.job.uncertainty.inputs import scaled
-from simshuffle.job.uncertainty.interval import epoch, loop_of, mechanism
+from simshuffle.job.uncertainty.inputs import scale_inputs
+from simshuffle.job.uncertainty.interval import loop_of, mechanism, perturbed_epoch
 
 REACH = 32.0
 """Times that an input is made smaller and larger."""
@@ -58,7 +58,7 @@ class StrategyOffer:
 
     def epoch_seconds(self, machine: Scenario) -> float:
         """Return the closed form (s) of a warm epoch on a machine, with what it leaves out."""
-        return epoch(bounds(machine), self.model, loop_of(machine))
+        return perturbed_epoch(bounds(machine), self.model, loop_of(machine))
 
 
 def read_offer(base: Scenario, plain: Mapping[str, Any]) -> StrategyOffer:
@@ -67,7 +67,7 @@ def read_offer(base: Scenario, plain: Mapping[str, Any]) -> StrategyOffer:
     simulated."""
     tier = base.workload.staging.target
     room = max(base.cluster.capacity(tier), 2 * plain["kept_nbytes"])
-    raised = scaled(base, {CAPACITY_KEYS[tier]: room / base.cluster.capacity(tier)})
+    raised = scale_inputs(base, {CAPACITY_KEYS[tier]: room / base.cluster.capacity(tier)})
     scenario = raised.with_values({"workload.exchange": plain["exchange"]})
     model, seconds = {}, plain["seconds"]
     if seconds is None:
@@ -93,7 +93,7 @@ def _left_out(scenario: Scenario, simulated: float) -> dict[str, float]:
     low, high = 1 / REACH, REACH
     for _ in range(ROUNDS):
         middle = (low * high) ** 0.5
-        longer = epoch(bounded, {name: middle}, loop) > simulated
+        longer = perturbed_epoch(bounded, {name: middle}, loop) > simulated
         low, high = (low, middle) if longer else (middle, high)
     return {name: high}
 
@@ -134,7 +134,7 @@ class DecisionModel:
         """Return the scenario of a strategy with the input moved."""
         if self.moved.name == SPACE or factor == 1.0:
             return offer.scenario
-        return scaled(offer.scenario, dict.fromkeys(self.moved.plain, factor))
+        return scale_inputs(offer.scenario, dict.fromkeys(self.moved.plain, factor))
 
     def costs(self, factor: float) -> dict[str, float]:
         """Return the cost of each strategy that fits."""

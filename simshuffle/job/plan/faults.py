@@ -214,9 +214,9 @@ class RunFaults:
         process, names = fault.process, self._targets.drawn_from(fault.what)
         assert process is not None  # noqa: S101 - as `drawn` sees to
         rng, begin = self._scenario.rng("faults", number), 0.0
-        span = TOGETHER / process.expected(len(names), 1.0)
+        span = TOGETHER / process.expected_faults(len(names), 1.0)
         if process.kind == "trace":
-            span = process.recorded().length  # and then from its beginning again
+            span = process.read_file().length  # and then from its beginning again
         while True:
             faults = process.draw(rng, len(names), span)
             starts, ends = faults.start_s.tolist(), faults.end_s.tolist()

@@ -1,4 +1,4 @@
-"""How often hosts fail, for how long, and what that costs a training: no clock, no network."""
+"""The failures of hosts, how often and how long, and their cost to a training, without a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of hosts, as arrays: who, when, for how long, and why."""
+"""Faults of hosts as arrays: the host, the time, the duration, and the cause."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from simshuffle.spec.arrays import Flags, Floats, Ints
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults (F,) of the hosts of a machine in the order in which they start. The same host may
-    have several at a time."""
+    """F faults of the hosts of a machine, in the order in which they start.
+
+    A host may have several faults at a time.
+    """
 
     host: Ints  # from 0
     start_s: Floats  # s from the beginning
@@ -24,12 +26,12 @@ class Faults:
     def __len__(self) -> int:
         return len(self.host)
 
-    def repaired_in_place(self, causes: Sequence[str]) -> Flags:
-        """(F,) whether a fault is of these causes, after which the host is good at once."""
+    def is_repaired_in_place(self, causes: Sequence[str]) -> Flags:
+        """Tell which faults have one of these causes, which leave the host good, (F,)."""
         return np.isin(self.cause, [n for n, name in enumerate(self.causes) if name in causes])
 
-    def ordered(self) -> Faults:
-        """The same in the order of their starts; those of one moment stay as they are."""
+    def sort_by_start(self) -> Faults:
+        """Return the faults in the order of their starts; simultaneous faults keep their order."""
         order = np.argsort(self.start_s, kind="stable")
         return Faults(
             self.host[order], self.start_s[order], self.end_s[order], self.cause[order], self.causes

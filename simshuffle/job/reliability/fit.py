@@ -1,4 +1,4 @@
-"""The bursty process that fits recorded faults."""
+"""Fit a bursty process to recorded faults."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from simshuffle.errors import refuse
 from simshuffle.job.reliability.processes import Bursty
 from simshuffle.job.reliability.trace import FaultTrace
 
-WORST = 0.05
+WORST_SHARE = 0.05
 """The share of hosts that are looked at as lemons: 20 of 400, as in README of the traces."""
 DRAWS = 400
 """Machines that are drawn to see what share of faults the worst hosts have by chance alone."""
-FEWEST = 20
+MIN_FAULTS = 20
 """Faults from which on something is fitted: of fewer, a variation says nothing."""
 
 
 @dataclass(frozen=True)
 class FaultFit:
-    """What recorded faults say, and the process that has the same."""
+    """Statistics of recorded faults, and the process that reproduces them."""
 
     faults: int
     hosts: int
@@ -34,73 +34,83 @@ class FaultFit:
     process: Bursty
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the fit as plain values."""
         return {**asdict(self), "process": self.process.model_dump(mode="json", exclude_none=True)}
 
 
-def fit(trace: FaultTrace, worst: float = WORST, quiet: float = np.inf) -> FaultFit:
-    """The fit of a trace. ``worst`` is the share of hosts that are lemons; gaps longer than
-    ``quiet`` s are left out of the variation, as when nothing was recorded.
+def fit_process(
+    trace: FaultTrace, worst: float = WORST_SHARE, longest_gap: float = np.inf
+) -> FaultFit:
+    """Fit a bursty process to a trace.
 
-    The worst hosts of a machine have more than their share by chance alone. So the lemons' share is
-    the one with which drawn machines have, in the mean, what was recorded.
+    The worst hosts of a machine have more than their share of faults by chance alone. The lemons'
+    share is therefore the share with which drawn machines have, in the mean, what was recorded.
+
+    Args:
+        worst: the share of hosts that are lemons.
+        longest_gap: gaps longer than this (s) are left out of the variation, as unrecorded time.
 
     Raises:
-        InputError: there are fewer than `FEWEST` faults.
+        InputError: there are fewer than `MIN_FAULTS` faults.
     """
     faults = trace.faults
-    if len(faults) < FEWEST:
-        rule = f"must have at least {FEWEST} faults to fit"
+    if len(faults) < MIN_FAULTS:
+        rule = f"must have at least {MIN_FAULTS} faults to fit"
         refuse("trace", rule, str(len(faults)), "Give a longer trace.", "fit")
     gaps = np.diff(faults.start_s)
-    gaps = gaps[gaps <= quiet]
-    ended = faults.end_s < trace.length
-    repairs = (faults.end_s - faults.start_s)[ended if ended.any() else slice(None)]
+    gaps = gaps[gaps <= longest_gap]
+    has_ended = faults.end_s < trace.length
+    repairs = (faults.end_s - faults.start_s)[has_ended if has_ended.any() else slice(None)]
     counts = np.bincount(faults.host, minlength=trace.hosts)
-    few = max(round(worst * trace.hosts), 1)
-    share = float(np.sort(counts)[-few:].sum() / len(faults))
-    lemons = lemon_share(trace.hosts, len(faults), few, share)
-    by_chance = worst_share(trace.hosts, len(faults), few, few / trace.hosts)
+    num_worst = max(round(worst * trace.hosts), 1)
+    share = float(np.sort(counts)[-num_worst:].sum() / len(faults))
+    lemons = lemon_share(trace.hosts, len(faults), num_worst, share)
+    by_chance = worst_share(trace.hosts, len(faults), num_worst, num_worst / trace.hosts)
     mean, median = float(repairs.mean()), float(np.median(repairs))
-    between = trace.hosts * trace.length / len(faults)
+    host_interval = trace.hosts * trace.length / len(faults)
     variation = float(gaps.std() / gaps.mean()) if gaps.size and gaps.mean() else 1.0
     causes = np.bincount(faults.cause, minlength=len(faults.causes)).astype(float)
     values: dict[str, Any] = {
         "kind": "bursty",
-        "mean_between": f"{between!r} s",
+        "mean_between": f"{host_interval!r} s",
         "variation": max(variation, 1.0),
         "repair": {"mean": f"{mean!r} s", "median": f"{min(max(median, 1.0), mean)!r} s"},
         "causes": dict(zip(faults.causes, causes.tolist(), strict=True)),
     }
-    if lemons > few / trace.hosts:
-        values["lemons"] = {"hosts": few / trace.hosts, "faults": lemons}
+    if lemons > num_worst / trace.hosts:
+        values["lemons"] = {"hosts": num_worst / trace.hosts, "faults": lemons}
     process = Bursty.model_validate(values)
     return FaultFit(
-        len(faults), trace.hosts, between, variation, mean, median, share, by_chance, process
+        len(faults), trace.hosts, host_interval, variation, mean, median, share, by_chance, process
     )
 
 
-def worst_share(hosts: int, faults: int, few: int, lemons: float) -> float:
-    """The share of ``faults`` that the ``few`` hosts with most of them have, in the mean of drawn
-    machines in which as many lemons have the share ``lemons``."""
+def worst_share(hosts: int, faults: int, num_worst: int, lemons: float) -> float:
+    """Return the share of ``faults`` on the ``num_worst`` hosts that fail most often.
+
+    The share is the mean over drawn machines in which ``num_worst`` lemons have the share
+    ``lemons``.
+    """
     rng = np.random.default_rng(0)  # the same machines for every share
-    chances = np.full(hosts, (1 - lemons) / max(hosts - few, 1))
-    chances[:few] = lemons / few
+    chances = np.full(hosts, (1 - lemons) / max(hosts - num_worst, 1))
+    chances[:num_worst] = lemons / num_worst
     counts = rng.multinomial(faults, chances / chances.sum(), size=DRAWS)
-    worst = np.partition(counts, hosts - few, axis=1)[:, hosts - few :]
+    worst = np.partition(counts, hosts - num_worst, axis=1)[:, hosts - num_worst :]
     return float(worst.sum() / (DRAWS * faults))
 
 
-def lemon_share(hosts: int, faults: int, few: int, share: float) -> float:
-    """The share of the faults that ``few`` lemons have, so that the worst ``few`` hosts have
-    ``share``, by bisection; few / hosts where chance alone explains it."""
-    low, high = few / hosts, 0.999
-    if few >= hosts or share <= worst_share(hosts, faults, few, low):
+def lemon_share(hosts: int, faults: int, num_worst: int, share: float) -> float:
+    """Find the lemons' share of faults with which the worst hosts have ``share``, by bisection.
+
+    num_worst / hosts where chance alone explains it.
+    """
+    low, high = num_worst / hosts, 0.999
+    if num_worst >= hosts or share <= worst_share(hosts, faults, num_worst, low):
         return low
     for _ in range(20):
-        middle = 0.5 * (low + high)
-        if worst_share(hosts, faults, few, middle) < share:
-            low = middle
+        midpoint = 0.5 * (low + high)
+        if worst_share(hosts, faults, num_worst, midpoint) < share:
+            low = midpoint
         else:
-            high = middle
+            high = midpoint
     return 0.5 * (low + high)

@@ -1,4 +1,4 @@
-"""What share of a long training is useful: where its time goes, for any period of its saves."""
+"""The share of a long training that is useful: where its time goes, for any period of its saves."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.job.reliability.hosts import PHASES, Course
+from simshuffle.job.reliability.hosts import PHASES, JobCourse
 from simshuffle.spec.arrays import Floats, Ints64
 
 CATEGORIES = ("training", "slower", "stalls", "lost", *PHASES)
 """What the time of a training is spent on: training that counts; what it is slower for fewer hosts;
 waiting for saves; training since the last save that a failure undid; and what follows a failure."""
-USEFUL, SLOWER, STALLS, LOST = range(4)
+TRAINING, SLOWER, STALLS, LOST = range(4)
 
 
 @dataclass(frozen=True)
 class Saves:
-    """When a training saves, and what that takes."""
+    """The period of a training's saves, and their cost."""
 
     period_s: float  # of training between two saves
     stall_s: float  # for which training stands at each
@@ -26,90 +26,100 @@ class Saves:
     usable_s: float
 
 
-def spent(of: Course, saves: Saves) -> Floats:
-    """(S, categories) s of every time of training and of what follows it: the sums of the rows are
-    their lengths. Training after the last save that was usable is lost, unless nothing interrupts
-    it."""
-    length = of.end_s - of.begin_s
-    training, stalls = _until(length, saves)
-    kept = np.where(of.cause < 0, training, _saved(length, saves) * saves.period_s)
-    rows = np.zeros((len(length), len(CATEGORIES)))
-    rows[:, USEFUL] = kept * of.share
-    rows[:, SLOWER] = kept - rows[:, USEFUL]
+def time_by_category(course: JobCourse, saves: Saves) -> Floats:
+    """Divide each stretch of training, and its interruption, by category: (S, categories) s.
+
+    The sum of a row is its length. Training after the last usable save is lost, unless nothing
+    interrupts the stretch.
+    """
+    durations = course.end_s - course.begin_s
+    training, stalls = _training_and_stalls(durations, saves)
+    kept_seconds = np.where(
+        course.cause < 0, training, _usable_saves(durations, saves) * saves.period_s
+    )
+    rows = np.zeros((len(durations), len(CATEGORIES)))
+    rows[:, TRAINING] = kept_seconds * course.share
+    rows[:, SLOWER] = kept_seconds - rows[:, TRAINING]
     rows[:, STALLS] = stalls
-    rows[:, LOST] = training - kept
-    rows[:, LOST + 1 :] = of.down_s
+    rows[:, LOST] = training - kept_seconds
+    rows[:, LOST + 1 :] = course.down_s
     return rows
 
 
-def _until(length: Floats, saves: Saves) -> tuple[Floats, Floats]:
-    """s of training, and of stalls, in times of ``length`` s."""
+def _training_and_stalls(length: Floats, saves: Saves) -> tuple[Floats, Floats]:
+    """Return the seconds of training, and of stalls, in stretches of ``length`` s."""
     cycle = saves.period_s + saves.stall_s
-    full = np.floor(length / cycle)
-    training = full * saves.period_s + np.minimum(length - full * cycle, saves.period_s)
+    full_cycles = np.floor(length / cycle)
+    training = full_cycles * saves.period_s + np.minimum(
+        length - full_cycles * cycle, saves.period_s
+    )
     return training, length - training
 
 
-def _saved(length: Floats, saves: Saves) -> Ints64:
-    """Saves that were usable at the end of times of ``length`` s: the k-th begins after k periods
-    and k - 1 stalls."""
+def _usable_saves(length: Floats, saves: Saves) -> Ints64:
+    """Count the saves that are usable at the end of stretches of ``length`` s.
+
+    Save k begins after k periods and k - 1 stalls.
+    """
     cycle = saves.period_s + saves.stall_s
     usable = max(saves.usable_s, saves.stall_s)
-    found: Ints64 = np.floor((length - saves.period_s - usable) / cycle).astype(np.int64) + 1
-    return np.maximum(found, 0)
+    count: Ints64 = np.floor((length - saves.period_s - usable) / cycle).astype(np.int64) + 1
+    return np.maximum(count, 0)
 
 
-def ended_at(of: Course, saves: Saves, work: float) -> float:
-    """s at which ``work`` s of useful training are done; infinite if they never are."""
-    useful = spent(of, saves)[:, USEFUL]
-    before = np.concatenate([[0.0], np.cumsum(useful)[:-1]])
+def completion_time(course: JobCourse, saves: Saves, work: float) -> float:
+    """Return when ``work`` s of useful training are done; infinite if they never are."""
+    useful = time_by_category(course, saves)[:, TRAINING]
+    useful_before = np.concatenate([[0.0], np.cumsum(useful)[:-1]])
     # what is done until an interruption counts, even where it undoes it later
-    there = _until(of.end_s - of.begin_s, saves)[0] * of.share
-    reaching = np.flatnonzero(before + there >= work * (1 - 1e-12))
-    if not len(reaching):
+    useful_within = _training_and_stalls(course.end_s - course.begin_s, saves)[0] * course.share
+    sufficient = np.flatnonzero(useful_before + useful_within >= work * (1 - 1e-12))
+    if not len(sufficient):
         return float("inf")
-    first = int(reaching[0])
-    left = (work - before[first]) / of.share[first]
-    stalls = max(np.ceil(left / saves.period_s - 1e-9) - 1, 0.0)
-    return float(of.begin_s[first] + left + stalls * saves.stall_s)
+    first = int(sufficient[0])
+    remaining_work = (work - useful_before[first]) / course.share[first]
+    stalls = max(np.ceil(remaining_work / saves.period_s - 1e-9) - 1, 0.0)
+    return float(course.begin_s[first] + remaining_work + stalls * saves.stall_s)
 
 
-def shortened(of: Course, length: float) -> Course:
-    """A course that ends earlier."""
-    if length >= of.length:
-        return of
-    count = int(np.searchsorted(of.begin_s, length, side="left"))
-    end, down = of.end_s[:count].copy(), of.down_s[:count].copy()
-    cause = of.cause[:count].copy()
+def truncate_course(course: JobCourse, length: float) -> JobCourse:
+    """Return a course cut off after ``length`` s."""
+    if length >= course.length:
+        return course
+    count = int(np.searchsorted(course.begin_s, length, side="left"))
+    end, down = course.end_s[:count].copy(), course.down_s[:count].copy()
+    cause = course.cause[:count].copy()
     if end[-1] >= length:
         end[-1], cause[-1], down[-1] = length, -1, 0.0
     else:
         down[-1] *= 0.0
-        left = length - end[-1]
-        for place, seconds in enumerate(of.down_s[count - 1]):
-            down[-1, place] = min(seconds, left)
-            left -= down[-1, place]
-    return Course(of.begin_s[:count], end, of.share[:count], cause, down, of.causes, length)
+        remaining_seconds = length - end[-1]
+        for phase, seconds in enumerate(course.down_s[count - 1]):
+            down[-1, phase] = min(seconds, remaining_seconds)
+            remaining_seconds -= down[-1, phase]
+    return JobCourse(
+        course.begin_s[:count], end, course.share[:count], cause, down, course.causes, length
+    )
 
 
 def best_period(periods: Sequence[float], goodput: Sequence[float]) -> float:
-    """The best of ``periods`` (s, ascending), of which the share of useful time is known.
+    """Return the best of ``periods`` (s, ascending), given the goodput at each.
 
-    What a period p costs is a p + b / p + c to first order, of lost work and of stalls. This is
-    fitted to the periods around the cheapest that cost at most a quarter of the range of all more,
-    so that chance in one of them decides nothing; the best is sqrt(b / a), within them.
+    A period p costs a p + b / p + c to first order, of lost work and of stalls. The law is fitted
+    to the periods around the cheapest that cost at most a quarter of the range more, so that chance
+    in a single period decides nothing; the best is sqrt(b / a), within these periods.
     """
-    p, cost = np.asarray(periods, float), 1.0 - np.asarray(goodput, float)
+    period, cost = np.asarray(periods, float), 1.0 - np.asarray(goodput, float)
     lowest, highest = float(cost.min()), float(cost.max())
-    near = np.flatnonzero(cost <= lowest + 0.25 * (highest - lowest))
-    first, last = int(near[0]), int(near[-1]) + 1
-    p, cost = p[first:last], cost[first:last]
-    raw = float(p[int(cost.argmin())])
-    if len(p) < 4:
-        return raw
-    unit = raw
-    terms = np.column_stack([p / unit, unit / p, np.ones_like(p)])
+    cheap = np.flatnonzero(cost <= lowest + 0.25 * (highest - lowest))
+    first, last = int(cheap[0]), int(cheap[-1]) + 1
+    period, cost = period[first:last], cost[first:last]
+    cheapest = float(period[int(cost.argmin())])
+    if len(period) < 4:
+        return cheapest
+    scale = cheapest
+    terms = np.column_stack([period / scale, scale / period, np.ones_like(period)])
     a, b, _ = np.linalg.lstsq(terms, cost, rcond=None)[0]
     if a <= 0 or b <= 0:
-        return raw
-    return float(np.clip(unit * np.sqrt(b / a), p[0], p[-1]))
+        return cheapest
+    return float(np.clip(scale * np.sqrt(b / a), period[0], period[-1]))

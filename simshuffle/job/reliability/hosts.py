@@ -1,6 +1,7 @@
-"""Which hosts a job has while hosts fail and are repaired: when it trains, and what it waits for.
+"""The hosts of a job while hosts fail and are repaired: when the job trains, and what it waits
+for.
 
-How often the job saves changes none of it: a failure is at its time, whatever was done until then.
+How often the job saves changes none of it: a failure comes at its time, whatever was done before.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ PHASES = ("detection", "waiting", "restart", "restore", "reread")
 
 
 @dataclass(frozen=True)
-class Restarts:
-    """What is done when a host of the job fails."""
+class RestartPolicy:
+    """The reaction of a job to the failure of one of its hosts."""
 
     hosts: int  # that the job wants
     spares: int = 0  # hosts beside them
@@ -35,9 +36,11 @@ class Restarts:
 
 
 @dataclass(frozen=True)
-class Course:
-    """How a job goes through its faults: times of training (S,), each but the last ended by an
-    interruption; all together are ``length`` s."""
+class JobCourse:
+    """The stretches of training (S,) of a job, each but the last ended by an interruption.
+
+    Stretches and interruptions together last ``length`` s.
+    """
 
     begin_s: Floats  # (S,) s; when training begins
     end_s: Floats  # (S,) s; when it is interrupted, or the time is over
@@ -48,102 +51,109 @@ class Course:
     length: float  # s
 
 
-def course(faults: Faults, of: Restarts, length: float) -> Course:
-    """The course of a job over ``length`` s. Host 0 to hosts - 1 begin; spares follow."""
-    return _Job(faults, of, length).run()
+def follow_job(faults: Faults, policy: RestartPolicy, length: float) -> JobCourse:
+    """Follow a job for ``length`` s. Hosts 0 to hosts - 1 begin; spares follow."""
+    return _HostPool(faults, policy, length).run()
 
 
-class _Job:
-    """The hosts of a job, and the time up to which they are followed."""
+class _HostPool:
+    """The hosts of a job, followed up to a moment."""
 
-    def __init__(self, faults: Faults, of: Restarts, length: float) -> None:
-        self._faults, self._of, self._length = faults, of, length
-        whole = of.hosts + of.spares
-        self._back = np.zeros(whole)  # s; from when on a host can be used
-        self._in_job = np.arange(whole) < of.hosts
+    def __init__(self, faults: Faults, policy: RestartPolicy, length: float) -> None:
+        self._faults, self._policy, self._length = faults, policy, length
+        num_hosts = policy.hosts + policy.spares
+        self._usable_from = np.zeros(num_hosts)  # s; from when on a host can be used
+        self._in_job = np.arange(num_hosts) < policy.hosts
         self._starts = faults.start_s.tolist()
         self._hosts, self._ends = faults.host.tolist(), faults.end_s.tolist()
-        self._stays = faults.repaired_in_place(of.in_place).tolist()
+        self._is_repaired_in_place = faults.is_repaired_in_place(policy.in_place).tolist()
         self._next = 0  # fault
-        self._down = np.zeros(len(PHASES))
+        self._down_seconds = np.zeros(len(PHASES))
 
-    def run(self) -> Course:
+    def run(self) -> JobCourse:
+        """Follow the job to the end of the time."""
         rows, downs = [], []
-        now, length = 0.0, self._length
-        while now < length:
-            share = float(np.count_nonzero(self._in_job)) / self._of.hosts
-            hit = self._hit(length)
+        begin_time, length = 0.0, self._length
+        while begin_time < length:
+            share = float(np.count_nonzero(self._in_job)) / self._policy.hosts
+            hit = self._next_hit(length)
             if hit < 0:
-                rows.append((now, length, share, -1))
+                rows.append((begin_time, length, share, -1))
                 downs.append(np.zeros(len(PHASES)))
                 break
-            at = self._starts[hit]
-            rows.append((now, at, share, int(self._faults.cause[hit])))
-            self._down = np.zeros(len(PHASES))
-            now = self._recover(at)
-            downs.append(self._down)
-        begin, end, share_of, cause = (np.array(column) for column in zip(*rows, strict=True))
-        return Course(begin, end, share_of, cause, np.array(downs), self._faults.causes, length)
+            failure_time = self._starts[hit]
+            rows.append((begin_time, failure_time, share, int(self._faults.cause[hit])))
+            self._down_seconds = np.zeros(len(PHASES))
+            begin_time = self._recover(failure_time)
+            downs.append(self._down_seconds)
+        begin, end, share_of_hosts, cause = (np.array(column) for column in zip(*rows, strict=True))
+        return JobCourse(
+            begin, end, share_of_hosts, cause, np.array(downs), self._faults.causes, length
+        )
 
-    def _hit(self, until: float) -> int:
-        """The next fault before ``until`` that the job feels, -1 if there is none; the hosts are as
-        after it."""
-        while self._next < len(self._starts) and self._starts[self._next] < until:
-            number = self._next
+    def _next_hit(self, deadline: float) -> int:
+        """Return the next fault before ``deadline`` that the job feels, -1 if there is none.
+
+        Afterwards the hosts are as after this fault.
+        """
+        while self._next < len(self._starts) and self._starts[self._next] < deadline:
+            fault = self._next
             self._next += 1
-            host, at = self._hosts[number], self._starts[number]
-            up, stays = at >= self._back[host], self._stays[number]
-            if not stays:
-                self._back[host] = max(self._back[host], self._ends[number])
-            if up and self._in_job[host]:
-                self._in_job[host] = stays
-                return number
+            host, start = self._hosts[fault], self._starts[fault]
+            is_up, is_repaired = start >= self._usable_from[host], self._is_repaired_in_place[fault]
+            if not is_repaired:
+                self._usable_from[host] = max(self._usable_from[host], self._ends[fault])
+            if is_up and self._in_job[host]:
+                self._in_job[host] = is_repaired
+                return fault
         return -1
 
-    def _recover(self, at: float) -> float:
-        """When training goes on after a failure; at most the end of the time."""
-        of, new = self._of, False
+    def _recover(self, failure_time: float) -> float:
+        """Return when training goes on after a failure; at most the end of the time."""
+        policy, has_new_hosts = self._policy, False
         while True:
-            noticed = self._spend("detection", at, of.detect_s)
-            while self._hit(noticed) >= 0:  # more of them change nothing
+            noticed = self._spend("detection", failure_time, policy.detect_s)
+            while self._next_hit(noticed) >= 0:  # more of them change nothing
                 pass
-            ready, taken = self._gather(noticed)
-            new |= taken
+            ready, has_new_host = self._gather(noticed)
+            has_new_hosts |= has_new_host
             self._spend("waiting", noticed, ready - noticed)
             if ready >= self._length:
                 return self._length
-            ends = [ready + of.restart_s]
-            ends += [ends[-1] + of.restore_s]
-            ends += [ends[-1] + of.reread_s * new]
-            hit = self._hit(min(ends[-1], self._length))
+            phase_ends = [ready + policy.restart_s]
+            phase_ends += [phase_ends[-1] + policy.restore_s]
+            phase_ends += [phase_ends[-1] + policy.reread_s * has_new_hosts]
+            hit = self._next_hit(min(phase_ends[-1], self._length))
             stop = self._length if hit < 0 else self._starts[hit]
-            for phase, begin, end in zip(PHASES[2:], (ready, *ends), ends, strict=False):
+            for phase, begin, end in zip(
+                PHASES[2:], (ready, *phase_ends), phase_ends, strict=False
+            ):
                 self._spend(phase, begin, max(min(end, stop) - begin, 0.0))
             if hit < 0:
-                return min(ends[-1], self._length)
-            at = stop
+                return min(phase_ends[-1], self._length)
+            failure_time = stop
 
     def _spend(self, phase: str, begin: float, seconds: float) -> float:
-        """The end of a phase; what is beyond the time does not count."""
+        """Record the seconds of a phase and return its end; time after the course is left out."""
         end = max(min(begin + seconds, self._length), begin)
-        self._down[PHASES.index(phase)] += end - begin
+        self._down_seconds[PHASES.index(phase)] += end - begin
         return end
 
     def _gather(self, now: float) -> tuple[float, bool]:
-        """When the job has its hosts, and whether one of them is new."""
-        of, new = self._of, False
-        if of.policy == "stop":
+        """Return when the job has its hosts, and whether any host is new."""
+        policy, has_new_hosts = self._policy, False
+        if policy.policy == "stop":
             return self._length, False
         while now < self._length:
-            lacking = of.hosts - int(np.count_nonzero(self._in_job))
-            free = np.flatnonzero(~self._in_job & (self._back <= now))[:lacking]
+            num_lacking = policy.hosts - int(np.count_nonzero(self._in_job))
+            free = np.flatnonzero(~self._in_job & (self._usable_from <= now))[:num_lacking]
             self._in_job[free] = True
-            new |= bool(len(free))
-            there = int(np.count_nonzero(self._in_job))
-            if there == of.hosts or (of.policy == "elastic" and there):
-                return now, new
-            repaired = float(self._back[~self._in_job].min(initial=math.inf))
-            until = min(repaired, self._length)
-            hit = self._hit(until)
-            now = until if hit < 0 else self._starts[hit]
-        return self._length, new
+            has_new_hosts |= bool(len(free))
+            num_present = int(np.count_nonzero(self._in_job))
+            if num_present == policy.hosts or (policy.policy == "elastic" and num_present):
+                return now, has_new_hosts
+            repaired = float(self._usable_from[~self._in_job].min(initial=math.inf))
+            next_event = min(repaired, self._length)
+            hit = self._next_hit(next_event)
+            now = next_event if hit < 0 else self._starts[hit]
+        return self._length, has_new_hosts

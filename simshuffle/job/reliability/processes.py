@@ -1,4 +1,6 @@
-"""Failure processes of a scenario: how often a host fails, how long it is away, and of what."""
+"""Failure processes of a scenario: how often a host fails, how long it is away, and from what
+cause.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,16 @@ from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.library import by_kind, catalog_entry
 from simshuffle.spec.record import Count, PositiveSeconds, Sourced, Spec, whole_as_float
 
-Part = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
+RelativeShare = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 """A count or a share, greater than 0, of which only the ratio to others matters."""
-Some = Annotated[float, Field(gt=0, lt=1)]
+ProperShare = Annotated[float, Field(gt=0, lt=1)]
 """A share that is neither nothing nor all."""
 Variation = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1, le=100)]
 """Standard deviation over mean, of what is no less irregular than chance."""
 
 
 class Repair(Spec):
-    """How long a failed host is away: log-normal, for of such times the mean is far above the
+    """Repair time of a failed host: log-normal, since the mean of such times is far above the
     median.
 
     Attributes:
@@ -44,7 +46,7 @@ class Repair(Spec):
         return self
 
     def draw(self, rng: np.random.Generator, count: int) -> Floats:
-        """(count,) s. Of a log-normal time mean / median is exp(sigma^2 / 2)."""
+        """Draw (count,) s. The ratio mean / median of a log-normal time is exp(sigma^2 / 2)."""
         median = self.mean if self.median is None else self.median
         sigma = math.sqrt(2 * math.log(self.mean / median))
         return median * np.exp(sigma * rng.standard_normal(count))
@@ -65,36 +67,38 @@ class _Drawn(Sourced):
     name: str = ""
     mean_between: PositiveSeconds
     repair: Repair
-    causes: dict[str, Part] = Field(default_factory=lambda: {"host": 1.0}, min_length=1)
+    causes: dict[str, RelativeShare] = Field(default_factory=lambda: {"host": 1.0}, min_length=1)
     in_place: list[str] = Field(default_factory=lambda: ["software"])
 
-    def expected(self, hosts: int, horizon: float) -> float:
-        """How many faults ``hosts`` have in ``horizon`` s, in the mean."""
+    def expected_faults(self, hosts: int, horizon: float) -> float:
+        """Return the mean number of faults of ``hosts`` in ``horizon`` s."""
         return hosts * horizon / self.mean_between
 
     def draw(self, rng: np.random.Generator, hosts: int, horizon: float) -> Faults:
-        """The faults of ``hosts`` that start in the first ``horizon`` s."""
-        starts = self._starts(rng, self.mean_between / hosts, horizon)
-        host, count = self._hosts(rng, hosts, len(starts)), len(starts)
+        """Draw the faults of ``hosts`` that start in the first ``horizon`` s."""
+        starts = self._draw_starts(rng, self.mean_between / hosts, horizon)
+        host, count = self._draw_hosts(rng, hosts, len(starts)), len(starts)
         names, weights = tuple(self.causes), np.array([*self.causes.values()])
         cause = rng.choice(len(names), count, p=weights / weights.sum())
         return Faults(host, starts, starts + self.repair.draw(rng, count), cause, names)
 
-    def _starts(self, rng: np.random.Generator, mean: float, horizon: float) -> Floats:
-        """When faults of the whole machine start; ``mean`` s are between two."""
+    def _draw_starts(self, rng: np.random.Generator, mean: float, horizon: float) -> Floats:
+        """Draw when faults of the whole machine start; ``mean`` s are between two faults."""
         parts, last = [np.zeros(0)], 0.0
         while last <= horizon:
             count = max(int(1.1 * (horizon - last) / mean), 16)
-            parts.append(last + np.cumsum(self._gaps(rng, mean, count, first=last == 0.0)))
+            parts.append(last + np.cumsum(self._draw_gaps(rng, mean, count, first=last == 0.0)))
             last = float(parts[-1][-1])
         starts = np.concatenate(parts)
         return starts[starts < horizon]
 
-    def _gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
-        """(count,) s between faults; ``first``: the first of them begins anywhere between two."""
+    def _draw_gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
+        """Draw (count,) s between faults; with ``first``, time 0 is a random moment between two
+        faults.
+        """
         return rng.exponential(mean, count)
 
-    def _hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
+    def _draw_hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
         return rng.integers(hosts, size=count)
 
 
@@ -112,12 +116,12 @@ class Lemons(Spec):
         faults: their share of the faults.
     """
 
-    hosts: Some
-    faults: Some
+    hosts: ProperShare
+    faults: ProperShare
 
 
 class Bursty(_Drawn):
-    """Faults in bursts, some hosts with more of them than others.
+    """Faults in bursts, with some hosts that fail more often than others.
 
     Times between two faults of the whole machine are hyperexponential: short ones and long ones,
     as much time in the short as in the long (balanced means; A. Allen, Probability, Statistics and
@@ -134,25 +138,27 @@ class Bursty(_Drawn):
     variation: Variation
     lemons: Lemons | None = None
 
-    def _gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
-        square = self.variation**2
-        short = 0.5 * (1 + math.sqrt((square - 1) / (square + 1)))
-        is_short = rng.random(count) < short
+    def _draw_gaps(self, rng: np.random.Generator, mean: float, count: int, first: bool) -> Floats:
+        variation_squared = self.variation**2
+        short_share = 0.5 * (1 + math.sqrt((variation_squared - 1) / (variation_squared + 1)))
+        is_short = rng.random(count) < short_share
         if first:  # a moment is as often in a short gap as in a long one, as their means balance
             is_short[0] = rng.random() < 0.5
-        scale = np.where(is_short, mean / (2 * short), mean / (2 * (1 - short)))
+        scale = np.where(is_short, mean / (2 * short_share), mean / (2 * (1 - short_share)))
         return rng.exponential(scale)
 
-    def _hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
+    def _draw_hosts(self, rng: np.random.Generator, hosts: int, count: int) -> Ints:
         if self.lemons is None or hosts == 1:
-            return super()._hosts(rng, hosts, count)
+            return super()._draw_hosts(rng, hosts, count)
         order = rng.permutation(hosts)
-        few = min(max(round(self.lemons.hosts * hosts), 1), hosts - 1)
-        of_lemon = rng.random(count) < self.lemons.faults
-        place = np.where(
-            of_lemon, rng.integers(few, size=count), rng.integers(few, hosts, size=count)
+        num_lemons = min(max(round(self.lemons.hosts * hosts), 1), hosts - 1)
+        is_lemon = rng.random(count) < self.lemons.faults
+        position = np.where(
+            is_lemon,
+            rng.integers(num_lemons, size=count),
+            rng.integers(num_lemons, hosts, size=count),
         )
-        return order[place]
+        return order[position]
 
 
 class Trace(Sourced):
@@ -182,55 +188,64 @@ class Trace(Sourced):
     shift: bool = False
     in_place: list[str] = Field(default_factory=lambda: ["software"])
 
-    def recorded(self) -> FaultTrace:
-        """What the file holds.
+    def read_file(self) -> FaultTrace:
+        """Read the file's faults.
 
         Raises:
-            InputError: it cannot be read, is no trace, is another one than ``sha256`` says, or has
+                InputError: the file cannot be read, is no trace, differs from ``sha256``, or has
                 more hosts or a longer time than this record.
         """
-        found = read_trace(Path(self.path), self.hosts, self.length)
-        if self.sha256 not in (None, found.sha256):
+        trace = read_trace(Path(self.path), self.hosts, self.length)
+        if self.sha256 not in (None, trace.sha256):
             rule = "the file is no longer the one that sha256 names"
             refuse("sha256", rule, str(self.sha256), "Leave it out to use the new one.", self.path)
-        return found
+        return trace
 
-    def expected(self, hosts: int, horizon: float) -> float:
-        """How many faults ``hosts`` have in ``horizon`` s, in the mean."""
-        of = self.recorded()
-        return len(of.faults) * (hosts / of.hosts) * (horizon / of.length)
+    def expected_faults(self, hosts: int, horizon: float) -> float:
+        """Return the mean number of faults of ``hosts`` in ``horizon`` s."""
+        trace = self.read_file()
+        return len(trace.faults) * (hosts / trace.hosts) * (horizon / trace.length)
 
     def draw(self, rng: np.random.Generator, hosts: int, horizon: float) -> Faults:
-        """The faults of ``hosts`` that start in the first ``horizon`` s."""
-        of = self.recorded()
+        """Draw the faults of ``hosts`` that start in the first ``horizon`` s."""
+        trace = self.read_file()
         parts = []
-        for first in range(0, hosts, of.hosts):
-            size = min(hosts - first, of.hosts)
-            number = np.full(of.hosts, -1)  # that a traced host has here
-            chosen = np.arange(size) if size == of.hosts else rng.permutation(of.hosts)[:size]
-            number[chosen] = first + np.arange(size)
-            begin = rng.uniform(0, of.length) if self.shift or first else 0.0
-            parts.append(_replayed(of, number, begin, horizon))
-        host, start, end, cause = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Faults(host, start, end, cause, of.faults.causes).ordered()
+        for first in range(0, hosts, trace.hosts):
+            size = min(hosts - first, trace.hosts)
+            host_of_traced = np.full(trace.hosts, -1)  # that a traced host has here
+            chosen = np.arange(size) if size == trace.hosts else rng.permutation(trace.hosts)[:size]
+            host_of_traced[chosen] = first + np.arange(size)
+            begin_moment = rng.uniform(0, trace.length) if self.shift or first else 0.0
+            parts.append(replay_trace(trace, host_of_traced, begin_moment, horizon))
+        host, start, end, cause = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return Faults(host, start, end, cause, trace.faults.causes).sort_by_start()
 
 
-def _replayed(
-    of: FaultTrace, number: Ints, begin: float, horizon: float
+def replay_trace(
+    trace: FaultTrace, host_of_traced: Ints, begin: float, horizon: float
 ) -> tuple[Ints, Floats, Floats, Ints]:
-    """Host, start, end and cause of what starts within ``horizon`` s from a moment of a trace that
-    goes round; ``number`` is what each traced host is here, -1 for none."""
-    faults = of.faults
-    rounds = np.arange(math.floor((begin + horizon) / of.length) + 1)
-    shift = (rounds * of.length - begin)[:, None]
+    """Return host, start, end and cause of the faults within ``horizon`` s of a trace that goes
+    round.
+
+    Args:
+        host_of_traced: the host here that each traced host stands for, -1 for none.
+        begin: the moment of the trace at which time 0 is, s.
+    """
+    faults = trace.faults
+    rounds = np.arange(math.floor((begin + horizon) / trace.length) + 1)
+    shift = (rounds * trace.length - begin)[:, None]
     start, end = (faults.start_s + shift).ravel(), (faults.end_s + shift).ravel()
-    host, cause = (np.tile(each, len(rounds)) for each in (number[faults.host], faults.cause))
-    there = (host >= 0) & (start >= 0) & (start < horizon)
-    return host[there], start[there], end[there], cause[there]
+    host, cause = (
+        np.tile(values, len(rounds)) for values in (host_of_traced[faults.host], faults.cause)
+    )
+    is_within = (host >= 0) & (start >= 0) & (start < horizon)
+    return host[is_within], start[is_within], end[is_within], cause[is_within]
 
 
-def by_name(text: str) -> Mapping[str, Any]:
-    """The plain values of a process named in one text: an entry of the catalog of failures, or a
-    kind with values, as ``exponential:mean_between=10 d``. Raises a ScenarioError if it is
-    neither."""
+def process_by_name(text: str) -> Mapping[str, Any]:
+    """Return the plain values of a process named in a text.
+
+    The text is an entry of the catalog of failures, or a kind with values, such as
+    ``exponential:mean_between=10 d``. Raises a ScenarioError if it is neither.
+    """
     return by_kind(text) if ":" in text else catalog_entry("failures", text)

@@ -1,4 +1,4 @@
-"""Reading recorded faults: JSON of starts and ends by node, or CSV."""
+"""Read recorded faults: JSON of starts and ends by node, or CSV."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 
 DAY = 86_400.0
 """s."""
-MOST_NBYTES = 100_000_000
+MAX_NBYTES = 100_000_000
 """Bytes of a file of faults: 200,000 faults and more."""
 COLUMNS = ("host", "start", "end", "class")
 CAUSES = {
@@ -44,7 +44,7 @@ HBM = "DBE"
 
 @dataclass(frozen=True)
 class FaultTrace:
-    """Recorded faults."""
+    """Recorded faults of the hosts of a machine."""
 
     faults: Faults  # in the order of their starts
     hosts: int  # that were watched
@@ -54,23 +54,26 @@ class FaultTrace:
 
 
 def read_trace(path: Path, hosts: int | None = None, length: float | None = None) -> FaultTrace:
-    """The faults of a file. ``hosts`` were watched, and for ``length`` s; if None those in the
-    file, and until its last event.
+    """Read the faults of a file.
+
+    Args:
+        hosts: how many were watched; None for the hosts in the file.
+        length: for how many s they were watched; None for until the last event.
 
     Raises:
-        InputError: there is no such file, it is no trace, a fault ends before it starts, there is
-            none, or it has more hosts or a longer time than is said.
+            InputError: there is no such file, it is no trace, a fault ends before it starts, there
+            is none, or it has more hosts or a longer time than is said.
     """
     try:
         stamp = path.stat()
     except (OSError, ValueError):
         remedy = "Name a JSON or CSV file of faults."
         refuse("path", "no such file", repr(str(path)), remedy, "trace of faults")
-    if stamp.st_size > MOST_NBYTES:
-        rule = f"must have at most {MOST_NBYTES} bytes"
+    if stamp.st_size > MAX_NBYTES:
+        rule = f"must have at most {MAX_NBYTES} bytes"
         refuse("path", rule, f"{stamp.st_size}", "Give fewer faults.", str(path))
     rows, names, sha256 = _read(path, stamp.st_mtime_ns)
-    return _made(rows, names, sha256, hosts, length, str(path))
+    return build_trace(rows, names, sha256, hosts, length, str(path))
 
 
 Rows = tuple[tuple[str, float, float, str], ...]
@@ -85,14 +88,14 @@ def _read(path: Path, stamp: int) -> tuple[Rows, tuple[str, ...], str]:
     except (OSError, UnicodeDecodeError) as error:
         refuse("path", "must be a text file in UTF-8", str(error)[:60], "Save it so.", str(path))
     is_json = text.lstrip().startswith(("[", "{"))
-    rows = tuple((_of_json if is_json else _of_csv)(text, str(path)))
+    rows = tuple((parse_json if is_json else parse_csv)(text, str(path)))
     if not rows:
         refuse("path", "must hold a fault", "none", "Give a trace with faults.", str(path))
     names = tuple(dict.fromkeys(host for host, *_ in rows))
     return rows, names, hashlib.sha256(data).hexdigest()
 
 
-def _made(
+def build_trace(
     rows: Rows,
     names: tuple[str, ...],
     sha256: str,
@@ -100,6 +103,7 @@ def _made(
     length: float | None,
     source: str,
 ) -> FaultTrace:
+    """Build the trace from its rows; ``hosts`` and ``length`` as in `read_trace`."""
     start, end = (np.array([row[n] for row in rows]) for n in (1, 2))
     last = float(max(start.max(), end[np.isfinite(end)].max(initial=0.0)))
     if hosts is not None and hosts < len(names):
@@ -108,28 +112,31 @@ def _made(
     if length is not None and length < last:
         rule = f"must be at least {last / DAY:.6g} d, the last event of the file"
         refuse("length", rule, f"{length / DAY:.6g} d", "Say how long they were watched.", source)
-    if (whole := length or last) <= 0:
+    if (total_length := length or last) <= 0:
         refuse("path", "must end after 0 s", "all at 0 s", "Give times of events.", source)
     causes = tuple(dict.fromkeys(row[3] for row in rows))
-    places, kinds = ({of: n for n, of in enumerate(each)} for each in (names, causes))
+    places, kinds = (
+        {name: n for n, name in enumerate(names_in_order)} for names_in_order in (names, causes)
+    )
     faults = Faults(
         np.array([places[row[0]] for row in rows]),
         start,
-        np.where(np.isfinite(end), end, whole),
+        np.where(np.isfinite(end), end, total_length),
         np.array([kinds[row[3]] for row in rows]),
         causes,
     )
-    still = int(np.count_nonzero(~np.isfinite(end)))
-    return FaultTrace(faults.ordered(), hosts or len(names), whole, still, sha256)
+    num_open = int(np.count_nonzero(~np.isfinite(end)))
+    return FaultTrace(faults.sort_by_start(), hosts or len(names), total_length, num_open, sha256)
 
 
-def _of_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
+def parse_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
+    """Yield host, start (s), end (s) and cause of each line of a CSV file."""
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    given = tuple(reader.fieldnames or ())
-    if set(given) != set(COLUMNS) or len(given) != len(COLUMNS):
+    columns = tuple(reader.fieldnames or ())
+    if set(columns) != set(COLUMNS) or len(columns) != len(COLUMNS):
         rule = f"must have the columns {', '.join(COLUMNS)}"
         remedy = "Name them in the first line; leave others out."
-        refuse("path", rule, ", ".join(map(str, given)) or "no line", remedy, source)
+        refuse("path", rule, ", ".join(map(str, columns)) or "no line", remedy, source)
     try:
         for line in reader:
             where = f"line {reader.line_num}"
@@ -138,7 +145,9 @@ def _of_csv(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
                 refuse(where, rule, "another number", "Correct that line.", source)
             start = _seconds(line["start"], where, source)
             end = _seconds(line["end"], where, source) if line["end"].strip() else math.inf
-            yield _checked(line["host"].strip(), start, end, _cause(line["class"]), where, source)
+            yield check_fault(
+                line["host"].strip(), start, end, classify_cause(line["class"]), where, source
+            )
     except csv.Error as error:
         refuse("path", "must be CSV", str(error)[:60], "Correct that line.", source)
 
@@ -150,32 +159,32 @@ def _seconds(text: str, where: str, source: str) -> float:
         refuse(where, str(error), repr(text)[:60], "Write for example '3.5 d'.", source)
 
 
-def _of_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
-    """Events of a list, each with node_id, event_time (d), event_type and fault_type."""
+def parse_json(text: str, source: str) -> Iterable[tuple[str, float, float, str]]:
+    """Parse a list of events, each with node_id, event_time (d), event_type and fault_type."""
     try:
         events = json.loads(text)
     except (ValueError, RecursionError) as error:
         refuse("path", "must be JSON or CSV", str(error)[:60], "Correct it.", source)
     if not isinstance(events, list):
         refuse("path", "must be a list of events", type(events).__name__, _EVENT, source)
-    read = [_event(event, f"event {n}", source) for n, event in enumerate(events, 1)]
+    read = [parse_event(event, f"event {n}", source) for n, event in enumerate(events, 1)]
     # of one moment the starts come first: some faults end when they start
-    read.sort(key=lambda event: (event.at, not event.starts))
-    going: dict[tuple[str, str], list[_Event]] = {}
-    found: list[tuple[_Event, float]] = []
+    read.sort(key=lambda event: (event.time_s, not event.starts))
+    open_by_kind: dict[tuple[str, str], list[_Event]] = {}
+    ended: list[tuple[_Event, float]] = []
     for event in read:
-        own = going.setdefault((event.host, event.kind), [])
+        open_faults = open_by_kind.setdefault((event.host, event.kind), [])
         if event.starts:
-            own.append(event)
-        elif own:
-            found.append((own.pop(0), event.at))
+            open_faults.append(event)
+        elif open_faults:
+            ended.append((open_faults.pop(0), event.time_s))
         else:
             rule = "must not end a fault before it starts"
             remedy = "Put its fault_start before it, with the same fault_type."
-            refuse(event.where, rule, f"{event.host} at {event.at / DAY:g} d", remedy, source)
-    found += [(event, math.inf) for own in going.values() for event in own]
-    for event, end in sorted(found, key=lambda each: each[0].at):
-        yield _checked(event.host, event.at, end, event.cause, event.where, source)
+            refuse(event.where, rule, f"{event.host} at {event.time_s / DAY:g} d", remedy, source)
+    ended += [(event, math.inf) for open_faults in open_by_kind.values() for event in open_faults]
+    for event, end in sorted(ended, key=lambda event_and_end: event_and_end[0].time_s):
+        yield check_fault(event.host, event.time_s, end, event.cause, event.where, source)
 
 
 _EVENT = (
@@ -186,51 +195,55 @@ _EVENT = (
 @dataclass(frozen=True)
 class _Event:
     host: str
-    at: float  # s
+    time_s: float  # s
     starts: bool
     kind: str  # what a fault of the same kind has too
     cause: str
     where: str  # in the file
 
 
-def _event(event: Any, where: str, source: str) -> _Event:
+def parse_event(event: Any, where: str, source: str) -> _Event:
+    """Check an event of a JSON list and return it."""
+
     def wrong(rule: str, value: object) -> NoReturn:
         refuse(where, rule, repr(value)[:60], _EVENT, source)
 
-    known = {"node_id", "event_time", "event_type", "fault_type"}
-    if not isinstance(event, dict) or set(event) != known:
+    expected_keys = {"node_id", "event_time", "event_type", "fault_type"}
+    if not isinstance(event, dict) or set(event) != expected_keys:
         wrong("must be an event", list(event) if isinstance(event, dict) else event)
-    at, kind = event["event_time"], event["fault_type"]
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e6:
-        wrong("event_time must be a number of days, not negative", at)
+    days, kind = event["event_time"], event["fault_type"]
+    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days < 1e6:
+        wrong("event_time must be a number of days, not negative", days)
     if event["event_type"] not in ("fault_start", "fault_end"):
         wrong("event_type must be fault_start or fault_end", event["event_type"])
     if not isinstance(event["node_id"], str) or not isinstance(kind, dict | str):
         wrong("node_id must be text, fault_type a mapping or text", kind)
     return _Event(
         event["node_id"],
-        at * DAY,
+        days * DAY,
         event["event_type"] == "fault_start",
         json.dumps(kind, sort_keys=True),
-        _cause(kind),
+        classify_cause(kind),
         where,
     )
 
 
-def _cause(kind: Mapping[str, Any] | str) -> str:
+def classify_cause(kind: Mapping[str, Any] | str) -> str:
+    """Return the cause that a fault type stands for, see `CAUSES`."""
     name = str(kind if isinstance(kind, str) else kind.get("Class", "")).strip().lower()
     cause = CAUSES.get(name, name)
     is_hbm = cause == "gpu" and not isinstance(kind, str) and HBM in str(kind.get("Desc", ""))
     return "hbm" if is_hbm else cause
 
 
-def _checked(
+def check_fault(
     host: str, start: float, end: float, cause: str, where: str, source: str
 ) -> tuple[str, float, float, str]:
+    """Refuse a fault without host or with a negative duration; return the fault."""
     if not host:
         refuse(where, "must name a host", "nothing", "Correct that line.", source)
     if end < start:
         rule = "must not end before it starts"
-        found = f"from {start / DAY:.6g} d to {end / DAY:.6g} d"
-        refuse(where, rule, found, "Correct its times.", source)
+        stated_times = f"from {start / DAY:.6g} d to {end / DAY:.6g} d"
+        refuse(where, rule, stated_times, "Correct its times.", source)
     return host, start, end, cause or "unknown"

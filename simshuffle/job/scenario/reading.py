@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.job.reliability.processes import by_name
+from simshuffle.job.reliability.processes import process_by_name
 from simshuffle.job.scenario.calibrated import forget, include
 from simshuffle.job.scenario.other_kinds import complete, settled
 from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, find, is_file, read_yaml
@@ -108,7 +108,7 @@ def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
     return {
         "cluster": lambda text: _cluster(text, folder),
         "cluster.routing": by_kind,
-        "failures": by_name,
+        "failures": process_by_name,
         "workload.dataset": lambda name: catalog_entry("datasets", name),
         "workload.exchange": by_kind,
         "workload.parallelism": by_kind,

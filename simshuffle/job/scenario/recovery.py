@@ -68,7 +68,7 @@ def recovery_problems(scenario: Scenario) -> Iterator[Problem]:
             yield Problem("recovery.spares", rule, str(recovery.spares), remedy)
     if failures is not None and failures.kind == "trace":
         try:
-            failures.recorded()
+            failures.read_file()
         except InputError as error:
             for each in error.problems:
                 path = f"failures.{each.path}"

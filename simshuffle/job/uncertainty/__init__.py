@@ -1,2 +1,3 @@
-"""How far a prediction may be off: ranges of inputs, what the laws have missed elsewhere, and
-chance."""
+"""Estimate how far a prediction may be off: by its inputs, by the errors of the laws, and by
+chance.
+"""

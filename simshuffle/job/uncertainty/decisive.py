@@ -1,4 +1,4 @@
-"""The inputs that nobody gave and on which the epochs hang most, by closed forms alone."""
+"""Find the unmeasured inputs on which the epochs depend most, by closed forms alone."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.warming import LATE
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.job.uncertainty.inputs import ESTIMATE, inputs, scaled
+from simshuffle.job.uncertainty.inputs import ESTIMATE, inputs, scale_inputs
 from simshuffle.spec.units import Dimension, readable
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Inputs that are named."""
-NOTICED = 0.02
+MIN_SHARE_MOVED = 0.02
 """Share of an epoch that an input must move, over its range, to be named."""
 DECODE, WORKERS = "workload.dataset.decode", "workload.loader.workers"
 PAGE_CACHE = "cluster.memory.page_cache"
 DETAILS = ("workload.allreduce.protocols.", "cluster.parallel_file_system.link_")
 """Beginnings of keys that nobody gives, and that hardly move an epoch."""
-TRANSFORMS = (0.5, 10.0)
+DECODE_RANGE = (0.5, 10.0)
 """Factors on decoding that nobody timed: it follows from the bytes of a file, and the transforms
 of a training take up to nine times as long on top (estimate: 2 ms of a JPEG, 20 ms with the
 augmentations of a vision transformer)."""
-HALF_AND_DOUBLE = (0.5, 2.0)
+HALF_TO_DOUBLE = (0.5, 2.0)
 """Factors on the number of workers, which is chosen; and on the memory that is free for caching, of
 which nobody knows what the processes leave. It is no more than a host has."""
 
 
 @dataclass(frozen=True)
 class DecisiveInput:
-    """An input, and how far an epoch moves with it."""
+    """An input, and how far an epoch moves over the input's range."""
 
     key: str  # dotted
     value: str  # that is taken, with its unit
@@ -49,7 +49,7 @@ class DecisiveInput:
 
 
 def decisive_inputs(
-    runs: Mapping[str, Scenario], given: Collection[str] = ()
+    runs: Mapping[str, Scenario], known_keys: Collection[str] = ()
 ) -> list[DecisiveInput]:
     """Return up to three inputs of ``runs`` that are estimates and move an epoch most over the
     range of estimates.
@@ -58,28 +58,31 @@ def decisive_inputs(
         runs: by their names; the fastest and the slowest of the smallest and of the largest number
             of ranks stand for all. Those of loaders' orders are left out: their closed form
             follows every sample, which takes long.
-        given: dotted keys that are known in spite of their sources.
+        known_keys: dotted keys that are known in spite of their sources.
     """
-    most: dict[str, DecisiveInput] = {}
+    decisive: dict[str, DecisiveInput] = {}
     for run, scenario in _representatives(runs).items():
-        for key, value, ends in _estimates(scenario):
-            if key in given:
+        for key, value, range_factors in _estimates(scenario):
+            if key in known_keys:
                 continue
             nominal, *epochs = (
-                bounds(_changed(scenario, key, factor)).epoch for factor in (1.0, *ends)
+                bounds(_multiply_input(scenario, key, factor)).epoch
+                for factor in (1.0, *range_factors)
             )
             changes = sorted(epoch / nominal - 1.0 for epoch in epochs)
-            found = DecisiveInput(
-                key, value, *ends, min(changes[0], 0.0), max(changes[1], 0.0), run
+            candidate = DecisiveInput(
+                key, value, *range_factors, min(changes[0], 0.0), max(changes[1], 0.0), run
             )
-            if _reach(found) > max(NOTICED, _reach(most.get(key))):
-                most[key] = found
-    return sorted(most.values(), key=_reach, reverse=True)[:MOST_NAMED]
+            if _range_of_epoch(candidate) > max(
+                MIN_SHARE_MOVED, _range_of_epoch(decisive.get(key))
+            ):
+                decisive[key] = candidate
+    return sorted(decisive.values(), key=_range_of_epoch, reverse=True)[:MAX_NAMED]
 
 
-def _reach(found: DecisiveInput | None) -> float:
+def _range_of_epoch(decisive: DecisiveInput | None) -> float:
     """Return by which share of an epoch an input moves it, from end to end."""
-    return 0.0 if found is None else found.longer - found.shorter
+    return 0.0 if decisive is None else decisive.longer - decisive.shorter
 
 
 def _representatives(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
@@ -100,30 +103,34 @@ def _representatives(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
 
 def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]:
     """Return key, value in words, and the ends of its range as factors, of what is estimated."""
-    found = [
-        (of.key, readable(of.value, of.dimension, 3), (of.low, of.high))
-        for of in inputs(scenario, {})
-        if of.kind == ESTIMATE and not of.key.startswith(DETAILS)
+    estimates = [
+        (
+            estimated_input.key,
+            readable(estimated_input.value, estimated_input.dimension, 3),
+            (estimated_input.low, estimated_input.high),
+        )
+        for estimated_input in inputs(scenario, {})
+        if estimated_input.kind == ESTIMATE and not estimated_input.key.startswith(DETAILS)
     ]
     workload = scenario.workload
     if workload.dataset.decode is None:
         seconds = readable(workload.dataset.decode_seconds, Dimension.SECONDS, 3)
-        found.append((DECODE, f"{seconds} a sample", TRANSFORMS))
-    found.append((WORKERS, str(workload.loader.workers), HALF_AND_DOUBLE))
+        estimates.append((DECODE, f"{seconds} a sample", DECODE_RANGE))
+    estimates.append((WORKERS, str(workload.loader.workers), HALF_TO_DOUBLE))
     memory = scenario.cluster.memory
     if memory.page_cache is None:
         nbytes = readable(memory.cache_nbytes, Dimension.NBYTES, 3)
-        found.append((PAGE_CACHE, f"{nbytes}, in epoch {LATE}", HALF_AND_DOUBLE))
-    return found
+        estimates.append((PAGE_CACHE, f"{nbytes}, in epoch {LATE}", HALF_TO_DOUBLE))
+    return estimates
 
 
-def _changed(scenario: Scenario, key: str, factor: float) -> Scenario:
+def _multiply_input(scenario: Scenario, key: str, factor: float) -> Scenario:
     """Return the scenario with an input multiplied."""
     workload = scenario.workload
     if key == PAGE_CACHE:  # which later epochs hang on
         memory = scenario.cluster.memory
-        cache = {"page_cache": min(factor * memory.cache_nbytes, memory.capacity)}
-        cluster = {"memory": memory.model_copy(update=cache)}
+        memory_update = {"page_cache": min(factor * memory.cache_nbytes, memory.capacity)}
+        cluster = {"memory": memory.model_copy(update=memory_update)}
         late = {"epochs": LATE, "cluster": scenario.cluster.model_copy(update=cluster)}
         return scenario.model_copy(update=late)
     if key == WORKERS:
@@ -136,7 +143,7 @@ def _changed(scenario: Scenario, key: str, factor: float) -> Scenario:
     if key == DECODE and workload.dataset.decode is None:
         update = {"decode": workload.dataset.decode_seconds * factor}
         return _with_workload(scenario, dataset=workload.dataset.model_copy(update=update))
-    return scaled(scenario, {key: factor})
+    return scale_inputs(scenario, {key: factor})
 
 
 def _with_workload(scenario: Scenario, **records: object) -> Scenario:

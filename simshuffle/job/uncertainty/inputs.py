@@ -1,9 +1,9 @@
-"""Values of a scenario that nobody knows exactly, and their ranges.
+"""Inputs of a scenario that nobody knows exactly, and their ranges.
 
-A range holds 90 % of what a value may be, as factors on it. One that is given counts first, then
-that of a calibration, then the default of the kind of its source, which is fitted on pairs of what
-was stated and what was measured (validation/data/inputs.csv). Values that were measured have none:
-their errors are in what the laws have missed (`simshuffle.job.uncertainty.residuals`).
+A range holds 90 % of what a value may be, as factors on it. A range that the user gives counts
+first, then the range of a calibration, then the default of the kind of its source. Defaults are
+fitted on pairs of stated and measured values (validation/data/inputs.csv). Measured values have no
+range: their errors are part of the laws' residuals (`simshuffle.job.uncertainty.residuals`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MEASURED = re.compile(
     r"measured|fitted|\bprobe\b|calibrat|nccl-tests|\bIOR\b|IO500|\blogs?\b|throughput",
     re.IGNORECASE,
 )
-HEAD = 40
+HEAD_CHARACTERS = 40
 """Characters of a source in which it says that it is an estimate; later on it may say so of a
 part."""
 Z90 = 1.6448536269514722
@@ -42,7 +42,7 @@ Z90 = 1.6448536269514722
 
 @dataclass(frozen=True)
 class Input:
-    """A value that is not known exactly."""
+    """A number of a scenario that is not known exactly, with the range of what it may be."""
 
     key: str  # dotted
     kind: str  # 'given', 'calibrated', 'data sheet' or 'estimate'
@@ -52,15 +52,19 @@ class Input:
     dimension: Dimension
 
     def factors(self, normal: Any) -> Any:
-        """(n,) factors on the value, for (n,) standard normal numbers: log-normal on either side of
-        1, with 5 % below ``low`` and 5 % above ``high``."""
-        ends = np.where(normal < 0, -math.log(self.low), math.log(self.high))
-        return np.exp(normal * ends / Z90)
+        """Return (n,) factors on the value for (n,) standard normal numbers.
+
+        Factors are log-normal on either side of 1, with 5 % below ``low`` and 5 % above ``high``.
+        """
+        log_range = np.where(normal < 0, -math.log(self.low), math.log(self.high))
+        return np.exp(normal * log_range / Z90)
 
 
 def kind_of(source: str) -> str:
-    """What stands behind a number, from the words of its source."""
-    if not source or _ESTIMATED.search(source.split(";", maxsplit=1)[0][:HEAD]):
+    """Return the kind of a number's source, 'measured', 'data sheet' or 'estimate', from its
+    words.
+    """
+    if not source or _ESTIMATED.search(source.split(";", maxsplit=1)[0][:HEAD_CHARACTERS]):
         return ESTIMATE
     if _MEASURED.search(source):
         return MEASURED
@@ -69,8 +73,11 @@ def kind_of(source: str) -> str:
 
 @cache
 def default_ranges() -> Mapping[str, tuple[float, float]]:
-    """Of each kind of source, the factors between which measured values lie over stated ones: the
-    5 % and 95 % quantiles of a normal distribution of their logarithms, by kind."""
+    """Return the factors between which measured values lie over stated ones, for each kind of
+    source.
+
+    They are the 5 % and 95 % quantiles of a normal distribution of the logarithms.
+    """
     ratios: dict[str, list[float]] = {}  # logarithms, by kind
     with (shipped("validation") / "data" / "inputs.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -78,66 +85,81 @@ def default_ranges() -> Mapping[str, tuple[float, float]]:
             ratios.setdefault(row["kind"], []).append(math.log(ratio))
     ranges = {}
     for kind in sorted(ratios):
-        middle = statistics.fmean(ratios[kind])
-        reach = Z90 * statistics.stdev(ratios[kind])
-        ranges[kind] = (min(1.0, math.exp(middle - reach)), max(1.0, math.exp(middle + reach)))
+        mean_logarithm = statistics.fmean(ratios[kind])
+        half_width = Z90 * statistics.stdev(ratios[kind])
+        ranges[kind] = (
+            min(1.0, math.exp(mean_logarithm - half_width)),
+            max(1.0, math.exp(mean_logarithm + half_width)),
+        )
     return ranges
 
 
 def keys_of(scenario: Scenario) -> set[str]:
-    """Dotted keys of all numbers of a scenario that may have a range."""
-    return {key for key, _ in _numbers(scenario)}
+    """Return the dotted keys of all numbers of a scenario that may have a range."""
+    return {key for key, _ in scenario_numbers(scenario)}
 
 
-def inputs(scenario: Scenario, given: Mapping[str, tuple[float, float]]) -> list[Input]:
-    """All values with a range. ``given``: for dotted keys the lowest and highest value (SI units).
+def inputs(scenario: Scenario, given_ranges: Mapping[str, tuple[float, float]]) -> list[Input]:
+    """Return all numbers of a scenario that have a range.
+
+    Args:
+        given_ranges: for dotted keys the lowest and highest value (SI units).
 
     Raises:
         InputError: there is no such number, or its range does not contain it.
     """
-    known = dict(_numbers(scenario))
+    numbers = dict(scenario_numbers(scenario))
     problems = []
-    for key, (low, high) in given.items():
-        if key not in known:
-            remedy = nearest(key, list(known))
+    for key, (low, high) in given_ranges.items():
+        if key not in numbers:
+            remedy = nearest(key, list(numbers))
             rule = "is no time, rate or curve of this scenario"
             problems.append(Problem(f"--range {key}", rule, "", remedy))
-        elif not 0 < low <= _middle(known[key][0]) <= high:
+        elif not 0 < low <= central_value(numbers[key][0]) <= high:
             rule = "a range must contain its value, and be above 0"
-            written = [readable(of, known[key][2]) for of in (low, high, _middle(known[key][0]))]
-            at = "{}..{} around {}".format(*written)
+            texts = [
+                readable(bound, numbers[key][2])
+                for bound in (low, high, central_value(numbers[key][0]))
+            ]
+            stated_range = "{}..{} around {}".format(*texts)
             remedy = "Widen the range, or set the value."
-            problems.append(Problem(f"--range {key}", rule, at, remedy))
+            problems.append(Problem(f"--range {key}", rule, stated_range, remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
-    calibrated = {of.key: of for of in scenario.calibrated}
-    out = []
-    for key, (value, source, dimension) in known.items():
-        kind, ends = kind_of(source), None
-        if key in given:
-            low, high = given[key]
-            kind, ends = "given", (low / _middle(value), high / _middle(value))
+    calibrated = {calibration.key: calibration for calibration in scenario.calibrated}
+    uncertain_inputs = []
+    for key, (value, source, dimension) in numbers.items():
+        kind, range_factors = kind_of(source), None
+        if key in given_ranges:
+            low, high = given_ranges[key]
+            kind, range_factors = "given", (low / central_value(value), high / central_value(value))
         elif key in calibrated:
-            kind, of = "calibrated", calibrated[key]
-            ends = _ends(of.low, of.high, _middle(value), dimension)
+            kind, calibration = "calibrated", calibrated[key]
+            range_factors = calibrated_range(
+                calibration.low, calibration.high, central_value(value), dimension
+            )
         elif kind in default_ranges():
-            ends = default_ranges()[kind]
-        if ends is not None:
-            out.append(Input(key, kind, *ends, _middle(value), dimension))
-    return out
+            range_factors = default_ranges()[kind]
+        if range_factors is not None:
+            uncertain_inputs.append(
+                Input(key, kind, *range_factors, central_value(value), dimension)
+            )
+    return uncertain_inputs
 
 
-def _ends(low: Any, high: Any, value: float, dimension: Dimension) -> tuple[float, float] | None:
-    """Ends of a calibration over its value; None where it has none, or has a curve."""
+def calibrated_range(
+    low: Any, high: Any, value: float, dimension: Dimension
+) -> tuple[float, float] | None:
+    """Return the ends of a calibration over its value; None where it has none, or has a curve."""
     try:
-        ends = [parse_quantity(end, dimension) / value for end in (low, high)]
+        factors = [parse_quantity(end, dimension) / value for end in (low, high)]
     except (UnitError, TypeError, AttributeError):
         return None
-    return (min(ends[0], 1.0), max(ends[1], 1.0)) if ends[0] > 0 else None
+    return (min(factors[0], 1.0), max(factors[1], 1.0)) if factors[0] > 0 else None
 
 
-def _middle(value: float | Curve) -> float:
-    """The number itself; of a curve its value at the last point."""
+def central_value(value: float | Curve) -> float:
+    """Return the number, or a curve's value at its last point."""
     return value.y[-1] if isinstance(value, Curve) else value
 
 
@@ -145,35 +167,40 @@ Number = tuple[float | Curve, str, Dimension]
 """A value, its source, and what it is."""
 
 
-def _numbers(scenario: Scenario) -> Iterator[tuple[str, Number]]:
-    """Dotted keys of times, rates and curves."""
-    used = f"workload.model.accelerators.{scenario.cluster.host.accelerator}."
+def scenario_numbers(scenario: Scenario) -> Iterator[tuple[str, Number]]:
+    """Yield the dotted key of each time, rate and curve of a scenario, source and dimension."""
+    accelerator_prefix = f"workload.model.accelerators.{scenario.cluster.host.accelerator}."
     for root in ("cluster", "workload"):
-        for key, number in _within(getattr(scenario, root), root, ("", "")):
-            if "accelerators." not in key or key.startswith(used):
+        for key, number in walk_numbers(getattr(scenario, root), root, ("", "")):
+            if "accelerators." not in key or key.startswith(accelerator_prefix):
                 yield key, number
 
 
-def _within(
-    record: Any, path: str, said: tuple[str, str | dict[str, str]]
+def walk_numbers(
+    record: Any, path: str, sources: tuple[str, str | dict[str, str]]
 ) -> Iterator[tuple[str, Number]]:
-    """Numbers with a unit of time or rate; sizes and shares are choices, or known. ``said``: the
-    path of the record that has sources, and these."""
+    """Yield the numbers of a record that have a unit of time or rate; sizes and shares are
+    choices.
+
+    ``sources`` is the path of the nearest record that has sources, and these sources.
+    """
     if isinstance(record, Sourced):
-        said = path, record.source
-    plain = record.model_dump(mode="json") if isinstance(record, Spec) else {}
+        sources = path, record.source
+    plain_record = record.model_dump(mode="json") if isinstance(record, Spec) else {}
     for name, value in dict(record).items():
-        at = f"{path}.{name}"
+        key = f"{path}.{name}"
         if isinstance(value, Spec | dict):
-            yield from _within(value, at, said)
+            yield from walk_numbers(value, key, sources)
         elif isinstance(value, Curve) or (isinstance(value, float) and value > 0):
-            dimension = _dimension(plain.get(name))
+            dimension = _dimension(plain_record.get(name))
             if dimension is not None:
-                yield at, (value, _source(at, *said), dimension)
+                yield key, (value, _source(key, *sources), dimension)
 
 
 def _dimension(written: Any) -> Dimension | None:
-    """What a number is, from how a file has it; None unless it is a time or a rate."""
+    """Return the dimension of a number from its text in a file; None unless it is a time or a
+    rate.
+    """
     while isinstance(written, dict) and written:
         written = written.get("points") or next(iter(written.values()))
     for ending, dimension in (
@@ -186,31 +213,39 @@ def _dimension(written: Any) -> Dimension | None:
     return None
 
 
-def _source(key: str, path: str, said: str | dict[str, str]) -> str:
-    """The source of a key, from those of the record at ``path``, by key or a part of it."""
-    if isinstance(said, str):
-        return said
+def _source(key: str, path: str, sources: str | dict[str, str]) -> str:
+    """Return the source of a key from the sources of the record at ``path``.
+
+    ``sources`` is one text, or texts by key or by the beginning of a key.
+    """
+    if isinstance(sources, str):
+        return sources
     parts = key.removeprefix(f"{path}.").split(".")
     names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-    return next((said[name] for name in names if name in said), "")
+    return next((sources[name] for name in names if name in sources), "")
 
 
-def scaled(scenario: Scenario, factors: Mapping[str, float]) -> Scenario:
-    """The scenario with values multiplied, by dotted key; not checked again."""
+def scale_inputs(scenario: Scenario, factors: Mapping[str, float]) -> Scenario:
+    """Return the scenario with values multiplied, by dotted key; it is not checked again."""
     for key, factor in factors.items():
-        scenario = _scaled(scenario, key.split("."), factor)
+        scenario = _scale_at_path(scenario, key.split("."), factor)
     return scenario
 
 
-def _scaled(record: Any, path: list[str], factor: float) -> Any:
-    name, *rest = path
-    old = record[name] if isinstance(record, dict) else getattr(record, name)
-    if rest:
-        new = _scaled(old, rest, factor)
-    elif isinstance(old, Curve):
-        new = Curve(old.x, tuple(y * factor for y in old.y), old.interpolation, old.constant)
+def _scale_at_path(record: Any, path: list[str], factor: float) -> Any:
+    name, *deeper_path = path
+    previous = record[name] if isinstance(record, dict) else getattr(record, name)
+    if deeper_path:
+        scaled = _scale_at_path(previous, deeper_path, factor)
+    elif isinstance(previous, Curve):
+        scaled = Curve(
+            previous.x,
+            tuple(y * factor for y in previous.y),
+            previous.interpolation,
+            previous.constant,
+        )
     else:
-        new = old * factor
+        scaled = previous * factor
     if isinstance(record, dict):
-        return {**record, name: new}
-    return record.model_copy(update={name: new})
+        return {**record, name: scaled}
+    return record.model_copy(update={name: scaled})

@@ -1,8 +1,8 @@
-"""90 % intervals of epochs: what inputs, laws and chance may do to a prediction, drawn together.
+"""Estimate 90 % intervals of epochs: errors of inputs, of laws, and chance are drawn together.
 
-Every draw takes one value for each input, one error for each mechanism (shared by all runs) and one
-for the chance of each run. The closed forms of `simshuffle.job.plan.bounds` say by which factor the
-epoch of a run changes; the prediction, simulated or not, is multiplied with it.
+Every draw takes a value for each input, an error for each mechanism (shared by all runs) and a
+chance for each run. The closed forms of `simshuffle.job.plan.bounds` say by which factor the epoch
+of a run changes; the prediction, simulated or not, is multiplied by this factor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from simshuffle.job.plan.bounds import Bounds, bounds
 from simshuffle.job.plan.reading_bounds import OPENS, PFS, REQUESTS, STORE
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.job.uncertainty.inputs import Z90, Input, inputs, keys_of, scaled
+from simshuffle.job.uncertainty.inputs import Z90, Input, inputs, keys_of, scale_inputs
 from simshuffle.job.uncertainty.residuals import ENDS, Residuals, residuals
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.late import stats
@@ -26,9 +26,9 @@ its width."""
 INDEX_DRAWS = 128
 """Base points of the indices, each of which takes as many closed forms as there are inputs, and
 two."""
-MOST_INPUTS = 10
+MAX_INPUTS = 10
 """Inputs whose indices are computed: those that move an epoch most, each alone."""
-NOTICED = 1e-4
+MIN_SHARE_MOVED = 1e-4
 """Share of an epoch that an input at the end of its range must move to be drawn at all."""
 MECHANISM_OF = {OPENS: "files", REQUESTS: "files", PFS: "bandwidth", STORE: "bandwidth"}
 """Of the resources that samples come through; all others are the hosts' own: 'step'."""
@@ -37,8 +37,9 @@ Draw = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Interval:
-    """Ends of a 90 % interval (same unit as the value), and those that each part alone gives, as
-    factors on the value."""
+    """A 90 % interval in the unit of its value, and the intervals that each part alone gives, as
+    factors.
+    """
 
     value: float
     low: float
@@ -47,8 +48,8 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Hang:
-    """How much of what inputs do to an epoch hangs on one of them."""
+class InputInfluence:
+    """The share of an epoch's uncertainty that comes from an input."""
 
     input: Input
     first: float  # Sobol' index of first order: share of the variance that it makes alone
@@ -57,205 +58,250 @@ class Hang:
 
 
 @dataclass(frozen=True)
-class Uncertain:
-    """Runs and what was drawn for them."""
+class UncertainRuns:
+    """Runs with their intervals, and the factors that were drawn for them."""
 
     intervals: Mapping[str, Interval]
     factors: Mapping[str, Floats]  # (DRAWS,) on the epoch of each run
     inputs: Sequence[Input]  # those that were drawn
 
     def faster(self, first: str, second: str) -> float:
-        """Share of the draws in which the first run's epoch is shorter than the second's."""
-        a, b = (self.intervals[run].value * self.factors[run] for run in (first, second))
-        return float((a < b).mean())
+        """Return the share of the draws in which the first run's epoch is shorter than the
+        second's.
+        """
+        first_epochs, second_epochs = (
+            self.intervals[run].value * self.factors[run] for run in (first, second)
+        )
+        return float((first_epochs < second_epochs).mean())
 
 
 def loop_of(scenario: Scenario) -> str:
-    """The mechanism of the training loop."""
+    """Return the mechanism of the training loop: 'step' or 'divided'."""
     return "step" if scenario.workload.parallelism.by_data else "divided"
 
 
-def epoch(found: Bounds, model: Draw, loop: str) -> float:
-    """The closed form of an epoch (s), each part of it longer by the factor of its mechanism in
-    ``model`` (1 where there is none); ``loop`` is that of the training loop."""
-    own, sent = model.get(loop, 1.0), model.get("messages", 1.0)
+def perturbed_epoch(nominal: Bounds, model: Draw, loop: str) -> float:
+    """Return the closed form of an epoch (s), with each part multiplied by the error of its
+    mechanism.
+
+    Args:
+        nominal: the closed form without errors.
+        model: error of each mechanism, as a factor; 1 where there is none.
+        loop: the mechanism of the training loop.
+    """
+    loop_error, message_error = model.get(loop, 1.0), model.get("messages", 1.0)
     passes = replace(
-        found.passes,
-        given=found.passes.given * own,
-        hooks=found.passes.hooks * own,
-        jitter=found.passes.jitter * own,
+        nominal.passes,
+        given=nominal.passes.given * loop_error,
+        hooks=nominal.passes.hooks * loop_error,
+        jitter=nominal.passes.jitter * loop_error,
     )
     exchange = replace(
-        found.exchange,
-        work=found.exchange.work * sent,
-        waiting=found.exchange.waiting * sent,
-        barriers=found.exchange.barriers * sent,
-        wire=found.exchange.wire * sent,
+        nominal.exchange,
+        work=nominal.exchange.work * message_error,
+        waiting=nominal.exchange.waiting * message_error,
+        barriers=nominal.exchange.barriers * message_error,
+        wire=nominal.exchange.wire * message_error,
     )
     return replace(
-        found,
+        nominal,
         passes=passes,
-        allreduce=found.allreduce * own,
+        allreduce=nominal.allreduce * loop_error,
         exchange=exchange,
-        importance=found.importance * own,
-        first_batch=found.first_batch * model.get("files", 1.0),
-        last_batch=found.last_batch * own,
+        importance=nominal.importance * loop_error,
+        first_batch=nominal.first_batch * model.get("files", 1.0),
+        last_batch=nominal.last_batch * loop_error,
         resources={
             name: seconds * model.get(MECHANISM_OF.get(name, loop), 1.0)
-            for name, seconds in found.resources.items()
+            for name, seconds in nominal.resources.items()
         },
     ).epoch
 
 
 def mechanism(scenario: Scenario) -> str:
-    """The mechanism that binds the epoch."""
+    """Return the mechanism that bounds the epoch."""
     name = bounds(scenario).bottleneck
     return "messages" if name == "exchange" else MECHANISM_OF.get(name, loop_of(scenario))
 
 
-def uncertain(
+def estimate_intervals(
     runs: Mapping[str, tuple[Scenario, float]],
     ranges: Mapping[str, tuple[float, float]],
     progress: Callable[[float], None] = lambda _: None,
-) -> Uncertain:
-    """Intervals of the epochs of runs, each a scenario and what was predicted (s).
+) -> UncertainRuns:
+    """Estimate the interval of each run's epoch.
 
     Args:
-        runs: by name.
+        runs: a scenario and its predicted epoch (s), by name.
         ranges: of inputs by dotted key, lowest and highest (SI units); others have defaults.
-        progress: is told the share done.
+        progress: called with the share done.
 
     Raises:
         InputError: a range is of no input of any run, or does not contain its value.
     """
-    drawn = _moving(runs, ranges)
-    keys = [of.key for of in drawn]
-    known = residuals()
+    drawn = _influential_inputs(runs, ranges)
+    keys = [drawn_input.key for drawn_input in drawn]
+    laws = residuals()
     mechanisms = ("step", "divided", "files", "bandwidth", "messages")
     points = stats.qmc.Sobol(len(keys) + len(mechanisms) + 1, seed=0).random(DRAWS)
     normal = stats.norm.ppf(np.clip(points, 1e-6, 1 - 1e-6))
-    factors = {of.key: of.factors(normal[:, k]) for k, of in enumerate(drawn)}
+    factors = {
+        drawn_input.key: drawn_input.factors(normal[:, k]) for k, drawn_input in enumerate(drawn)
+    }
     intervals, all_factors = {}, {}
-    for number, (run, (scenario, value)) in enumerate(runs.items()):
+    for index, (run, (scenario, value)) in enumerate(runs.items()):
         errors = {
-            name: np.exp(_errors(known, name, scenario, points[:, len(keys) + k]))
+            name: np.exp(_errors(laws, name, scenario, points[:, len(keys) + k]))
             for k, name in enumerate(mechanisms)
         }
-        spread = known.chance(mechanism(scenario))
+        spread = laws.chance(mechanism(scenario))
         # each run has a chance of its own: the same points, in another order
-        turn = np.random.default_rng(number).permutation(DRAWS)
-        chance = np.exp(spread * normal[turn, -1])
-        still, loop, there = bounds(scenario), loop_of(scenario), keys_of(scenario)
-        own = [key for key in keys if key in there]
-        moved = [
-            bounds(scaled(scenario, {key: factors[key][i] for key in own})) for i in range(DRAWS)
-        ]
-        nominal = still.epoch
-        by_inputs = np.array([of.epoch for of in moved]) / nominal
-        of_draw = [{name: e[i] for name, e in errors.items()} for i in range(DRAWS)]
-        by_model = np.array([epoch(still, draw, loop) for draw in of_draw]) / nominal
-        both = [epoch(of, draw, loop) for of, draw in zip(moved, of_draw, strict=True)]
-        whole = np.array(both) / nominal * chance
-        parts = {"inputs": by_inputs, "model": by_model, "chance": chance}
-        low, high = _ends(whole)
-        of_parts = {name: _ends(each) for name, each in parts.items()}
-        intervals[run] = Interval(value, value * low, value * high, of_parts)
-        all_factors[run] = whole
-        progress((number + 1) / len(runs))
-    return Uncertain(intervals, all_factors, drawn)
+        permutation = np.random.default_rng(index).permutation(DRAWS)
+        chance = np.exp(spread * normal[permutation, -1])
+        nominal = bounds(scenario)
+        loop = loop_of(scenario)
+        scenario_keys = keys_of(scenario)
+        run_keys = [key for key in keys if key in scenario_keys]
+
+        # (DRAWS,) epochs with the inputs, with the laws' errors, and with both of each draw
+        by_inputs, by_model, by_both = np.empty((3, DRAWS))
+        for k in range(DRAWS):
+            moved = bounds(scale_inputs(scenario, {key: factors[key][k] for key in run_keys}))
+            model = {name: error[k] for name, error in errors.items()}
+            by_inputs[k] = moved.epoch
+            by_model[k] = perturbed_epoch(nominal, model, loop)
+            by_both[k] = perturbed_epoch(moved, model, loop)
+        parts = {
+            "inputs": by_inputs / nominal.epoch,
+            "model": by_model / nominal.epoch,
+            "chance": chance,
+        }
+        all_together = by_both / nominal.epoch * chance
+        low, high = _interval_ends(all_together)
+        part_ends = {name: _interval_ends(part_factors) for name, part_factors in parts.items()}
+        intervals[run] = Interval(value, value * low, value * high, part_ends)
+        all_factors[run] = all_together
+        progress((index + 1) / len(runs))
+    return UncertainRuns(intervals, all_factors, drawn)
 
 
-def _errors(known: Residuals, name: str, scenario: Scenario, shares: Floats) -> Floats:
-    """(n,) logarithms of a mechanism's error; what chance does is taken out of them, as the rows
-    that they are from had it too."""
-    found = known.quantiles(name, scenario.world_size, shares)
-    middle, spread = np.median(found), found.std()
-    kept = max(0.0, 1.0 - (known.chance(name) / spread) ** 2) ** 0.5 if spread else 1.0
-    return np.asarray(middle + (found - middle) * kept)
+def _errors(laws: Residuals, name: str, scenario: Scenario, shares: Floats) -> Floats:
+    """Return the logarithms of a mechanism's error, (n,), without the part of chance.
+
+    The rows of the validation hold chance, too; the interval adds it separately.
+    """
+    quantiles = laws.quantiles(name, scenario.world_size, shares)
+    middle, spread = np.median(quantiles), quantiles.std()
+    systematic_share = max(0.0, 1.0 - (laws.chance(name) / spread) ** 2) ** 0.5 if spread else 1.0
+    return np.asarray(middle + (quantiles - middle) * systematic_share)
 
 
-def _ends(factors: Floats) -> tuple[float, float]:
+def _interval_ends(factors: Floats) -> tuple[float, float]:
     low, high = np.quantile(factors, ENDS)
     return float(low), float(high)
 
 
-def _moving(
+def _influential_inputs(
     runs: Mapping[str, tuple[Scenario, float]], ranges: Mapping[str, tuple[float, float]]
 ) -> list[Input]:
-    """The inputs that move the closed form of any run, those that move it most first."""
-    most: dict[str, tuple[float, Input]] = {}
+    """Return the inputs that move the closed form of any run, those that move it most first."""
+    largest_moves: dict[str, tuple[float, Input]] = {}
     for scenario, _ in runs.values():
         nominal = bounds(scenario).epoch
-        for of in inputs(scenario, ranges):
+        for candidate in inputs(scenario, ranges):
             moved = max(
-                abs(bounds(scaled(scenario, {of.key: end})).epoch / nominal - 1)
-                for end in (of.low, of.high)
+                abs(bounds(scale_inputs(scenario, {candidate.key: end})).epoch / nominal - 1)
+                for end in (candidate.low, candidate.high)
             )
-            if moved > max(NOTICED, most.get(of.key, (0.0, of))[0]):
-                most[of.key] = (moved, of)
-    return [of for _, of in sorted(most.values(), key=lambda pair: -pair[0])]
+            if moved > max(MIN_SHARE_MOVED, largest_moves.get(candidate.key, (0.0, candidate))[0]):
+                largest_moves[candidate.key] = (moved, candidate)
+    return [
+        moving_input
+        for _, moving_input in sorted(largest_moves.values(), key=lambda pair: -pair[0])
+    ]
 
 
-def hangs(scenario: Scenario, interval: Interval, drawn: Sequence[Input]) -> list[Hang]:
-    """What the width of an interval hangs on, the largest first; [] where no input moves it.
+def rank_influences(
+    scenario: Scenario, interval: Interval, drawn: Sequence[Input]
+) -> list[InputInfluence]:
+    """Rank the inputs of an interval by their influence on its width; [] where no input moves it.
 
     Indices by Saltelli's method (scipy.stats.sobol_indices) over the logarithm of the closed form.
-    An input that is measured has no range left, so its total share of the inputs' variance goes.
+    A measured input has no range, so its total share of the inputs' variance would go.
     """
-    there = keys_of(scenario)
-    tried = [of for of in drawn if of.key in there][:MOST_INPUTS]
-    if not tried:
+    scenario_keys = keys_of(scenario)
+    scenario_inputs = [candidate for candidate in drawn if candidate.key in scenario_keys]
+    ranked_inputs = scenario_inputs[:MAX_INPUTS]
+    if not ranked_inputs:
         return []
 
     def logarithm(points: Floats) -> Floats:
-        sets = zip(*(of.factors(row) for of, row in zip(tried, points, strict=True)), strict=True)
-        keys = [of.key for of in tried]
+        sets = zip(
+            *(
+                ranked_input.factors(row)
+                for ranked_input, row in zip(ranked_inputs, points, strict=True)
+            ),
+            strict=True,
+        )
+        keys = [ranked_input.key for ranked_input in ranked_inputs]
         return np.log(
-            [bounds(scaled(scenario, dict(zip(keys, s, strict=True)))).epoch for s in sets]
+            [bounds(scale_inputs(scenario, dict(zip(keys, s, strict=True)))).epoch for s in sets]
         )
 
-    if len(tried) == 1:
+    if len(ranked_inputs) == 1:
         first = total = np.ones(1)
     else:
-        normal = [stats.norm()] * len(tried)
-        found = stats.sobol_indices(func=logarithm, n=INDEX_DRAWS, dists=normal, rng=0)
-        first, total = (np.clip(of, 0.0, 1.0) for of in (found.first_order, found.total_order))
+        normal = [stats.norm()] * len(ranked_inputs)
+        indices = stats.sobol_indices(func=logarithm, n=INDEX_DRAWS, dists=normal, rng=0)
+        first = np.clip(indices.first_order, 0.0, 1.0)
+        total = np.clip(indices.total_order, 0.0, 1.0)
     variance = {
         name: (np.log(high / low) / 2 / Z90) ** 2 for name, (low, high) in interval.parts.items()
     }
-    whole = sum(variance.values())
-    left = [(1.0 - t * variance["inputs"] / whole) ** 0.5 if whole else 1.0 for t in total]
-    found = [
-        Hang(of, float(f), float(t), float(w))
-        for of, f, t, w in zip(tried, first, total, left, strict=True)
+    total_variance = sum(variance.values())
+    remaining_widths = [
+        (1.0 - t * variance["inputs"] / total_variance) ** 0.5 if total_variance else 1.0
+        for t in total
     ]
-    return sorted(found, key=lambda of: -of.total)
+    influences = [
+        InputInfluence(
+            ranked_input, float(first[k]), float(total[k]), width=float(remaining_widths[k])
+        )
+        for k, ranked_input in enumerate(ranked_inputs)
+    ]
+    return sorted(influences, key=lambda influence: -influence.total)
 
 
-REACH_OF_FLIPS, FLIPS = 32.0, 121
+MAX_FLIP_FACTOR, FLIP_TRIALS = 32.0, 121
 """Times a value is tried smaller and larger to find where a verdict changes, and how often."""
 
 
-def flip(
+def find_order_flip(
     first: tuple[Scenario, float], second: tuple[Scenario, float], drawn: Sequence[Input]
 ) -> tuple[Input, float] | None:
-    """The input that, moved least, makes the second run as fast as the first, and by which factor;
-    None if none does within `REACH_OF_FLIPS`."""
+    """Find the input that, moved least, makes the second run as fast as the first, and its factor.
+
+    None if no input does within `MAX_FLIP_FACTOR`.
+    """
     best: tuple[float, Input, float] | None = None
-    tried = np.geomspace(1 / REACH_OF_FLIPS, REACH_OF_FLIPS, FLIPS)
-    tried = tried[np.argsort(np.abs(np.log(tried)), kind="stable")]
+    factors = np.geomspace(1 / MAX_FLIP_FACTOR, MAX_FLIP_FACTOR, FLIP_TRIALS)
+    factors = factors[np.argsort(np.abs(np.log(factors)), kind="stable")]
     nominal = [bounds(scenario).epoch for scenario, _ in (first, second)]
-    there = keys_of(first[0]) & keys_of(second[0])
-    for of in [of for of in drawn if of.key in there][:MOST_INPUTS]:
-        for factor in tried.tolist():
-            far = abs(np.log(factor))
-            if best is not None and far >= best[0]:
+    shared_keys = keys_of(first[0]) & keys_of(second[0])
+    for moved_input in [moved_input for moved_input in drawn if moved_input.key in shared_keys][
+        :MAX_INPUTS
+    ]:
+        for factor in factors.tolist():
+            distance = abs(np.log(factor))
+            if best is not None and distance >= best[0]:
                 break
-            a, b = (
-                value * bounds(scaled(scenario, {of.key: factor})).epoch / before
-                for (scenario, value), before in zip((first, second), nominal, strict=True)
+            first_epoch, second_epoch = (
+                value
+                * bounds(scale_inputs(scenario, {moved_input.key: factor})).epoch
+                / nominal_epoch
+                for (scenario, value), nominal_epoch in zip((first, second), nominal, strict=True)
             )
-            if a > b:
-                best = (far, of, factor)
+            if first_epoch > second_epoch:
+                best = (distance, moved_input, factor)
                 break
     return None if best is None else best[1:]

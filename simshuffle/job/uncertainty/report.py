@@ -1,5 +1,7 @@
-"""Intervals of runs as plain values, which a result keeps: its texts and figures read no more than
-these (`simshuffle.report.intervals`)."""
+"""Describe intervals of runs as plain values that a result keeps.
+
+The result's texts and figures read only these values (`simshuffle.report.intervals`).
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,22 @@ from simshuffle.job.uncertainty.inputs import Input, inputs
 from simshuffle.job.uncertainty.interval import (
     DRAWS,
     INDEX_DRAWS,
-    MOST_INPUTS,
-    Uncertain,
-    flip,
-    hangs,
+    MAX_INPUTS,
+    UncertainRuns,
+    estimate_intervals,
+    find_order_flip,
     mechanism,
-    uncertain,
+    rank_influences,
 )
 from simshuffle.job.uncertainty.residuals import MECHANISMS
 from simshuffle.spec.units import readable
 from simshuffle.study.options import COMMAND_LINE
 
-MOST_NAMED = 6
+MAX_NAMED = 6
 """Inputs that are named of a run, and runs that are compared: the fastest ones and the slowest."""
-MOST_RUNS = 64
+MAX_RUNS = 64
 """Runs that have intervals, each of which takes up to a second."""
-FORMS_OF_HANGS, FORMS_OF_FLIP = INDEX_DRAWS * (MOST_INPUTS + 2), 500
+FORMS_PER_RANKING, FORMS_PER_FLIP = INDEX_DRAWS * (MAX_INPUTS + 2), 500
 """Closed forms that are computed of a run for what its interval hangs on, at most, and of a pair of
 runs for what would change their order, about: a measure of how far the work is."""
 Ranges = Mapping[str, tuple[float, float]]
@@ -53,10 +55,10 @@ MEASURED_BY = {
 def ranges_of(
     interval: bool, ranges: Ranges, scenarios: Iterable[Scenario], runs: int
 ) -> Ranges | None:
-    """The ranges, or None without intervals.
+    """Check the ranges and return them, or None without intervals.
 
     Raises:
-        InputError: there are ranges but no intervals, too many ``runs``, or a range is of no
+            InputError: there are ranges but no intervals, too many ``runs``, or a range is of no
             number of one of the scenarios, or does not contain it.
     """
     if not interval:
@@ -66,107 +68,130 @@ def ranges_of(
                 "--range", "is used with --interval only", next(iter(ranges)), remedy, COMMAND_LINE
             )
         return None
-    if runs > MOST_RUNS:
+    if runs > MAX_RUNS:
         remedy = "Ask for fewer runs, or leave it out."
-        refuse("--interval", f"is of at most {MOST_RUNS} runs", str(runs), remedy, COMMAND_LINE)
+        refuse("--interval", f"is of at most {MAX_RUNS} runs", str(runs), remedy, COMMAND_LINE)
     for scenario in scenarios:
         inputs(scenario, ranges)
     return ranges
 
 
-def asked_of(ranges: Ranges | None) -> dict[str, Any]:
-    """What a request says of intervals."""
+def interval_request(ranges: Ranges | None) -> dict[str, Any]:
+    """Return the keys of a request that tell about intervals."""
     if ranges is None:
         return {}
     listed = {key: list(ends) for key, ends in ranges.items()}
     return {"interval": True, **({"ranges": listed} if listed else {})}
 
 
-def asked_again(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a result, from what it says of itself."""
+def repeat_options(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that repeat a result's intervals, from its metadata."""
     ranges = {key: (low, high) for key, (low, high) in meta.get("ranges", {}).items()}
     return {"interval": meta.get("interval", False), "ranges": ranges}
 
 
-def plain(
+def interval_facts(
     runs: Mapping[str, tuple[Scenario, float]],
     ranges: Ranges,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Intervals of the epochs of runs, what their width hangs on, and how sure their order is.
+    """Estimate the intervals of the epochs of runs, the influence of inputs, and how sure their
+    order is.
 
-    ``runs`` and ``ranges``, and errors, as of `simshuffle.job.uncertainty.interval.uncertain`;
-    ``progress`` is told the share of the work that is done, from 0 to 1.
+    ``runs``, ``ranges`` and errors are as in `estimate_intervals`. ``progress`` is called with the
+    share of the work done, from 0 to 1.
     """
     order = sorted(runs, key=lambda run: runs[run][1])
-    shown = [*order[: MOST_NAMED - 1], *order[MOST_NAMED - 1 :][-1:]]
+    named_runs = [*order[: MAX_NAMED - 1], *order[MAX_NAMED - 1 :][-1:]]
     pairs = [
         (first, second)
-        for first, second in combinations(shown, 2)
+        for first, second in combinations(named_runs, 2)
         if runs[first][0].world_size == runs[second][0].world_size
     ]
     tell = progress or (lambda share: None)
-    for_runs, for_hangs = DRAWS * len(runs), FORMS_OF_HANGS * len(shown)
-    whole = for_runs + for_hangs + FORMS_OF_FLIP * len(pairs)
-    found = uncertain(runs, ranges, lambda share: tell(share * for_runs / whole))
-    hangs_of = {}
-    for run in shown:
-        hangs_of[run] = _hangs(found, run, runs[run][0])
-        tell((for_runs + FORMS_OF_HANGS * len(hangs_of)) / whole)
+    for_runs, for_hangs = DRAWS * len(runs), FORMS_PER_RANKING * len(named_runs)
+    total_forms = for_runs + for_hangs + FORMS_PER_FLIP * len(pairs)
+    uncertain_runs = estimate_intervals(
+        runs, ranges, lambda share: tell(share * for_runs / total_forms)
+    )
+    influences = {}
+    for run in named_runs:
+        influences[run] = _influence_facts(uncertain_runs, run, runs[run][0])
+        tell((for_runs + FORMS_PER_RANKING * len(influences)) / total_forms)
     odds: list[dict[str, Any]] = []
     for first, second in pairs:
-        odds.append(_odds(found, runs, first, second))
-        tell((for_runs + for_hangs + FORMS_OF_FLIP * len(odds)) / whole)
+        odds.append(_odds_facts(uncertain_runs, runs, first, second))
+        tell((for_runs + for_hangs + FORMS_PER_FLIP * len(odds)) / total_forms)
     return {
-        "runs": {run: _of_run(found, run, scenario) for run, (scenario, _) in runs.items()},
-        "hangs": hangs_of,
+        "runs": {
+            run: _run_facts(uncertain_runs, run, scenario) for run, (scenario, _) in runs.items()
+        },
+        "hangs": influences,
         "odds": odds,
     }
 
 
-def _of_run(found: Uncertain, run: str, scenario: Scenario) -> dict[str, Any]:
-    of = found.intervals[run]
-    parts = {name: list(ends) for name, ends in of.parts.items()}
+def _run_facts(uncertain_runs: UncertainRuns, run: str, scenario: Scenario) -> dict[str, Any]:
+    interval = uncertain_runs.intervals[run]
+    parts = {name: list(ends) for name, ends in interval.parts.items()}
     law = MECHANISMS[mechanism(scenario)]
     start = {"ranks": scenario.world_size}
-    return {**start, "seconds": of.value, "low": of.low, "high": of.high, "law": law, **parts}
+    return {
+        **start,
+        "seconds": interval.value,
+        "low": interval.low,
+        "high": interval.high,
+        "law": law,
+        **parts,
+    }
 
 
-def _hangs(found: Uncertain, run: str, scenario: Scenario) -> list[dict[str, Any]]:
+def _influence_facts(
+    uncertain_runs: UncertainRuns, run: str, scenario: Scenario
+) -> list[dict[str, Any]]:
     return [
         {
-            "key": of.input.key,
-            "kind": of.input.kind,
-            "value": _written(of.input, 1.0),
-            "low": of.input.low,
-            "high": of.input.high,
-            "first": of.first,
-            "total": of.total,
-            "width": of.width,
-            "measured_by": measured_by(of.input.key),
+            "key": influence.input.key,
+            "kind": influence.input.kind,
+            "value": _readable_value(influence.input, 1.0),
+            "low": influence.input.low,
+            "high": influence.input.high,
+            "first": influence.first,
+            "total": influence.total,
+            "width": influence.width,
+            "measured_by": measured_by(influence.input.key),
         }
-        for of in hangs(scenario, found.intervals[run], found.inputs)[:MOST_NAMED]
+        for influence in rank_influences(
+            scenario, uncertain_runs.intervals[run], uncertain_runs.inputs
+        )[:MAX_NAMED]
     ]
 
 
-def _odds(
-    found: Uncertain, runs: Mapping[str, tuple[Scenario, float]], first: str, second: str
+def _odds_facts(
+    uncertain_runs: UncertainRuns,
+    runs: Mapping[str, tuple[Scenario, float]],
+    first: str,
+    second: str,
 ) -> dict[str, Any]:
-    """How sure it is that the first is faster, and what would change that."""
-    changes = flip(runs[first], runs[second], found.inputs)
-    out: dict[str, Any] = {"first": first, "second": second, "share": found.faster(first, second)}
+    """Return how sure it is that the first run is faster, and which input would change that."""
+    changes = find_order_flip(runs[first], runs[second], uncertain_runs.inputs)
+    out: dict[str, Any] = {
+        "first": first,
+        "second": second,
+        "share": uncertain_runs.faster(first, second),
+    }
     if changes is not None:
-        of, factor = changes
-        ends = (_written(of, each) for each in (1.0, factor))
-        out |= dict(zip(("key", "value", "flips_at"), (of.key, *ends), strict=True))
+        moved_input, factor = changes
+        values = (_readable_value(moved_input, scale) for scale in (1.0, factor))
+        out |= dict(zip(("key", "value", "flips_at"), (moved_input.key, *values), strict=True))
     return out
 
 
 def measured_by(key: str) -> str:
-    """What measures an input, as a command."""
+    """Return the command that measures an input."""
     return next(command for start, command in MEASURED_BY.items() if key.startswith(start))
 
 
-def _written(of: Input, factor: float) -> str:
-    """The value times a factor, for people; of a curve at its last point."""
-    return readable(of.value * factor, of.dimension, 3)
+def _readable_value(uncertain_input: Input, factor: float) -> str:
+    """Return the value times a factor as text; of a curve at its last point."""
+    return readable(uncertain_input.value * factor, uncertain_input.dimension, 3)

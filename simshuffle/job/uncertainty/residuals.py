@@ -1,9 +1,10 @@
-"""What the laws have missed where machines were measured: ln(measured / predicted) of the predicted
-rows of the validation (validation/data/residuals.csv), by mechanism and number of ranks.
+"""Errors of the laws where machines were measured, by mechanism and number of ranks.
 
-A prediction takes its model's error from them: rows of its own mechanism count fully, others a
-tenth; those of another number of ranks less by exp(-|log2 ratio| / 2); a set of n rows sqrt(n)
-times one. A set is left out when its own rows are judged.
+An error is ln(measured / predicted) of a predicted row of the validation
+(validation/data/residuals.csv). A prediction takes its model's error from the rows: rows of its own
+mechanism count fully, others a tenth; rows of another number of ranks less by exp(-|log2 ratio| /
+2); a set of n rows counts sqrt(n) times as much as a row. A set is left out when its own rows are
+judged.
 """
 
 from __future__ import annotations
@@ -43,38 +44,47 @@ class Residuals:
     rows: pd.DataFrame
 
     def quantiles(self, mechanism: str, ranks: float, shares: Floats, without: str = "") -> Floats:
-        """(n,) logarithms of factors on a prediction, below which lie the ``shares`` (n,) of what
-        was measured; rows of the set ``without`` left out."""
+        """Return (n,) logarithms of factors on a prediction, below which the ``shares`` (n,) of
+        rows lie.
+
+        Rows of the set ``without`` are left out.
+        """
         rows = self.rows[self.rows["set"] != without]
         size = rows["set"].map(rows["set"].value_counts()).to_numpy(float)
-        like = np.where(rows["mechanism"] == mechanism, 1.0, RELATED)
-        apart = np.abs(np.log2(rows["ranks"].to_numpy(float) / ranks))
-        weight = like * np.exp(-apart / WIDTH) / np.sqrt(size)
+        mechanism_weight = np.where(rows["mechanism"] == mechanism, 1.0, RELATED)
+        doublings = np.abs(np.log2(rows["ranks"].to_numpy(float) / ranks))
+        weight = mechanism_weight * np.exp(-doublings / WIDTH) / np.sqrt(size)
         values = rows["residual"].to_numpy(float)
         order = np.argsort(values, kind="stable")
-        below = np.cumsum(weight[order]) - weight[order] / 2
-        return np.asarray(np.interp(shares, below / weight.sum(), values[order]))
+        cumulative_weight = np.cumsum(weight[order]) - weight[order] / 2
+        return np.asarray(np.interp(shares, cumulative_weight / weight.sum(), values[order]))
 
     def ends(self, mechanism: str, ranks: float, without: str = "") -> Floats:
         """(2,) the `quantiles` at the ends of a 90 % interval."""
         return self.quantiles(mechanism, ranks, np.array(ENDS), without)
 
     def chance(self, mechanism: str) -> float:
-        """Standard deviation of the logarithm from one time to the next: the median over rows of
-        the mechanism, or all where it has none, that were measured several times."""
-        spread = self.rows["repeats"].dropna()
-        own = spread[self.rows.loc[spread.index, "mechanism"] == mechanism]
-        return float((own if len(own) >= FEWEST else spread).median()) / REACH
+        """Return the standard deviation of the logarithm from one repetition to the next.
+
+        It is the median over the rows of the mechanism that were measured several times, or over
+        all rows where the mechanism has too few.
+        """
+        all_spreads = self.rows["repeats"].dropna()
+        mechanism_spread = all_spreads[self.rows.loc[all_spreads.index, "mechanism"] == mechanism]
+        return (
+            float((mechanism_spread if len(mechanism_spread) >= MIN_ROWS else all_spreads).median())
+            / HALF_RANGE_IN_DEVIATIONS
+        )
 
 
-FEWEST = 5
+MIN_ROWS = 5
 """Rows that a spread rests on."""
-REACH = 1.45
+HALF_RANGE_IN_DEVIATIONS = 1.45
 """Half the expected range of eight to nine values over their standard deviation (Tippett,
 Biometrika 17, 1925: 2.85 and 2.97 for the range): as many epochs as most rows have."""
 
 
 @cache
 def residuals() -> Residuals:
-    """Those that come with simshuffle."""
+    """Return the residuals that come with simshuffle."""
     return Residuals(pd.read_csv(shipped("validation") / "data" / "residuals.csv"))

@@ -18,7 +18,11 @@ from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenarios_of
 from simshuffle.job.scenario.scenario import Scenario, all_runs, stored
 from simshuffle.job.sim.cell import TABLES, kept_of, reported
+<<<<<<< HEAD
 from simshuffle.job.uncertainty.report import asked_again, asked_of, plain, ranges_of
+=======
+from simshuffle.job.uncertainty.report import interval_facts, interval_request, ranges_of
+>>>>>>> 7821b403 (Names and docstrings of job/uncertainty and job/reliability say what they hold)
 from simshuffle.report import intervals, report
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
@@ -88,7 +92,7 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
         refuse("--timeline", rule, repr(kept)[:60], remedy, COMMAND_LINE)
     given = {"labels": options.labels, "timeline": kept, "seeds": seeds}
     asked = {name: value for name, value in given.items() if value != USUAL[name]}
-    asked |= asked_of(ranges)
+    asked |= interval_request(ranges)
     text, files = stored(scenarios)
     of = replace(beside, timeline=kept, seeds=seeds, ranges=ranges)
     documents = {"scenario.yaml": text}
@@ -154,7 +158,7 @@ def _facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> dict[str,
     if runs.ranges is None:
         return about
     predicted = {run: (single, seconds[run]) for run, single in runs.scenarios.items()}
-    return {**about, "intervals": plain(predicted, runs.ranges, share_teller("intervals"))}
+    return {**about, "intervals": interval_facts(predicted, runs.ranges, share_teller("intervals"))}
 
 
 def _figures(result: Result) -> dict[str, Chart]:

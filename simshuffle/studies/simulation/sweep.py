@@ -17,7 +17,11 @@ from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.reading import exchange_located
 from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.job.sim.cell import RunCell, reported
+<<<<<<< HEAD
 from simshuffle.job.uncertainty.report import asked_again, asked_of, plain, ranges_of
+=======
+from simshuffle.job.uncertainty.report import interval_facts, interval_request, ranges_of
+>>>>>>> 7821b403 (Names and docstrings of job/uncertainty and job/reliability say what they hold)
 from simshuffle.report import intervals
 from simshuffle.report.chart import Chart
 from simshuffle.report.report import LABELS, WHOLE
@@ -96,7 +100,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
     document, files = stored([scenario.model_copy(update={"sweep": axes})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
     given = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
-    asked = {"axes": about, **given, **asked_of(ranges)}
+    asked = {"axes": about, **given, **interval_request(ranges)}
     return Request(scenario.name, sweep, {"scenario.yaml": document}, asked, files)
 
 
@@ -276,7 +280,7 @@ def _facts(sweep: Sweep, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         if label and label not in predicted:
             single = sweep.base.with_values(_without_seed(values))
             predicted[label] = single, float(seconds[label])
-    return {"intervals": plain(predicted, sweep.ranges, share_teller("intervals"))}
+    return {"intervals": interval_facts(predicted, sweep.ranges, share_teller("intervals"))}
 
 
 def _summary(result: Result) -> pd.DataFrame:

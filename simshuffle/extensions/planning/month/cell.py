@@ -23,14 +23,14 @@ from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.goodput import (
     CATEGORIES,
     LOST,
-    USEFUL,
+    TRAINING,
     Saves,
     best_period,
-    ended_at,
-    shortened,
-    spent,
+    completion_time,
+    time_by_category,
+    truncate_course,
 )
-from simshuffle.job.reliability.hosts import Course, Restarts, course
+from simshuffle.job.reliability.hosts import JobCourse, RestartPolicy, follow_job
 from simshuffle.job.reliability.trace import DAY
 from simshuffle.job.scenario.reading import unnamed
 from simshuffle.job.scenario.recovery import Recovery
@@ -99,7 +99,7 @@ class Month:
         each = float(epoch["steady_s"]) / int(epoch["iterations"])
         own = checkpoint.period or (checkpoint.every or 1) * each
         self.period = period or own
-        self.restarts = Restarts(
+        self.restarts = RestartPolicy(
             scenario.hosts,
             recovery.spares,
             recovery.policy,
@@ -115,7 +115,7 @@ class Month:
         """s between two faults of the hosts of the job; infinite where none fails."""
         if self._failures is None:
             return math.inf
-        return DAY / max(self._failures.expected(self.restarts.hosts, DAY), 1e-300)
+        return DAY / max(self._failures.expected_faults(self.restarts.hosts, DAY), 1e-300)
 
     def work(self, epochs: int) -> float:
         """s of training of so many epochs."""
@@ -138,11 +138,11 @@ class Month:
         usable = save_seconds(scenario) + drain_seconds(scenario)
         return Saves(period, stall_seconds(scenario), usable)
 
-    def courses(self, seeds: int, length: float, tell: Tell) -> list[Course]:
+    def courses(self, seeds: int, length: float, tell: Tell) -> list[JobCourse]:
         """A course of ``length`` s for each seed."""
         if self._failures is not None:
             hosts = self.restarts.hosts + self.restarts.spares
-            expected = seeds * self._failures.expected(hosts, length)
+            expected = seeds * self._failures.expected_faults(hosts, length)
             if expected > MOST_FAULTS:
                 rule = f"must have at most {MOST_FAULTS:g} faults in all months"
                 remedy = "Use fewer seeds or days, or a longer failures.mean_between."
@@ -153,34 +153,35 @@ class Month:
             tell((seed + 1) / (seeds + 1))
         return found
 
-    def _course(self, seed: int, length: float) -> Course:
+    def _course(self, seed: int, length: float) -> JobCourse:
         hosts = self.restarts.hosts + self.restarts.spares
         rng = stream(self._scenario.seed + seed, "failures")
         none = np.zeros(0)
         faults = Faults(none.astype(int), none, none, none.astype(int), ())
         if self._failures is not None:
             faults = self._failures.draw(rng, hosts, length)
-        return course(faults, self.restarts, length)
+        return follow_job(faults, self.restarts, length)
 
-    def until(self, seed: int, of: Course, work: float) -> Course:
+    def until(self, seed: int, of: JobCourse, work: float) -> JobCourse:
         """The course of a seed until ``work`` s of training are done; ``of`` is one that may be too
         short."""
         saves = self.saves(self.period)
-        while math.isinf(end := ended_at(of, saves, work)):
+        while math.isinf(end := completion_time(of, saves, work)):
             if of.length > LOST_FOR_EVER * work:
                 rule = f"must end within {LOST_FOR_EVER:g} times its length without failures"
-                found = f"{100 * spent(of, saves)[:, USEFUL].sum() / of.length:.2g} % useful"
+                useful = time_by_category(of, saves)[:, TRAINING].sum() / of.length
+                found = f"{100 * useful:.2g} % useful"
                 remedy = "Use a shorter --period, more spares, or fewer failures."
                 problem = Problem("--epochs", rule, found, remedy)
                 raise ScenarioError(problem, self._scenario.name)
             of = self._course(seed, 2 * of.length)
-        return shortened(of, end)
+        return truncate_course(of, end)
 
-    def row(self, seed: int, of: Course, saves: Saves) -> dict[str, Any]:
+    def row(self, seed: int, of: JobCourse, saves: Saves) -> dict[str, Any]:
         """What became of the days of a seed."""
-        seconds = spent(of, saves).sum(axis=0)
+        seconds = time_by_category(of, saves).sum(axis=0)
         days = dict(zip((f"{name}_days" for name in CATEGORIES), seconds / DAY, strict=True))
-        useful = float(seconds[USEFUL])
+        useful = float(seconds[TRAINING])
         return {
             "seed": self._scenario.seed + seed,
             "days": of.length / DAY,
@@ -190,7 +191,7 @@ class Month:
             "epochs": self.trained(useful),
         }
 
-    def tried(self, courses: Sequence[Course]) -> list[dict[str, Any]]:
+    def tried(self, courses: Sequence[JobCourse]) -> list[dict[str, Any]]:
         """Every period that is tried in the same months, by its length; Daly's, Young's, the one in
         use, and the best of these three and of the fit to the others (`best_period`) among them."""
         stall, between = self.saves(1e3 * self.period).stall_s, self.between
@@ -209,9 +210,11 @@ class Month:
         rows = [self._tried(*each) for each in found]
         return sorted(rows, key=lambda row: (row["period_s"], row["which"]))
 
-    def _goodput(self, courses: Sequence[Course], period: float) -> Floats:
+    def _goodput(self, courses: Sequence[JobCourse], period: float) -> Floats:
         saves = self.saves(period)
-        return np.array([spent(of, saves)[:, USEFUL].sum() / of.length for of in courses])
+        return np.array(
+            [time_by_category(of, saves)[:, TRAINING].sum() / of.length for of in courses]
+        )
 
     def _tried(self, which: str, period: float, goodput: Floats) -> dict[str, Any]:
         low, high = np.quantile(goodput, (0.05, 0.95)).tolist()
@@ -254,13 +257,13 @@ class Month:
         return {"loader": law.short_name, **asdict(found)}
 
 
-def _by_cause(courses: Sequence[Course], saves: Saves) -> list[dict[str, Any]]:
+def _by_cause(courses: Sequence[JobCourse], saves: Saves) -> list[dict[str, Any]]:
     """Interruptions of a month by their cause, and the days that each cause costs: training that is
     lost, and all until training goes on."""
     count: dict[str, int] = {}
     cost: dict[str, float] = {}
     for of in courses:
-        seconds = spent(of, saves)[:, LOST:].sum(axis=1)
+        seconds = time_by_category(of, saves)[:, LOST:].sum(axis=1)
         for number, value in zip(of.cause.tolist(), seconds.tolist(), strict=True):
             if number >= 0:
                 name = of.causes[number]
