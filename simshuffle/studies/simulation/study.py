@@ -18,11 +18,12 @@ from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenarios_of
 from simshuffle.job.scenario.scenario import Scenario, all_runs, stored
 from simshuffle.job.sim.cell import TABLES, kept_of, reported
-<<<<<<< HEAD
-from simshuffle.job.uncertainty.report import asked_again, asked_of, plain, ranges_of
-=======
-from simshuffle.job.uncertainty.report import interval_facts, interval_request, ranges_of
->>>>>>> 7821b403 (Names and docstrings of job/uncertainty and job/reliability say what they hold)
+from simshuffle.job.uncertainty.report import (
+    interval_facts,
+    interval_request,
+    ranges_of,
+    repeat_options,
+)
 from simshuffle.report import intervals, report
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
@@ -335,7 +336,9 @@ class SimulationResult(Result):
 
 def repeat(folder: Path, meta: Meta) -> Request[SimulatedRuns]:
     """Return the request of a result, from its folder."""
-    asked = {name: meta[name] for name in ("labels", "seeds") if name in meta} | asked_again(meta)
+    asked = {name: meta[name] for name in ("labels", "seeds") if name in meta} | repeat_options(
+        meta
+    )
     options = RunOptions(
         scenario=folder / "scenario.yaml", timeline=meta.get("timeline", "full"), **asked
     )

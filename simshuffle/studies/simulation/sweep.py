@@ -17,11 +17,12 @@ from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.reading import exchange_located
 from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.job.sim.cell import RunCell, reported
-<<<<<<< HEAD
-from simshuffle.job.uncertainty.report import asked_again, asked_of, plain, ranges_of
-=======
-from simshuffle.job.uncertainty.report import interval_facts, interval_request, ranges_of
->>>>>>> 7821b403 (Names and docstrings of job/uncertainty and job/reliability say what they hold)
+from simshuffle.job.uncertainty.report import (
+    interval_facts,
+    interval_request,
+    ranges_of,
+    repeat_options,
+)
 from simshuffle.report import intervals
 from simshuffle.report.chart import Chart
 from simshuffle.report.report import LABELS, WHOLE
@@ -327,7 +328,9 @@ class SweepMeta(TypedDict):
 
 def repeat(folder: Path, meta: Meta) -> Request[Sweep]:
     """Return the request of a result, from its folder."""
-    asked = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | asked_again(meta)
+    asked = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | repeat_options(
+        meta
+    )
     return request(SweepOptions(scenario=folder / "scenario.yaml", **asked))
 
 

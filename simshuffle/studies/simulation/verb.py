@@ -75,43 +75,6 @@ class SweepOptions(CellOptions):
     set: Set = field(default_factory=dict)
 
 
-<<<<<<< HEAD
-=======
-def run(options: RunOptions) -> tuple[Study[Any], Request[Any]]:
-    """Every run of all scenarios, with every seed."""
-    from simshuffle.studies.simulation import study  # noqa: PLC0415 - what computes
-
-    return study.request(options)
-
-
-def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a result of ``run``, from its folder."""
-    from simshuffle.job.uncertainty.report import repeat_options  # noqa: PLC0415 - what computes
-
-    given = {name: meta[name] for name in ("labels", "seeds") if name in meta}
-    kept = meta.get("timeline", "full")
-    given |= repeat_options(meta)
-    return run(RunOptions(scenario=folder / "scenario.yaml", timeline=kept, **given))[1]
-
-
-def sweep(options: SweepOptions) -> tuple[Study[Any], Request[Any]]:
-    """Every combination of values, with every seed."""
-    from simshuffle.studies.simulation.sweep import STUDY, request  # noqa: PLC0415 - what computes
-
-    return STUDY, request(options)
-
-
-def sweep_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a result of ``sweep``, from its folder."""
-    from simshuffle.job.uncertainty.report import repeat_options  # noqa: PLC0415 - what computes
-
-    given = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | repeat_options(
-        meta
-    )
-    return sweep(SweepOptions(scenario=folder / "scenario.yaml", **given))[1]
-
-
->>>>>>> 7821b403 (Names and docstrings of job/uncertainty and job/reliability say what they hold)
 VERBS = (
     Verb(
         "run",
