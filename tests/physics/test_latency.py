@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simshuffle.job.lowering import latencies as latency
-from simshuffle.job.lowering.reads import slowest_thread
+from simshuffle.job.lowering.latencies import slowest_thread
 from simshuffle.job.plan.exchange_bound import expected_largest
 from simshuffle.spec.rng import lognormal_factor
 from tests.physics.test_storage_time import CABLE, FAST_OPENS, LONE, PFS, epoch_s, first_read

@@ -302,7 +302,7 @@ def test_what_is_filled_are_the_first_columns_of_a_transfer():
 
 
 def test_a_batch_waits_for_the_one_before_it_where_its_chain_begins():
-    of = chains("global_shuffle", threads=3).batch(1, 0, group=3, after=(8, 70)).tasks
+    of = chains("global_shuffle", threads=3).batch(1, 0, group=3, previous=(8, 70)).tasks
     assert of["after"].tolist() == [8, NONE, NONE, 8, NONE]
     assert of["after_seq"].tolist() == [70, 0, 0, 70, 0]
 

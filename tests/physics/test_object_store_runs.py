@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from simshuffle.job.lowering.reads import slowest_thread
+from simshuffle.job.lowering.latencies import slowest_thread
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.holding import staging_seconds
 from simshuffle.job.sim.simulate import simulate

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.models import shared_network
-from simshuffle.job.lowering.reads import read_sums
+from simshuffle.job.lowering.read_requests import read_sums
 from simshuffle.job.lowering.staging import staging_traffic
 from simshuffle.job.plan.effort import Thinning
 from simshuffle.job.plan.epochs import EpochPlan

@@ -336,9 +336,8 @@ class SimulationResult(Result):
 
 def repeat(folder: Path, meta: Meta) -> Request[SimulatedRuns]:
     """Return the request of a result, from its folder."""
-    asked = {name: meta[name] for name in ("labels", "seeds") if name in meta} | repeat_options(
-        meta
-    )
+    asked = {name: meta[name] for name in ("labels", "seeds") if name in meta}
+    asked |= repeat_options(meta)
     options = RunOptions(
         scenario=folder / "scenario.yaml", timeline=meta.get("timeline", "full"), **asked
     )

@@ -328,9 +328,8 @@ class SweepMeta(TypedDict):
 
 def repeat(folder: Path, meta: Meta) -> Request[Sweep]:
     """Return the request of a result, from its folder."""
-    asked = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | repeat_options(
-        meta
-    )
+    asked = {name: meta[name] for name in ("zip", "seeds", "label", "measure")}
+    asked |= repeat_options(meta)
     return request(SweepOptions(scenario=folder / "scenario.yaml", **asked))
 
 

@@ -1,0 +1,94 @@
+"""Add up what batches read: requests and bytes of each source, and what a cache tier stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simshuffle.job.plan.epochs import Reads
+from simshuffle.job.scenario.workload import Dataset, Workload
+from simshuffle.spec.arrays import Floats
+
+
+@dataclass(frozen=True)
+class ReadRequests:
+    """Samples and bytes that batches read from a file system or an SSD."""
+
+    samples: Floats  # (iterations, M) samples, or pieces, that are read one by one
+    nbytes: Floats  # (iterations, M) their bytes
+    # per_file, per_request: of them in a file, and by a request
+    per_file: int
+    per_request: float
+
+    @property
+    def requests(self) -> Floats:
+        """Requests of every batch, (iterations, M)."""
+        return self.samples / self.per_request
+
+    def in_flight(self, threads: int) -> Floats:
+        """Return the requests at once of a worker with ``threads`` threads, (iterations, M)."""
+        return np.minimum(threads, np.maximum(self.requests, 1.0))
+
+
+@dataclass(frozen=True)
+class ReadSums:
+    """Bytes, requests and file opens of all ranks in a pass."""
+
+    nbytes: Mapping[str, float]  # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
+    # to each of these but memory, which has none; those of a batch are rounded up
+    requests: Mapping[str, int]
+    file_opens: float  # by the PFS
+
+
+def read_sums(reads: Reads, workload: Workload) -> ReadSums:
+    """Add up what all ranks read in a pass."""
+    hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
+    return sum_reads(storage_requests(reads, workload.dataset), workload.source, reads, hit_in)
+
+
+def storage_requests(reads: Reads, dataset: Dataset) -> ReadRequests:
+    """Return what is read from storage: all that is neither in memory nor in the cache of the
+    node.
+    """
+    if reads.fetches is not None:
+        requests = reads.fetches.requests.astype(float)
+        return ReadRequests(requests, reads.fetches.nbytes.astype(float), 1, 1)
+    samples = (reads.samples - reads.hit_samples).astype(float)
+    nbytes = reads.nbytes - reads.hit_nbytes
+    if reads.tier is not None:
+        samples = samples - reads.tier.hit_samples
+        # without what rounding leaves
+        nbytes = np.where(samples > 0, nbytes - reads.tier.hit_nbytes, 0.0)
+    return ReadRequests(samples, nbytes, dataset.samples_per_file, dataset.read_at_once)
+
+
+def split_by_tier(missed: ReadRequests, reads: Reads) -> list[tuple[ReadRequests, bool]]:
+    """Split reads into the part that a cache tier stores and the part that it does not store."""
+    if reads.tier is None or not reads.tier.stored_samples.any():
+        return [(missed, False)]
+    samples = reads.tier.stored_samples.astype(float)
+    if (samples == missed.samples).all():
+        return [(missed, True)]
+    nbytes, remaining_samples = reads.tier.stored_nbytes, missed.samples - samples
+    remaining_nbytes = np.where(remaining_samples > 0, missed.nbytes - nbytes, 0.0)
+    stored_part = replace(missed, samples=samples, nbytes=nbytes), True
+    return [
+        stored_part,
+        (replace(missed, samples=remaining_samples, nbytes=remaining_nbytes), False),
+    ]
+
+
+def sum_reads(missed: ReadRequests, source: str, reads: Reads, hit_in: str) -> ReadSums:
+    """Add up what is read in a pass: ``missed`` from the ``source``, all else from ``hit_in``."""
+    nbytes = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
+    requests = {"pfs": 0, "ssd": 0, "object_store": 0}
+    opens = float(missed.samples.sum()) / missed.per_file if source == "pfs" else 0.0
+    if source != "memory":
+        nbytes[source] += float(missed.nbytes.sum())
+        requests[source] += int(np.ceil(missed.requests).sum())
+    nbytes[hit_in] += float(reads.hit_nbytes.sum())
+    if hit_in == "ssd":
+        requests["ssd"] += int(reads.hit_samples.sum())
+    return ReadSums(nbytes, requests, opens)
