@@ -73,7 +73,7 @@ class FlowCase:
 
 def read_case(path: str | Path) -> FlowCase:
     """The case in a JSON file, which may be compressed with gzip. The format is described in
-    docs/replay.md.
+    docs/network.md.
 
     Raises:
         InputError: the file cannot be read, is not JSON, or is not a case; the first problem of
@@ -128,7 +128,7 @@ def _case(data: dict[str, Any], path: Path) -> FlowCase:
 
 def _load(path: Path) -> dict[str, Any]:
     """The mapping in a JSON file."""
-    remedy = "Write it as docs/replay.md says."
+    remedy = "Write it as docs/network.md says."
     try:
         raw = path.read_bytes()
         if raw.startswith(b"\x1f\x8b") or path.suffix == ".gz":
@@ -169,7 +169,7 @@ def _part(data: dict[str, Any], name: str, problems: list[Problem]) -> dict[str,
     if isinstance(part, dict):
         _check_keys(part, name, problems)
         return part
-    rule, remedy = "must be a mapping of lists", "Write it as docs/replay.md says."
+    rule, remedy = "must be a mapping of lists", "Write it as docs/network.md says."
     problems.append(Problem(name, rule, _short.repr(part), remedy))
     return {}
 
