@@ -18,9 +18,9 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.resuming import auditing
-from simshuffle.extensions.resuming.accounts import Later, count_broken, count_later
-from simshuffle.extensions.resuming.auditing import AuditOutcome, KillPoint
-from simshuffle.extensions.resuming.counted import SCHEMAS
+from simshuffle.extensions.resuming.accounts import LaterEpochs, count_broken, count_later
+from simshuffle.extensions.resuming.audit_tables import SCHEMAS
+from simshuffle.extensions.resuming.outcomes import AuditOutcome, KillPoint
 from simshuffle.extensions.resuming.script import Script
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import Account
@@ -226,7 +226,7 @@ def test_what_such_a_loader_misses_anyway_is_not_lost():
     )
     found = count_broken(tried, 10, repeatable=False)
     assert found == Account(4, 2, 8 - 6, 0, 0, 1, never=2, continues="other")
-    assert count_later(tried) == Later(lost_later=1, twice_later=1, continues="other")
+    assert count_later(tried) == LaterEpochs(lost_later=1, twice_later=1, continues="other")
 
 
 def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):

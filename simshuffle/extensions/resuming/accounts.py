@@ -1,5 +1,7 @@
-"""What became of the samples of a run that was killed and went on: in the broken epoch, in the
-epochs after it, and when it is killed once more."""
+"""Count the samples of a run that was killed and went on.
+
+The counts are of the broken epoch, of the epochs after it, and of a run that is killed once more.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simshuffle.extensions.resuming.auditing import AuditOutcome
+from simshuffle.extensions.resuming.outcomes import AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
 from simshuffle.studies.loader.resume_tables import GOES_ON, HANGS, REFUSES, outcome_of
 from simshuffle.workload.resuming.account import Account, Continues, account, continues
@@ -19,8 +21,8 @@ WORST: tuple[Continues, ...] = ("same", "permuted", "other")
 
 
 @dataclass(frozen=True)
-class Later:
-    """What the epochs after a broken one have."""
+class LaterEpochs:
+    """Samples that the epochs after a broken one lack, or have too often."""
 
     lost_later: int  # samples that they would have had, and have not; all epochs
     twice_later: int  # rows whose sample their epoch had before, beyond those there would be
@@ -28,8 +30,8 @@ class Later:
 
 
 @dataclass(frozen=True)
-class Second:
-    """What comes of a run that is killed once more; the worst place of those that were tried."""
+class SecondCrash:
+    """The outcome of a run that is killed once more, at the worst of the places that were tried."""
 
     second: str  # EPOCH:STEP of the places, steps since the run went on; '' for none
     second_outcome: str
@@ -39,113 +41,129 @@ class Second:
     place: str = ""  # the worst of ``second``
 
 
-NOT_TRIED = Second("", "", 0, 0)
+NO_SECOND_CRASH = SecondCrash("", "", 0, 0)
 
 
-def outcome_after(tried: AuditOutcome) -> str:
-    """Return what a loader does with its state: one of the outcomes of `RESUMES`."""
-    if tried.error:
-        return HANGS if tried.error == NO_BATCH else REFUSES
-    return outcome_of(tried.before_rows[-1], tried.after_rows[0])
+def outcome_after(outcome: AuditOutcome) -> str:
+    """Return what a loader does with its state: an outcome of `RESUMES`."""
+    if outcome.error:
+        return HANGS if outcome.error == NO_BATCH else REFUSES
+    return outcome_of(outcome.before_rows[-1], outcome.after_rows[0])
 
 
-def count_broken(tried: AuditOutcome, size: int, *, repeatable: bool) -> Account | None:
-    """Return the account of the broken epoch of ``size`` samples; None of a loader that does not go
-    on. A loader that is never the same is counted against all samples that its uninterrupted epoch
-    has at least."""
-    if tried.error:
+def count_broken(outcome: AuditOutcome, size: int, *, repeatable: bool) -> Account | None:
+    """Return the account of the broken epoch of ``size`` samples; None of a loader that does not
+    go on.
+
+    A loader that never repeats itself is counted against all samples that its uninterrupted epoch
+    has at least.
+    """
+    if outcome.error:
         return None
-    whole, before = tried.reference[0], tried.before_rows[-1]
-    rest, others = tried.after_rows[0], [*tried.before_rows[:-1], *tried.after_rows[1:]]
+    uninterrupted, trained = outcome.reference[0], outcome.before_rows[-1]
+    resumed, other_epochs = (
+        outcome.after_rows[0],
+        [*outcome.before_rows[:-1], *outcome.after_rows[1:]],
+    )
     if repeatable:
-        return account(size, whole, tried.trained_steps, rest, others)
-    left = np.setdiff1d(np.arange(size), before.sample)
-    full = joined(before, Batches(0 * left, 0 * left + tried.trained_steps, left))
-    found = account(size, full, tried.trained_steps, rest, others)
-    spared = size - len(np.unique(whole.sample))
-    planned = _count_twice(whole)
-    lost = max(found.lost - spared, 0)
-    return replace(found, lost=lost, twice_whole=planned, continues="other")
+        return account(size, uninterrupted, outcome.trained_steps, resumed, other_epochs)
+    missing_samples = np.setdiff1d(np.arange(size), trained.sample)
+    complete_epoch = joined(
+        trained,
+        Batches(0 * missing_samples, 0 * missing_samples + outcome.trained_steps, missing_samples),
+    )
+    counted = account(size, complete_epoch, outcome.trained_steps, resumed, other_epochs)
+    always_missing = size - len(np.unique(uninterrupted.sample))
+    planned = _count_twice(uninterrupted)
+    lost = max(counted.lost - always_missing, 0)
+    return replace(counted, lost=lost, twice_whole=planned, continues="other")
 
 
-def count_later(tried: AuditOutcome, also: Sequence[Batches] = ()) -> Later:
+def count_later(outcome: AuditOutcome, other_orders: Sequence[Batches] = ()) -> LaterEpochs:
     """Return what the epochs after the broken one lack or have too often.
 
     Args:
-        tried: the run.
-        also: what these epochs have with the ranks before: an order that is right, too.
+        outcome: of the run.
+        other_orders: epochs with the ranks before the crash; their order counts as right, too.
     """
     lost, twice, worst = 0, 0, 0
-    later = zip(tried.after_rows[1:], tried.reference[1:], strict=False)
-    for index, (rows, expected) in enumerate(later):
+    later_epochs = zip(outcome.after_rows[1:], outcome.reference[1:], strict=False)
+    for index, (rows, expected) in enumerate(later_epochs):
         lost += max(len(np.unique(expected.sample)) - len(np.unique(rows.sample)), 0)
         twice += max(_count_repeats(rows) - _count_repeats(expected), 0)
-        orders = [expected, *also[index : index + 1]]
+        orders = [expected, *other_orders[index : index + 1]]
         worst = max(worst, min(WORST.index(continues(order, rows)) for order in orders))
-    return Later(lost, twice, WORST[worst])
+    return LaterEpochs(lost, twice, WORST[worst])
 
 
-def count_second(tried: AuditOutcome, size: int, *, repeatable: bool) -> Second:
+def count_second(outcome_of_run: AuditOutcome, size: int, *, repeatable: bool) -> SecondCrash:
     """Return what comes of a run that is killed once more, at the worst of the places tried."""
-    found = []
-    for second in tried.second:
+    crashes = []
+    for second in outcome_of_run.second:
         place = f"{second.point.epoch}:{second.point.step}"
         outcome, lost, twice = outcome_after(second), 0, 0
-        counted = count_broken(second, size, repeatable=repeatable)
-        if counted is not None:
+        broken = count_broken(second, size, repeatable=repeatable)
+        if broken is not None:
             later = count_later(second)
-            lost = counted.lost + later.lost_later
-            twice = max(counted.twice - counted.twice_whole, 0) + later.twice_later
-        found.append(Second(place, outcome, lost, twice, second.error, place))
-    if not found:
-        return NOT_TRIED
-    worst = max(found, key=lambda one: (one.second_outcome != GOES_ON, one.error != "", _sum(one)))
-    return replace(worst, second=", ".join(one.second for one in found))
+            lost = broken.lost + later.lost_later
+            twice = max(broken.twice - broken.twice_whole, 0) + later.twice_later
+        crashes.append(SecondCrash(place, outcome, lost, twice, second.error, place))
+    if not crashes:
+        return NO_SECOND_CRASH
+    worst = max(
+        crashes,
+        key=lambda crash: (
+            crash.second_outcome != GOES_ON,
+            crash.error != "",
+            _count_bad_rows(crash),
+        ),
+    )
+    return replace(worst, second=", ".join(crash.second for crash in crashes))
 
 
-def _sum(second: Second) -> int:
+def _count_bad_rows(second: SecondCrash) -> int:
     return second.second_lost + second.second_twice
 
 
 def _count_twice(rows: Batches) -> int:
-    """Return how many samples come more than once."""
+    """Count the samples that come more than once."""
     return int((np.bincount(rows.sample) > 1).sum())
 
 
 def _count_repeats(rows: Batches) -> int:
-    """Return how many rows have a sample that came before."""
+    """Count the rows whose sample came before."""
     return len(rows.sample) - len(np.unique(rows.sample))
 
 
-def describe_later(later: Later) -> str:
+def describe_later(later: LaterEpochs) -> str:
     """Return what became of the epochs after the broken one, where that is not right; else ''."""
-    parts = [f"{later.lost_later:,} samples are lost"] * bool(later.lost_later)
-    parts += [f"{later.twice_later:,} come more than once"] * bool(later.twice_later)
-    if parts:
-        return f"Of the epochs after it {' and '.join(parts)}."
+    faults = [f"{later.lost_later:,} samples are lost"] * bool(later.lost_later)
+    faults += [f"{later.twice_later:,} come more than once"] * bool(later.twice_later)
+    if faults:
+        return f"Of the epochs after it {' and '.join(faults)}."
     if later.continues == "permuted":
         return "The epochs after it have their samples in another order than without the crash."
     return ""
 
 
-def describe_second(second: Second) -> str:
+def describe_second(second: SecondCrash) -> str:
     """Return what comes of a second crash, where that is not right; else ''."""
     if is_right(second):
         return ""
     epoch, _, step = second.place.partition(":")
     plural = "s" * (step != "1")
-    head = (
+    where = (
         f"Killed again in epoch {epoch}, {step} step{plural} after it went on or that epoch began,"
     )
     if second.second_outcome == HANGS:
-        return f"{head} it hangs."
+        return f"{where} it hangs."
     if second.second_outcome == REFUSES:
-        return f"{head} it refuses to go on: {second.error.rstrip('.')}."
-    parts = [f"{second.second_lost:,} samples are lost"] * bool(second.second_lost)
-    parts += [f"{second.second_twice:,} come more than once"] * bool(second.second_twice)
-    return f"{head} {' and '.join(parts) or 'it begins again'}."
+        return f"{where} it refuses to go on: {second.error.rstrip('.')}."
+    faults = [f"{second.second_lost:,} samples are lost"] * bool(second.second_lost)
+    faults += [f"{second.second_twice:,} come more than once"] * bool(second.second_twice)
+    return f"{where} {' and '.join(faults) or 'it begins again'}."
 
 
-def is_right(second: Second) -> bool:
+def is_right(second: SecondCrash) -> bool:
     """Return whether a second crash, if there was one, loses and repeats nothing."""
-    return second.second_outcome in {"", GOES_ON} and not _sum(second)
+    return second.second_outcome in {"", GOES_ON} and not _count_bad_rows(second)

@@ -1,4 +1,4 @@
-"""The verb audit: what a loader of one's own loses and repeats when it is killed and goes on."""
+"""The verb audit: what a loader loses and repeats when it is killed and goes on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from simshuffle.study.options import COMMAND_LINE, Argument, Option, between_com
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from simshuffle.extensions.resuming.auditing import AuditRequest
-    from simshuffle.extensions.resuming.counted import Counted
+    from simshuffle.extensions.resuming.counted import AuditReport
+    from simshuffle.extensions.resuming.outcomes import AuditRequest
     from simshuffle.extensions.resuming.script import Command
 
 app = typer.Typer()
@@ -33,40 +33,42 @@ TRIES, SAMPLES, SHARDS = 5, 240, 8
 """Crash points where none is named, samples, and shards; by default."""
 
 
-def _ranks(flag: str, text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
-    if found is None or not int(found[1]) * int(found[2]):
+def read_ranks(flag: str, text: str) -> tuple[int, int]:
+    """Parse NODESxRANKS."""
+    match = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
+    if match is None or not int(match[1]) * int(match[2]):
         rule, remedy = "must be NODESxRANKS, both from 1 on", f"For example {flag} 2x4."
         refuse(flag, rule, repr(text), remedy, COMMAND_LINE)
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
-def _pair(flag: str, least: int) -> Callable[[str], tuple[int, int]]:
-    """What reads a number, or one before and one after."""
+def pair_reader(flag: str, minimum: int) -> Callable[[str], tuple[int, int]]:
+    """Return a function that reads a number, or a number before and a number after."""
 
     def read(text: str) -> tuple[int, int]:
-        found = re.fullmatch(r"(\d{1,7})(?::(\d{1,7}))?", text)
-        numbers = [int(of) for of in found.groups(found[1])] if found else []
-        if not numbers or min(numbers) < least:
-            rule = f"must be a number from {least} on, or one before and one after"
+        match = re.fullmatch(r"(\d{1,7})(?::(\d{1,7}))?", text)
+        numbers = [int(digits) for digits in match.groups(match[1])] if match else []
+        if not numbers or min(numbers) < minimum:
+            rule = f"must be a number from {minimum} on, or one before and one after"
             refuse(flag, rule, repr(text), f"For example {flag} 8:6.", COMMAND_LINE)
         return numbers[0], numbers[1]
 
     return read
 
 
-def _points(texts: list[str]) -> list[tuple[int, int]]:
+def read_points(texts: list[str]) -> list[tuple[int, int]]:
+    """Parse the points of --at: (epoch, step) each."""
     points = []
     for text in between_commas(texts):
-        found = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9})", text)
-        if found is None or not int(found[2]):
+        match = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9})", text)
+        if match is None or not int(match[2]):
             rule, remedy = "must be a step from 1 on, or EPOCH:STEP", "For example 12, or 1:12."
             refuse("--at", rule, repr(text), remedy, COMMAND_LINE)
-        points.append((int(found[1] or 0), int(found[2])))
+        points.append((int(match[1] or 0), int(match[2])))
     return points
 
 
-Given = Annotated[
+CommandWords = Annotated[
     list[str],
     Argument(
         "-- COMMAND",
@@ -79,7 +81,9 @@ Given = Annotated[
 From = Annotated[
     tuple[int, int] | None,
     Option(
-        "NODESxRANKS", "Ranks that are killed. Default: 1x2.", read=lambda of: _ranks("--from", of)
+        "NODESxRANKS",
+        "Ranks that are killed. Default: 1x2.",
+        read=lambda of: read_ranks("--from", of),
     ),
 ]
 To = Annotated[
@@ -93,14 +97,18 @@ To = Annotated[
 ]
 Workers = Annotated[
     tuple[int, int] | None,
-    Option("N[:N]", "Workers of a rank, before and after. Default: 2.", read=_pair("--workers", 0)),
+    Option(
+        "N[:N]",
+        "Workers of a rank, before and after. Default: 2.",
+        read=pair_reader("--workers", 0),
+    ),
 ]
 Batch = Annotated[
     tuple[int, int] | None,
     Option(
         "N[:N]",
         "Samples of a rank's batch, before and after. Default: 4.",
-        read=_pair("--batch-size", 1),
+        read=pair_reader("--batch-size", 1),
     ),
 ]
 At = Annotated[
@@ -108,7 +116,7 @@ At = Annotated[
     Option(
         "STEP",
         "Save the state after this step of the first epoch; 1:12 is step 12 of epoch 1, from 0.",
-        read=_points,
+        read=read_points,
         many=True,
     ),
 ]
@@ -128,7 +136,7 @@ Tries = Annotated[
     runs=True,
 )
 def audit(
-    words: Given,
+    words: CommandWords,
     from_: From = None,
     to: To = None,
     workers: Workers = None,
@@ -152,15 +160,15 @@ def audit(
     Forks real ranks of a script of yours, kills them in the middle of an epoch, goes on with
     others, and counts. What the script prints is shown with -v alone. Exit status: 0, or 1 where
     samples are lost, come again, or the loader refuses or hangs."""
-    from simshuffle.extensions.resuming.auditing import AuditRequest
-    from simshuffle.extensions.resuming.counted import FILES
+    from simshuffle.extensions.resuming.audit_tables import FILES
+    from simshuffle.extensions.resuming.outcomes import AuditRequest
     from simshuffle.extensions.resuming.script import Command
     from simshuffle.report.folders import check_place
     from simshuffle.workload.orders.order import Readers
 
     ranks_after, to_format = split_formats(to or ())
-    after = [_ranks("--to", word) for word in ranks_after]
-    command = Command.of(_command_in(words))
+    ranks_after_crash = [read_ranks("--to", word) for word in ranks_after]
+    command = Command.parse(_command_in(words))
     if out is not None:
         check_place(out, replace=force, known=FILES)
     before = from_ or (1, 2)
@@ -168,28 +176,29 @@ def audit(
     request = AuditRequest(
         before=Readers(*before, workers[0], batch_size[0]),
         after=tuple(
-            Readers(*ranks, workers[1], batch_size[1]) for ranks in after or _fewer(before)
+            Readers(*ranks, workers[1], batch_size[1])
+            for ranks in ranks_after_crash or default_changes(before)
         ),
-        samples=_cut(samples, shards, samples_per_shard),
+        samples=cut_into_shards(samples, shards, samples_per_shard),
         epochs=epochs,
         seed=seed,
         at=tuple(at or ()),
         tries=(0 if at else TRIES) if try_ is None else try_,
         seconds=seconds,
     )
-    _check(request)
+    check_points(request)
     counted = _run_audit(command, request)
     print_answer(counted.as_json, counted.parts, json=json, to=to_format)
     if out is not None:
         counted.save(out, force=force)
         typer.echo(f"Tables: {out}", err=json or to_format is not None)
-    if counted.wrong:
+    if counted.num_wrong:
         raise typer.Exit(1)
 
 
-def _run_audit(command: Command, request: AuditRequest) -> Counted:
+def _run_audit(command: Command, request: AuditRequest) -> AuditReport:
     from simshuffle.extensions.resuming.auditing import audit
-    from simshuffle.extensions.resuming.counted import Counted
+    from simshuffle.extensions.resuming.counted import AuditReport
     from simshuffle.extensions.resuming.script import Script
 
     with (
@@ -198,7 +207,7 @@ def _run_audit(command: Command, request: AuditRequest) -> Counted:
     ):
         try:
             with share_progress("audit") as tell:
-                return Counted(audit(script, request, tell))
+                return AuditReport(audit(script, request, tell))
         finally:
             detail(script.log())
 
@@ -207,27 +216,29 @@ def _command_in(words: Sequence[str]) -> list[str]:
     """Return the command behind --, before which nothing may stand."""
     from simshuffle.extensions.resuming.script import EXAMPLE
 
-    before, command = split_command(words)
-    first = before[0] if before else ""
+    options, command = split_command(words)
+    first = options[0] if options else ""
     is_option = first.startswith("-")
     if "--" not in words and not is_option:
         refuse("COMMAND", "must stand behind --", repr(first), f"{EXAMPLE}.", COMMAND_LINE)
-    if before:
+    if options:
         rule = "is no option of audit" if is_option else "cannot stand before --"
         refuse(first, rule, "", "See simshuffle study audit -h.", COMMAND_LINE)
     return command
 
 
-def _fewer(before: tuple[int, int]) -> list[tuple[int, int]]:
-    """The same ranks, and fewer: a rank less on each node, or a node less."""
-    nodes, ranks = before
-    fewer = (nodes, ranks - 1) if ranks > 1 else (nodes - 1, ranks)
-    return [before, fewer] if min(fewer) else [before]
+def default_changes(ranks: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the default changes of ranks: none, and a rank less on each node, or a node less."""
+    nodes, ranks_of_node = ranks
+    fewer = (nodes, ranks_of_node - 1) if ranks_of_node > 1 else (nodes - 1, ranks_of_node)
+    return [ranks, fewer] if min(fewer) else [ranks]
 
 
-def _cut(samples: int, shards: int | None, each: int | None) -> tuple[int, ...]:
-    """Samples of each shard: as many as can be, and a rest in the last one."""
-    if shards is not None and each is not None:
+def cut_into_shards(
+    samples: int, shards: int | None, samples_per_shard: int | None
+) -> tuple[int, ...]:
+    """Return the samples of each shard: as equal as possible, or a rest in the last shard."""
+    if shards is not None and samples_per_shard is not None:
         rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
         refuse("--shards", rule, str(shards), remedy, COMMAND_LINE)
     if shards is not None and shards > samples:
@@ -235,14 +246,16 @@ def _cut(samples: int, shards: int | None, each: int | None) -> tuple[int, ...]:
         refuse(
             "--shards", f"must be at most --samples {samples}", str(shards), remedy, COMMAND_LINE
         )
-    count = min(shards or SHARDS, samples)
-    if each is None:
-        return tuple(samples // count + (k < samples % count) for k in range(count))
-    return (each,) * (samples // each) + ((samples % each,) if samples % each else ())
+    num_shards = min(shards or SHARDS, samples)
+    if samples_per_shard is None:
+        return tuple(samples // num_shards + (k < samples % num_shards) for k in range(num_shards))
+    return (samples_per_shard,) * (samples // samples_per_shard) + (
+        (samples % samples_per_shard,) if samples % samples_per_shard else ()
+    )
 
 
-def _check(request: AuditRequest) -> None:
-    """See that there are points, in epochs that there are."""
+def check_points(request: AuditRequest) -> None:
+    """Refuse a request without points, or with points in epochs that do not exist."""
     for epoch, step in request.at:
         if epoch >= request.epochs:
             rule = f"must be a step of the epochs 0 to {request.epochs - 1}"

@@ -1,4 +1,4 @@
-"""What an audit counted: its tables, its verdict, its result folder."""
+"""Report an audit: its tables, its verdict, its result folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pandas as pd
 
 from simshuffle.extensions.resuming.accounts import (
     WORST,
-    Later,
-    Second,
+    LaterEpochs,
+    SecondCrash,
     count_broken,
     count_later,
     count_second,
@@ -26,14 +26,23 @@ from simshuffle.extensions.resuming.accounts import (
     is_right,
     outcome_after,
 )
-from simshuffle.extensions.resuming.auditing import Audit, AuditOutcome
+from simshuffle.extensions.resuming.audit_tables import (
+    AUDITED,
+    COSTS,
+    COUNT_COLUMNS,
+    FILES,
+    LATER_COLUMNS,
+    LATER_COUNTS,
+    OUTCOMES_BY_BADNESS,
+    POINT_COLUMNS,
+    POINTS,
+    SCHEMAS,
+    SHOWN_COLUMNS,
+)
+from simshuffle.extensions.resuming.outcomes import Audit, AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
 from simshuffle.report.folders import write_folder
 from simshuffle.studies.loader.resume_tables import (
-    AGAIN,
-    GOES_ON,
-    HANGS,
-    REFUSES,
     RESUMES,
     Meetings,
     change_of,
@@ -41,7 +50,7 @@ from simshuffle.studies.loader.resume_tables import (
     right,
     row_of,
 )
-from simshuffle.study.schema import Column, Schema, amount, count, text
+from simshuffle.study.schema import Column
 from simshuffle.study.study import versions
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import Account
@@ -51,274 +60,223 @@ if TYPE_CHECKING:
 
 KIND = "audit"
 """Of a result folder."""
-_AFTER = {
-    "lost_later": count(
-        "samples that the epochs after it would have had, and have not",
-        empty=True,
-        head="lost\nlater",
-    ),
-    "twice_later": count(
-        "rows of these epochs whose sample the epoch had before, beyond those there would be",
-        empty=True,
-        head="twice\nlater",
-    ),
-    "second": text(
-        "where the run that went on was killed once more, as EPOCH:STEP, steps since it went on or"
-        " the epoch began; empty where it was not"
-    ),
-    "second_outcome": text("outcome of the worst of these; empty where there is none"),
-    "second_lost": count(
-        "samples lost of the epoch that was broken off twice, and of those after it",
-        empty=True,
-        head="lost\n2nd",
-    ),
-    "second_twice": count("the same, that come more than once", empty=True, head="twice\n2nd"),
-}
-"""Columns on the epochs after the broken one, and on a second crash."""
-AUDITED = Schema({**RESUMES.columns, **_AFTER}, key=RESUMES.key)
-_COUNTS = ("trained", "rest", "lost", "repeated", "twice", "twice_whole", "never", "continues")
-POINTS = Schema(
-    {
-        "change": RESUMES.columns["change"],
-        "epoch": count("in which the loader was killed, from 0"),
-        "step": count("of that epoch after which its state was saved", 1),
-        "further": count("batches that it went on before it was killed"),
-        "outcome": RESUMES.columns["outcome"],
-        **{name: RESUMES.columns[name] for name in _COUNTS},
-        **_AFTER,
-        "says": text("the error of a loader that does not go on; else empty"),
-    },
-    key=("change", "epoch", "step", "further"),
-)
-_SECONDS = ".3f"
-COSTS = Schema(
-    {
-        "change": RESUMES.columns["change"],
-        "state_nbytes": count(
-            "bytes of the saved state of the rank with most, pickled; the largest of all points",
-            empty=True,
-            head="state of\na rank",
-            look="bytes",
-        ),
-        "made_s": amount(
-            "s of make(run), of the slowest rank; the median of all points",
-            empty=True,
-            head="s to\nmake",
-            look=_SECONDS,
-        ),
-        "made_first_s": amount(
-            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
-        ),
-        "resumed_s": amount(
-            "s of resume(run, states)", empty=True, head="s to\nresume", look=_SECONDS
-        ),
-        "resumed_first_s": amount(
-            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
-        ),
-    },
-    key=("change",),
-)
-SCHEMAS = {"resumes": AUDITED, "points": POINTS, "costs": COSTS}
-FILES = tuple(f"{name}.csv" for name in SCHEMAS)
-SHOWN = ["change", "outcome", "trained", "rest", "lost", "repeated", "twice", "never", "continues"]
-_LATER = ["lost_later", "twice_later", "second_lost", "second_twice"]
-_POINT = ["change", "epoch", "step", "outcome", "rest", "lost", "repeated", "twice", "never"]
-_BAD = [GOES_ON, AGAIN, REFUSES, HANGS]
-"""Outcomes, the worst one last."""
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What became of the samples."""
+class AuditReport:
+    """The fate of the samples of an audited loader."""
 
     audit: Audit
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """`POINTS`: a row for each change and point."""
+        """Table `POINTS`: a row for each change and point."""
         rows = []
-        for tried in self.audit.tried:
-            point = asdict(tried.point)
-            found = self._account(tried)
-            counts = dict.fromkeys(_COUNTS, math.nan) | {"continues": ""}
-            counts |= {} if found is None else asdict(found)
-            outcome = {"outcome": outcome_after(tried), "says": tried.error}
-            outcome |= self._after(tried) | self._unknown()
-            rows.append({"change": self._change(tried.after)} | point | counts | outcome)
+        for outcome in self.audit.outcomes:
+            point = asdict(outcome.point)
+            counted = self._account(outcome)
+            counts = dict.fromkeys(COUNT_COLUMNS, math.nan) | {"continues": ""}
+            counts |= {} if counted is None else asdict(counted)
+            outcome_columns = {"outcome": outcome_after(outcome), "says": outcome.error}
+            outcome_columns |= self._later_columns(outcome) | self._unknown_columns()
+            rows.append({"change": self._change(outcome.after)} | point | counts | outcome_columns)
         return POINTS.framed(rows)
 
     @cached_property
     def resumes(self) -> pd.DataFrame:
-        """`AUDITED`: a row for each change, of its worst point."""
-        return AUDITED.framed([self._worst(self._of(readers)) for readers in self._changes()])
+        """Table `AUDITED`: a row for each change, of its worst point."""
+        return AUDITED.framed(
+            [self._worst(self._outcomes_of(readers)) for readers in self._changes()]
+        )
 
     @cached_property
     def costs(self) -> pd.DataFrame:
-        """`COSTS`: a row for each change."""
+        """Table `COSTS`: a row for each change."""
         rows = []
         for readers in self._changes():
-            tried = self._of(readers)
-            known = [one.state_nbytes for one in tried if one.state_nbytes]
-            times = (*(of for kind in ("started", "resumed") for of in _medians(tried, kind)),)
-            rows.append((self._change(readers), max(known, default=math.nan), *times))
+            outcomes = self._outcomes_of(readers)
+            state_sizes = [outcome.state_nbytes for outcome in outcomes if outcome.state_nbytes]
+            times = (
+                *(
+                    seconds
+                    for kind in ("started", "resumed")
+                    for seconds in _median_times(outcomes, kind)
+                ),
+            )
+            rows.append((self._change(readers), max(state_sizes, default=math.nan), *times))
         return COSTS.framed(rows)
 
     @property
-    def wrong(self) -> int:
-        """At how many restarts anything is lost, comes again or is refused, in the broken epoch,
-        in those after it, or after a second crash."""
-        return sum(not self._is_right(tried) for tried in self.audit.tried)
+    def num_wrong(self) -> int:
+        """Number of restarts at which anything is lost, comes again or is refused.
 
-    def _is_right(self, tried: AuditOutcome) -> bool:
-        found, later, second = self._account(tried), self._later(tried), self._second(tried)
-        if found is None or later.lost_later or later.twice_later or not is_right(second):
+        The broken epoch counts, the epochs after it, and a second crash.
+        """
+        return sum(not self._is_right(tried) for tried in self.audit.outcomes)
+
+    def _is_right(self, outcome: AuditOutcome) -> bool:
+        counted, later, second = self._account(outcome), self._later(outcome), self._second(outcome)
+        if counted is None or later.lost_later or later.twice_later or not is_right(second):
             return False
-        return right({"outcome": outcome_after(tried), **asdict(found)})
+        return right({"outcome": outcome_after(outcome), **asdict(counted)})
 
     def _changes(self) -> list[Readers]:
-        return list(dict.fromkeys(self.audit.asked.after))
+        return list(dict.fromkeys(self.audit.request.after))
 
-    def _change(self, after: Readers) -> str:
-        return change_of(self.audit.asked.before, after)
+    def _change(self, readers: Readers) -> str:
+        return change_of(self.audit.request.before, readers)
 
-    def _of(self, after: Readers) -> list[AuditOutcome]:
-        return [one for one in self.audit.tried if one.after == after]
+    def _outcomes_of(self, readers: Readers) -> list[AuditOutcome]:
+        return [outcome for outcome in self.audit.outcomes if outcome.after == readers]
 
-    def _account(self, tried: AuditOutcome) -> Account | None:
-        """What became of the broken epoch, and whether it and those after it go on as they would
-        have; None of a loader that does not go on."""
-        found = count_broken(tried, self.audit.asked.size, repeatable=self.audit.repeatable)
-        if found is None:
+    def _account(self, outcome: AuditOutcome) -> Account | None:
+        """Return the account of the broken epoch, and whether it and later epochs go on as they
+        would have.
+
+        None of a loader that does not go on.
+        """
+        counted = count_broken(outcome, self.audit.request.size, repeatable=self.audit.repeatable)
+        if counted is None:
             return None
-        worst = max(found.continues, self._later(tried).continues, key=WORST.index)
-        return replace(found, continues=worst)
+        worst = max(counted.continues, self._later(outcome).continues, key=WORST.index)
+        return replace(counted, continues=worst)
 
-    def _later(self, tried: AuditOutcome) -> Later:
-        before = self.audit.whole[self.audit.asked.before]
-        return count_later(tried, before[tried.point.epoch + 1 :])
+    def _later(self, outcome: AuditOutcome) -> LaterEpochs:
+        uninterrupted = self.audit.uninterrupted[self.audit.request.before]
+        return count_later(outcome, uninterrupted[outcome.point.epoch + 1 :])
 
-    def _second(self, tried: AuditOutcome) -> Second:
-        return count_second(tried, self.audit.asked.size, repeatable=self.audit.repeatable)
+    def _second(self, outcome: AuditOutcome) -> SecondCrash:
+        return count_second(outcome, self.audit.request.size, repeatable=self.audit.repeatable)
 
-    def _after(self, tried: AuditOutcome) -> dict[str, Any]:
-        """`_AFTER` of a restart; empty where it does not go on, or nothing comes after it."""
-        row: dict[str, Any] = dict.fromkeys(_AFTER, math.nan)
+    def _later_columns(self, outcome: AuditOutcome) -> dict[str, Any]:
+        """Return `LATER_COLUMNS` of a restart; empty where it does not go on, or nothing comes
+        after it.
+        """
+        row: dict[str, Any] = dict.fromkeys(LATER_COLUMNS, math.nan)
         row |= {"second": "", "second_outcome": ""}
-        if len(tried.after_rows) > 1:
-            later = self._later(tried)
+        if len(outcome.after_rows) > 1:
+            later = self._later(outcome)
             row |= {"lost_later": later.lost_later, "twice_later": later.twice_later}
-        if tried.second:
-            second = asdict(self._second(tried))
-            row |= {name: value for name, value in second.items() if name in _AFTER}
+        if outcome.second:
+            second = asdict(self._second(outcome))
+            row |= {name: value for name, value in second.items() if name in LATER_COLUMNS}
         return row
 
-    def _unknown(self) -> dict[str, str]:
-        """What nobody can say of a loader that is never the same."""
+    def _unknown_columns(self) -> dict[str, str]:
+        """Return the columns that stay empty for a loader that never repeats itself."""
         return {} if self.audit.repeatable else {"continues": ""}
 
-    def _meetings(self, tried: AuditOutcome) -> Meetings | None:
-        """None where no epoch follows."""
-        epochs = self.audit.whole[self.audit.asked.before][tried.point.epoch :]
-        if tried.error or len(epochs) < 2:
+    def _meetings(self, outcome: AuditOutcome) -> Meetings | None:
+        """Return how samples meet in batches after the crash; None where no epoch follows."""
+        epochs = self.audit.uninterrupted[self.audit.request.before][outcome.point.epoch :]
+        if outcome.error or len(epochs) < 2:
             return None
-        return meetings(tried.before_rows[-1], *tried.after_rows[:2], *epochs[:2])
+        return meetings(outcome.before_rows[-1], *outcome.after_rows[:2], *epochs[:2])
 
-    def _badness(self, one: AuditOutcome) -> tuple[int, int]:
-        found, later, second = self._account(one), self._later(one), self._second(one)
-        counts = 0 if found is None else found.lost + found.repeated + found.twice
-        counts += later.lost_later + later.twice_later + second.second_lost + second.second_twice
-        outcomes = [outcome_after(one), *[second.second_outcome] * bool(one.second)]
-        return max(_BAD.index(outcome) for outcome in outcomes), counts
+    def _badness(self, outcome: AuditOutcome) -> tuple[int, int]:
+        counted, later, second = self._account(outcome), self._later(outcome), self._second(outcome)
+        bad_rows = 0 if counted is None else counted.lost + counted.repeated + counted.twice
+        bad_rows += later.lost_later + later.twice_later + second.second_lost + second.second_twice
+        outcomes = [outcome_after(outcome), *[second.second_outcome] * bool(outcome.second)]
+        return max(OUTCOMES_BY_BADNESS.index(name) for name in outcomes), bad_rows
 
-    def _worst(self, of: Sequence[AuditOutcome]) -> dict[str, Any]:
-        """The row of `AUDITED` of the worst of points."""
-        worst = max(of, key=self._badness)
-        known = ", ".join(f"{name} {of}" for name, of in self.audit.versions.items())
+    def _worst(self, outcomes: Sequence[AuditOutcome]) -> dict[str, Any]:
+        """Return the row of `AUDITED` of the worst outcome."""
+        worst = max(outcomes, key=self._badness)
+        library_versions = ", ".join(
+            f"{name} {version}" for name, version in self.audit.versions.items()
+        )
         row = row_of(
             self.audit.name,
-            known,
+            library_versions,
             self._change(worst.after),
             outcome_after(worst),
-            self.audit.asked.size,
+            self.audit.request.size,
             account=self._account(worst),
             mixing=self._meetings(worst),
             why=worst.error,
         )
-        after = [describe_later(self._later(worst)), describe_second(self._second(worst))]
+        later_sentences = [describe_later(self._later(worst)), describe_second(self._second(worst))]
         broken = row["says"]
-        if any(after):
+        if any(later_sentences):
             broken = broken.replace("Nothing is lost", "In the broken epoch nothing is lost", 1)
-        parts = [broken, *after, self._where(worst, of)]
-        says = " ".join(part for part in parts if part)
-        firsts = _medians(of, "resumed")[1]
-        said = {"first_batch_s": firsts, "says": says} | self._after(worst)
-        return row | said | self._unknown()
+        parts = [broken, *later_sentences, self._describe_place(worst, outcomes)]
+        sentences = " ".join(part for part in parts if part)
+        firsts = _median_times(outcomes, "resumed")[1]
+        last_columns = {"first_batch_s": firsts, "says": sentences} | self._later_columns(worst)
+        return row | last_columns | self._unknown_columns()
 
-    def _where(self, worst: AuditOutcome, of: Sequence[AuditOutcome]) -> str:
-        if len(of) > 1 and len({self._badness(one) for one in of}) == 1:
-            return f"(At all {len(of)} points.)"
-        more = f", the worst of {len(of)} points" if len(of) > 1 else ""
-        return f"(Step {worst.point.step} of epoch {worst.point.epoch}{more}.)"
+    def _describe_place(self, worst: AuditOutcome, outcomes: Sequence[AuditOutcome]) -> str:
+        if len(outcomes) > 1 and len({self._badness(outcome) for outcome in outcomes}) == 1:
+            return f"(At all {len(outcomes)} points.)"
+        among = f", the worst of {len(outcomes)} points" if len(outcomes) > 1 else ""
+        return f"(Step {worst.point.step} of epoch {worst.point.epoch}{among}.)"
 
     def verdict(self) -> str:
-        """What is found, and what it rests on."""
-        asked, points = self.audit.asked, len({one.point for one in self.audit.tried})
-        of = f"{points} point{'s' * (points > 1)}, {asked.size:,} samples, seed {asked.seed}"
-        known = [f"{name} {version}" for name, version in self.audit.versions.items()]
-        base = ", ".join([of, *known])
-        wrong, all_ = self.wrong, len(self.points)
-        found = f"loses, repeats or refuses at {wrong} of {all_} restarts" * bool(wrong)
-        tried = sum(bool(one.second) for one in self.audit.tried)
-        untried = "; a second crash of a run was not tried" * (not wrong and not tried)
+        """Return the sentence on what is lost and repeated, and on how many points it rests."""
+        request, points = (
+            self.audit.request,
+            len({outcome.point for outcome in self.audit.outcomes}),
+        )
+        basis = f"{points} point{'s' * (points > 1)}, {request.size:,} samples, seed {request.seed}"
+        library_versions = [f"{name} {version}" for name, version in self.audit.versions.items()]
+        full_basis = ", ".join([basis, *library_versions])
+        wrong, num_restarts = self.num_wrong, len(self.points)
+        faults = f"loses, repeats or refuses at {wrong} of {num_restarts} restarts" * bool(wrong)
+        num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
+        untried = "; a second crash of a run was not tried" * (not wrong and not num_second)
         nothing = f"loses, repeats and refuses nothing{untried}"
-        return f"{self.audit.name} {found or nothing} ({base})."
+        return f"{self.audit.name} {faults or nothing} ({full_basis})."
 
     def notes(self) -> list[str]:
-        """What has to be known of the numbers, and of errors."""
+        """Return the notes on how to read the numbers, and on errors."""
         unlike = (
             "The loader is not repeatable: with the same seed two uninterrupted runs differ. Lost"
             " is what an epoch, with its rest, misses of all samples, beyond what an uninterrupted"
             " one misses; whether it goes on as it would have cannot be said."
         )
         errors = "An error may be one of the script: -v shows it in full, with its lines."
-        failed = any(one.error not in {"", NO_BATCH} for one in self.audit.tried)
+        failed = any(outcome.error not in {"", NO_BATCH} for outcome in self.audit.outcomes)
         single = (
-            f"No epoch after a broken one was run: --epochs {self.audit.asked.epochs + 1} does."
+            f"No epoch after a broken one was run: --epochs {self.audit.request.epochs + 1} does."
         )
-        alone = not any(len(one.after_rows) > 1 for one in self.audit.tried) and not failed
-        again = sum(bool(one.second) for one in self.audit.tried)
+        lacks_later_epochs = (
+            not any(len(outcome.after_rows) > 1 for outcome in self.audit.outcomes) and not failed
+        )
+        num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
+        restarts = len(self.audit.outcomes)
         twice = (
-            f"After {again} of {len(self.audit.tried)} restarts, those that were right, the run was"
-            " killed once more, in the same epoch and in the next one."
+            f"After {num_second} of {restarts} restarts, those that were right, the run was killed"
+            " once more, in the same epoch and in the next one."
         )
-        notes = [unlike] * (not self.audit.repeatable) + [single] * alone
-        return notes + [twice] * bool(again) + [errors] * failed
+        notes = [unlike] * (not self.audit.repeatable) + [single] * lacks_later_epochs
+        return notes + [twice] * bool(num_second) + [errors] * failed
 
     def parts(self) -> Iterator[str | Table]:
-        """What a terminal shows."""
+        """Yield what a terminal shows."""
         yield self.verdict()
         yield from self.notes()
-        yield RESUMES.listing(self.resumes, "Worst restart", SHOWN, 2)
+        yield RESUMES.listing(self.resumes, "Worst restart", SHOWN_COLUMNS, 2)
         yield from (f"{row['change']}: {row['says']}" for row in _records(self.resumes))
-        later = [name for name in _LATER if self.points[name].fillna(0).any()]
-        yield POINTS.listing(self.points, "Restarts", _POINT + later)
+        later = [name for name in LATER_COUNTS if self.points[name].fillna(0).any()]
+        yield POINTS.listing(self.points, "Restarts", POINT_COLUMNS + later)
         yield COSTS.listing(self.costs, "States, and seconds", list(COSTS.columns))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """All tables by name."""
+        """Return all tables by name."""
         return {"resumes": self.resumes, "points": self.points, "costs": self.costs}
 
     def as_json(self) -> dict[str, Any]:
-        """All as plain values."""
+        """Return the verdict and all tables as plain values."""
         records = {
             name: [
-                {key: _plain(value, SCHEMAS[name].columns[key]) for key, value in row.items()}
+                {key: _plain_value(value, SCHEMAS[name].columns[key]) for key, value in row.items()}
                 for row in _records(table)
             ]
             for name, table in self.tables().items()
         }
         about = {"verdict": self.verdict(), "repeatable": self.audit.repeatable}
-        return about | {"wrong": self.wrong, "versions": {**self.audit.versions}} | records
+        return about | {"wrong": self.num_wrong, "versions": {**self.audit.versions}} | records
 
     def save(self, folder: Path, *, force: bool) -> Path:
         """Write the result folder, whole or not at all; returns it. ``force`` replaces a result
@@ -329,17 +287,17 @@ class Counted:
         for name, table in self.tables().items():
             SCHEMAS[name].write(table, folder / name)
         content = b"".join((folder / name).read_bytes() for name in FILES)
-        known = versions(("numpy", "pandas"))
+        package_versions = versions(("numpy", "pandas"))
         meta = {
             "kind": KIND,
             "fingerprint": hashlib.sha256(content).hexdigest()[:12],
             "command": [*self.audit.words],
             "repeatable": self.audit.repeatable,
-            "asked": asdict(self.audit.asked),
-            "versions": known | {**self.audit.versions},
+            "asked": asdict(self.audit.request),
+            "versions": package_versions | {**self.audit.versions},
         }
-        about = {f"{name}.csv": schema.meanings for name, schema in SCHEMAS.items()}
-        for name, values in (("meta.json", meta), ("columns.json", about)):
+        column_meanings = {f"{name}.csv": schema.meanings for name, schema in SCHEMAS.items()}
+        for name, values in (("meta.json", meta), ("columns.json", column_meanings)):
             text = json.dumps(values, indent=1, allow_nan=False)
             (folder / name).write_text(f"{text}\n", encoding="utf-8")
 
@@ -348,18 +306,22 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
-def _medians(of: Sequence[AuditOutcome], kind: str) -> tuple[float, float]:
-    """Of what points took, of those that have it: to make or resume, and to the first batch."""
-    times = [getattr(one, kind) for one in of]
-    made = [each.made_s for each in times if each.made_s is not None]
-    first = [each.first_batch_s for each in times if each.first_batch_s is not None]
+def _median_times(outcomes: Sequence[AuditOutcome], kind: str) -> tuple[float, float]:
+    """Return the median s to make or resume, and to the first batch, over the outcomes that have
+    them.
+    """
+    times = [getattr(outcome, kind) for outcome in outcomes]
+    made_seconds = [run_times.made_s for run_times in times if run_times.made_s is not None]
+    first_batch_seconds = [
+        run_times.first_batch_s for run_times in times if run_times.first_batch_s is not None
+    ]
     return (
-        statistics.median(made) if made else math.nan,
-        statistics.median(first) if first else math.nan,
+        statistics.median(made_seconds) if made_seconds else math.nan,
+        statistics.median(first_batch_seconds) if first_batch_seconds else math.nan,
     )
 
 
-def _plain(value: Any, column: Column) -> Any:
+def _plain_value(value: Any, column: Column) -> Any:
     if pd.isna(value):
         return None
     return int(value) if column.kind == "count" else value

@@ -1,4 +1,4 @@
-"""What this extension adds to simshuffle."""
+"""The registration of this extension: the verb audit and its result folders."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ LIBRARIES = (
     *("lightning", "transformers", "ray", "torchft", "grain", "energon", "tensorflow", "dali"),
 )
 """Whose versions are told if the script has loaded them."""
-_LONGEST = 400
+MAX_ERROR_CHARACTERS = 400
 """Characters of an error that are told."""
 
 
@@ -54,44 +54,49 @@ class BatchError(TypeError):
 
 
 class StateError(RuntimeError):
-    """What `state` of a script raised."""
+    """An error that a script's `state` raised."""
 
 
 class RankArguments(SimpleNamespace):
-    """What `make` and `resume` are told, as attributes."""
+    """The attributes of the argument that `make` and `resume` get."""
 
     def __getattr__(self, name: str) -> Any:
-        """Called where there is none of that name."""
+        """Raise an AttributeError that lists the attributes there are."""
         raise AttributeError(f"run has no {name!r}, but {', '.join(vars(self))}")
 
 
 def main() -> None:
-    """Load the script, and do the jobs of standard input until it ends."""
+    """Load the script, and run the jobs of standard input until it ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the script prints is not an answer
     jobs = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.argv = sys.argv[1:]
     try:
-        script = _loaded(Path(sys.argv[0]).resolve())
+        script = load_script(Path(sys.argv[0]).resolve())
         missing = [name for name in FUNCTIONS if not callable(script.get(name))]
-        known = {name: getattr(sys.modules.get(name), "__version__", "") for name in LIBRARIES}
-        versions = {name: str(version) for name, version in known.items() if version}
-        said = {"ready": not missing, "missing": missing, "versions": versions}
+        found_versions = {
+            name: getattr(sys.modules.get(name), "__version__", "") for name in LIBRARIES
+        }
+        versions = {name: str(version) for name, version in found_versions.items() if version}
+        readiness = {"ready": not missing, "missing": missing, "versions": versions}
     except BaseException as error:  # noqa: BLE001 - a script may raise anything, and it is told
         traceback.print_exc()
-        said = {"ready": False, "missing": [], "error": _said(error)}
-    _answer(answers, said)
-    if not said["ready"]:
+        readiness = {"ready": False, "missing": [], "error": describe_error(error)}
+    _answer(answers, readiness)
+    if not readiness["ready"]:
         return
     for line in jobs:
-        _answer(answers, _done(json.loads(line), script, jobs))
+        _answer(answers, run_job(json.loads(line), script, jobs))
 
 
-def _loaded(path: Path) -> dict[str, Any]:
-    """The names of the script, which is a module, so that what it pickles can be found again."""
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [str(path.parent), *(each for each in sys.path if Path(each).resolve() != here)]
+def load_script(path: Path) -> dict[str, Any]:
+    """Load the script as a module, so that what it pickles can be found again; return its names."""
+    own_folder = Path(__file__).resolve().parent
+    sys.path[:] = [
+        str(path.parent),
+        *(folder for folder in sys.path if Path(folder).resolve() != own_folder),
+    ]
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "audited"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -102,13 +107,13 @@ def _loaded(path: Path) -> dict[str, Any]:
     return vars(module)
 
 
-def _answer(answers: TextIO, of: dict[str, Any]) -> None:
-    answers.write(json.dumps(of) + "\n")
+def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
 
-def _done(job: dict[str, Any], script: dict[str, Any], jobs: TextIO) -> dict[str, Any]:
-    """The answer to a job: its ranks, forked, and waited for; until ``jobs`` ends."""
+def run_job(job: dict[str, Any], script: dict[str, Any], jobs: TextIO) -> dict[str, Any]:
+    """Fork the ranks of a job, wait for them until ``jobs`` ends, and return the answer."""
     world_size = job["run"]["nodes"] * job["run"]["ranks"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -117,31 +122,31 @@ def _done(job: dict[str, Any], script: dict[str, Any], jobs: TextIO) -> dict[str
     for rank in range(world_size):
         child = os.fork()
         if child == 0:
-            _rank(job, script, rank, port)
+            run_rank(job, script, rank, port)
         with contextlib.suppress(OSError):  # it has done so itself, and may have gone
             os.setpgid(child, child)
         running[child] = rank
-    came_to, deadline = [HANGS] * world_size, time.monotonic() + job["seconds"]
+    ends, deadline = [HANGS] * world_size, time.monotonic() + job["seconds"]
     while running and time.monotonic() < deadline:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child == 0:
             if select.select([jobs], [], [], 0.002)[0]:
                 break
         elif child in running:
-            came = came_to[running.pop(child)] = _came_to(status)
+            end_of_rank = ends[running.pop(child)] = describe_status(status)
             _kill_group(child)
-            if came not in {ENDED, KILLED}:
+            if end_of_rank not in {ENDED, KILLED}:
                 patience = job.get("patience", job["seconds"])
                 deadline = min(deadline, time.monotonic() + patience)
     for child in running:
         _kill_group(child)
         os.waitpid(child, 0)
     errors = Path(job["out"])
-    for rank, one in enumerate(came_to):
-        told = errors / f"{rank}.error"
-        if one not in {ENDED, KILLED, HANGS} and told.exists():
-            came_to[rank] = told.read_text(encoding="utf-8")
-    return {"ranks": came_to}
+    for rank, end in enumerate(ends):
+        error_file = errors / f"{rank}.error"
+        if end not in {ENDED, KILLED, HANGS} and error_file.exists():
+            ends[rank] = error_file.read_text(encoding="utf-8")
+    return {"ranks": ends}
 
 
 def _kill_group(rank: int) -> None:
@@ -150,7 +155,8 @@ def _kill_group(rank: int) -> None:
         os.killpg(rank, signal.SIGKILL)
 
 
-def _came_to(status: int) -> str:
+def describe_status(status: int) -> str:
+    """Return how a rank ended, from its status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return KILLED if number == signal.SIGKILL else f"ended by signal {number}"
@@ -158,25 +164,25 @@ def _came_to(status: int) -> str:
     return f"exit status {code}" if code else ENDED
 
 
-def _rank(job: dict[str, Any], script: Any, rank: int, port: int) -> None:
-    """A rank of a job; does not return."""
+def run_rank(job: dict[str, Any], script: Any, rank: int, port: int) -> None:
+    """Run a rank of a job; does not return."""
     code, out = 1, Path(job["out"])
     try:
         os.setpgid(0, 0)
-        _environment(job, rank, port)
+        set_torchrun_variables(job, rank, port)
         with (out / f"{rank}.jsonl").open("w", encoding="utf-8") as rows:
-            _trained(job, script, rank, rows)
+            train_rank(job, script, rank, rows)
         code = 0
     except BaseException as error:  # noqa: BLE001 - as above
         traceback.print_exc()
-        (out / f"{rank}.error").write_text(_said(error), encoding="utf-8")
+        (out / f"{rank}.error").write_text(describe_error(error), encoding="utf-8")
     finally:
         sys.stderr.flush()
         os._exit(code)
 
 
-def _environment(job: dict[str, Any], rank: int, port: int) -> None:
-    """The variables that torchrun sets."""
+def set_torchrun_variables(job: dict[str, Any], rank: int, port: int) -> None:
+    """Set the environment variables that torchrun sets."""
     ranks, nodes = job["run"]["ranks"], job["run"]["nodes"]
     os.environ.update(
         RANK=str(rank),
@@ -192,18 +198,20 @@ def _environment(job: dict[str, Any], rank: int, port: int) -> None:
     )
 
 
-def _trained(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
-    """Go through the epochs of a job, and write what this rank trains on."""
-    asked, begin = job["run"], time.monotonic()
-    run = RankArguments(**asked, rank=rank, world_size=asked["nodes"] * asked["ranks"])
+def train_rank(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
+    """Go through the epochs of a job, and write the samples on which this rank trains."""
+    run_values, begin = job["run"], time.monotonic()
+    run = RankArguments(
+        **run_values, rank=rank, world_size=run_values["nodes"] * run_values["ranks"]
+    )
     if job["states"]:
-        files = [Path(job["states"]) / f"{other}.state" for other in range(job["saved"])]
-        states = [pickle.loads(each.read_bytes()) for each in files]  # noqa: S301 - its own
+        files = [Path(job["states"]) / f"{saved_rank}.state" for saved_rank in range(job["saved"])]
+        states = [pickle.loads(file.read_bytes()) for file in files]  # noqa: S301 - its own
         loader = script["resume"](run, states)
     else:
         loader = script["make"](run)
-    made, state_at, out = time.monotonic(), job["kill_at"], Path(job["out"])
-    times = {"made": made - begin}
+    made_at, state_at, out = time.monotonic(), job["kill_at"], Path(job["out"])
+    times = {"made": made_at - begin}
     for epoch in range(job["first"], job["last"] + 1):
         if hasattr(loader, "set_epoch"):
             loader.set_epoch(epoch)
@@ -213,14 +221,14 @@ def _trained(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
                 times["first"] = time.monotonic() - begin
                 (out / f"{rank}.times").write_text(json.dumps(times), encoding="utf-8")
             if not (dies and step > state_at):
-                rows.write(json.dumps([epoch, step - 1, _numbers(batch)]) + "\n")
+                rows.write(json.dumps([epoch, step - 1, sample_numbers(batch)]) + "\n")
             if dies and step == state_at:
                 rows.flush()
-                (out / f"{rank}.state").write_bytes(_saved(script, loader))
+                (out / f"{rank}.state").write_bytes(pickle_state(script, loader))
             if [epoch, step] in job["save_at"]:
-                place = out / f"{epoch}-{step}"
-                place.mkdir(exist_ok=True)
-                (place / f"{rank}.state").write_bytes(_saved(script, loader))
+                state_folder = out / f"{epoch}-{step}"
+                state_folder.mkdir(exist_ok=True)
+                (state_folder / f"{rank}.state").write_bytes(pickle_state(script, loader))
             if dies and step == state_at + job["further"]:
                 os.killpg(0, signal.SIGKILL)  # with the workers that it has started
     if state_at >= 0:
@@ -228,28 +236,33 @@ def _trained(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
         raise RuntimeError(message)
 
 
-def _saved(script: Any, loader: Any) -> bytes:
-    """The state of a loader. Raises a StateError if it has none, or none that can be kept."""
+def pickle_state(script: Any, loader: Any) -> bytes:
+    """Return the pickled state of a loader. Raises a StateError if it has none, or cannot be
+    pickled.
+    """
     try:
         return pickle.dumps(script["state"](loader))
     except Exception as error:
-        raise StateError(f"state(loader) raises {_said(error)}") from error
+        raise StateError(f"state(loader) raises {describe_error(error)}") from error
 
 
-def _numbers(batch: Any) -> list[int]:
-    """The samples of a batch, whatever it is made of. Raises a BatchError if it has others."""
-    listed = batch.tolist() if hasattr(batch, "tolist") else batch
+def sample_numbers(batch: Any) -> list[int]:
+    """Return the sample numbers of a batch, whatever its type. Raises a BatchError for other
+    values.
+    """
+    samples = batch.tolist() if hasattr(batch, "tolist") else batch
     try:
-        numbers = [int(number) for number in listed]
-        if isinstance(listed, str | bytes | dict) or numbers != [*listed]:
+        numbers = [int(number) for number in samples]
+        if isinstance(samples, str | bytes | dict) or numbers != [*samples]:
             raise ValueError
     except (TypeError, ValueError):
         raise BatchError(repr(batch)[:100]) from None
     return numbers
 
 
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".strip()[:_LONGEST]
+def describe_error(error: BaseException) -> str:
+    """Return type and text of an error, cut to `MAX_ERROR_CHARACTERS`."""
+    return f"{type(error).__name__}: {error}".strip()[:MAX_ERROR_CHARACTERS]
 
 
 if __name__ == "__main__":

@@ -28,37 +28,44 @@ LOAD = 300.0
 
 @dataclass(frozen=True)
 class Command:
-    """What is written behind ``--``."""
+    """The command that is written behind ``--``."""
 
     python: tuple[str, ...]  # the interpreter, and its options
     script: str
     arguments: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Command:
-        """From words as 'python -X dev my_loader.py --fast'. Raises an InputError if they are not
-        written so, or name what is not there."""
+    def parse(cls, words: Sequence[str]) -> Command:
+        """Parse words such as 'python -X dev my_loader.py --fast'.
+
+        Raises:
+            InputError: the words are not written so, or name what does not exist.
+        """
         if not words:
             refuse("COMMAND", "must stand behind --", "", EXAMPLE, COMMAND_LINE)
-        place = next((k for k, word in enumerate(words) if PurePath(word).suffix == ".py"), None)
-        shown = " ".join(words)[:100]
-        if place == 0:
+        script_index = next(
+            (k for k, word in enumerate(words) if PurePath(word).suffix == ".py"), None
+        )
+        shown_words = " ".join(words)[:100]
+        if script_index == 0:
             remedy = f"Write `python {words[0]}`, with the Python of the loader's environment."
-            refuse("COMMAND", "must begin with an interpreter", shown, remedy, COMMAND_LINE)
+            refuse("COMMAND", "must begin with an interpreter", shown_words, remedy, COMMAND_LINE)
         if shutil.which(words[0]) is None:
             rule, remedy = "must begin with a program that is there", "See what `command -v` says."
             refuse("COMMAND", rule, repr(words[0]), remedy, COMMAND_LINE)
-        if place is None:
+        if script_index is None:
             rule, remedy = "must be python [OPTIONS] SCRIPT.py [ARGUMENTS]", f"{EXAMPLE}."
-            refuse("COMMAND", rule, shown, remedy, COMMAND_LINE)
-        if not Path(words[place]).is_file():
+            refuse("COMMAND", rule, shown_words, remedy, COMMAND_LINE)
+        if not Path(words[script_index]).is_file():
             rule, remedy = "must be a file that is there", "Write the path of the script."
-            refuse("COMMAND", rule, repr(words[place]), remedy, COMMAND_LINE)
-        return cls(tuple(words[:place]), words[place], tuple(words[place + 1 :]))
+            refuse("COMMAND", rule, repr(words[script_index]), remedy, COMMAND_LINE)
+        return cls(
+            tuple(words[:script_index]), words[script_index], tuple(words[script_index + 1 :])
+        )
 
     @property
     def words(self) -> list[str]:
-        """All of it, as it was written."""
+        """The words of the command, as they were written."""
         return [*self.python, self.script, *self.arguments]
 
     @property
@@ -73,7 +80,7 @@ class Script:
     def __init__(self, command: Command, folder: Path, load: float = LOAD) -> None:
         """Load it; ``folder``, which is there, gets what its ranks write. Raises an InputError if
         the script cannot be loaded, or lacks a function."""
-        self.command, self._folder, self._number = command, folder, 0
+        self.command, self._folder, self._num_jobs = command, folder, 0
         (folder / "of_loader").mkdir()
         self._log = folder / "log"
         words = [*command.python, ranks.__file__, command.script, *command.arguments]
@@ -91,75 +98,86 @@ class Script:
             rule, remedy = f"must be a program: {error.strerror}", EXAMPLE
             refuse("COMMAND", rule, repr(command.python[0]), remedy, COMMAND_LINE)
         try:
-            self.versions = self._loaded(load)
+            self.versions = self._await_versions(load)
         except BaseException:
             self.close(0.0)
             raise
 
-    def _loaded(self, load: float) -> dict[str, str]:
-        """The versions of its libraries."""
-        said, script = self._answer(load), self.command.script
-        if said is None:
+    def _await_versions(self, load: float) -> dict[str, str]:
+        """Wait until the script is loaded, and return the versions of its libraries."""
+        answer, script = self._answer(load), self.command.script
+        if answer is None:
             rule, remedy = f"must be loaded within {load:g} s", "Do in make() what takes long."
             refuse(script, rule, "", remedy, COMMAND_LINE)
-        if not said:
+        if not answer:
             remedy = "Begin with a Python of version 3.8 or newer."
             rule, python = "must be an interpreter that runs Python", self.command.python
-            refuse("COMMAND", rule, f"{' '.join(python)}{self._last()}", remedy, COMMAND_LINE)
-        if said["missing"]:
+            refuse("COMMAND", rule, f"{' '.join(python)}{self._last_words()}", remedy, COMMAND_LINE)
+        if answer["missing"]:
             rule = "must have functions make(run), state(loader), resume(run, states)"
-            remedy = f"Define {', '.join(said['missing'])}."
-            refuse(script, rule, f"without {', '.join(said['missing'])}", remedy, COMMAND_LINE)
-        if not said["ready"]:
+            remedy = f"Define {', '.join(answer['missing'])}."
+            refuse(script, rule, f"without {', '.join(answer['missing'])}", remedy, COMMAND_LINE)
+        if not answer["ready"]:
             remedy = f"See that `{' '.join(self.command.words)}` runs."
-            refuse(script, "must load without an error", said["error"], remedy, COMMAND_LINE)
-        versions: dict[str, str] = said["versions"]
+            refuse(script, "must load without an error", answer["error"], remedy, COMMAND_LINE)
+        versions: dict[str, str] = answer["versions"]
         return versions
 
     def log(self) -> str:
-        """What it wrote, errors of its ranks included."""
+        """Return what the script wrote, errors of its ranks included."""
         return self._log.read_text(encoding="utf-8", errors="replace").strip()
 
-    def _last(self) -> str:
+    def _last_words(self) -> str:
         lines = self.log().splitlines()
         return f", which says {lines[-1][:200]!r}" if lines else ""
 
     def _answer(self, seconds: float) -> dict[str, Any] | None:
-        """Its next line; None where none comes in so many seconds; {} if it has ended."""
+        """Return the script's next line; None where none comes in so many seconds; {} if it has
+        ended.
+        """
         stream = self._process.stdout
         if stream is None or not select.select([stream], [], [], seconds)[0]:
             return None
         try:
-            found: dict[str, Any] = json.loads(stream.readline())
+            answer: dict[str, Any] = json.loads(stream.readline())
         except ValueError:
             return {}
-        return found
+        return answer
 
-    def job(self, run: Mapping[str, Any], seconds: float, **of: Any) -> tuple[Path, list[str]]:
-        """A job as `simshuffle.extensions.resuming.ranks` has it: the folder of what its ranks
-        wrote, and what they came to, all within so many seconds. Raises an InputError if the
-        script itself ends."""
-        self._number += 1
-        out = self._folder / str(self._number)
+    def job(
+        self, run: Mapping[str, Any], seconds: float, **job_options: Any
+    ) -> tuple[Path, list[str]]:
+        """Run a job as `simshuffle.extensions.resuming.ranks` has it, within ``seconds``.
+
+        Returns:
+            the folder of what the ranks wrote, and how each rank ended.
+
+        Raises:
+            InputError: the script itself ends.
+        """
+        self._num_jobs += 1
+        out = self._folder / str(self._num_jobs)
         out.mkdir()
-        asked = {**run, "folder": str(self._folder / "of_loader")}
-        job = {"states": "", "saved": 0, "further": 0, "kill_at": -1, "save_at": [], **of}
-        job["run"] = asked
+        run_values = {**run, "folder": str(self._folder / "of_loader")}
+        job = {"states": "", "saved": 0, "further": 0, "kill_at": -1, "save_at": [], **job_options}
+        job["run"] = run_values
         line = json.dumps({**job, "out": str(out), "seconds": seconds})
-        stream, said = self._process.stdin, None
+        stream, answer = self._process.stdin, None
         with suppress(BrokenPipeError):
             if stream is not None:
                 stream.write(f"{line}\n".encode())
                 stream.flush()
-                said = self._answer(seconds + GRACE)
-        if not said:
+                answer = self._answer(seconds + GRACE)
+        if not answer:
             rule, remedy = "ended while its ranks ran", "See that nothing kills its process."
-            refuse(self.command.script, rule, self._last(), remedy, COMMAND_LINE)
-        came_to: list[str] = said["ranks"]
-        return out, came_to
+            refuse(self.command.script, rule, self._last_words(), remedy, COMMAND_LINE)
+        ends: list[str] = answer["ranks"]
+        return out, ends
 
     def close(self, grace: float = 5.0) -> None:
-        """End it: it kills its ranks when it hears no more; after ``grace`` s it is killed."""
+        """End the script: it kills its ranks when its input ends; after ``grace`` s it is killed
+        itself.
+        """
         process = self._process
         if process.stdin is not None:
             with suppress(BrokenPipeError):
@@ -186,10 +204,10 @@ class Script:
 
 
 def rows_of(out: Path, count: int, epoch: int) -> list[list[list[int]]]:
-    """Of each rank of a job the batches of an epoch."""
-    found = []
+    """Read the batches of an epoch of each rank of a job."""
+    batches_of_rank = []
     for rank in range(count):
         path = out / f"{rank}.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        found.append([line[2] for line in map(json.loads, lines) if line[0] == epoch])
-    return found
+        batches_of_rank.append([line[2] for line in map(json.loads, lines) if line[0] == epoch])
+    return batches_of_rank

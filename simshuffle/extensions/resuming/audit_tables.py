@@ -1,0 +1,100 @@
+"""Tables of an audit, column by column."""
+
+from __future__ import annotations
+
+from simshuffle.studies.loader.resume_tables import AGAIN, GOES_ON, HANGS, REFUSES, RESUMES
+from simshuffle.study.schema import Schema, amount, count, text
+
+LATER_COLUMNS = {
+    "lost_later": count(
+        "samples that the epochs after it would have had, and have not",
+        empty=True,
+        head="lost\nlater",
+    ),
+    "twice_later": count(
+        "rows of these epochs whose sample the epoch had before, beyond those there would be",
+        empty=True,
+        head="twice\nlater",
+    ),
+    "second": text(
+        "where the run that went on was killed once more, as EPOCH:STEP, steps since it went on or"
+        " the epoch began; empty where it was not"
+    ),
+    "second_outcome": text("outcome of the worst of these; empty where there is none"),
+    "second_lost": count(
+        "samples lost of the epoch that was broken off twice, and of those after it",
+        empty=True,
+        head="lost\n2nd",
+    ),
+    "second_twice": count("the same, that come more than once", empty=True, head="twice\n2nd"),
+}
+"""Columns on the epochs after the broken one, and on a second crash."""
+AUDITED = Schema({**RESUMES.columns, **LATER_COLUMNS}, key=RESUMES.key)
+COUNT_COLUMNS = (
+    "trained",
+    "rest",
+    "lost",
+    "repeated",
+    "twice",
+    "twice_whole",
+    "never",
+    "continues",
+)
+POINTS = Schema(
+    {
+        "change": RESUMES.columns["change"],
+        "epoch": count("in which the loader was killed, from 0"),
+        "step": count("of that epoch after which its state was saved", 1),
+        "further": count("batches that it went on before it was killed"),
+        "outcome": RESUMES.columns["outcome"],
+        **{name: RESUMES.columns[name] for name in COUNT_COLUMNS},
+        **LATER_COLUMNS,
+        "says": text("the error of a loader that does not go on; else empty"),
+    },
+    key=("change", "epoch", "step", "further"),
+)
+_SECONDS = ".3f"
+COSTS = Schema(
+    {
+        "change": RESUMES.columns["change"],
+        "state_nbytes": count(
+            "bytes of the saved state of the rank with most, pickled; the largest of all points",
+            empty=True,
+            head="state of\na rank",
+            look="bytes",
+        ),
+        "made_s": amount(
+            "s of make(run), of the slowest rank; the median of all points",
+            empty=True,
+            head="s to\nmake",
+            look=_SECONDS,
+        ),
+        "made_first_s": amount(
+            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
+        ),
+        "resumed_s": amount(
+            "s of resume(run, states)", empty=True, head="s to\nresume", look=_SECONDS
+        ),
+        "resumed_first_s": amount(
+            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
+        ),
+    },
+    key=("change",),
+)
+SCHEMAS = {"resumes": AUDITED, "points": POINTS, "costs": COSTS}
+FILES = tuple(f"{name}.csv" for name in SCHEMAS)
+SHOWN_COLUMNS = [
+    "change",
+    "outcome",
+    "trained",
+    "rest",
+    "lost",
+    "repeated",
+    "twice",
+    "never",
+    "continues",
+]
+LATER_COUNTS = ["lost_later", "twice_later", "second_lost", "second_twice"]
+POINT_COLUMNS = ["change", "epoch", "step", "outcome", "rest", "lost", "repeated", "twice", "never"]
+OUTCOMES_BY_BADNESS = [GOES_ON, AGAIN, REFUSES, HANGS]
+"""Outcomes, the worst one last."""
