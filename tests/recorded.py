@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from simshuffle.extensions.doctor.records.record import Record, framed
+from simshuffle.extensions.doctor.records.record import Record, make_rows
 
 UNKNOWN = {"loader": 0, "count": 0, "nbytes": 0, "sample": -1}
 
@@ -82,7 +82,7 @@ class Training:
             "threads": 1,
             "device": "cpu",
         }
-        return Record(framed(table), known | self.about, "made")
+        return Record(make_rows(table), known | self.about, "made")
 
     def epoch_s(self, ranks):
         """s of its last epoch, from asking for the first batch to the end of the last step."""

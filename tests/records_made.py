@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from simshuffle.extensions.doctor.records.record import Record, framed
+from simshuffle.extensions.doctor.records.record import Record, make_rows
 
 CPU = {"open": 0.1, "read": 0.1, "decode": 1.0, "transform": 1.0, "lock": 0.0, "collate": 1.0}
 """Share of what a worker does in which it computes."""
@@ -71,7 +71,7 @@ class Training:
             rows = [row for row in rows if row["operation"] in self.known]
         names = sorted({name for row in rows for name in row})
         empty = {"worker": -1, "count": 0, "nbytes": 0, "sample": -1}
-        table = framed({n: [row.get(n, empty.get(n, np.nan)) for row in rows] for n in names})
+        table = make_rows({n: [row.get(n, empty.get(n, np.nan)) for row in rows] for n in names})
         loader = {
             "batch_size": self.size,
             "num_workers": self.workers,

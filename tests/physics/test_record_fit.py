@@ -8,7 +8,7 @@ import pytest
 
 from simshuffle.extensions.doctor.fit import fit
 from simshuffle.extensions.doctor.predicting import predict
-from simshuffle.extensions.doctor.records.record import framed
+from simshuffle.extensions.doctor.records.record import make_rows
 from simshuffle.job.scenario.scenario import from_dict
 from tests.recorded import Training
 
@@ -79,7 +79,7 @@ def test_ranks_that_never_meet_at_a_server_tell_its_rate_too():
     records = [served.record(1), served.record(1)]
     second = records[1]
     turns = second.rows.assign(rank=1, start_s=second.rows["start_s"] + 10e-3)
-    both = framed(pd.concat([second.rows, turns], ignore_index=True).to_dict("series"))
+    both = make_rows(pd.concat([second.rows, turns], ignore_index=True).to_dict("series"))
     records[1] = replace(second, rows=both, about={**second.about, "ranks": 2})
     found = scenario(records).cluster.store
     assert within(found.bandwidth, 50e6, 0.05)
@@ -92,9 +92,9 @@ def test_a_limit_that_was_never_reached_is_known_from_below_only():
     fitted = fit(SERVED.record(1))
     (limit,) = [of for of in fitted.values if of.key.endswith("store.bandwidth")]
     # 500 kB in each 10 ms of waiting were there
-    assert within(limit.found.low, 50e6, 1e-3)
-    assert limit.found.value == limit.found.high == pytest.approx(100 * limit.found.low)
-    assert "up to 50 MB/s" in " ".join(fitted.here)
+    assert within(limit.estimate.low, 50e6, 1e-3)
+    assert limit.estimate.value == limit.estimate.high == pytest.approx(100 * limit.estimate.low)
+    assert "up to 50 MB/s" in " ".join(fitted.host_notes)
     # alone, a sample waits as long as it did
     store = scenario(SERVED.record(1)).cluster.store
     assert within(store.latency + 500e3 / store.bandwidth, 10e-3, 0.02)
@@ -107,7 +107,7 @@ def test_a_limit_that_was_measured_otherwise_splits_the_wait(tmp_path):
     found = from_dict(fitted.on(8), "fitted").cluster.store
     assert found.bandwidth == 100e6
     assert within(found.latency, 5e-3, 0.01)
-    assert not any("No limit" in note for note in fitted.here)
+    assert not any("No limit" in note for note in fitted.host_notes)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,11 @@ def test_ranks_share_the_cores_of_their_host():
     )
     fitted = fit(training.record(1))
     # alone 8 ms of steps and of two workers: of 4 cores the steps take 1 of the time
-    slower, cores, longer = fitted.shared(1)
+    slower, cores, longer = fitted.share_cores(1)
     assert (slower, cores) == (1.0, 3)
     assert within(longer, 1.0, 1e-4)
     # 8 ranks have 8 x 24 ms of work for 4 cores in 48 ms; their steps take 8 x 8 / 48 of a core
-    slower, cores, longer = fitted.shared(8)
+    slower, cores, longer = fitted.share_cores(8)
     assert within(slower, 2.0, 1e-6)
     assert cores == 3
     assert within(longer, 3 / (4 - 8 * 8 / 48), 1e-6)

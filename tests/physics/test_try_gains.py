@@ -10,7 +10,7 @@ import pytest
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.extensions.doctor.gains import batch_seconds, gain
-from simshuffle.extensions.doctor.records.record import Record, framed
+from simshuffle.extensions.doctor.records.record import Record, make_rows
 
 
 def record(waits, steps, *, workers=0, prefetch=2, rank=0, loader=0, epoch=0):
@@ -28,7 +28,7 @@ def record(waits, steps, *, workers=0, prefetch=2, rank=0, loader=0, epoch=0):
         "seconds": np.concatenate([waits, steps]),
     }
     known = {"num_workers": workers, "prefetch_factor": prefetch if workers else None}
-    return Record(framed(columns), {"loaders": [known]}, "made")
+    return Record(make_rows(columns), {"loaders": [known]}, "made")
 
 
 def of_workers(workers, fetch, step, turns):
@@ -98,7 +98,7 @@ def joined(*records, loaders=()):
         name: np.concatenate([of.rows[name].to_numpy() for of in records])
         for name in records[0].rows
     }
-    return Record(framed(rows), {"loaders": loaders}, "made")
+    return Record(make_rows(rows), {"loaders": loaders}, "made")
 
 
 def test_ranks_are_averaged_and_another_loader_is_left_out():

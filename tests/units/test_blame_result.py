@@ -10,8 +10,8 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.doctor.blame import runs
-from simshuffle.extensions.doctor.blame.runs import Blamed, BlamedRuns, blame_runs
-from simshuffle.extensions.doctor.blame.waited_for import WaitedForRow, _own_work
+from simshuffle.extensions.doctor.blame.runs import BlamedEpoch, BlamedRuns, blame_runs
+from simshuffle.extensions.doctor.blame.waited_for import WaitedForRow, _rank_work
 from simshuffle.report.console import terminal_text
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation.verb import RunOptions
@@ -61,7 +61,7 @@ def test_faults_are_those_of_the_time_of_the_epoch(values, number, monkeypatch):
     it is later by the job's start."""
     seeds, start = values.get("seeds", 1), values.get("start")
     windows = []
-    monkeypatch.setattr(runs, "as_they_were", lambda of, _, *at: windows.append(at) or of)
+    monkeypatch.setattr(runs, "apply_faults", lambda of, _, *at: windows.append(at) or of)
     fault = {"what": "h0001", "at": "0.1 s", "rate": 0.5}
     jobs = {"early": {}, "late": {"start": start}} if start else None
     scenario = uneven(epochs=2, faults=[fault], **({"jobs": jobs} if jobs else {}))
@@ -89,7 +89,7 @@ def test_what_ranks_work_is_without_waits_and_without_what_a_server_explains():
         later=np.arange(8) == 6,
         waited=np.zeros((2, 2, 3)),
     )
-    assert _own_work(phases, waits, [1]).tolist() == [[1.0, 3.0]]
+    assert _rank_work(phases, waits, [1]).tolist() == [[1.0, 3.0]]
 
 
 def first(said, folder):
@@ -147,7 +147,9 @@ def test_without_all_ranks_links_are_named_and_the_rest_is_said(ran, said, kept)
 def test_many_runs_fit_a_screen():
     row = WaitedForRow("leaf.0>spine.0", "link", "allreduce", "0.25 of its peers' rate", 2.0, 0.2)
     for count in (1, 2, 5, 7, 12, 18, 19, 300):
-        runs = [Blamed(f"run number {n}", 1, 10.0, [row] * 30, {"io": 1.0}) for n in range(count)]
+        runs = [
+            BlamedEpoch(f"run number {n}", 1, 10.0, [row] * 30, {"io": 1.0}) for n in range(count)
+        ]
         text = terminal_text(BlamedRuns("results/many", runs, "Something is not known.").parts())
         assert len(text.splitlines()) <= 40, count
         assert ("more runs; --run NAME" in text) == (count > 18)
@@ -177,7 +179,7 @@ def test_other_results_are_refused(result_of, capsys):
 
 def test_nobody_is_acquitted_of_whom_no_timeline_is_kept():
     """A slow host cannot be seen where the timeline has some ranks alone."""
-    nothing = Blamed("local @8", 2, 10.0, [], {}, ranks_known=False)
+    nothing = BlamedEpoch("local @8", 2, 10.0, [], {}, ranks_known=False)
     assert "Nobody" not in nothing.verdict()
     assert "cannot be told: --timeline full keeps all ranks" in nothing.verdict()
     assert dataclasses.replace(nothing, ranks_known=True).verdict().startswith("Nobody is to blame")

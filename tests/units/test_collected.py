@@ -7,7 +7,7 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.extensions.doctor.recorder.rows import CODES, FIELDS, ROW
-from simshuffle.extensions.doctor.records.collected import collected
+from simshuffle.extensions.doctor.records.collected import collect_record
 
 EMPTY = dict.fromkeys(FIELDS, -1) | {"rank": -1, "loader": 0, "epoch": 0, "count": 0, "nbytes": 0}
 
@@ -28,7 +28,7 @@ def test_workers_get_rank_loader_and_epoch_of_who_started_them(tmp_path):
     process(tmp_path, "7", [wait], parent=1, rank=3, ranks=4, workers={"8": [1, 2]})
     fetch = packed("fetch", 4, 9, loader=-1, epoch=1, batch=0, worker=0, cpu=3, disk=512)
     process(tmp_path, "8", [fetch], parent=7)
-    record = collected(tmp_path, {"command": ["python", "train.py"]})
+    record = collect_record(tmp_path, {"command": ["python", "train.py"]})
     assert record.about["ranks"] == 4
     assert record.about["made_by"] == "simshuffle"
     fetched, waited = record.rows.itertuples()
@@ -44,14 +44,14 @@ def test_a_worker_that_was_killed_before_it_said_its_host(tmp_path):
     host = {"name": "a"}
     process(tmp_path, "7", [packed("wait", 10, 5)], host=host, workers={"8": [2, 0]}, rank=1)
     process(tmp_path, "8", [packed("fetch", 4, 9, loader=-1, worker=0)])
-    rows = collected(tmp_path, {}).of("fetch")
+    rows = collect_record(tmp_path, {}).rows_of("fetch")
     assert (list(rows["rank"]), list(rows["loader"])) == ([1], [2])
 
 
 def test_a_worker_nobody_lists_has_the_rank_of_its_parent(tmp_path):
     process(tmp_path, "7", [packed("wait", 10, 5)], parent=1, rank=1)
     process(tmp_path, "9", [packed("fetch", 4, 9, loader=-1, worker=0)], parent=7)
-    rows = collected(tmp_path, {}).rows
+    rows = collect_record(tmp_path, {}).rows
     assert list(rows["rank"]) == [1, 1]
     assert list(rows["loader"]) == [-1, 0]
 
@@ -64,17 +64,17 @@ def test_what_is_busy_and_is_not_ours_is_others(tmp_path):
     worker = [[2 * second, 3 * second, 0], [9 * second, 14 * second, 4 * second]]
     process(tmp_path, "7", [packed("wait", 10, 5)], host=host, use=rank, workers={"8": [0, 0]})
     process(tmp_path, "8", [packed("fetch", 4, 9, worker=0)], host=host, use=worker, parent=7)
-    assert collected(tmp_path, {}).about["host"]["others"] == pytest.approx(0.5)
+    assert collect_record(tmp_path, {}).about["host"]["others"] == pytest.approx(0.5)
     rank[1][1] = -1  # not known
     process(tmp_path, "7", [packed("wait", 10, 5)], host=host, use=rank)
-    assert "others" not in collected(tmp_path, {}).about["host"]
+    assert "others" not in collect_record(tmp_path, {}).about["host"]
 
 
 def test_ranks_without_a_number_are_numbered_by_their_first_batch(tmp_path):
     process(tmp_path, "11", [packed("wait", 90, 5)])
     process(tmp_path, "12", [packed("wait", 20, 5)])
     process(tmp_path, "13")
-    record = collected(tmp_path, {})
+    record = collect_record(tmp_path, {})
     assert list(record.rows["rank"]) == [0, 1]
     assert record.about["ranks"] == 2
 
@@ -82,12 +82,12 @@ def test_ranks_without_a_number_are_numbered_by_their_first_batch(tmp_path):
 def test_hosts_are_put_on_one_clock(tmp_path):
     process(tmp_path, "1", [packed("wait", 100, 5)], host={"name": "a"}, clock=1000, rank=0)
     process(tmp_path, "1-1", [packed("wait", 7000, 5)], host={"name": "b"}, clock=-5870, rank=1)
-    assert collected(tmp_path, {}).rows["start_s"].max() == pytest.approx(30e-9)
+    assert collect_record(tmp_path, {}).rows["start_s"].max() == pytest.approx(30e-9)
 
 
 def test_a_cut_row_is_left_out_and_said(tmp_path):
     process(tmp_path, "5", [packed("wait", 1, 2), packed("step", 3, 4)[:40]])
-    record = collected(tmp_path, {})
+    record = collect_record(tmp_path, {})
     assert list(record.rows["operation"]) == ["wait"]
     assert record.about["notes"] == ["The last row of 1 of 1 processes is cut and left out."]
 
@@ -96,7 +96,7 @@ def test_files_are_counted_once_and_scaled_by_the_smallest_bound(tmp_path):
     all_of_them = {"bound": 2**32, "sizes": {"5": 10, str(2**31 + 5): 30}}
     process(tmp_path, "5", [packed("wait", 1, 2)], files=all_of_them)
     process(tmp_path, "6", files={"bound": 2**31, "sizes": {"5": 10, "6": 20}})
-    about = collected(tmp_path, {}).about
+    about = collect_record(tmp_path, {}).about
     assert (about["files"], about["files_nbytes"]) == (4, 60)
 
 
@@ -112,4 +112,4 @@ def test_nothing_seen_says_why(tmp_path, facts, said):
     for number, each in enumerate(facts, 1):
         process(tmp_path, str(number), **each)
     with pytest.raises(InputError, match=rf"{said} in `python train\.py`"):
-        collected(tmp_path, {"command": ["python", "train.py"]})
+        collect_record(tmp_path, {"command": ["python", "train.py"]})

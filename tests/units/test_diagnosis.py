@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.doctor.causes import _slow_ranks
-from simshuffle.extensions.doctor.diagnosis import _remedies, diagnose
+from simshuffle.extensions.doctor.diagnosis import _rank_remedies, diagnose
 from simshuffle.extensions.doctor.gains import Gain
-from simshuffle.extensions.doctor.loop import PARTS, loop_of
-from simshuffle.extensions.doctor.quiet import quieted
+from simshuffle.extensions.doctor.loop import FETCH_PARTS, extract_loop
+from simshuffle.extensions.doctor.narrow_causes import slow_rank_causes
+from simshuffle.extensions.doctor.quiet import remove_core_waits
 from simshuffle.extensions.doctor.recorder.rows import CODES
-from simshuffle.extensions.doctor.records.record import Record, framed
-from simshuffle.extensions.doctor.workers import computing_less
+from simshuffle.extensions.doctor.records.record import Record, make_rows
+from simshuffle.extensions.doctor.workers import reduce_computing
 from tests.records_made import Training
 
 MADE = yaml.safe_load((Path(__file__).parents[1] / "data" / "doctor" / "causes.yaml").read_text())
@@ -58,13 +58,15 @@ def test_workers_that_are_too_few(put_in, without):
 def test_a_straggler_becomes_as_fast_as_its_peers_where_it_is_slow():
     """Rank 1 loads twice as long as its peers' median, rank 3 steps three times as long; rank 2
     loads 1.25 times as long, which is not slow yet."""
-    loop = loop_of(Training(ranks=4).record())
+    loop = extract_loop(Training(ranks=4).record())
     load, step = [1.0, 2.0, 1.25, 1.0], [1.0, 1.0, 1.0, 3.0]
-    of_all = np.ones_like(loop.way.load)
-    loop = replace(loop, way=replace(loop.way, load=of_all * load, step=of_all * step))
-    ways = [without.way for without in _slow_ranks(loop)]
-    assert [way.load[-1].tolist() for way in ways] == [load, [1.0, 1.0, 1.25, 1.0], load, load]
-    assert [way.step[-1].tolist() for way in ways] == [step, step, step, [1.0] * 4]
+    of_all = np.ones_like(loop.times.load_s)
+    times = replace(loop.times, load_s=of_all * load, step_s=of_all * step)
+    loop = replace(loop, times=times)
+    all_times = [without.times for without in slow_rank_causes(loop)]
+    loads = [times.load_s[-1].tolist() for times in all_times]
+    assert loads == [load, [1.0, 1.0, 1.25, 1.0], load, load]
+    assert [times.step_s[-1].tolist() for times in all_times] == [step, step, step, [1.0] * 4]
 
 
 def test_workers_that_begin_at_each_epoch():
@@ -104,32 +106,36 @@ def test_what_other_programs_take_is_said_and_is_no_cause():
 def test_cores_that_others_had_are_told_from_those_that_the_training_had():
     """Five threads on two cores, that wait for one as long as they compute: what others had of the
     cores is the part that they computed of all."""
-    own = loop_of(Training(queued=0.05, cores=2).record())
-    computed = sum(np.nansum(own.of(name, "cpu_s")) for name in ("wait", "step", "fetch"))
-    rate = computed / own.measured.sum()
+    own = extract_loop(Training(queued=0.05, cores=2).record())
+    computed = sum(np.nansum(own.sum_of(name, "cpu_s")) for name in ("wait", "step", "fetch"))
+    rate = computed / own.measured_batch_s.sum()
     for others, left in ((0.0, 1.0), (rate, 0.5), (3 * rate, 0.25)):
-        quiet = quieted(replace(own, others=others))
-        late = own.of("fetch", "queued_s").sum()
-        assert (own.of("fetch") - quiet.of("fetch")).sum() == pytest.approx((1 - left) * late)
-    assert quieted(own).of("fetch") == pytest.approx(own.of("fetch"))  # none is known of
+        quiet = remove_core_waits(replace(own, cores_of_others=others))
+        late = own.sum_of("fetch", "queued_s").sum()
+        assert (own.sum_of("fetch") - quiet.sum_of("fetch")).sum() == pytest.approx(
+            (1 - left) * late
+        )
+    assert remove_core_waits(own).sum_of("fetch") == pytest.approx(
+        own.sum_of("fetch")
+    )  # none is known of
 
 
 def test_who_computes_less_is_less_in_the_way():
     """A worker that computes nothing any more: steps wait for no core, and a batch is in hand at
     once but for the loop's own work."""
-    loop = loop_of(Training(workers=1, queued=0.0).record())
+    loop = extract_loop(Training(workers=1, queued=0.0).record())
     sums = {name: of.copy() for name, of in loop.sums.items()}
     sums["queued_s"][CODES["step"]] = 4e-3
     sums["cpu_s"][CODES["wait"]] = 1e-3
-    way = replace(loop.way, handover=np.full(loop.way.load.shape, 5e-3), more=2e-3)
-    loop = replace(loop, sums=sums, way=way)
-    all_of_it = loop.of("fetch", "cpu_s")
+    way = replace(loop.times, handover_s=np.full(loop.times.load_s.shape, 5e-3), busy_extra_s=2e-3)
+    loop = replace(loop, sums=sums, times=way)
+    all_of_it = loop.sum_of("fetch", "cpu_s")
     for part in (0.0, 0.5, 1.0):
-        less = computing_less(loop, part * all_of_it)
-        assert less.step == pytest.approx(way.step - 4e-3 * part)
-        assert less.handover == pytest.approx(1e-3 + 4e-3 * (1 - part))
-        assert less.more == pytest.approx(2e-3 * (1 - part))
-        assert less.load == pytest.approx(np.maximum(way.load - part * all_of_it, 0.0))
+        less = reduce_computing(loop, part * all_of_it)
+        assert less.step_s == pytest.approx(way.step_s - 4e-3 * part)
+        assert less.handover_s == pytest.approx(1e-3 + 4e-3 * (1 - part))
+        assert less.busy_extra_s == pytest.approx(2e-3 * (1 - part))
+        assert less.load_s == pytest.approx(np.maximum(way.load_s - part * all_of_it, 0.0))
 
 
 def test_gradients_summed_every_fourth_batch_cost_a_quarter():
@@ -140,11 +146,13 @@ def test_gradients_summed_every_fourth_batch_cost_a_quarter():
 
 
 def test_what_others_took_is_off_the_parts_of_a_fetch_as_it_is_off_the_whole():
-    late, alone = (loop_of(Training(queued=of, cores=16, open=5e-3).record()) for of in (0.05, 0.0))
-    quiet = quieted(late)
+    late, alone = (
+        extract_loop(Training(queued=of, cores=16, open=5e-3).record()) for of in (0.05, 0.0)
+    )
+    quiet = remove_core_waits(late)
     # what is computed took longer, not what is waited for
     for names in (["fetch"], ["open"], ["decode", "transform", "collate"]):
-        found, expected = (sum(loop.of(name) for name in names) for loop in (quiet, alone))
+        found, expected = (sum(loop.sum_of(name) for name in names) for loop in (quiet, alone))
         assert found == pytest.approx(expected)
 
 
@@ -158,8 +166,8 @@ def turns(batches: int, wait: float, step: float, of: str = "") -> Record:
     start = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
     names = np.tile(["wait", "step"], batches)
     columns = {"operation": names, "batch": batch, "start_s": start, "seconds": seconds}
-    record = Record(framed(columns), {"made_by": "kineto"}, "made")
-    return replace(record, rows=record.of(of)) if of else record
+    record = Record(make_rows(columns), {"made_by": "kineto"}, "made")
+    return replace(record, rows=record.rows_of(of)) if of else record
 
 
 def test_a_record_without_workers_says_that_it_cannot_tell():
@@ -185,23 +193,23 @@ def test_nothing_is_made_up_where_computing_times_are_not_known():
 def test_the_last_batch_of_an_epoch_has_what_ends_it(ranks):
     """Workers that end take 20 ms: a tenth of what they take to begin."""
     made = Training(ranks=ranks, epochs=3, noise=0.0, persistent=False, begin=0.2, workers=8)
-    loop = loop_of(made.record())
-    more = loop.of("step") - loop.of("step")[1]
+    loop = extract_loop(made.record())
+    more = loop.sum_of("step") - loop.sum_of("step")[1]
     expected = np.zeros_like(more)
     expected[[95, 191, 287]] = 0.02
     np.testing.assert_allclose(more, expected, atol=5e-3)
-    np.testing.assert_allclose(loop.ending, 0.02)
+    np.testing.assert_allclose(loop.epoch_end_s, 0.02)
 
 
 def test_fetches_without_parts_have_as_large_shares_of_what_they_took():
-    loop = loop_of(Training(timed=4, noise=0.3).record())
+    loop = extract_loop(Training(timed=4, noise=0.3).record())
     seen = np.arange(192) % 4 == 0
-    whole = loop.of("fetch") - loop.of("collate")
-    np.testing.assert_allclose(sum(map(loop.of, PARTS)), whole)
-    for name in PARTS:
-        share = loop.of(name)[seen].sum() / whole[seen].sum()
-        np.testing.assert_allclose(loop.of(name)[~seen], whole[~seen] * share)
-    nbytes = loop.of("read", "nbytes")
+    whole = loop.sum_of("fetch") - loop.sum_of("collate")
+    np.testing.assert_allclose(sum(map(loop.sum_of, FETCH_PARTS)), whole)
+    for name in FETCH_PARTS:
+        share = loop.sum_of(name)[seen].sum() / whole[seen].sum()
+        np.testing.assert_allclose(loop.sum_of(name)[~seen], whole[~seen] * share)
+    nbytes = loop.sum_of("read", "nbytes")
     assert nbytes[~seen] == pytest.approx(nbytes[seen].mean())
 
 
@@ -234,7 +242,9 @@ def test_batches_that_are_not_whole_are_left_out_and_other_loaders_are_named():
     last = (rows["epoch"] == 1) & (rows["batch"] == 95) & (rows["operation"] == "step")
     lost = (rows["epoch"] == 0) & (rows["batch"] == 40) & (rows["operation"] == "fetch")
     other = turns(10, 0.1, 0.1).rows.assign(loader=1)
-    found = diagnose(replace(record, rows=framed(dict(pd.concat([rows[~(last | lost)], other])))))
+    found = diagnose(
+        replace(record, rows=make_rows(dict(pd.concat([rows[~(last | lost)], other]))))
+    )
     assert found.loop.batches == 2 * 96 - 2  # the first and the last
     assert found.causes[0].name == "opens"
     assert "Loops over other loaders took 2 s; they are left out." in found.notes
@@ -268,9 +278,18 @@ def test_what_workers_share_bounds_what_more_of_them_gain():
 
 
 def test_an_end_of_an_interval_that_is_rounding_alone_is_0():
-    help_ = SimpleNamespace(name="", sure=0.0, cost="", change=None, limit="", cause="")
-    loop = SimpleNamespace(way=SimpleNamespace(first=[0, 50]), begins_at=0)
+    candidate = SimpleNamespace(
+        name="", assumption_free_share=0.0, cost="", change=None, limit="", cause=""
+    )
+    loop = SimpleNamespace(times=SimpleNamespace(epoch_bounds=[0, 50]), first_counted_batch=0)
     gains = np.full((50, 1), 0.1)
-    (found,) = _remedies([help_], gains, gains, loop, np.ones(50), 1e-17)
+    (found,) = _rank_remedies(
+        [candidate],
+        gains=gains,
+        best_gains=gains,
+        loop=loop,
+        batch_s=np.ones(50),
+        replay_error=1e-17,
+    )
     assert found.low == 0
     assert Gain(0.0, -1e-5, 1e-5).interval == "0.0 to 0.0 %"

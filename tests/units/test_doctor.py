@@ -25,7 +25,7 @@ from tests.recorded import Training
 def folder(tmp_path, monkeypatch):
     """The working directory, with a script that is recorded as a training is."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "LOOK", 0.02)
+    monkeypatch.setattr(running, "POLL_S", 0.02)
     monkeypatch.setattr(running, "GRACE", 0.5)
     (tmp_path / "train.py").write_text(TRAINING)
     return tmp_path

@@ -13,7 +13,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.doctor.diagnosis import diagnose
-from simshuffle.extensions.doctor.recorder.places import MOST, WRITTEN, PlaceCounts, locate
+from simshuffle.extensions.doctor.recorder.places import MAX_PLACES, WRITTEN, PlaceCounts, locate
 from tests.records_made import Training
 
 HERE = Path(__file__).name
@@ -43,7 +43,7 @@ def test_a_place_is_the_own_function_and_what_it_calls():
     text = json.dumps(dict.fromkeys(map(str, range(20_000)), 1))
     operation, file, function, line, calls, transforms, count = looked_at(
         parse_again, text
-    ).listed()[0]
+    ).most_frequent()[0]
     assert (operation, Path(file).name, function) == ("transform", HERE, "parse_again")
     assert calls == "json.loads"
     assert line in {
@@ -62,7 +62,7 @@ def test_a_transform_is_told_by_its_name_and_a_transformer_is_none():
         until.wait()
 
     for function, expected in ((transform_image, True), (transformer_block, False)):
-        assert [place[5] for place in looked_at(function).listed()] == [expected]
+        assert [place[5] for place in looked_at(function).most_frequent()] == [expected]
 
 
 def test_20_looks_a_second_cost_less_than_a_hundredth_of_a_core():
@@ -82,12 +82,12 @@ def test_20_looks_a_second_cost_less_than_a_hundredth_of_a_core():
 def test_places_are_bounded_and_threads_that_are_gone_are_no_place():
     places = PlaceCounts()
     places.look(-1, "step")
-    assert places.listed() == []
-    places.counts = {("step", "a.py", "f", line, "", False): line for line in range(MOST)}
+    assert places.most_frequent() == []
+    places.counts = {("step", "a.py", "f", line, "", False): line for line in range(MAX_PLACES)}
     places.look(threading.get_ident(), "step")
-    assert len(places.counts) == MOST
-    assert len(places.listed()) == WRITTEN
-    assert places.listed()[0][3] == MOST - 1
+    assert len(places.counts) == MAX_PLACES
+    assert len(places.most_frequent()) == WRITTEN
+    assert places.most_frequent()[0][3] == MAX_PLACES - 1
     assert locate(None) is None
 
 

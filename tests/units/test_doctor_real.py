@@ -57,10 +57,10 @@ def test_ranks_that_the_script_starts_are_ended_in_order_and_all_recorded(here, 
     record = read(Path("results/doctor-train"))
     assert record.about["ranks"] == 2
     assert record.about["loaders"][0]["num_workers"] == 1
-    steps = record.of("step").groupby("rank").size()
+    steps = record.rows_of("step").groupby("rank").size()
     assert list(steps.index) == [0, 1]
     assert steps.min() > 3
-    assert len(record.of("sample", "fetch")) > 3  # of workers, that ranks started
+    assert len(record.rows_of("sample", "fetch")) > 3  # of workers, that ranks started
     for rank in range(2):
         with pytest.raises(ProcessLookupError):
             os.kill(int(Path(f"pid-{rank}").read_text()), 0)

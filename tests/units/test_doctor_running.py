@@ -32,7 +32,7 @@ PATIENCE = 600.0
 def soon(monkeypatch):
     """What would be asked harder after 10 s is so after 0.3 s."""
     monkeypatch.setattr(running, "GRACE", 0.3)
-    monkeypatch.setattr(running, "LOOK", 0.02)
+    monkeypatch.setattr(running, "POLL_S", 0.02)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_the_status_is_the_script_s_own(text, status, rows):
 
 def test_a_signal_that_kills_it_is_said_as_a_shell_does(rows):
     ended, said = run("os.kill(os.getpid(), signal.SIGSEGV)", rows)
-    assert (ended.status, ended.asked, said) == (128 + signal.SIGSEGV, 0, [])
+    assert (ended.status, ended.signal_number, said) == (128 + signal.SIGSEGV, 0, [])
 
 
 def test_it_has_its_own_streams_and_environment(rows, tmp_path, capfd, monkeypatch):
@@ -145,7 +145,7 @@ except KeyboardInterrupt:
     thread = asked_when_it_runs(rows, signal.SIGINT)
     ended, said = run(text, rows)
     thread.join()
-    assert (ended.status, ended.asked) == (7, signal.SIGINT)
+    assert (ended.status, ended.signal_number) == (7, signal.SIGINT)
     assert said == ["Interrupted: waiting for the script. Once more ends it."]
 
 
@@ -171,7 +171,7 @@ def test_being_terminated_is_passed_on(rows):
     thread = asked_when_it_runs(rows, signal.SIGTERM)
     ended, _ = run("recorded(); time.sleep(60)", rows)
     thread.join()
-    assert (ended.status, ended.asked) == (128 + signal.SIGTERM, signal.SIGTERM)
+    assert (ended.status, ended.signal_number) == (128 + signal.SIGTERM, signal.SIGTERM)
 
 
 def test_a_signal_that_this_program_ignores_the_script_ignores(rows):
@@ -185,9 +185,9 @@ def test_a_signal_that_this_program_ignores_the_script_ignores(rows):
 
 
 def test_handlers_of_before_are_there_again(rows):
-    before = [signal.getsignal(number) for number in running.ASKED]
+    before = [signal.getsignal(number) for number in running.END_SIGNALS]
     run("pass", rows)
-    assert [signal.getsignal(number) for number in running.ASKED] == before
+    assert [signal.getsignal(number) for number in running.END_SIGNALS] == before
 
 
 def test_a_real_terminal_interrupts_the_script_once(tmp_path):
@@ -216,7 +216,7 @@ import sys
 from pathlib import Path
 from simshuffle.extensions.doctor import running
 ended = running.run_recorded([sys.executable, {str(script)!r}], Path("rows"), print)
-print("ended", ended.status, ended.asked, flush=True)
+print("ended", ended.status, ended.signal_number, flush=True)
 """
     process, terminal = pty.fork()
     if process == 0:

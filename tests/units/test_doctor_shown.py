@@ -9,7 +9,7 @@ from simshuffle.extensions.doctor.diagnosis import diagnose
 from simshuffle.extensions.doctor.gains import Gain
 from simshuffle.extensions.doctor.records.reading import read
 from simshuffle.extensions.doctor.shown import REST, WAITING, batch_rows, doctor_chart, tries_parts
-from simshuffle.extensions.doctor.trying import BOUND, TrialOutcome, trials_of
+from simshuffle.extensions.doctor.trying import BOUND, TrialOutcome, choose_trials
 from simshuffle.report import paper
 
 RECORD = Path(__file__).parents[1] / "data" / "doctor" / "record.parquet"
@@ -54,11 +54,11 @@ def test_an_allreduce_in_the_backward_pass_is_no_time_of_its_own():
 
 
 def test_remedies_that_the_recorder_can_make_are_tried_and_the_bound():
-    first, bound = trials_of(FOUND, 3)
+    first, bound = choose_trials(FOUND, 3)
     assert (first.name, first.change) == ("8 workers", WORKERS)
     assert first.predicted == pytest.approx((0.2, 0.1, 0.3))
     assert (bound.name, bound.predicted) == (BOUND, None)
-    assert [of.name for of in trials_of(FOUND, 0)] == [BOUND]
+    assert [of.name for of in choose_trials(FOUND, 0)] == [BOUND]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from simshuffle.api import run
 from simshuffle.errors import InputError
 from simshuffle.extensions.doctor.fit import fit
 from simshuffle.extensions.doctor.predicting import predict
-from simshuffle.extensions.doctor.records.record import framed
+from simshuffle.extensions.doctor.records.record import make_rows
 from simshuffle.job.scenario.calibrated import read_fragment
 from simshuffle.job.scenario.scenario import from_dict, load_scenario
 from tests.recorded import Training
@@ -146,7 +146,7 @@ def test_a_record_without_workers_is_said_to_load_for_nothing():
 
 def test_a_set_of_which_no_bytes_were_recorded_is_taken_from_memory_elsewhere():
     silent = replace(TRAINING, nbytes=0).record(1)
-    assert any("samples/s: it is taken" in note for note in fit(silent).here)
+    assert any("samples/s: it is taken" in note for note in fit(silent).host_notes)
     found = predict(silent, "small-fat-tree", [2], interval=False, hidden=False)
     assert any("are taken from memory" in note for note in found.notes)
     scenario = from_dict(fit(silent).on(2, "small-fat-tree"), "there")
@@ -174,7 +174,7 @@ def test_what_cannot_be_predicted_is_refused():
     with pytest.raises(InputError, match="must say of how many samples a batch is"):
         fit(alone)
     with pytest.raises(InputError, match="must have steps"):
-        fit(replace(RECORD, rows=framed({"operation": []})))
+        fit(replace(RECORD, rows=make_rows({"operation": []})))
     with pytest.raises(InputError, match="different numbers of ranks; got 2 and 2"):
         fit([RECORD, RECORD])
     with pytest.raises(InputError, match="no such"):

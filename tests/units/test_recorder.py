@@ -26,7 +26,7 @@ import simshuffle.extensions.doctor.recorder
 from simshuffle.extensions.doctor.recorder import cores
 from simshuffle.extensions.doctor.recorder import meter as meters
 from simshuffle.extensions.doctor.recorder import process as processes
-from simshuffle.extensions.doctor.recorder.caching import uncached
+from simshuffle.extensions.doctor.recorder.caching import uncached_nbytes
 from simshuffle.extensions.doctor.recorder.files import Files
 from simshuffle.extensions.doctor.recorder.meter import (
     COLLATE,
@@ -38,7 +38,7 @@ from simshuffle.extensions.doctor.recorder.meter import (
     Meter,
 )
 from simshuffle.extensions.doctor.recorder.rows import CODES, OPERATIONS
-from simshuffle.extensions.doctor.records.collected import collected
+from simshuffle.extensions.doctor.records.collected import collect_record
 
 FOLDER = Path(simshuffle.extensions.doctor.recorder.__file__).parent
 NAMES = list(OPERATIONS)
@@ -89,7 +89,7 @@ def recorded(folder, loop, changes=None):
         loop()
     finally:
         process.end()
-    return collected(folder, {})
+    return collect_record(folder, {})
 
 
 def gone_through(loader, times=1):
@@ -102,7 +102,7 @@ def gone_through(loader, times=1):
 
 
 def batches(record, operation):
-    return record.of(operation).groupby(["loader", "epoch"])["batch"].agg(list).to_dict()
+    return record.rows_of(operation).groupby(["loader", "epoch"])["batch"].agg(list).to_dict()
 
 
 # -------------------------------------------------------------------------------------------- meter
@@ -115,7 +115,7 @@ def ticks(monkeypatch):
     monkeypatch.setattr(meters, "clock", lambda: now[0])
     monkeypatch.setattr(meters.time, "thread_time_ns", lambda: now[0] // 2)
     monkeypatch.setattr(meters, "queued", lambda: now[0] // 10)
-    monkeypatch.setattr(meters, "from_device", lambda: now[0] * 512)
+    monkeypatch.setattr(meters, "device_nbytes", lambda: now[0] * 512)
     return now
 
 
@@ -131,8 +131,8 @@ def test_an_operation_does_not_hold_those_inside_it(ticks):
     ticks[0] = 130
     meter.leave(decode)
     ticks[0] = 140
-    meter.sample(7, 1)
-    meter.collate()
+    meter.end_samples(7, 1)
+    meter.begin_collate()
     ticks[0] = 200
     rows = {NAMES[row[0]]: row[1:] for row in meter.rows(samples=True)}
     assert rows["fetch"] == (0, 200, 100, 20, 1, 4096, 200 * 512, -1)
@@ -147,7 +147,7 @@ def test_samples_have_no_gaps_and_only_the_slowest_has_a_row_if_that_is_wanted(t
     meter = Meter()
     for index, now in ((4, 10), (2, 50), (9, 60)):
         ticks[0] = now
-        meter.sample(index, 1)
+        meter.end_samples(index, 1)
     every = [row for row in meter.rows(samples=True) if NAMES[row[0]] == "sample"]
     assert [(row[1], row[2], row[-1]) for row in every] == [(0, 10, 4), (10, 40, 2), (50, 10, 9)]
     slowest = [row for row in meter.rows(samples=False) if NAMES[row[0]] == "sample"]
@@ -156,10 +156,10 @@ def test_samples_have_no_gaps_and_only_the_slowest_has_a_row_if_that_is_wanted(t
 
 def test_parts_are_timed_for_at_most_their_share_of_the_time(ticks):
     budget = Budget()
-    for _ in range(Budget.ALWAYS):
+    for _ in range(Budget.FIRST_BATCHES):
         assert budget.allows()
         budget.spend(100)
-    budget.cost, budget.spent = 2, 100
+    budget.call_ns, budget.spent_ns = 2, 100
     ticks[0] = 10_000
     assert budget.allows()  # 1 % of 10,000 is 100
     budget.spend(100)
@@ -171,20 +171,20 @@ def test_parts_are_timed_for_at_most_their_share_of_the_time(ticks):
 
 
 def test_a_batch_without_parts_has_its_slowest_sample(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(Budget, "ALWAYS", 1)
+    monkeypatch.setattr(Budget, "FIRST_BATCHES", 1)
     monkeypatch.setattr(Budget, "SHARE", 0)
     record = recorded(folder, gone_through(DataLoader(Compressed(tmp_path), 4)))
-    assert list(record.of("fetch")["batch"]) == [0, 1, 2, 3]
-    assert list(record.of("read")["batch"]) == [0]
-    assert list(record.of("sample")["batch"]) == [0, 0, 0, 0, 1, 2, 3]
-    assert list(record.of("collate")["nbytes"]) == [32] * 4
+    assert list(record.rows_of("fetch")["batch"]) == [0, 1, 2, 3]
+    assert list(record.rows_of("read")["batch"]) == [0]
+    assert list(record.rows_of("sample")["batch"]) == [0, 0, 0, 0, 1, 2, 3]
+    assert list(record.rows_of("collate")["nbytes"]) == [32] * 4
     assert record.about["files"] == 16
     assert "1 %" in record.about["notes"][0]
 
 
 def test_no_thread_is_queued_for_longer_than_it_takes():
-    assert meters.between((0, 0, 0), (10, 3, 40)) == (0, 10, 3, 10)
-    assert meters.between((0, 0, -1), (10, 3, 40)) == (0, 10, 3, -1)
+    assert meters.measure_since((0, 0, 0), (10, 3, 40)) == (0, 10, 3, 10)
+    assert meters.measure_since((0, 0, -1), (10, 3, 40)) == (0, 10, 3, -1)
 
 
 # -------------------------------------------------------------------------------------------- loops
@@ -208,11 +208,11 @@ def test_every_batch_has_its_wait_step_and_fetch(folder, mode):
         assert waits[-1] == -1
         assert sorted(batches(record, "step")[0, epoch]) == list(range(count))
         assert sorted(batches(record, "fetch")[0, epoch]) == list(range(count))
-    workers = set(record.of("fetch")["worker"])
+    workers = set(record.rows_of("fetch")["worker"])
     assert workers == ({0, 1} if loader.num_workers else {-1})
-    assert set(record.of("wait")["worker"]) == {-1}
+    assert set(record.rows_of("wait")["worker"]) == {-1}
     assert set(record.rows["rank"]) == {0}
-    assert len(record.of("send")) == (2 * count if loader.num_workers else 0)
+    assert len(record.rows_of("send")) == (2 * count if loader.num_workers else 0)
 
 
 def test_a_batch_that_comes_before_its_turn_has_its_own_number(folder):
@@ -238,7 +238,7 @@ def test_a_batch_that_comes_before_its_turn_has_its_own_number(folder):
 
 def test_waits_and_steps_cover_the_loop(folder):
     record = recorded(folder, gone_through(DataLoader(Numbers(), 4)))
-    spans = record.of("wait", "step").sort_values("start_s")
+    spans = record.rows_of("wait", "step").sort_values("start_s")
     begin, end = spans["start_s"].min(), (spans["start_s"] + spans["seconds"]).max()
     assert list(spans["operation"]) == ["wait", "step"] * 4 + ["wait"]
     gaps = (spans["start_s"] - (spans["start_s"] + spans["seconds"]).shift()).dropna()
@@ -261,24 +261,24 @@ def test_a_stream_of_samples(folder, workers):
     waits = [batch for batch in batches(record, "wait")[0, 0] if batch >= 0]
     assert len(waits) == len(given) == 4
     assert set(batches(record, "fetch")[0, 0]) == set(waits)
-    assert (record.of("sample")["sample"] == -1).all()
-    assert record.of("fetch")["count"].sum() == 20
+    assert (record.rows_of("sample")["sample"] == -1).all()
+    assert record.rows_of("fetch")["count"].sum() == 20
 
 
 def test_numbers_in_a_batch_are_no_bytes(folder):
     loader = DataLoader(range(9), 3, collate_fn=lambda batch: {"x": batch, "y": [torch.zeros(2)]})
-    assert list(recorded(folder, gone_through(loader)).of("collate")["nbytes"]) == [8, 8, 8]
+    assert list(recorded(folder, gone_through(loader)).rows_of("collate")["nbytes"]) == [8, 8, 8]
 
 
 def test_without_batches_each_sample_is_one(folder):
     record = recorded(folder, gone_through(DataLoader(Numbers(5), batch_size=None)))
-    assert list(record.of("sample")["sample"]) == [0, 1, 2, 3, 4]
-    assert list(record.of("fetch")["count"]) == [1] * 5
+    assert list(record.rows_of("sample")["sample"]) == [0, 1, 2, 3, 4]
+    assert list(record.rows_of("fetch")["count"]) == [1] * 5
 
 
 def test_samples_of_a_subset_are_told_apart(folder):
     record = recorded(folder, gone_through(DataLoader(Subset(Numbers(), [9, 8, 7, 6]), 2)))
-    assert list(record.of("sample")["sample"]) == [0, 1, 2, 3]
+    assert list(record.rows_of("sample")["sample"]) == [0, 1, 2, 3]
 
 
 def test_a_batch_that_a_data_set_gives_at_once_is_one_row(folder):
@@ -287,8 +287,8 @@ def test_a_batch_that_a_data_set_gives_at_once_is_one_row(folder):
             return [self[index] for index in indices]
 
     record = recorded(folder, gone_through(DataLoader(AtOnce(), 8)))
-    assert list(record.of("sample")["count"]) == [8, 8]
-    assert (record.of("sample")["sample"] == -1).all()
+    assert list(record.rows_of("sample")["count"]) == [8, 8]
+    assert (record.rows_of("sample")["sample"] == -1).all()
 
 
 def test_a_loop_that_is_left_and_one_inside_another(folder):
@@ -352,12 +352,16 @@ def test_the_parts_of_a_fetch_add_up(folder, tmp_path, workers):
     )
     assert (by_batch[["open", "read", "decode"]] > 0).all(axis=None)
     sizes = [(tmp_path / f"{index}.gz").stat().st_size for index in range(16)]
-    assert list(record.of("sample")["nbytes"]) == sizes
-    assert record.of("read")["nbytes"].sum() == record.of("fetch")["nbytes"].sum() == sum(sizes)
-    assert list(record.of("open")["count"]) == [4, 4, 4, 4]
-    assert list(record.of("collate")["nbytes"]) == [32, 32, 32, 32]
+    assert list(record.rows_of("sample")["nbytes"]) == sizes
+    assert (
+        record.rows_of("read")["nbytes"].sum()
+        == record.rows_of("fetch")["nbytes"].sum()
+        == sum(sizes)
+    )
+    assert list(record.rows_of("open")["count"]) == [4, 4, 4, 4]
+    assert list(record.rows_of("collate")["nbytes"]) == [32, 32, 32, 32]
     assert (record.about["files"], record.about["files_nbytes"]) == (16, sum(sizes))
-    fetch = record.of("fetch")
+    fetch = record.rows_of("fetch")
     assert (fetch["cpu_s"] > 0).all()
     assert (fetch["queued_s"] <= fetch["seconds"]).all()
 
@@ -376,8 +380,8 @@ def test_reading_in_other_ways(folder, tmp_path):
     path.open(encoding="utf-8").close()
     with pytest.warns(ResourceWarning):
         record = recorded(folder, gone_through(DataLoader(Ways(1), 1)))
-    assert record.of("read")["nbytes"].sum() == 300 + 200 + 1000 + 1000
-    assert record.of("open")["count"].sum() == 3
+    assert record.rows_of("read")["nbytes"].sum() == 300 + 200 + 1000 + 1000
+    assert record.rows_of("open")["count"].sum() == 3
 
 
 class Socket:
@@ -397,8 +401,8 @@ def test_what_is_read_in_other_ways_is_counted_once(folder, tmp_path):
             return len(response.read()) + len(numpy.fromfile(tmp_path / "floats", "f4"))
 
     record = recorded(folder, gone_through(DataLoader(Ways(2), 1)))
-    assert list(record.of("read")["nbytes"]) == [45, 45]
-    assert list(record.of("read")["count"]) == [2, 2]
+    assert list(record.rows_of("read")["nbytes"]) == [45, 45]
+    assert list(record.rows_of("read")["count"]) == [2, 2]
 
 
 def test_what_the_page_cache_does_not_hold(tmp_path):
@@ -407,17 +411,21 @@ def test_what_the_page_cache_does_not_hold(tmp_path):
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if not uncached(file.fileno(), 100_000):
+        if not uncached_nbytes(file.fileno(), 100_000):
             pytest.skip("this kernel does not say what its page cache holds, or keeps all of it")
-        assert uncached(file.fileno(), 100_000) == 100_000
+        assert uncached_nbytes(file.fileno(), 100_000) == 100_000
         file.read()
-        assert uncached(file.fileno(), 100_000) == 0
+        assert uncached_nbytes(file.fileno(), 100_000) == 0
 
 
 def test_without_a_device_bytes_are_shared_out_by_what_was_cached_when_files_were_opened(ticks):
     meter = Meter()
-    meter.opened, meter.uncached, meter.nbytes = 4000, 1000, 2000  # half of them was read
-    meter.sample(0, 1)
+    meter.opened_nbytes, meter.uncached_nbytes, meter.nbytes = (
+        4000,
+        1000,
+        2000,
+    )  # half of them was read
+    meter.end_samples(0, 1)
     meter.enter(READ)
     fetch, read = (
         next(row for row in meter.rows(samples=True) if row[0] == CODES[name])
@@ -441,7 +449,7 @@ def test_locks_between_processes(folder):
         gone_through(DataLoader(Locked(2), 2))()
 
     lock = None
-    assert list(recorded(folder, loop).of("lock")["count"]) == [4]
+    assert list(recorded(folder, loop).rows_of("lock")["count"]) == [4]
 
 
 def test_files_beyond_the_bound_are_estimated():
@@ -471,10 +479,12 @@ def test_what_is_done_with_a_batch(folder):
     record = recorded(folder, loop)
     for operation in ("copy", "forward", "backward", "optimizer"):
         assert batches(record, operation) == {(0, 0): [0, 1]}, operation
-        assert list(record.of(operation)["count"]) == [1, 1], operation
-    assert list(record.of("copy")["nbytes"]) == [8 * 3 * 8] * 2
-    parts = record.of("copy", "forward", "backward", "optimizer").groupby("batch")["seconds"].sum()
-    assert (parts.to_numpy() <= record.of("step")["seconds"].to_numpy()).all()
+        assert list(record.rows_of(operation)["count"]) == [1, 1], operation
+    assert list(record.rows_of("copy")["nbytes"]) == [8 * 3 * 8] * 2
+    parts = (
+        record.rows_of("copy", "forward", "backward", "optimizer").groupby("batch")["seconds"].sum()
+    )
+    assert (parts.to_numpy() <= record.rows_of("step")["seconds"].to_numpy()).all()
     assert record.about["model"] == {"parameters": 11, "gradient_nbytes": 44}
     assert record.about["device"] == "cpu"
     assert record.about["threads"] == torch.get_num_threads()
@@ -497,7 +507,7 @@ def test_what_is_compiled_stays_whole(folder):
 
     record = recorded(folder, loop)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
-    assert list(record.of("forward")["count"]) == [1, 1]
+    assert list(record.rows_of("forward")["count"]) == [1, 1]
 
 
 # ------------------------------------------------------------------------------- nothing is changed
@@ -606,16 +616,16 @@ def test_the_cores_that_a_process_may_use_are_busy_with_all_but_waiting(monkeypa
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {1})
     monkeypatch.setattr(cores.os, "sysconf", lambda _: 100)
     monkeypatch.setattr(cores.os, "read", lambda *_: text)
-    assert cores.use()[1] == 231 * 10**7
+    assert cores.read_use()[1] == 231 * 10**7
     monkeypatch.setattr(cores.os, "read", lambda *_: b"cpu 9\n")
-    assert cores.use()[1] == -1
+    assert cores.read_use()[1] == -1
 
 
 def test_what_is_known_is_written_ever_more_seldom(monkeypatch):
     """1 s after the last time, then 2 s, then 4 s."""
     at, saves = [0], []
-    own = SimpleNamespace(saved=0, pause=10**9)
-    own.save = lambda: (saves.append(at[0]), setattr(own, "saved", at[0]))
+    own = SimpleNamespace(saved_at=0, save_interval=10**9)
+    own.save = lambda: (saves.append(at[0]), setattr(own, "saved_at", at[0]))
     monkeypatch.setattr(processes, "clock", lambda: at[0])
     for tenths in range(100):
         at[0] = tenths * 10**8
@@ -648,7 +658,7 @@ def test_a_script_without_torch_runs_as_it_would(tmp_path, folder):
     assert run.returncode == 7
     assert len(list(folder.glob("*.json"))) == 2
     with pytest.raises(Exception, match="2 without torch"):
-        collected(folder, {"command": ["python", "script.py"]})
+        collect_record(folder, {"command": ["python", "script.py"]})
 
 
 def test_spawned_workers_and_an_end_in_order_when_the_time_is_over(tmp_path, folder):
@@ -667,11 +677,11 @@ def test_spawned_workers_and_an_end_in_order_when_the_time_is_over(tmp_path, fol
         """
     run = script(tmp_path, folder, text, {simshuffle.extensions.doctor.recorder.SECONDS: "0.2"})
     assert (run.returncode, run.stderr) == (0, "")
-    record = collected(folder, {})
+    record = collect_record(folder, {})
     assert record.about["stopped"]
     assert record.about["host"]["cores"] > 0
     assert ("others" in record.about["host"]) == Path("/proc/stat").exists()
-    spawned = record.of("fetch")[record.of("fetch")["worker"] == 0]
+    spawned = record.rows_of("fetch")[record.rows_of("fetch")["worker"] == 0]
     assert list(spawned["batch"]) == [0, 1, 2, 3, 4]
     assert set(spawned["loader"]) == {0}
 
@@ -688,7 +698,7 @@ def test_a_process_that_is_killed_loses_no_batch(folder):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    record = collected(folder, {})
+    record = collect_record(folder, {})
     assert batches(record, "wait") == {(0, 0): [0, 1, 2, 3]}
     assert batches(record, "step") == {(0, 0): [0, 1, 2]}
     assert record.about["loaders"][0]["batch_size"] == 2

@@ -64,7 +64,7 @@ def test_arguments_of_the_loader(changed):
     record = changed({"loader": {**wanted, "no_such": 1}, "worker_threads": 2}, loop)
     loader = loaders[0]
     assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (1, 3, True)
-    assert set(record.of("fetch")["worker"]) == {0}
+    assert set(record.rows_of("fetch")["worker"]) == {0}
     assert record.about["changed"] == [
         "num_workers: 0 to 1",
         "prefetch_factor: None to 3",
@@ -95,7 +95,7 @@ def test_samples_stay_in_memory(changed):
 
     record = changed({"cache": True}, loop)
     assert sorted(samples.asked) == list(range(8))
-    assert record.of("fetch")["count"].sum() == 24
+    assert record.rows_of("fetch")["count"].sum() == 24
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -111,7 +111,7 @@ def test_batches_are_played_again(changed, workers):
 
     record = changed({"replay": 2}, loop)
     assert samples.asked == ([] if workers else [0, 1, 2, 3])
-    waits = record.of("wait").groupby("epoch")["batch"].agg(list)
+    waits = record.rows_of("wait").groupby("epoch")["batch"].agg(list)
     assert list(waits) == [[0, 1, 2, 3, 4, -1]] * 2
     assert record.about["changed"] == ["replay: 2 batches are played again"]
 
@@ -181,8 +181,8 @@ def test_a_loop_is_recorded_and_written(tmp_path):
     list(loader)  # no longer
     recording.write(tmp_path / "training.parquet")
     record = read_parquet(tmp_path / "training.parquet")
-    assert list(record.of("wait")["batch"]) == [0, 1, 2, 3, -1]
-    assert len(record.of("copy")) == len(record.of("forward")) == 4
+    assert list(record.rows_of("wait")["batch"]) == [0, 1, 2, 3, -1]
+    assert len(record.rows_of("copy")) == len(record.rows_of("forward")) == 4
     assert record.about["command"] == sys.orig_argv
     assert "PYTHONPATH" not in recording._environment or (
         os.environ.get("PYTHONPATH") == recording._environment["PYTHONPATH"]
@@ -196,8 +196,8 @@ def test_a_recording_in_a_recording_goes_on(tmp_path):
         with simshuffle.train.record(loader) as inner:
             list(loader)
         list(loader)
-    assert len(inner.record.of("step")) == 4
-    assert len(outer.record.of("step")) == 6
+    assert len(inner.record.rows_of("step")) == 4
+    assert len(outer.record.rows_of("step")) == 6
     assert len(list((tmp_path / "kept").glob("*.rows"))) == 1
 
 

@@ -19,7 +19,7 @@ from simshuffle.extensions.doctor.records.chakra_schema import (
     read_nodes,
 )
 from simshuffle.extensions.doctor.records.reading import RECORD, read
-from simshuffle.extensions.doctor.records.record import Record, framed
+from simshuffle.extensions.doctor.records.record import Record, make_rows
 from simshuffle.extensions.interop.exports import chakra as written_chakra
 from simshuffle.extensions.interop.exports.program import program
 from tests.small import small as scenario
@@ -31,7 +31,7 @@ def small():
     """A record of two batches of a rank."""
     columns = {"operation": ["wait", "step"] * 2, "start_s": [0.0, 1.0, 3.0, 3.5]}
     columns |= {"seconds": [1.0, 2.0, 0.5, 2.5], "batch": [0, 0, 1, 1]}
-    return Record(framed(columns), {"made_by": "simshuffle", "ranks": 1, "notes": []}, "here")
+    return Record(make_rows(columns), {"made_by": "simshuffle", "ranks": 1, "notes": []}, "here")
 
 
 def test_a_record_is_found_in_the_folder_of_doctor_and_by_its_content(tmp_path):
@@ -126,8 +126,8 @@ def test_a_trace_of_a_gpu_tells_what_each_batch_took(tmp_path, name):
     assert micros(found) == TOOK
     assert found.about["ranks"] == 8
     assert set(found.rows["rank"]) == {3}
-    (copy,) = found.of("copy").itertuples()
-    (summed,) = found.of("allreduce").itertuples()
+    (copy,) = found.rows_of("copy").itertuples()
+    (summed,) = found.rows_of("allreduce").itertuples()
     assert (copy.nbytes, summed.nbytes) == (4096, 4000)
     assert copy.start_s == pytest.approx(110e-6)
 
@@ -152,7 +152,7 @@ def test_of_sums_that_overlap_no_moment_is_waited_for_twice(tmp_path):
         *launched("kernel", "ncclKernel_AllGather", 60, 100, 250, 2),
         *launched("kernel", "gemm", 70, 240, 300, 3),
     ]
-    summed = read(written(tmp_path / "t.json", trace(events))).of("allreduce")
+    summed = read(written(tmp_path / "t.json", trace(events))).rows_of("allreduce")
     assert (summed["seconds"] * 1e6).round(3).tolist() == [100, 40]
     assert summed["nbytes"].tolist() == [0, 0]
 
@@ -164,7 +164,7 @@ def test_a_call_of_a_loader_that_has_no_batch_left_ends_an_epoch(tmp_path):
         *(annotation(WAIT, 50, 55), operation("aten::mm", 60, 70)),
         annotation(WAIT, 80, 81),
     ]
-    rows = read(written(tmp_path / "t.json", events)).of("wait")
+    rows = read(written(tmp_path / "t.json", events)).rows_of("wait")
     assert rows[["epoch", "batch"]].to_numpy().tolist() == [[0, 0], [1, 0]]
     assert (rows["seconds"] * 1e6).round(3).tolist() == [10, 5]
 
@@ -187,7 +187,7 @@ def test_a_folder_of_traces_is_read_on_one_clock_and_a_later_one_goes_on(tmp_pat
     (tmp_path / "notes.json").write_text("{}")
     found = read(tmp_path)
     assert found.about["ranks"] == 2
-    waits = found.of("wait")
+    waits = found.rows_of("wait")
     of = waits[waits["rank"] == 0]
     assert of["batch"].tolist() == [0, 1, 2, 3]
     assert (of["start_s"] * 1e6).round(3).tolist() == [50, 1050, 1000050, 1001050]
@@ -318,7 +318,7 @@ def test_a_summary_of_traceml_is_read(tmp_path):
     found = read(tmp_path)
     assert found.rows.equals(read(tmp_path / "final_summary.json").rows)
     assert found.about["seconds"] == 12.5
-    parts = found.of("forward", "optimizer")
+    parts = found.rows_of("forward", "optimizer")
     mine = parts[(parts["rank"] == 0) & (parts["batch"] == 1)]
     assert mine["start_s"].round(9).tolist() == [0.12, 0.15]  # the second step begins at 0.12 s
     assert micros(found, 1) == {
@@ -341,7 +341,7 @@ def test_the_stats_of_ray_data_are_read(tmp_path, text):
     """Eight batches: 2.4 ms of waiting, and 1.2 s of steps. Older ones tell the mean of making a
     batch and its sum, and so their number."""
     found = read(written(tmp_path / "stats.txt", text.encode()))
-    waits, steps, reads = (found.of(name) for name in ("wait", "step", "read"))
+    waits, steps, reads = (found.rows_of(name) for name in ("wait", "step", "read"))
     assert len(waits) == len(steps) == 8
     assert (waits["seconds"] * 1e6).round(6).tolist() == [300] * 8
     assert steps["seconds"].round(9).tolist() == [0.15] * 8
@@ -349,8 +349,8 @@ def test_the_stats_of_ray_data_are_read(tmp_path, text):
     assert reads[["seconds", "cpu_s", "count", "nbytes"]].round(9).to_numpy().tolist() == [
         [0.00802, 0.00477, 4, 3200]
     ]
-    assert found.of("transform")["seconds"].round(9).tolist() == [0.16973]
-    assert found.of("collate")["seconds"].round(9).tolist() == [12e-6]
+    assert found.rows_of("transform")["seconds"].round(9).tolist() == [0.16973]
+    assert found.rows_of("collate")["seconds"].round(9).tolist() == [12e-6]
 
 
 def test_the_metrics_of_ray_train_are_read_with_a_worker_each(tmp_path):

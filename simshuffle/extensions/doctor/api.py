@@ -1,11 +1,11 @@
-"""The public function of the doctor."""
+"""Diagnose a recorded training from Python."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from simshuffle.extensions.doctor.diagnosis import Diagnosis
-from simshuffle.extensions.doctor.examined import examined
+from simshuffle.extensions.doctor.examined import examine
 
 
 def diagnose(record: str | Path) -> Diagnosis:
@@ -17,4 +17,4 @@ def diagnose(record: str | Path) -> Diagnosis:
     Raises:
         InputError: ``record`` is none of them, or has no loop.
     """
-    return examined(Path(record)).diagnosis
+    return examine(Path(record)).diagnosis

@@ -32,9 +32,9 @@ from simshuffle.job.scenario.options import counts_of, machine_names, result_fol
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
-    from simshuffle.extensions.doctor.examined import Examined
+    from simshuffle.extensions.doctor.examined import Examination
     from simshuffle.extensions.doctor.records.record import Record
-    from simshuffle.extensions.doctor.running import Ended
+    from simshuffle.extensions.doctor.running import ScriptEnd
 
 app = typer.Typer()
 INTERRUPTED = 128 + signal.SIGINT
@@ -120,7 +120,7 @@ class DoctorOptions:
         """Whether standard output is for tables alone."""
         return self.json or self.to is not None
 
-    def print(self, examination: Examined) -> None:
+    def print(self, examination: Examination) -> None:
         """Print an examination in the format that is asked for."""
         print_answer(examination.as_json, examination.parts, json=self.json, to=self.to)
 
@@ -142,7 +142,7 @@ def doctor(options: DoctorOptions) -> None:
     Runs COMMAND as it is, and records it; or reads a record.
     Output, Ctrl-C and exit status are the command's own. With --json or --to what it prints goes to
     standard error."""
-    from simshuffle.extensions.doctor.examined import examined
+    from simshuffle.extensions.doctor.examined import examine
     from simshuffle.extensions.doctor.records.reading import read
 
     records, words = split_command(options.words)
@@ -154,7 +154,7 @@ def doctor(options: DoctorOptions) -> None:
             raise typer.Exit(status)
         return
     others = [read(_locate(record)) for record in records[1:]]
-    examination = _add_prediction(examined(_locate(records[0])), options, others)
+    examination = _add_prediction(examine(_locate(records[0])), options, others)
     options.print(examination)
     if options.out is not None:
         place = examination.save(options.out, force=options.force)
@@ -192,8 +192,8 @@ def _check_prediction(records: Sequence[str], options: DoctorOptions) -> None:
 
 
 def _add_prediction(
-    examination: Examined, options: DoctorOptions, others: Sequence[Record] = ()
-) -> Examined:
+    examination: Examination, options: DoctorOptions, others: Sequence[Record] = ()
+) -> Examination:
     """Return an examination with its prediction, if one is asked for, from all the records."""
     if not options.predicts:
         return examination
@@ -251,17 +251,17 @@ class _RecordedCommand:
             ended = run_recorded(
                 self.words, rows, say, seconds=options.seconds, to_stderr=options.keeps_stdout
             )
-            if ended.status and not ended.asked:
+            if ended.status and not ended.signal_number:
                 say(f"The script ended with status {ended.status}.")
             if ended.status and not _has_rows(rows):
                 say("No batch was recorded before that.")
             else:
                 self._examine_if_enough(room, ended)
-        if ended.asked == signal.SIGINT or ended.status == INTERRUPTED:
+        if ended.signal_number == signal.SIGINT or ended.status == INTERRUPTED:
             raise Stopped("Interrupted; what was recorded until then counts.")
-        return 128 + ended.asked if ended.asked else ended.status
+        return 128 + ended.signal_number if ended.signal_number else ended.status
 
-    def _examine_if_enough(self, room: Path, ended: Ended) -> None:
+    def _examine_if_enough(self, room: Path, ended: ScriptEnd) -> None:
         """Examine the record. A script that failed may have recorded too little, which is said."""
         try:
             self._examine(room, ended)
@@ -271,18 +271,18 @@ class _RecordedCommand:
                 raise error from None
             complain(str(error))
 
-    def _examine(self, room: Path, ended: Ended) -> None:
+    def _examine(self, room: Path, ended: ScriptEnd) -> None:
         from simshuffle.extensions.doctor.diagnosis import diagnose
-        from simshuffle.extensions.doctor.examined import Examined
-        from simshuffle.extensions.doctor.records.collected import collected
+        from simshuffle.extensions.doctor.examined import Examination
+        from simshuffle.extensions.doctor.records.collected import collect_record
 
         options = self.options
         known = {"command": self.words, "exit_status": ended.status, "seconds": ended.seconds}
-        record = replace(collected(room / ROWS, known), source=str(self.folder))
-        examination = Examined(record, diagnose(record))
+        record = replace(collect_record(room / ROWS, known), source=str(self.folder))
+        examination = Examination(record, diagnose(record))
         if not options.keeps_stdout:
             print_parts(examination.parts())
-        if options.try_ and not ended.asked:
+        if options.try_ and not ended.signal_number:
             examination = self._add_tries(examination, room, ended.seconds)
         try:
             examination = _add_prediction(examination, options)
@@ -292,16 +292,16 @@ class _RecordedCommand:
         if options.keeps_stdout:
             options.print(examination)
         else:
-            print_parts([*examination.tried(), *examination.predicted()])
+            print_parts([*examination.trial_parts(), *examination.prediction_parts()])
             stem = self.folder / "doctor"
             typer.echo(f"Tables: {self.folder}\nFigure: {stem}.png and {stem}.pdf")
 
-    def _add_tries(self, examination: Examined, room: Path, seconds: float) -> Examined:
+    def _add_tries(self, examination: Examination, room: Path, seconds: float) -> Examination:
         """Return an examination with the remedies tried; the command took ``seconds`` in all."""
-        from simshuffle.extensions.doctor.trying import ScriptRuns, trials_of, try_all
+        from simshuffle.extensions.doctor.trying import ScriptRuns, choose_trials, try_all
 
         options = self.options
-        trials = trials_of(examination.diagnosis, options.try_)
+        trials = choose_trials(examination.diagnosis, options.try_)
         start = max(0.0, seconds - examination.diagnosis.loop.seconds)
         minutes = (len(trials) + 1) * (start + options.try_seconds) / 60
         say(f"The script runs {len(trials) + 1} times more, some {minutes:.2g} min in all.")

@@ -1,4 +1,4 @@
-"""Why a loop waits, and what helps: the record of a training replayed with one thing less."""
+"""Diagnose why a loop waits, and what helps: replay its record without one cause at a time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simshuffle.extensions.doctor.causes import Without, causes
-from simshuffle.extensions.doctor.loop import LEAST_BATCHES, RecordedLoop, loop_of
-from simshuffle.extensions.doctor.quiet import quieted
+from simshuffle.extensions.doctor.causes import candidate_causes
+from simshuffle.extensions.doctor.loop import MIN_BATCHES, RecordedLoop, extract_loop
+from simshuffle.extensions.doctor.quiet import remove_core_waits
 from simshuffle.extensions.doctor.records.record import Record
-from simshuffle.extensions.doctor.remedies import Helps, remedies
-from simshuffle.extensions.doctor.replay import Way, elapsed, together
+from simshuffle.extensions.doctor.remedies import RemedyCandidate, candidate_remedies
+from simshuffle.extensions.doctor.replay import LoopTimes, replay_loop, replay_loops
+from simshuffle.extensions.doctor.without_cause import LoopWithoutCause
 from simshuffle.spec.arrays import Floats
 from simshuffle.study.schema import Schema, amount, real, share, text
 
@@ -21,21 +22,24 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HEALTHY = 0.05
-"""Share of the loop's time below which nothing is a cause (chosen)."""
+"""Share of the loop's time from which something is a cause (chosen)."""
 MOST_HIDDEN = 5.0
-"""Other programs hide what is small: that share grows as they make the loop longer, up to this many
-times (chosen)."""
+"""Most times by which `HEALTHY` grows as other programs make the loop longer and hide what is small
+(chosen)."""
 ROUNDING = 1e-9
 """Share of a batch's time up to which a gain is the rounding of sums."""
 LEAST_GAIN = 0.01
-"""Share of the loop's time below which nothing is a remedy (chosen)."""
-BLOCKS, RESAMPLES = 40, 400
-"""Blocks of batches in which a record is resampled, and how often (chosen)."""
-ENDS = (0.05, 0.95)
-"""Shares of the resamples below the ends of an interval: 90 % lie between."""
-FEW = 32
+"""Share of the loop's time from which something is a remedy (chosen)."""
+BLOCKS = 40
+"""Blocks of batches in which a record is resampled (chosen)."""
+RESAMPLES = 400
+"""Resamples of a record (chosen)."""
+LOW_QUANTILE, HIGH_QUANTILE = 0.05, 0.95
+"""Shares of the resamples below the ends of a 90 % interval."""
+MANY_BATCHES = 32
 """Batches below which a note says that they are few (chosen)."""
-IN_STEPS = ("copy", "forward", "backward", "optimizer", "allreduce")
+STEP_PARTS = ("copy", "forward", "backward", "optimizer", "allreduce")
+"""Operations of a step."""
 
 CAUSES = Schema(
     {
@@ -60,65 +64,67 @@ REMEDIES = Schema(
 
 @dataclass(frozen=True)
 class Totals:
-    """What a loop took; sums over its batches, means over its ranks. The first batch is left out:
-    the loop waits for it once."""
+    """The time of a loop: sums over its batches, means over its ranks.
 
-    batches: int  # of a rank
-    epochs: int
-    ranks: int
-    seconds: float
-    waited_s: float
-    step_s: float
-    of_steps: Mapping[str, float]  # s of them, by operation
-    batch_s: float  # a batch
-    first_s: float  # until the first batch was there
-    seen: bool  # whether it was recorded what makes the batches
-    replay_error: float  # share by which the replay of what was recorded is off
-    least_share: float  # of the seconds, below which nothing is a cause
-    waits_known: bool = True  # whether it was recorded how long the loop waited for its data
+    The first batch is left out, because the loop waits for it once.
+    """
+
+    batches: int  # number of each rank's batches
+    epochs: int  # number of epochs
+    ranks: int  # number of ranks
+    seconds: float  # of waits and steps
+    waited_s: float  # s that the loop waited for data
+    step_s: float  # s of all steps
+    of_steps: Mapping[str, float]  # s of the steps' parts, by operation
+    batch_s: float  # mean s of a batch: wait and step
+    first_s: float  # s until the first batch was there
+    seen: bool  # whether the fetches that make the batches were recorded
+    replay_error: float  # share by which the replay of the record is off
+    least_share: float  # share of the seconds from which something is a cause
+    waits_known: bool = True  # whether the waits for data were recorded
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What a loop loses time with."""
+    """A cause of time that a loop loses."""
 
-    name: str
+    name: str  # of the cause
     seconds: float  # that the loop would take less without it
     share: float  # of the loop's seconds
     confidence: float  # share of resamples of the record in which it comes first
-    sentence: str  # what is seen of it
+    sentence: str  # what the record shows of the cause
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """What would help."""
+    """A change that would make a loop faster."""
 
-    name: str
-    gain_s: float  # a batch
+    name: str  # of the change
+    gain_s: float  # predicted s that a batch takes less
     low: float  # end of the 90 % interval of ``gain_s``, of chance, the replay and what is assumed
     high: float  # the other end
     share: float  # of the loop's seconds
     cost: str  # cores, bytes, a change of code
-    change: Mapping[str, Any] | None  # that the recorder can make; None where it can make none
-    limit: str  # what binds after it
-    cause: str  # that it is against; '' where it may help against several
+    change: Mapping[str, Any] | None  # settings for the recorder; None where it cannot change it
+    limit: str  # what takes longest of a batch after the change
+    cause: str  # that the change is against; '' where it may help against several
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a record shows."""
+    """The causes and remedies that a record shows for its loop."""
 
-    source: str
-    loop: Totals
+    source: str  # file or folder of the record
+    loop: Totals  # its time
     causes: list[Cause]  # the first explains most; [] if the loop is healthy, or nothing is known
-    remedies: list[Remedy]  # that which saves most first
-    notes: list[str]
+    remedies: list[Remedy]  # the one that saves most first
+    notes: list[str]  # sentences on what could not be seen, or is uncertain
 
     def verdict(self) -> str:
-        """One sentence."""
+        """Return the sentence that says how long the loop waits, and the first cause."""
         loop = self.loop
-        waited = loop.waited_s / loop.seconds
-        head = f"The loop waits for its data {100 * waited:.3g} % of its {loop.seconds:.3g} s"
+        waited_share = loop.waited_s / loop.seconds
+        head = f"The loop waits for its data {100 * waited_share:.3g} % of its {loop.seconds:.3g} s"
         if not loop.waits_known:
             head = (
                 f"A step takes {loop.batch_s:.3g} s. Waits for data are not in this record, in"
@@ -131,158 +137,244 @@ class Diagnosis:
                 f"({100 * first.share:.3g} %), with confidence {first.confidence:.2f}. "
                 f"{first.sentence}"
             )
-        if waited >= HEALTHY and not self.loop.seen:
+        if waited_share >= HEALTHY and not self.loop.seen:
             return f"{head}; why, this record cannot tell."
         if not loop.waits_known:
             return f"{head}."
-        least = f"{100 * self.loop.least_share:.2g} %"
-        return f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {least} or more."
+        min_share = f"{100 * self.loop.least_share:.2g} %"
+        return f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {min_share} or more."
 
     def parts(self) -> list[str | Table]:
-        """What a terminal shows: the causes, the remedies, notes and the sentence."""
-        out: list[str | Table] = []
+        """Return what a terminal shows: tables of causes and remedies, notes and the verdict."""
+        tables: list[str | Table] = []
         if self.causes:
-            rows = [(c.name, c.seconds, c.share, c.confidence) for c in self.causes]
+            rows = [
+                (cause.name, cause.seconds, cause.share, cause.confidence) for cause in self.causes
+            ]
             title = f"What {self.loop.batches} batches lose time with"
-            out.append(CAUSES.listing(CAUSES.framed(rows), title, list(CAUSES.columns)))
+            tables.append(CAUSES.listing(CAUSES.framed(rows), title, list(CAUSES.columns)))
         if self.remedies:
-            named = [
-                (r.name, r.gain_s, r.low, r.high, r.share, r.cost, r.limit) for r in self.remedies
+            remedy_rows = [
+                (
+                    remedy.name,
+                    remedy.gain_s,
+                    remedy.low,
+                    remedy.high,
+                    remedy.share,
+                    remedy.cost,
+                    remedy.limit,
+                )
+                for remedy in self.remedies
             ]
             columns = ["remedy", "cost", "limit", "gain_s", "low", "high", "share"]
-            out.append(REMEDIES.listing(REMEDIES.framed(named), "What helps", columns, 3))
-        return [*out, *self.notes, self.verdict()]
+            tables.append(REMEDIES.listing(REMEDIES.framed(remedy_rows), "What helps", columns, 3))
+        return [*tables, *self.notes, self.verdict()]
 
     def as_json(self) -> dict[str, Any]:
-        """All as plain values, in s."""
+        """Return all fields and the verdict as plain values, in s."""
         return {**asdict(self), "verdict": self.verdict()}
 
 
 def diagnose(record: Record) -> Diagnosis:
-    """What the slowest loop of a record loses time with, and what would help.
+    """Return what the slowest loop of a record loses time with, and what would help.
 
-    Every cause is taken away from what was recorded, and the loop replayed: what it then takes less
-    is the cause's. A special case that explains half of what a broad one does goes before it.
+    Every cause is removed from the record in turn, and the loop is replayed: the time saved is the
+    cost of the cause. A special case that explains half of what a broad one does goes before it.
     Raises an InputError if the record has no loop.
     """
-    measured = loop_of(record)
-    own = elapsed(measured.way).mean(axis=1)
-    error = own.sum() / measured.measured.mean(axis=1).sum() - 1
-    begins_at = measured.begins_at
-    loop, noisy = quieted(measured), own[begins_at:]
-    own = elapsed(loop.way).mean(axis=1)[begins_at:]
-    # others make all of it longer alike
-    longer = float(noisy.sum() / own.sum())
-    tried = causes(loop)
-    gains = longer * _gains(own, [of.way for of in tried])
-    least = HEALTHY * min(longer, MOST_HIDDEN)
-    totals = _totals(measured, error, least)
-    # of a step or two nothing says how sure a cause is
-    enough = len(own) >= LEAST_BATCHES - begins_at
-    found = _causes(tried, gains, loop, float(noisy.sum()), least) if enough else []
+    measured = extract_loop(record)
+    begin = measured.first_counted_batch
+    replayed_s = replay_loop(measured.times).mean(axis=1)
+    replay_error = replayed_s.sum() / measured.measured_batch_s.mean(axis=1).sum() - 1
+    disturbed_s = replayed_s[begin:]
+    loop = remove_core_waits(measured)
+    batch_s = replay_loop(loop.times).mean(axis=1)[begin:]
+    # other programs make all parts of the loop longer alike
+    factor = float(disturbed_s.sum() / batch_s.sum())
+    min_share = HEALTHY * min(factor, MOST_HIDDEN)
+
+    candidates = candidate_causes(loop)
+    saved_s = factor * _saved_seconds(batch_s, [candidate.times for candidate in candidates])
+    causes: list[Cause] = []
+    # one or two steps do not say how certain a cause is
+    if len(batch_s) >= MIN_BATCHES - begin:
+        causes = _rank_causes(candidates, saved_s, loop, float(disturbed_s.sum()), min_share)
+
     notes = [*record.about.get("notes", []), *loop.notes]
-    if loop.made_by:
-        notes.append(f"The replay of what was recorded is {100 * abs(error):.2f} % off.")
-    if len(own) < FEW:
-        count = "1 batch is" if len(own) == 1 else f"{len(own)} batches are"
+    if loop.fetches_recorded:
+        notes.append(f"The replay of what was recorded is {100 * abs(replay_error):.2f} % off.")
+    if len(batch_s) < MANY_BATCHES:
+        count = "1 batch is" if len(batch_s) == 1 else f"{len(batch_s)} batches are"
         notes.append(f"{count} few: a longer record would be surer.")
-    helps = remedies(loop, {of.name: of.way for of in tried}, [of.name for of in found])
-    saved = longer * _gains(own, [of.way for of in helps])
-    best = longer * _gains(own, [of.best or of.way for of in helps])
-    drawn = _remedies(helps, saved, best, loop, noisy, abs(error))
-    return Diagnosis(record.source, totals, found, drawn, notes)
+
+    times_without = {candidate.name: candidate.times for candidate in candidates}
+    changes = candidate_remedies(loop, times_without, [cause.name for cause in causes])
+    best_times = [change.best_times or change.times for change in changes]
+    remedies = _rank_remedies(
+        changes,
+        gains=factor * _saved_seconds(batch_s, [change.times for change in changes]),
+        best_gains=factor * _saved_seconds(batch_s, best_times),
+        loop=loop,
+        batch_s=disturbed_s,
+        replay_error=abs(replay_error),
+    )
+    totals = _totals(measured, replay_error, min_share)
+    return Diagnosis(record.source, totals, causes, remedies, notes)
 
 
-def _totals(loop: RecordedLoop, error: float, least: float) -> Totals:
-    begins_at = loop.begins_at
-    sums = {
-        name: float(loop.of(name)[begins_at:].mean(axis=1).sum())
-        for name in ("wait", "step", *IN_STEPS)
+def _totals(loop: RecordedLoop, replay_error: float, min_share: float) -> Totals:
+    """Return the totals of a loop as it was recorded.
+
+    Args:
+        loop: as it was recorded.
+        replay_error: share by which its replay is off.
+        min_share: share of its time from which something is a cause.
+    """
+    begin = loop.first_counted_batch
+    seconds_of = {
+        operation: float(loop.sum_of(operation)[begin:].mean(axis=1).sum())
+        for operation in ("wait", "step", *STEP_PARTS)
     }
-    batches, ranks = loop.way.load.shape
-    batches -= begins_at
-    seconds = sums["wait"] + sums["step"]
+    num_batches, num_ranks = loop.times.load_s.shape
+    num_batches -= begin
+    seconds = seconds_of["wait"] + seconds_of["step"]
     return Totals(
-        batches=batches,
-        epochs=len(loop.way.first) - 1,
-        ranks=ranks,
+        batches=num_batches,
+        epochs=len(loop.times.epoch_bounds) - 1,
+        ranks=num_ranks,
         seconds=seconds,
-        waited_s=sums["wait"],
-        step_s=sums["step"],
-        of_steps={name: sums[name] for name in IN_STEPS if name in loop.known},
-        batch_s=seconds / batches,
-        first_s=float(loop.of("wait")[0].mean()),
-        seen=loop.made_by,
-        replay_error=float(error),
-        least_share=least,
+        waited_s=seconds_of["wait"],
+        step_s=seconds_of["step"],
+        of_steps={
+            part: seconds_of[part] for part in STEP_PARTS if part in loop.recorded_operations
+        },
+        batch_s=seconds / num_batches,
+        first_s=float(loop.sum_of("wait")[0].mean()),
+        seen=loop.fetches_recorded,
+        replay_error=float(replay_error),
+        least_share=min_share,
         waits_known=loop.waits_known,
     )
 
 
-def _gains(own: Floats, ways: Sequence[Way]) -> Floats:
-    """s that each of the last batches, as many as in ``own``, takes less in N other ways,
-    (batches, N), in the mean over ranks."""
-    out = np.zeros((len(own), len(ways)))
-    alike: dict[tuple[int, int, bool], list[int]] = {}
-    for place, way in enumerate(ways):
-        alike.setdefault((way.workers, way.prefetch, way.in_order), []).append(place)
-    for places in alike.values():
-        out[:, places] = own[:, None] - together([ways[of] for of in places])[-len(own) :].mean(
-            axis=-1
-        )
-    return out
+def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
+    """Return the s that each batch takes less in N other loops, (batches, N), mean over the ranks.
+
+    Args:
+        batch_s: (batches,) s of the last batches of the loop as it is.
+        candidates: N loops with changed times.
+    """
+    saved_s = np.zeros((len(batch_s), len(candidates)))
+    # loops with equal workers and order are replayed together
+    indices_of: dict[tuple[int, int, bool], list[int]] = {}
+    for index, times in enumerate(candidates):
+        loader = (times.workers, times.prefetch, times.in_order)
+        indices_of.setdefault(loader, []).append(index)
+    for indices in indices_of.values():
+        replayed_s = replay_loops([candidates[index] for index in indices])
+        saved_s[:, indices] = batch_s[:, None] - replayed_s[-len(batch_s) :].mean(axis=-1)
+    return saved_s
 
 
-def _resampled(gains: Floats, loop: RecordedLoop) -> Floats:
-    """Sums over the batches, (RESAMPLES, N), of blocks of them drawn with replacement: batches that
-    follow one another depend on each other. The first of every epoch stay: they are no chance."""
-    first = np.array(loop.way.first[1:-1], dtype=int) - loop.begins_at
-    others = gains.copy()
-    others[first] = 0.0
+def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
+    """Return sums over the batches of resamples of a record, (RESAMPLES, N).
+
+    Blocks of batches are drawn with replacement, because consecutive batches depend on each other.
+    The first batch of every epoch stays in each resample: it is no chance.
+
+    Args:
+        gains: (batches, N) s that each batch takes less in N other loops.
+        loop: the loop of the batches.
+    """
+    first_batches = np.array(loop.times.epoch_bounds[1:-1], dtype=int) - loop.first_counted_batch
+    drawn_gains = gains.copy()
+    drawn_gains[first_batches] = 0.0
     edges = np.unique(np.linspace(0, len(gains), BLOCKS + 1).astype(int))
-    blocks = np.add.reduceat(others, edges[:-1], axis=0)
+    blocks = np.add.reduceat(drawn_gains, edges[:-1], axis=0)
     drawn = np.random.default_rng(0).integers(len(blocks), size=(RESAMPLES, len(blocks)))
-    return np.asarray(blocks[drawn].sum(axis=1) + gains[first].sum(axis=0))
+    return np.asarray(blocks[drawn].sum(axis=1) + gains[first_batches].sum(axis=0))
 
 
-def _causes(
-    tried: Sequence[Without], gains: Floats, loop: RecordedLoop, seconds: float, least: float
-) -> list[Cause]:
-    """Those that cost at least a share of the loop's seconds, the one to be named first before."""
-    costs = np.flatnonzero(gains.sum(axis=0) >= least * seconds).tolist()
-    if not costs:
-        return []
-    weight = np.array([tried[of].weight for of in costs])
-    first = np.argmax(_resampled(gains[:, costs], loop) * weight, axis=1)
-    order = np.argsort(-gains.sum(axis=0)[costs] * weight, kind="stable")
-    found: dict[str, Cause] = {}
-    for at in order:
-        of, lost = tried[costs[at]], float(gains[:, costs[at]].sum())
-        cause = Cause(of.name, lost, lost / seconds, float(np.mean(first == at)), of.sentence)
-        found.setdefault(of.name, cause)  # of several workers or ranks the slowest
-    return list(found.values())
-
-
-def _remedies(
-    helps: Sequence[Helps],
-    gains: Floats,
-    best: Floats,
+def _rank_causes(
+    candidates: Sequence[LoopWithoutCause],
+    saved_s: Floats,
     loop: RecordedLoop,
-    own: Floats,
-    error: float,
-) -> list[Remedy]:
-    """Those that save at least `LEAST_GAIN` of the loop's time."""
-    if not helps:
+    loop_s: float,
+    min_share: float,
+) -> list[Cause]:
+    """Return the causes that cost enough, the one to be named first before the others.
+
+    Args:
+        candidates: N possible causes.
+        saved_s: (batches, N) s that each batch takes less without each of them.
+        loop: without the waits that other programs caused.
+        loop_s: s of all batches.
+        min_share: share of ``loop_s`` that a cause costs at least.
+    """
+    costly = np.flatnonzero(saved_s.sum(axis=0) >= min_share * loop_s).tolist()
+    if not costly:
         return []
-    out = []
-    batch_s = float(own.mean())
-    low_end = np.quantile(_resampled(gains, loop), ENDS[0], axis=0) / len(own)
-    ends = low_end, np.quantile(_resampled(best, loop), ENDS[1], axis=0) / len(own)
-    for of, gain, least, most in zip(helps, gains.mean(axis=0).tolist(), *ends, strict=True):
-        if gain >= LEAST_GAIN * batch_s:
-            low = float(min(least * of.sure, gain) - error * batch_s)
-            low = low if abs(low) > ROUNDING * batch_s else 0.0
-            high = float(max(most, gain) + error * batch_s)
-            more = (gain / batch_s, of.cost, of.change, of.limit, of.cause)
-            out.append(Remedy(of.name, gain, low, high, *more))
-    return sorted(out, key=lambda of: -of.gain_s)
+    weight = np.array([candidates[index].weight for index in costly])
+    first_of_resample = np.argmax(_resample_sums(saved_s[:, costly], loop) * weight, axis=1)
+    order = np.argsort(-saved_s.sum(axis=0)[costly] * weight, kind="stable")
+    causes: dict[str, Cause] = {}
+    for position in order:
+        candidate = candidates[costly[position]]
+        lost_s = float(saved_s[:, costly[position]].sum())
+        cause = Cause(
+            name=candidate.name,
+            seconds=lost_s,
+            share=lost_s / loop_s,
+            confidence=float(np.mean(first_of_resample == position)),
+            sentence=candidate.sentence,
+        )
+        causes.setdefault(candidate.name, cause)  # of several workers or ranks the slowest
+    return list(causes.values())
+
+
+def _rank_remedies(
+    candidates: Sequence[RemedyCandidate],
+    *,
+    gains: Floats,
+    best_gains: Floats,
+    loop: RecordedLoop,
+    batch_s: Floats,
+    replay_error: float,
+) -> list[Remedy]:
+    """Return the remedies that save at least `LEAST_GAIN` of the loop's time, the best first.
+
+    Args:
+        candidates: N possible remedies.
+        gains: (batches, N) s that each batch takes less with each of them.
+        best_gains: (batches, N) as ``gains``, if nothing that is assumed holds the loop up.
+        loop: without the waits that other programs caused.
+        batch_s: (batches,) s of each batch.
+        replay_error: share by which the replay of the record is off.
+    """
+    if not candidates:
+        return []
+    remedies = []
+    mean_batch_s = float(batch_s.mean())
+    mean_gains = gains.mean(axis=0)
+    error_s = replay_error * mean_batch_s
+    low_sums = np.quantile(_resample_sums(gains, loop), LOW_QUANTILE, axis=0)
+    high_sums = np.quantile(_resample_sums(best_gains, loop), HIGH_QUANTILE, axis=0)
+    for index, candidate in enumerate(candidates):
+        gain_s = float(mean_gains[index])
+        if gain_s < LEAST_GAIN * mean_batch_s:
+            continue
+        low = low_sums[index] / len(batch_s) * candidate.assumption_free_share
+        low = float(min(low, gain_s) - error_s)
+        remedy = Remedy(
+            name=candidate.name,
+            gain_s=gain_s,
+            low=low if abs(low) > ROUNDING * mean_batch_s else 0.0,
+            high=float(max(high_sums[index] / len(batch_s), gain_s) + error_s),
+            share=gain_s / mean_batch_s,
+            cost=candidate.cost,
+            change=candidate.change,
+            limit=candidate.limit,
+            cause=candidate.cause,
+        )
+        remedies.append(remedy)
+    return sorted(remedies, key=lambda remedy: -remedy.gain_s)

@@ -1,4 +1,4 @@
-"""A training that was examined: its record, its diagnosis, what was tried; its result folder."""
+"""Examine a training: hold its record, its diagnosis and the trials, and write them to a folder."""
 
 from __future__ import annotations
 
@@ -25,56 +25,72 @@ if TYPE_CHECKING:
 
     from simshuffle.extensions.doctor.predicting import Prediction
 
-KIND, FIGURE = "doctor", "doctor"
-"""Of a result folder; the name of its figure."""
-DIAGNOSIS, TRIES, SCENARIOS = "diagnosis.json", "tries.json", "scenarios"
+KIND = "doctor"
+"""Kind of the result folder."""
+FIGURE = "doctor"
+"""Name of the figure in the folder."""
+DIAGNOSIS = "diagnosis.json"
+"""Name of the file of the diagnosis."""
+TRIES = "tries.json"
+"""Name of the file of the trials."""
+SCENARIOS = "scenarios"
+"""Name of the folder of predicted scenarios."""
 FILES = (RECORD, DIAGNOSIS, TRIES, SCENARIOS)
-"""What a result folder holds beside its figure and meta.json."""
+"""Names in a result folder beside its figure and meta.json."""
 
 
 @dataclass(frozen=True)
-class Examined:
-    """A record and what is found in it."""
+class Examination:
+    """A record of a training, and what was concluded from it."""
 
     record: Record
-    diagnosis: Diagnosis
-    tries: Sequence[TrialOutcome] = ()
+    diagnosis: Diagnosis  # of the record
+    tries: Sequence[TrialOutcome] = ()  # trials of remedies; () if none was tried
     prediction: Prediction | None = None  # on another machine; a folder has its scenarios
 
     def parts(self) -> list[str | Table]:
-        """Return the texts and tables of the diagnosis, the tries and the prediction."""
+        """Return the texts and tables of the diagnosis, the trials and the prediction."""
         diagnosis = [*self.diagnosis.parts(), batch_table(self.diagnosis.loop)]
-        return [*diagnosis, *self.tried(), *self.predicted()]
+        return [*diagnosis, *self.trial_parts(), *self.prediction_parts()]
 
-    def tried(self) -> list[str | Table]:
-        """What it shows of the tries."""
+    def trial_parts(self) -> list[str | Table]:
+        """Return the texts and tables of the trials; [] without trials."""
         return tries_parts(self.tries)
 
-    def predicted(self) -> list[str | Table]:
-        """What it shows of the prediction."""
+    def prediction_parts(self) -> list[str | Table]:
+        """Return the texts and tables of the prediction; [] without one."""
         return [] if self.prediction is None else self.prediction.parts()
 
     def as_json(self) -> dict[str, Any]:
-        """All as plain values, in s and shares."""
-        tries = [{**asdict(of), "within": of.within} for of in self.tries]
+        """Return diagnosis, trials and prediction as plain values, in s and shares."""
+        tries = [{**asdict(outcome), "within": outcome.within} for outcome in self.tries]
         prediction = {} if self.prediction is None else {"prediction": self.prediction.as_json()}
         return {"diagnosis": self.diagnosis.as_json(), "tries": tries, **prediction}
 
     def save(self, folder: Path, *, force: bool) -> Path:
-        """Write the result folder, whole or not at all; returns it. ``force`` replaces a result
-        that is there. Raises an InputError as of `simshuffle.report.folders.check_place`."""
+        """Write the result folder, completely or not at all, and return it.
+
+        Args:
+            folder: to be written.
+            force: whether an existing result is replaced.
+
+        Raises:
+            InputError: as of `simshuffle.report.folders.check_place`.
+        """
         return write_folder(folder, self._fill, replace=force, known=FILES)
 
     def _fill(self, folder: Path) -> None:
+        """Write all files of the result into a folder that exists."""
         # matplotlib, where it is drawn
         from simshuffle.report import canvas, paper  # noqa: PLC0415
 
         self.record.write(folder / RECORD)
         fingerprint = hashlib.sha256((folder / RECORD).read_bytes()).hexdigest()[:12]
-        found, tries = self.diagnosis.as_json(), [asdict(of) for of in self.tries]
         meta = {"kind": KIND, "fingerprint": fingerprint, "versions": versions(("numpy", "pandas"))}
-        texts = {"meta.json": meta, DIAGNOSIS: found, **({TRIES: tries} if tries else {})}
-        for name, values in texts.items():
+        contents: dict[str, Any] = {"meta.json": meta, DIAGNOSIS: self.diagnosis.as_json()}
+        if self.tries:
+            contents[TRIES] = [asdict(outcome) for outcome in self.tries]
+        for name, values in contents.items():
             text = json.dumps(values, indent=1, allow_nan=False)
             (folder / name).write_text(f"{text}\n", encoding="utf-8")
         if self.prediction is not None:
@@ -84,21 +100,31 @@ class Examined:
         canvas.save(paper.draw(chart), folder / FIGURE, signed(FIGURE, [fingerprint]))
 
 
-def examined(path: Path) -> Examined:
-    """A record or a trace, or a folder that `Examined.save` wrote, with its diagnosis. Raises an
-    InputError if it is none, or has no loop."""
+def examine(path: Path) -> Examination:
+    """Read a record and diagnose it.
+
+    Args:
+        path: a record, a trace, or a folder that `Examination.save` wrote.
+
+    Raises:
+        InputError: it is none of them, or has no loop.
+    """
     record = replace(read(path), source=str(path))
-    return Examined(record, diagnose(record), _tries(path / TRIES))
+    return Examination(record, diagnose(record), _read_trials(path / TRIES))
 
 
-def _tries(path: Path) -> list[TrialOutcome]:
+def _read_trials(path: Path) -> list[TrialOutcome]:
+    """Read the trials of a result folder; [] if it has none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return [
             TrialOutcome(
-                str(of["name"]), _gain(of["predicted"]), _gain(of["measured"]), str(of["why"])
+                name=str(fields["name"]),
+                predicted=_read_gain(fields["predicted"]),
+                measured=_read_gain(fields["measured"]),
+                why=str(fields["why"]),
             )
-            for of in values
+            for fields in values
         ]
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -106,5 +132,6 @@ def _tries(path: Path) -> list[TrialOutcome]:
         refuse("", f"must be what was tried: {error}", "", "Remove it, or try again.", str(path))
 
 
-def _gain(values: Any) -> Gain | None:
+def _read_gain(values: Any) -> Gain | None:
+    """Return the gain of three numbers; None of None."""
     return None if values is None else Gain(*map(float, values))

@@ -1,5 +1,5 @@
-"""The host of a record as a cluster of one host, of which only the cores are known, and the server
-that samples are read from."""
+"""Describe the host of a record as a cluster of one host, of which only the cores are known, and
+the server that samples are read from."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from typing import Any
 from simshuffle.spec.units import Dimension, readable
 
 NO_LIMIT = "1 PB/s"
+"""Bandwidth that never binds."""
 _UNUSED = "not used: one host, whose own devices the record does not tell apart"
 
 
 def own_host(
     name: str, device: str, cores: int, memory_nbytes: float, server: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The cluster as plain values, with one GPU, which is called ``device``; ``server`` stands as
-    an object store, which is what has a latency, a rate of each reader and one of all."""
+    """Return the cluster as plain values, with one GPU.
+
+    Args:
+        name: of the cluster.
+        device: name of the GPU.
+        cores: of the host.
+        memory_nbytes: of the host.
+        server: keys of an object store, which has a latency, a rate of each reader and one of all.
+    """
     capacity = readable(memory_nbytes, Dimension.NBYTES)
     return {
         "name": name,

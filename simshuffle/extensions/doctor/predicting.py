@@ -1,19 +1,21 @@
-"""What a training that was recorded would take with other numbers of ranks, on its own host or on a
-machine: its scenario is simulated as `simshuffle run` does it, so that this can be repeated from
-the files."""
+"""Predict a recorded training with other numbers of ranks, on its own host or on a machine.
+
+The scenario of the training is simulated as `simshuffle run` does it, so that the prediction can be
+repeated from its files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from simshuffle.errors import InputError, SimshuffleError, refuse
 from simshuffle.extensions.doctor.fit import fit
-from simshuffle.extensions.doctor.fitted import ACCELERATORS, Fitted
+from simshuffle.extensions.doctor.fitted import ACCELERATORS, FittedTraining
 from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario, from_dict, machine_of
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 HIDDEN = "authors"
 """The variant of partial local shuffle whose largest hidden fraction is searched: its authors'."""
 READ, DECODE = "read", "decode"
-"""What a rank waits for that waits for its own batch."""
+"""Names of the two waits of a rank for its own batch."""
 OWN_WORK = ("FW+BW", "IMPT")
-"""Parts of an iteration that are no waiting."""
+"""Parts of an iteration in which a rank does not wait."""
 RANKS = Schema(
     {
         "ranks": count("M"),
@@ -54,99 +56,107 @@ RANKS = Schema(
 
 
 @dataclass(frozen=True)
-class Expected:
-    """A number of ranks."""
+class RanksPrediction:
+    """The predicted times of a training with one number of ranks."""
 
-    ranks: int
+    ranks: int  # their number
     iterations: int  # of an epoch
     epoch_s: float  # of the last epoch, which is the most like all that follow
-    low_s: float | None  # ends of its 90 % interval, if that was asked for
-    high_s: float | None
-    parts_s: Mapping[str, float]  # of an iteration: what it goes into, and what ranks wait for
+    low_s: float | None  # low end of the 90 % interval of ``epoch_s``; None if not requested
+    high_s: float | None  # its high end
+    parts_s: Mapping[str, float]  # s of an iteration: what it goes into, and what ranks wait for
     bottleneck: str  # what bounds the epoch
     hidden: float | None  # largest exchange fraction that costs nothing; None if not known
-    # with twice the ranks the resource with the least room, and its time over that of computing;
-    # '' and None if there is no place for so many
-    next: str
-    next_share: float | None
+    next: str  # resource with the least room at twice the ranks; '' if there is no place for them
+    next_share: float | None  # its time over that of computing
 
     @property
     def step_s(self) -> float:
-        """s of an iteration."""
+        """Seconds of an iteration."""
         return self.epoch_s / self.iterations
 
     @property
     def stall(self) -> tuple[str, float]:
-        """What ranks wait for most, and its share of the epoch."""
-        waits = {name: of for name, of in self.parts_s.items() if name not in OWN_WORK}
-        name = max(waits, key=lambda each: waits[each])
-        share = waits[name] / self.step_s
-        return (name.removeprefix("wait for "), share) if share > 0 else ("nothing", 0.0)
+        """Name of what ranks wait for most, and its share of the epoch."""
+        waits_s = {part: seconds for part, seconds in self.parts_s.items() if part not in OWN_WORK}
+        longest = max(waits_s, key=lambda part: waits_s[part])
+        share = waits_s[longest] / self.step_s
+        return (longest.removeprefix("wait for "), share) if share > 0 else ("nothing", 0.0)
 
     @property
     def interval(self) -> str:
-        """The ends of the interval (s) in words; '' without."""
+        """The ends of the 90 % interval (s) as text; '' without one."""
         if self.low_s is None or self.high_s is None:
             return ""
         return f"{self.low_s:.3g} to {self.high_s:.3g}"
 
     def __str__(self) -> str:
-        ends = f" (90 %: {self.interval} s)" if self.interval else ""
-        stall, part = self.stall
-        waits = f", {part:.0%} of it waiting for {stall}" if part else ""
+        interval = f" (90 %: {self.interval} s)" if self.interval else ""
+        stall, share = self.stall
+        waits = f", {share:.0%} of it waiting for {stall}" if share else ""
         ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
-        return f"with {ranks} an epoch takes {self.epoch_s:.3g} s{ends}{waits}"
+        return f"with {ranks} an epoch takes {self.epoch_s:.3g} s{interval}{waits}"
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is expected of a training, and the scenarios that say so."""
+    """The predictions of a training, and the scenarios that were simulated for them."""
 
     machine: str  # its name; 'this host' for that of the record
-    ranks: Sequence[Expected]
-    source: str  # the record
-    recorded: Sequence[int]  # numbers of ranks that it has
-    notes: Sequence[str]
+    ranks: Sequence[RanksPrediction]  # the fewest ranks first
+    source: str  # the record: its command, host and number of batches
+    recorded: Sequence[int]  # numbers of ranks that were recorded
+    notes: Sequence[str]  # sentences on what is assumed
     files: Mapping[str, str]  # texts of scenarios by the names of their files
 
     @property
     def verdict(self) -> str:
-        """A sentence on the most ranks, and what it rests on."""
-        last, binds, assumed = self.ranks[-1], "", ""
-        if last.next_share is not None:
-            times = f"{last.next_share:.2g} times the time of computing"
-            binds = f"; with twice as many, {last.next} alone takes {times}"
-        if self.notes:
-            assumed = f", and on {len(self.notes)} assumptions (below)"
-        seen = f"{' and '.join(map(str, self.recorded))} rank{'s' * (max(self.recorded) > 1)}"
-        basis = f"This rests on the {self.source}, with {seen}{assumed}."
-        return f"On {self.machine}, {last}{binds}. {basis}"
+        """The sentences on the most ranks, and what these rest on."""
+        largest = self.ranks[-1]
+        next_limit = ""
+        if largest.next_share is not None:
+            times = f"{largest.next_share:.2g} times the time of computing"
+            next_limit = f"; with twice as many, {largest.next} alone takes {times}"
+        assumptions = f", and on {len(self.notes)} assumptions (below)" if self.notes else ""
+        numbers = " and ".join(map(str, self.recorded))
+        ranks = f"{numbers} rank{'s' * (max(self.recorded) > 1)}"
+        basis = f"This rests on the {self.source}, with {ranks}{assumptions}."
+        return f"On {self.machine}, {largest}{next_limit}. {basis}"
 
     def parts(self) -> list[str | Table]:
-        """What a terminal shows."""
-        rows = [
-            {
-                "ranks": of.ranks,
-                "step_s": of.step_s,
-                "epoch_s": of.epoch_s,
-                "interval": of.interval,
-                "stall": f"{of.stall[0]}, {of.stall[1]:.0%}",
-                "hidden": of.hidden,
-                "next": "" if of.next_share is None else f"{of.next}, {of.next_share:.2g}",
+        """Return what a terminal shows: the verdict, the table of ranks, and the notes."""
+        rows = []
+        for prediction in self.ranks:
+            stall, stall_share = prediction.stall
+            share = prediction.next_share
+            row = {
+                "ranks": prediction.ranks,
+                "step_s": prediction.step_s,
+                "epoch_s": prediction.epoch_s,
+                "interval": prediction.interval,
+                "stall": f"{stall}, {stall_share:.0%}",
+                "hidden": prediction.hidden,
+                "next": "" if share is None else f"{prediction.next}, {share:.2g}",
             }
-            for of in self.ranks
-        ]
-        there = {name for row in rows for name, value in row.items() if value not in (None, "")}
-        columns = [name for name in RANKS.columns if name in there]
+            rows.append(row)
+        filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
+        columns = [name for name in RANKS.columns if name in filled]
         title = f"This training on {self.machine}, the batch of a rank as recorded"
         return [self.verdict, RANKS.listing(RANKS.framed(rows), title, columns), *self.notes]
 
     def as_json(self) -> dict[str, Any]:
-        """All as plain values, in s and shares."""
-        rows = [{**asdict(of), "step_s": of.step_s} for of in self.ranks]
-        known = {"machine": self.machine, "source": self.source, "recorded": [*self.recorded]}
-        more = {"notes": [*self.notes], "files": sorted(self.files)}
-        return {"verdict": self.verdict, **known, "ranks": rows, **more}
+        """Return all fields and the verdict as plain values, in s and shares."""
+        return {
+            "verdict": self.verdict,
+            "machine": self.machine,
+            "source": self.source,
+            "recorded": [*self.recorded],
+            "ranks": [
+                {**asdict(prediction), "step_s": prediction.step_s} for prediction in self.ranks
+            ],
+            "notes": [*self.notes],
+            "files": sorted(self.files),
+        }
 
     def write(self, folder: Path) -> list[Path]:
         """Write the scenarios into a folder that is there, each a file for `simshuffle run`."""
@@ -184,115 +194,151 @@ def predict(
     if not ranks or min(ranks) < 1:
         remedy = "For example --ranks 8,64."
         refuse("--ranks", "must be numbers, at least 1", str([*ranks]), remedy, COMMAND_LINE)
-    found = fit(record, include)
+    training = fit(record, include)
 
-    def scenario(number: int) -> Scenario:
-        return from_dict(found.on(number, machine), f"{found.name} with {number} ranks", overrides)
+    def scenario_of(num_ranks: int) -> Scenario:
+        document = training.on(num_ranks, machine)
+        return from_dict(document, f"{training.name} with {num_ranks} ranks", overrides)
 
-    made = [scenario(number) for number in sorted(set(ranks))]
-    options = RunOptions(scenario=made, interval=interval, timeline="ranks")
+    scenarios = [scenario_of(num_ranks) for num_ranks in sorted(set(ranks))]
+    options = RunOptions(scenario=scenarios, interval=interval, timeline="ranks")
     result = engine.run(*simulation.request(options))
-    notes = [*found.notes, *_taken_for_granted(found, machine, overrides)]
-    expected = []
-    for single in made:
-        searched = hidden and machine is not None and single.world_size > 1
-        fraction = _hidden(single, notes) if searched else None
-        binds = _first_to_bind(scenario, single.world_size)
-        expected.append(_expected(result, single, fraction, binds))
-    head = "".join(f"# {line}\n" for line in (f"{found.source}.", *notes))
+    notes = [*training.notes, *_state_assumptions(training, machine, overrides)]
+    predictions = []
+    for scenario in scenarios:
+        is_searched = hidden and machine is not None and scenario.world_size > 1
+        fraction = _largest_hidden_fraction(scenario, notes) if is_searched else None
+        next_limit = _next_limit(scenario_of, scenario.world_size)
+        predictions.append(_predict_ranks(result, scenario, fraction, next_limit))
+    head = "".join(f"# {line}\n" for line in (f"{training.source}.", *notes))
     return Prediction(
         machine="this host" if machine is None else machine_of(str(machine)).name,
-        ranks=expected,
-        source=found.source,
-        recorded=found.ranks,
+        ranks=predictions,
+        source=training.source,
+        recorded=training.ranks,
         notes=notes,
-        files={f"{single.name}.yaml": head + single.to_yaml() for single in made},
+        files={f"{scenario.name}.yaml": head + scenario.to_yaml() for scenario in scenarios},
     )
 
 
-def _expected(
-    result: Result, scenario: Scenario, hidden: float | None, binds: tuple[str, float | None]
-) -> Expected:
-    """A run of a result, by its last epoch."""
-    ranks, epochs = scenario.world_size, result.tables["epochs"]
-    last = epochs[epochs["world_size"] == ranks].iloc[-1]
+class NextLimit(NamedTuple):
+    """The resource with the least room beside computing."""
 
-    def own(name: str) -> pd.DataFrame:
+    name: str  # '' if there is no place for so many ranks
+    share: float | None  # its time over that of computing
+
+
+def _predict_ranks(
+    result: Result, scenario: Scenario, hidden: float | None, next_limit: NextLimit
+) -> RanksPrediction:
+    """Return what a scenario takes in the last epoch of its run.
+
+    Args:
+        result: of the runs of all numbers of ranks.
+        scenario: of one number of ranks.
+        hidden: its largest exchange fraction that costs nothing; None if not known.
+        next_limit: with twice its ranks.
+    """
+    epochs = result.tables["epochs"]
+    last = epochs[epochs["world_size"] == scenario.world_size].iloc[-1]
+
+    def rows_of_last(name: str) -> pd.DataFrame:
         table = result.tables[name]
-        mine = (table["run"] == last["run"]) & (table["epoch"] == last["epoch"])
-        return pd.DataFrame(table[mine])
+        is_last = (table["run"] == last["run"]) & (table["epoch"] == last["epoch"])
+        return pd.DataFrame(table[is_last])
 
-    phases = own("iterations").groupby("phase", observed=True)["mean_s"].sum()
-    waited = phases.reindex(["io", "decode"], fill_value=0.0)
-    decoding = waited["decode"] / waited.sum() if waited.sum() else 0.0
-    parts: dict[str, float] = {}
-    causes = report.by_cause(own("breakdown"))[["label", "waiting", "seconds"]]
+    # waits for the own batch are divided among reading and decoding as these took on average
+    phases = rows_of_last("iterations").groupby("phase", observed=True)["mean_s"].sum()
+    loads = phases.reindex(["io", "decode"], fill_value=0.0)
+    decode_share = loads["decode"] / loads.sum() if loads.sum() else 0.0
+    parts_s: dict[str, float] = {}
+    causes = report.by_cause(rows_of_last("breakdown"))[["label", "waiting", "seconds"]]
     for label, waiting, seconds in causes.to_numpy().tolist():
-        each = seconds / last["iterations"]
+        iteration_s = seconds / last["iterations"]
         if label == "I/O" and not waiting:
-            parts |= {READ: (1 - decoding) * each, DECODE: decoding * each}
+            parts_s[READ] = (1 - decode_share) * iteration_s
+            parts_s[DECODE] = decode_share * iteration_s
         else:
-            parts[report.part_name(label, waiting)] = each
-    known = result.meta.get("intervals", {}).get("runs", {}).values()
-    ends: Mapping[str, float] = next((of for of in known if of["ranks"] == ranks), {})
-    return Expected(
-        ranks=ranks,
+            parts_s[report.part_name(label, waiting)] = iteration_s
+    intervals = result.meta.get("intervals", {}).get("runs", {}).values()
+    ends: Mapping[str, float] = next(
+        (interval for interval in intervals if interval["ranks"] == scenario.world_size), {}
+    )
+    return RanksPrediction(
+        ranks=scenario.world_size,
         iterations=int(last["iterations"]),
         epoch_s=float(last["epoch_s"]),
         low_s=ends.get("low"),
         high_s=ends.get("high"),
-        parts_s=parts,
+        parts_s=parts_s,
         bottleneck=bounds(scenario).bottleneck,
         hidden=hidden,
-        next=binds[0],
-        next_share=binds[1],
+        next=next_limit.name,
+        next_share=next_limit.share,
     )
 
 
-def _hidden(scenario: Scenario, notes: list[str]) -> float | None:
-    """The largest exchange fraction that costs nothing; None where hosts cannot hold samples."""
+def _largest_hidden_fraction(scenario: Scenario, notes: list[str]) -> float | None:
+    """Return the largest exchange fraction that costs nothing; None, with a note, where hosts
+    cannot hold the samples."""
     try:
         options = HidingOptions(
             scenario=scenario, variant=(HIDDEN,), world_size=(scenario.world_size,)
         )
-        found = engine.run(hiding.STUDY, hiding.request(options))
+        result = engine.run(hiding.STUDY, hiding.request(options))
     except SimshuffleError as error:
         notes.append(f"{scenario.world_size} ranks: no hidden fraction. {error}")
         return None
-    return float(found.tables["limits"]["exchange_fraction"].iloc[0])
+    return float(result.tables["limits"]["exchange_fraction"].iloc[0])
 
 
-def _first_to_bind(scenario: Callable[[int], Scenario], ranks: int) -> tuple[str, float | None]:
-    """With twice the ranks, the resource that takes longest of all but computing, and its time over
-    that; '' and None if there is no place for so many."""
+def _next_limit(scenario_of: Callable[[int], Scenario], ranks: int) -> NextLimit:
+    """Return the resource that takes longest beside computing with twice the ranks.
+
+    Args:
+        scenario_of: gives the scenario of a number of ranks.
+        ranks: their number before it is doubled.
+    """
     try:
-        found = bounds(scenario(2 * ranks))
+        doubled = bounds(scenario_of(2 * ranks))
     except InputError:
-        return "", None
-    needed = {**found.resources, "allreduce": found.allreduce, "exchange": found.exchange.seconds}
-    worst = max(needed, key=lambda name: needed[name])
-    return worst, needed[worst] / found.compute
+        return NextLimit("", None)
+    seconds_of = {
+        **doubled.resources,
+        "allreduce": doubled.allreduce,
+        "exchange": doubled.exchange.seconds,
+    }
+    slowest = max(seconds_of, key=lambda name: seconds_of[name])
+    return NextLimit(slowest, seconds_of[slowest] / doubled.compute)
 
 
-def _taken_for_granted(
-    found: Fitted, machine: str | Path | None, overrides: Mapping[str, Any]
+def _state_assumptions(
+    training: FittedTraining, machine: str | Path | None, overrides: Mapping[str, Any]
 ) -> list[str]:
-    """What a prediction takes for granted beside what the record says."""
+    """Return sentences on what a prediction assumes beside what the record says.
+
+    Args:
+        training: as it was recorded.
+        machine: of the prediction; None for the host of the record.
+        overrides: values of the scenarios by dotted key.
+    """
     if machine is None:
-        return [*found.here]
+        return [*training.host_notes]
     accelerator = machine_of(str(machine)).host.accelerator
     key = f"{ACCELERATORS}.{accelerator}"
-    out = []
-    if not found.files:
-        out.append("The record has no bytes of samples: on a machine they are taken from memory.")
+    sentences = []
+    if not training.reads_files:
+        sentences.append(
+            "The record has no bytes of samples: on a machine they are taken from memory."
+        )
     if not any(related(name, key) for name in overrides):
-        out.append(
-            f"A step is taken to last as long on {accelerator} as on {found.device}: set"
+        sentences.append(
+            f"A step is taken to last as long on {accelerator} as on {training.device}: set"
             f" {key}.forward and .backward if you know better."
         )
-        if found.device.startswith("cpu"):
-            out.append(
+        if training.device.startswith("cpu"):
+            sentences.append(
                 f"The record is of a CPU: {accelerator} computes faster, and its steps are taken to"
                 " vary as the default says."
             )
-    return out
+    return sentences

@@ -1,4 +1,4 @@
-"""Recording a loop over a loader: what every batch of it took."""
+"""Record a loop over a loader of this process: what every batch took."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from torch.utils.data import DataLoader
 import simshuffle.extensions.doctor.recorder
 from simshuffle.errors import InputError, refuse
 from simshuffle.extensions.doctor.recorder.rows import CODES
-from simshuffle.extensions.doctor.records.collected import collected
+from simshuffle.extensions.doctor.records.collected import collect_record
 from simshuffle.extensions.doctor.records.record import Record
 
 PHASES = ("copy", "forward", "backward", "optimizer", "allreduce")
-"""What a loop can say of a batch itself."""
+"""Operations of a batch that a loop can name itself."""
 
 
 class Recording:
     """A recording, to be entered once.
 
     Attributes:
-        record: once it was left; of all processes that took part.
+        record: of all processes that took part; set when the context is left.
     """
 
     record: Record
 
     def __init__(self, loader: DataLoader[Any] | None, folder: Path | None) -> None:
         self._loader = loader
-        self._given = folder
+        self._folder = folder
         self._environment: dict[str, str | None] = {}
 
     def __enter__(self) -> Recording:
-        self._began = time.perf_counter()
-        # one that `simshuffle doctor` began, or a loop around this one, goes on
+        self._start_s = time.perf_counter()
+        # a recording that `simshuffle doctor` began, or a loop around this one, goes on
         packages: list[Any] = [
             simshuffle.extensions.doctor.recorder,
             sys.modules.get("simshuffle_recorder"),
         ]
         watched = [getattr(package, "watched", None) for package in packages]
         running = [process for process in watched if process is not None and process.active]
-        self._own = not running
+        self._owns_process = not running
         if running:
             self._process = running[0]
             return self
-        self._temporary = TemporaryDirectory() if self._given is None else None
-        folder = Path(self._temporary.name if self._temporary else self._given or "")
+        self._temporary = TemporaryDirectory() if self._folder is None else None
+        folder = Path(self._temporary.name if self._temporary else self._folder or "")
         folder.mkdir(parents=True, exist_ok=True)
         self._process = simshuffle.extensions.doctor.recorder.watch(str(folder), {}, None)
         self._process.only = self._loader
         # workers that are spawned begin for themselves
-        told = simshuffle.extensions.doctor.recorder.variables(str(folder))
-        self._environment = {name: os.environ.get(name) for name in told}
-        os.environ.update(told)
+        variables = simshuffle.extensions.doctor.recorder.variables(str(folder))
+        self._environment = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
         return self
 
     def __exit__(
@@ -69,7 +69,7 @@ class Recording:
         traceback: TracebackType | None,
     ) -> None:
         folder = Path(self._process.journal.folder)
-        if self._own:
+        if self._owns_process:
             self._process.end()
         else:
             self._process.save()
@@ -77,34 +77,35 @@ class Recording:
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
-        about = {"command": list(sys.orig_argv), "seconds": time.perf_counter() - self._began}
+        about = {"command": list(sys.orig_argv), "seconds": time.perf_counter() - self._start_s}
         try:
-            # what the loop raised is said, not that it took no batch
+            # an error of the loop counts, and not that it took no batch
             with suppress(*[InputError] * (error is not None)):
-                self.record = collected(folder, about)
+                self.record = collect_record(folder, about)
         finally:
-            if self._own and self._temporary is not None:
+            if self._owns_process and self._temporary is not None:
                 self._temporary.cleanup()
 
     @contextmanager
     def phase(self, operation: str) -> Iterator[None]:
-        """Say what is done with a batch where that cannot be seen, as a copy that is not torch's.
+        """Name an operation of a batch that the recorder cannot see, as a copy that is not torch's.
 
         Args:
             operation: one of `PHASES`.
 
         Raises:
-            InputError: it is another.
+            InputError: the operation is none of them.
         """
         if operation not in PHASES:
             rule, remedy = f"must be one of {', '.join(PHASES)}", "Say one of them."
             refuse("operation", rule, repr(operation), remedy, "phase")
-        step, self._process.taking = self._process.taking, None
+        step = self._process.current_step
+        self._process.current_step = None
         start = time.perf_counter_ns()
         try:
             yield
         finally:
-            self._process.taking = step
+            self._process.current_step = step
             if step is not None:
                 step.add(CODES[operation], start, time.perf_counter_ns() - start, 0)
 
@@ -114,22 +115,21 @@ class Recording:
 
 
 def record(loader: DataLoader[Any] | None = None, folder: str | Path | None = None) -> Recording:
-    """Record the loops over a loader: a context in which they are gone through.
+    """Record the loops over a loader that run in the returned context.
 
         with simshuffle.train.record(loader) as recording:
             for batch in loader:
                 ...
         recording.write("training.parquet")
 
-    Where the training is recorded already, as by `simshuffle doctor`, that goes on, and the record
-    is what it has seen so far.
+    Where the training is recorded already, as by `simshuffle doctor`, that recording goes on, and
+    the record has what was recorded so far.
 
     Args:
-        loader: whose loops; all of the process if it is left out.
-        folder: where processes write rows meanwhile, and what they wrote stays; a temporary one if
-            it is left out.
+        loader: of the loops; all loaders of the process if it is left out.
+        folder: for the rows of the processes, which stay; a temporary one if it is left out.
 
     Raises:
-        InputError: when it is left, if no batch was taken.
+        InputError: no batch was taken when the context is left.
     """
     return Recording(loader, None if folder is None else Path(folder))

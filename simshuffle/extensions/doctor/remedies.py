@@ -1,4 +1,4 @@
-"""What may help a loop, each as the loop with it."""
+"""Find what may make a loop faster: each candidate is the times of the loop with that change."""
 
 from __future__ import annotations
 
@@ -8,53 +8,58 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.extensions.doctor.causes import MOSTLY, SAMPLE_CODE
+from simshuffle.extensions.doctor.causes import SAMPLE_CODE
 from simshuffle.extensions.doctor.loop import RecordedLoop
+from simshuffle.extensions.doctor.narrow_causes import MOSTLY
 from simshuffle.extensions.doctor.places import main_place
-from simshuffle.extensions.doctor.replay import Way, elapsed
+from simshuffle.extensions.doctor.replay import LoopTimes, replay_loop
 from simshuffle.extensions.doctor.workers import (
+    add_workers,
     computed_share,
-    cpu_s,
-    first_as_good,
-    kept_workers,
-    less,
-    more_workers,
+    cpu_s_of_batch,
+    first_nearly_best,
+    keep_workers,
+    shorten,
 )
 
-MOST_AHEAD = 32
-"""Batches ahead of a worker that are tried (chosen; torch takes 2)."""
-MOST_WORKERS = 64
-"""Workers of a rank that are tried (chosen)."""
-FITS = 0.5
-"""Share of the memory that a cache may fill (chosen: the rest is the training's)."""
+MAX_PREFETCH = 32
+"""Batches ahead of each worker that are tried at most (chosen; torch takes 2)."""
+MAX_WORKERS = 64
+"""Workers of a rank that are tried at most (chosen)."""
+MAX_CACHE_SHARE = 0.5
+"""Share of the memory that a cache may fill (chosen: the training needs the remainder)."""
 
 
 @dataclass(frozen=True)
-class Helps:
-    """The loop with one thing done."""
+class RemedyCandidate:
+    """The times of a loop with one change that may make it faster."""
 
-    name: str
-    way: Way
-    cost: str
-    change: Mapping[str, Any] | None = None  # that the recorder can make
-    sure: float = 1.0  # share of the gain that is left if what is assumed does not hold
-    best: Way | None = None  # if nothing of what is assumed holds the loop up
-    cause: str = ""  # that it is against; '' where it may help against several
+    name: str  # of the change
+    times: LoopTimes  # with it
+    cost: str  # cores, bytes, a change of code
+    change: Mapping[str, Any] | None = None  # settings for the recorder, if it can make the change
+    assumption_free_share: float = 1.0  # share of the gain that remains if assumptions do not hold
+    best_times: LoopTimes | None = None  # if nothing that is assumed holds the loop up
+    cause: str = ""  # that the change is against; '' where it may help against several
 
     @property
     def limit(self) -> str:
-        """What takes longest of a batch then."""
-        load, step = float(self.way.load.mean()), float(self.way.step.mean())
-        if not self.way.workers:
+        """Name of what takes longest of a batch after the change."""
+        workers = self.times.workers
+        load_s = float(self.times.load_s.mean())
+        step_s = float(self.times.step_s.mean())
+        if not workers:
             return "loads and steps, in turn"
-        if load / self.way.workers <= step:
+        if load_s / workers <= step_s:
             return "the steps"
-        if self.best is not None and load > self.best.load.mean():
+        if self.best_times is not None and load_s > self.best_times.load_s.mean():
             return "what workers share"
-        return f"the {self.way.workers} worker{'s' * (self.way.workers > 1)}"
+        return f"the {workers} worker{'s' * (workers > 1)}"
 
 
 _CODE = "a change of code"
+# for each cause the change, its cost, and the share of the gain that remains if assumptions do not
+# hold
 _CURES: Mapping[str, tuple[str, str, float]] = {
     "opens": ("store samples in shards, many in a file", "the data written again", 0.8),
     "latency": ("read in larger requests, or several at a time", _CODE, 0.5),
@@ -77,122 +82,217 @@ _CURES: Mapping[str, tuple[str, str, float]] = {
 }
 
 
-def remedies(loop: RecordedLoop, without: Mapping[str, Way], found: Sequence[str]) -> list[Helps]:
-    """What may help against the causes found; the loop without each cause is given."""
-    out = []
-    for cause in found:
-        if cause == "copy" and loop.device != "cpu":
-            name, cost = "pin memory, and copy without blocking", "memory that is not swapped"
-            change = _loader(pin_memory=True)
-            out.append(Helps(name, without[cause], cost, change, 0.5, cause=cause))
-        elif cause == "cores" and (threads := _spare_cores(loop)) < loop.threads:
-            name = f"{threads} thread{'s' * (threads > 1)} of torch, not {loop.threads}"
-            cost, change = "slower steps, if these need them", {"torch_threads": threads}
-            out.append(Helps(name, without[cause], cost, change, 0.0, cause=cause))
-        elif cause == "cores" and loop.threads <= 1:
-            continue  # it has no thread to spare; more cores are named below
-        elif cause == SAMPLE_CODE:
-            place = main_place(loop, "transform")
-            what = place.where if place else "the data set's own code"
-            name = f"make {what} cheaper, or do its work once, not for every sample"
-            out.append(Helps(name, without[cause], _CODE, sure=0.5, cause=cause))
-        elif cause in _CURES:
-            name, cost, sure = _CURES[cause]
-            way = _seldom_summed(loop) if cause == "allreduce" else without[cause]
-            out.append(Helps(name, way, cost, sure=sure, cause=cause))
-    if found:
-        out += _more_cores(loop, without)
-    if found and loop.made_by:
-        out += [*_more_workers(loop), *_settings(loop), *_in_memory(loop, found)]
-    return out
+def candidate_remedies(
+    loop: RecordedLoop, times_without: Mapping[str, LoopTimes], causes: Sequence[str]
+) -> list[RemedyCandidate]:
+    """Return what may help against the causes of a slow loop.
+
+    Args:
+        loop: without the waits that other programs caused.
+        times_without: the times of the loop without each possible cause, by its name.
+        causes: names of those that cost time.
+    """
+    candidates = []
+    for cause in causes:
+        candidate = _remedy_of_cause(loop, times_without[cause], cause)
+        if candidate is not None:
+            candidates.append(candidate)
+    if causes:
+        candidates += _use_more_cores(loop, times_without)
+    if causes and loop.fetches_recorded:
+        candidates += [
+            *_use_more_workers(loop),
+            *_change_settings(loop),
+            *_keep_in_memory(loop, causes),
+        ]
+    return candidates
 
 
-def _more_cores(loop: RecordedLoop, without: Mapping[str, Way]) -> Iterator[Helps]:
-    """Give the rank more of the host's cores than it may use now, where its threads and workers are
-    more than those."""
-    wanted = loop.way.workers + max(loop.threads, 1)
-    if loop.cores is None or loop.all_cores is None or "cores" not in without:
+def _remedy_of_cause(loop: RecordedLoop, times: LoopTimes, cause: str) -> RemedyCandidate | None:
+    """Return the remedy that is against one cause alone; None if there is none.
+
+    Args:
+        loop: with the cause.
+        times: of the loop without it.
+        cause: its name.
+    """
+    if cause == "copy" and loop.device != "cpu":
+        return RemedyCandidate(
+            name="pin memory, and copy without blocking",
+            times=times,
+            cost="memory that is not swapped",
+            change=_loader_settings(pin_memory=True),
+            assumption_free_share=0.5,
+            cause=cause,
+        )
+    threads = _spare_cores(loop)
+    if cause == "cores" and threads < loop.threads:
+        return RemedyCandidate(
+            name=f"{threads} thread{'s' * (threads > 1)} of torch, not {loop.threads}",
+            times=times,
+            cost="slower steps, if these need them",
+            change={"torch_threads": threads},
+            assumption_free_share=0.0,
+            cause=cause,
+        )
+    if cause == "cores" and loop.threads <= 1:
+        return None  # the loop has no thread to spare; `_use_more_cores` names more cores
+    if cause == SAMPLE_CODE:
+        place = main_place(loop, "transform")
+        code = place.where if place else "the data set's own code"
+        name = f"make {code} cheaper, or do its work once, not for every sample"
+        return RemedyCandidate(name, times, _CODE, assumption_free_share=0.5, cause=cause)
+    if cause in _CURES:
+        name, cost, share = _CURES[cause]
+        if cause == "allreduce":
+            times = _sum_every_fourth(loop)
+        return RemedyCandidate(name, times, cost, assumption_free_share=share, cause=cause)
+    return None
+
+
+def _use_more_cores(
+    loop: RecordedLoop, times_without: Mapping[str, LoopTimes]
+) -> Iterator[RemedyCandidate]:
+    """Yield the loop with more of the host's cores, if its rank has more threads and workers than
+    the cores that it may use.
+
+    Args:
+        loop: as recorded.
+        times_without: the times of the loop without each possible cause, by its name.
+    """
+    wanted_cores = loop.times.workers + max(loop.threads, 1)
+    if loop.cores is None or loop.host_cores is None or "cores" not in times_without:
         return
-    if loop.cores < min(wanted, loop.all_cores):
-        count = min(wanted, loop.all_cores)
+    count = min(wanted_cores, loop.host_cores)
+    if loop.cores < count:
         name = (
-            f"the rank may use {loop.cores} of {loop.all_cores} cores: give it {count}"
+            f"the rank may use {loop.cores} of {loop.host_cores} cores: give it {count}"
             f" (srun --cpus-per-task={count}, or taskset)"
         )
-        cost = f"{count - loop.cores} more core{'s' * (count - loop.cores > 1)}"
+        num_extra = count - loop.cores
+        cost = f"{num_extra} more core{'s' * (num_extra > 1)}"
         # W workers share k cores: a batch takes each at least W / k times what it computes
-        way = without["cores"]
-        least = np.nan_to_num(loop.of("fetch", "cpu_s")) * max(way.workers, 1) / count
-        load = np.minimum(np.maximum(way.load, least), loop.way.load)
-        yield Helps(name, replace(way, load=load), cost, sure=0.5, cause="cores")
+        times = times_without["cores"]
+        cpu_s = np.nan_to_num(loop.sum_of("fetch", "cpu_s"))
+        min_load_s = cpu_s * max(times.workers, 1) / count
+        load_s = np.minimum(np.maximum(times.load_s, min_load_s), loop.times.load_s)
+        times = replace(times, load_s=load_s)
+        yield RemedyCandidate(name, times, cost, assumption_free_share=0.5, cause="cores")
 
 
 def _spare_cores(loop: RecordedLoop) -> int:
-    """Cores that a rank's workers leave, at least one."""
-    return max(1, (loop.cores or loop.threads) - loop.way.workers)
+    """Return the cores that a rank's workers leave, at least one."""
+    return max(1, (loop.cores or loop.threads) - loop.times.workers)
 
 
-def _seldom_summed(loop: RecordedLoop) -> Way:
-    """The loop that sums its gradients, and updates, every fourth batch alone."""
-    return less(loop.way, step=0.75 * (loop.summed + loop.of("optimizer")))
+def _sum_every_fourth(loop: RecordedLoop) -> LoopTimes:
+    """Return the times of the loop that sums gradients and updates in every fourth batch only."""
+    return shorten(loop.times, step_s=0.75 * (loop.allreduce_s + loop.sum_of("optimizer")))
 
 
-def _loader(**arguments: Any) -> dict[str, Any]:
-    """Arguments of the DataLoader, as the recorder is told to change them."""
+def _loader_settings(**arguments: Any) -> dict[str, Any]:
+    """Return the change that gives the DataLoader other arguments, as the recorder reads it."""
     return {"loader": arguments}
 
 
-def _more_workers(loop: RecordedLoop) -> Iterator[Helps]:
-    """As many as hide the loads, up to the cores or more where workers wait rather than compute."""
-    now, cpu, load = loop.way, cpu_s(loop), float(loop.way.load.mean())
-    enough = load / max(float(now.step.mean()), load / MOST_WORKERS)
-    most = max(loop.cores or 1, int(enough) + 2)
+def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
+    """Yield the loop with as many workers as hide the loads.
+
+    They are at most as many as the cores, or more where workers wait rather than compute.
+    """
+    times = loop.times
+    cpu_s = cpu_s_of_batch(loop)
+    load_s = float(times.load_s.mean())
+    hiding_workers = load_s / max(float(times.step_s.mean()), load_s / MAX_WORKERS)
+    max_workers = max(loop.cores or 1, int(hiding_workers) + 2)
     if loop.cores is not None and computed_share(loop) > MOSTLY:
-        most = loop.cores  # more than the cores compute no more
-    way = more_workers(loop, most)
-    if way is not None:
-        more = way.workers - now.workers
-        # what workers wait for may be shared: then more of them gain nothing of that
-        computed = min(1.0, cpu / load) if np.isfinite(cpu) else 0.0
-        name = f"{way.workers} worker{'s' * (way.workers > 1)}, not {now.workers}"
-        cost = f"{more} more process{'es' * (more > 1)}"
-        # of the first workers it is not known what their start takes, so it is to be once
-        stay = {} if now.workers else {"persistent_workers": True}
-        change = _loader(num_workers=way.workers, **stay)
-        yield Helps(name, way, cost, change, computed, now.with_workers(way.workers))
-
-
-def _settings(loop: RecordedLoop) -> Iterator[Helps]:
-    """Other arguments of the DataLoader."""
-    way = loop.way
-    if not way.workers:
+        max_workers = loop.cores  # workers beyond the cores compute no more
+    changed = add_workers(loop, max_workers)
+    if changed is None:
         return
-    tried = [replace(way, prefetch=k) for k in (4, 8, 16, MOST_AHEAD) if k > way.prefetch]
-    if (best := first_as_good(float(elapsed(way).mean()), tried)) is not None:
-        cost = f"memory for {way.workers * (best.prefetch - way.prefetch)} more batches"
-        name = f"{best.prefetch} batches ahead of each worker, not {way.prefetch}"
-        yield Helps(name, best, cost, _loader(prefetch_factor=best.prefetch), 0.5)
-    if way.in_order and way.workers > 1:
-        as_made, cost = replace(way, in_order=False), "another order of batches"
-        yield Helps("hand out batches as they are made", as_made, cost, _loader(in_order=False))
-    if not loop.settings.get("persistent_workers") and len(way.begin) > 1:
-        kept, cost = kept_workers(loop), "the memory of workers between epochs"
-        change = _loader(persistent_workers=True)
-        yield Helps("keep workers for all epochs", kept, cost, change)
+    workers = changed.workers
+    num_extra = workers - times.workers
+    # what workers wait for may be shared: then more of them gain nothing of that
+    computed = min(1.0, cpu_s / load_s) if np.isfinite(cpu_s) else 0.0
+    # how long the first workers take to start is not known, so they are to start once
+    persistence = {} if times.workers else {"persistent_workers": True}
+    yield RemedyCandidate(
+        name=f"{workers} worker{'s' * (workers > 1)}, not {times.workers}",
+        times=changed,
+        cost=f"{num_extra} more process{'es' * (num_extra > 1)}",
+        change=_loader_settings(num_workers=workers, **persistence),
+        assumption_free_share=computed,
+        best_times=times.change_workers(workers),
+    )
 
 
-def _in_memory(loop: RecordedLoop, found: Sequence[str]) -> Iterator[Helps]:
-    """Keep the files in memory, or the samples in that of a worker, where they fit."""
-    way, most = loop.way, FITS * (loop.memory_nbytes or 0.0)
-    reading = {"opens", "latency", "bandwidth", "page cache"} & set(found)
-    if reading and loop.files_nbytes is not None and loop.files_nbytes <= most:
-        load = np.maximum(way.load - loop.of("open") - loop.of("read"), 0.0)
-        cost = f"{loop.files_nbytes / 1e9:.3g} GB of memory"
-        yield Helps("keep the files in memory", replace(way, load=load), cost, None, 0.8)
-    later = (loop.epoch > 0)[:, None]
-    size = float(loop.of("collate", "nbytes")[~later[:, 0]].sum())
-    stays = not way.workers or (way.workers == 1 and loop.settings.get("persistent_workers"))
-    if stays and later.any() and 0 < size <= most:
-        load = np.where(later, np.minimum(loop.of("collate"), way.load), way.load)
-        name, cost = "keep samples in memory", f"{size / 1e9:.3g} GB of memory, no new augmentation"
-        yield Helps(name, replace(way, load=load), cost, {"cache": True}, 0.8)
+def _change_settings(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
+    """Yield the loop with other arguments of its DataLoader: prefetch, order, lasting workers."""
+    times = loop.times
+    if not times.workers:
+        return
+    candidates = [
+        replace(times, prefetch=prefetch)
+        for prefetch in (4, 8, 16, MAX_PREFETCH)
+        if prefetch > times.prefetch
+    ]
+    best = first_nearly_best(float(replay_loop(times).mean()), candidates)
+    if best is not None:
+        num_extra = times.workers * (best.prefetch - times.prefetch)
+        yield RemedyCandidate(
+            name=f"{best.prefetch} batches ahead of each worker, not {times.prefetch}",
+            times=best,
+            cost=f"memory for {num_extra} more batches",
+            change=_loader_settings(prefetch_factor=best.prefetch),
+            assumption_free_share=0.5,
+        )
+    if times.in_order and times.workers > 1:
+        yield RemedyCandidate(
+            name="hand out batches as they are made",
+            times=replace(times, in_order=False),
+            cost="another order of batches",
+            change=_loader_settings(in_order=False),
+        )
+    starts_workers = not loop.settings.get("persistent_workers")
+    if starts_workers and len(times.worker_start_s) > 1:
+        yield RemedyCandidate(
+            name="keep workers for all epochs",
+            times=keep_workers(loop),
+            cost="the memory of workers between epochs",
+            change=_loader_settings(persistent_workers=True),
+        )
+
+
+def _keep_in_memory(loop: RecordedLoop, causes: Sequence[str]) -> Iterator[RemedyCandidate]:
+    """Yield the loop with its files in memory, or its samples in a worker's, where they fit.
+
+    Args:
+        loop: as recorded.
+        causes: names of those that cost time.
+    """
+    times = loop.times
+    max_nbytes = MAX_CACHE_SHARE * (loop.memory_nbytes or 0.0)
+    reads_cost_time = not {"opens", "latency", "bandwidth", "page cache"}.isdisjoint(causes)
+    file_nbytes = loop.total_file_nbytes
+    if reads_cost_time and file_nbytes is not None and file_nbytes <= max_nbytes:
+        load_s = np.maximum(times.load_s - loop.sum_of("open") - loop.sum_of("read"), 0.0)
+        yield RemedyCandidate(
+            name="keep the files in memory",
+            times=replace(times, load_s=load_s),
+            cost=f"{file_nbytes / 1e9:.3g} GB of memory",
+            assumption_free_share=0.8,
+        )
+    is_later_epoch = loop.epoch_of_batch > 0
+    sample_nbytes = float(loop.sum_of("collate", "nbytes")[~is_later_epoch].sum())
+    one_lasting_worker = times.workers == 1 and loop.settings.get("persistent_workers")
+    memory_stays = not times.workers or one_lasting_worker
+    if memory_stays and is_later_epoch.any() and 0 < sample_nbytes <= max_nbytes:
+        collate_s = np.minimum(loop.sum_of("collate"), times.load_s)
+        load_s = np.where(is_later_epoch[:, None], collate_s, times.load_s)
+        yield RemedyCandidate(
+            name="keep samples in memory",
+            times=replace(times, load_s=load_s),
+            cost=f"{sample_nbytes / 1e9:.3g} GB of memory, no new augmentation",
+            change={"cache": True},
+            assumption_free_share=0.8,
+        )

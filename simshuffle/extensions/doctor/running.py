@@ -1,4 +1,4 @@
-"""Running a script under the recorder: started as it is, watched, ended; nothing of it stays."""
+"""Run a script under the recorder: start it as it is, watch it, and end all of its processes."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from simshuffle.study.options import COMMAND_LINE
 
 GRACE = 10.0
 """Seconds between asking a process to end and asking it harder (chosen; `docker stop` has 10)."""
-LOOK = 0.25
-"""Seconds between looks at what goes on (chosen: 4 wake-ups a second take nothing from a core)."""
-ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+POLL_S = 0.25
+"""Seconds between looks at the script (chosen: 4 wake-ups a second take nothing from a core)."""
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask this program to end, and are the script's business while it runs."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a script ended."""
+class ScriptEnd:
+    """The end of a script that was run."""
 
     # as a shell has it: 128 + n if signal n killed it; 0 if it is overdue
     status: int
     seconds: float  # that it took
-    asked: int = 0  # the first signal that asked this program to end meanwhile; 0 for none
+    signal_number: int = 0  # of the first signal that asked this program to end; 0 for none
     overdue: bool = False  # whether it went on after its seconds, and had to be ended
 
 
 def check_command(command: Sequence[str]) -> None:
-    """See that a command can be run. Raises an InputError if it cannot."""
+    """Check that a command can be run. Raises an InputError if it cannot."""
     program = command[0]
     if shutil.which(program) is not None:
         return
@@ -58,99 +58,118 @@ def run_recorded(
     seconds: float | None = None,
     changes: Mapping[str, Any] | None = None,
     to_stderr: bool = False,
-) -> Ended:
-    """Run a command, and wait until it has ended, with those processes of its that were recorded.
+) -> ScriptEnd:
+    """Run a command, and wait until it and its recorded processes have ended.
 
-    It has the terminal, the working directory and the environment of this process, beside what the
-    recorder is told. Of the first Ctrl-C it makes what it likes. At the second it is ended.
+    The command has the terminal, the working directory and the environment of this process, and the
+    variables of the recorder. It handles the first Ctrl-C itself; the second one ends it.
 
     Args:
         command: its words, as of `check_command`.
-        rows: a folder, for what is recorded.
-        say: is told what is done to the script.
+        rows: a folder for the recorded rows.
+        say: gets a sentence on each thing that is done to the script.
         seconds: of steps, after which the recorder ends it in order; None for its own end.
         changes: what the recorder changes of its loaders.
-        to_stderr: whether what it prints goes to the standard error of this process.
+        to_stderr: whether what the command prints goes to the standard error of this process.
 
     Raises:
         InputError: it could not be started.
     """
     environment = {**os.environ, **variables(str(rows.absolute()), changes, seconds)}
     begin = monotonic()
-    with _asked() as asked:
+    with _catch_end_signals() as received:
         try:
             script = subprocess.Popen(command, env=environment, stdout=2 if to_stderr else None)  # noqa: S603 - as asked
         except OSError as error:
             rule, remedy = f"must be a program: {error.strerror}", "Write what a shell would run."
             refuse("COMMAND", rule, repr(command[0]), remedy, COMMAND_LINE)
-        watch = _Watch(script, rows, say)
-        watch.until_it_ends(asked, seconds)
-        watch.end_what_is_left(asked)
+        watch = _ScriptWatch(script, rows, say)
+        watch.wait_for_end(received, seconds)
+        watch.end_descendants(received)
     status = script.returncode
     status = 0 if watch.overdue else 128 - status if status < 0 else status
-    return Ended(status, monotonic() - begin, asked[0] if asked else 0, watch.overdue)
+    return ScriptEnd(status, monotonic() - begin, received[0] if received else 0, watch.overdue)
 
 
 @contextmanager
-def _asked() -> Iterator[list[int]]:
-    """The signals that asked this program to end, as they come. They do nothing else."""
-    asked: list[int] = []
-    old = {number: signal.getsignal(number) for number in ASKED}
-    for number, handler in old.items():
+def _catch_end_signals() -> Iterator[list[int]]:
+    """Collect the signals that ask this program to end, which do nothing else meanwhile."""
+    received: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
+    for number, handler in handlers.items():
         if handler is not signal.SIG_IGN:  # as of nohup: the script is to ignore it, too
-            signal.signal(number, lambda number, _: asked.append(number))
+            signal.signal(number, lambda number, _: received.append(number))
     try:
-        yield asked
+        yield received
     finally:
-        for number, handler in old.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-class _Watch:
-    """A script that runs, and what is to be sent to it."""
+class _ScriptWatch:
+    """A script that runs, and the signals that are to be sent to it."""
 
     def __init__(
         self, script: subprocess.Popen[bytes], rows: Path, say: Callable[[str], None]
     ) -> None:
         self.overdue = False
-        self._script, self._rows, self._say = script, rows, say
-        self._forced = False  # whether it was told to end more than once
-        self._plan: list[tuple[float, int]] = []  # when to send which signal, the next one first
+        self._script = script
+        self._rows = rows
+        self._say = say
+        self._forced = False  # whether the script was signalled to end more than once
+        self._planned_signals: list[tuple[float, int]] = []  # (moment, signal), the next one first
 
-    def until_it_ends(self, asked: Sequence[int], seconds: float | None) -> None:
-        heard, begun = 0, None
+    def wait_for_end(self, received: Sequence[int], seconds: float | None) -> None:
+        """Wait until the script has ended, and send it what it is to get meanwhile.
+
+        Args:
+            received: signals that asked this program to end; grows meanwhile.
+            seconds: of steps, after which the script is overdue; None for no limit.
+        """
+        num_handled = 0
+        begun = None
         while not self._has_ended():
             now = monotonic()
-            for number in asked[heard:]:
-                heard += 1
-                self._pass_on(number, first=heard == 1, now=now)
+            for number in received[num_handled:]:
+                num_handled += 1
+                self._pass_on(number, is_first=num_handled == 1, now=now)
             # an empty file is of a loop that waits for its first batch: workers may load torch
-            if begun is None and any(of.stat().st_size for of in self._rows.glob(f"*{SUFFIX}")):
+            row_files = self._rows.glob(f"*{SUFFIX}")
+            if begun is None and any(path.stat().st_size for path in row_files):
                 begun = now
-            late = seconds is not None and begun is not None and now > begun + seconds + GRACE
-            if late and not self.overdue and not heard:
+            is_late = seconds is not None and begun is not None and now > begun + seconds + GRACE
+            if is_late and not self.overdue and not num_handled:
                 self.overdue = True
                 self._say(f"The script goes on after {seconds:g} s of steps: it is interrupted.")
                 self._forced = True
                 kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-                self._plan = [(now + GRACE * place, kind) for place, kind in enumerate(kinds)]
-            while self._plan and self._plan[0][0] <= now:
-                self._send(self._plan.pop(0)[1])
+                self._planned_signals = [
+                    (now + GRACE * index, kind) for index, kind in enumerate(kinds)
+                ]
+            while self._planned_signals and self._planned_signals[0][0] <= now:
+                self._send(self._planned_signals.pop(0)[1])
 
     def _has_ended(self) -> bool:
+        """Wait a moment, and return whether the script has ended."""
         try:
-            self._script.wait(LOOK)
+            self._script.wait(POLL_S)
         except subprocess.TimeoutExpired:
             return False
         return True
 
-    def _pass_on(self, number: int, *, first: bool, now: float) -> None:
-        """A signal that asked this program to end."""
-        if not first:
+    def _pass_on(self, number: int, *, is_first: bool, now: float) -> None:
+        """Pass on a signal that asked this program to end; any after the first ends the script.
+
+        Args:
+            number: of the signal.
+            is_first: whether no other came before.
+            now: s of the monotonic clock.
+        """
+        if not is_first:
             if not self._forced:
                 self._say("The script is ended. What was recorded is kept.")
             self._forced = True
-            self._plan = [(now, signal.SIGTERM), (now + GRACE, signal.SIGKILL)]
+            self._planned_signals = [(now, signal.SIGTERM), (now + GRACE, signal.SIGKILL)]
         elif number == signal.SIGINT:
             # a terminal sends it to all processes of its group, so the script has it
             if not _has_terminal():
@@ -160,59 +179,74 @@ class _Watch:
             self._send(number)
 
     def _send(self, number: int) -> None:
+        """Send a signal to the script, and to its processes that are to get it, too."""
         if number == signal.SIGINT:  # to those that a terminal would send it to
-            _signal(number, [of for of in self._marked() if _group(of) == os.getpgrp()])
+            group = os.getpgrp()
+            _send_signal(number, [pid for pid in self._descendants() if _group(pid) == group])
         elif number == signal.SIGKILL:
-            _signal(number, self._marked())
+            _send_signal(number, self._descendants())
         self._script.send_signal(number)  # not twice to one that has gone
 
-    def _marked(self) -> list[int]:
-        """The other processes that the script started, however they were."""
-        # of their environment, which forks and sessions of their own keep
+    def _descendants(self) -> list[int]:
+        """Return the other processes that the script started, however it did that."""
+        # found by their environment, which forks and sessions of their own keep
         mark = f"{FOLDER}={self._rows.absolute()}\0".encode()
-        found = []
+        pids = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):  # of somebody else, or gone
                 if mark in path.read_bytes():
-                    found.append(int(path.parent.name))
-        return [of for of in found if of != self._script.pid]
+                    pids.append(int(path.parent.name))
+        return [pid for pid in pids if pid != self._script.pid]
 
-    def _left(self) -> list[int]:
-        """Those that have to end with the script: all of one that was ended, else those that were
-        recorded, as others may be meant to stay."""
+    def _processes_to_end(self) -> list[int]:
+        """Return the processes that have to end with the script.
+
+        They are all of its processes if it was ended. Otherwise they are those that were recorded,
+        as others may be meant to stay.
+        """
         recorded = {path.stem.partition("-")[0] for path in self._rows.glob(f"*{SUFFIX}")}
-        return [of for of in self._marked() if self._forced or str(of) in recorded]
+        return [pid for pid in self._descendants() if self._forced or str(pid) in recorded]
 
-    def end_what_is_left(self, asked: Sequence[int]) -> None:
-        """Let them end, and end them; sooner if this program is asked to end."""
+    def end_descendants(self, received: Sequence[int]) -> None:
+        """Wait for the script's processes, and end those that go on; sooner at another signal.
+
+        Args:
+            received: signals that asked this program to end; grows meanwhile.
+        """
         for number in (None, signal.SIGTERM, signal.SIGKILL)[self._forced :]:
-            left, heard = self._left(), len(asked)
-            if not left:
+            remaining = self._processes_to_end()
+            num_received = len(received)
+            if not remaining:
                 return
             if number is not None:
-                self._say(f"Ended with the script: {len(left)} of its processes.")
-                _signal(number, left)
-            until = monotonic() + GRACE
-            while self._left() and monotonic() < until and len(asked) == heard:
-                sleep(LOOK)
+                self._say(f"Ended with the script: {len(remaining)} of its processes.")
+                _send_signal(number, remaining)
+            deadline = monotonic() + GRACE
+            while (
+                self._processes_to_end()
+                and monotonic() < deadline
+                and len(received) == num_received
+            ):
+                sleep(POLL_S)
 
 
-def _signal(number: int, processes: Iterable[int]) -> None:
-    for process in processes:
+def _send_signal(number: int, pids: Iterable[int]) -> None:
+    """Send a signal to processes; one that has gone is left out."""
+    for pid in pids:
         with suppress(OSError):  # it has gone
-            os.kill(process, number)
+            os.kill(pid, number)
 
 
-def _group(process: int) -> int:
-    """Of processes; -1 if that one has gone."""
+def _group(pid: int) -> int:
+    """Return the process group of a process; -1 if it has gone."""
     try:
-        return os.getpgid(process)
+        return os.getpgid(pid)
     except OSError:
         return -1
 
 
 def _has_terminal() -> bool:
-    """Whether this process is one of those that a terminal sends its Ctrl-C to."""
+    """Return whether a terminal sends its Ctrl-C to this process."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

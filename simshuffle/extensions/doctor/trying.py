@@ -1,4 +1,4 @@
-"""Trying remedies: the script again with each of them, beside an equally long run without any."""
+"""Try remedies: run the script again with each remedy, beside an equally long run without any."""
 
 from __future__ import annotations
 
@@ -10,59 +10,72 @@ from typing import Any, NamedTuple
 from simshuffle.errors import SimshuffleError
 from simshuffle.extensions.doctor.diagnosis import Diagnosis
 from simshuffle.extensions.doctor.gains import Gain, gain
-from simshuffle.extensions.doctor.records.collected import collected
+from simshuffle.extensions.doctor.records.collected import collect_record
 from simshuffle.extensions.doctor.records.record import Record
-from simshuffle.extensions.doctor.running import Ended, run_recorded
+from simshuffle.extensions.doctor.running import ScriptEnd, run_recorded
 
 BOUND = "no waiting (bound)"
-"""A loader that plays its cached batches again."""
+"""Name of the trial with a loader that plays its cached batches again."""
 REPLAYED = 8
-"""Batches that it has (chosen: memory for few, and more than workers fetch ahead of one)."""
+"""Batches that such a loader caches (chosen: memory for few, and more than workers fetch ahead of
+one)."""
 UNCHANGED = "the script as it is"
+"""Name of the run without a change."""
 
 
 class Trial(NamedTuple):
-    """What is to be tried."""
+    """A remedy that is to be tried."""
 
     name: str  # of the remedy
-    change: Mapping[str, Any]  # what the recorder makes of it
-    predicted: Gain | None  # None for what no interval is known of
+    change: Mapping[str, Any]  # settings with which the recorder makes it
+    predicted: Gain | None  # None where no gain was predicted
 
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """What came of it."""
+    """The result of a trial of a remedy."""
 
     name: str  # of the remedy
-    predicted: Gain | None
-    measured: Gain | None  # None where nothing could be measured
-    why: str = ""  # then: why not
+    predicted: Gain | None  # None where no gain was predicted
+    measured: Gain | None  # None where no gain could be measured
+    why: str = ""  # why no gain could be measured
 
     @property
     def within(self) -> bool:
-        """Whether the intervals of what was predicted and measured have a part in common."""
-        of, given = self.measured, self.predicted
-        return (
-            of is not None and given is not None and given.low <= of.high and of.low <= given.high
-        )
+        """True if the intervals of the predicted and the measured gain overlap."""
+        if self.measured is None or self.predicted is None:
+            return False
+        measured, predicted = self.measured, self.predicted
+        return predicted.low <= measured.high and measured.low <= predicted.high
 
 
 @dataclass(frozen=True)
 class ScriptRuns:
-    """How a script is run again, for a part of its time."""
+    """Runs of a script again, each for a part of its time."""
 
-    command: Sequence[str]
-    room: Path  # a folder for rows
-    say: Callable[[str], None]  # told of each run
-    seconds: float  # of steps of each
-    to_stderr: bool = False  # whether what it prints goes there
+    command: Sequence[str]  # its words
+    folder: Path  # for the rows of the runs, a folder for each
+    say: Callable[[str], None]  # gets a sentence on each run
+    seconds: float  # of steps of each run
+    to_stderr: bool = False  # whether what the script prints goes to the standard error
 
-    def record(self, name: str, changes: Mapping[str, Any] | None = None) -> tuple[Record, Ended]:
-        """The record of such a run. Raises a SimshuffleError that says why there is none."""
+    def record(
+        self, name: str, changes: Mapping[str, Any] | None = None
+    ) -> tuple[Record, ScriptEnd]:
+        """Run the script, and return its record and how it ended.
+
+        Args:
+            name: of the run, for people.
+            changes: what the recorder changes of its loaders.
+
+        Raises:
+            SimshuffleError: there is no record; it says why.
+            KeyboardInterrupt: a signal asked this program to end meanwhile.
+        """
         self.say(f"Trying: {name}.")
-        rows = self.room / f"try-{len(list(self.room.glob('try-*')))}"
+        rows = self.folder / f"try-{len(list(self.folder.glob('try-*')))}"
         rows.mkdir()
-        ended = run_recorded(
+        end = run_recorded(
             self.command,
             rows,
             self.say,
@@ -70,36 +83,38 @@ class ScriptRuns:
             changes=changes,
             to_stderr=self.to_stderr,
         )
-        if ended.asked:
+        if end.signal_number:
             raise KeyboardInterrupt
-        if ended.status:
-            raise SimshuffleError(f"the script ended with status {ended.status}")
+        if end.status:
+            raise SimshuffleError(f"the script ended with status {end.status}")
         try:
-            record = collected(rows, {"command": [*self.command]})
+            record = collect_record(rows, {"command": [*self.command]})
         except SimshuffleError:
             raise SimshuffleError("no batch was recorded") from None
         if unchanged := record.about.get("unchanged"):
             raise SimshuffleError("; ".join(unchanged))
-        return record, ended
+        return record, end
 
 
-def trials_of(diagnosis: Diagnosis, count: int) -> list[Trial]:
-    """The best ``count`` remedies that the recorder can make, and the bound."""
+def choose_trials(diagnosis: Diagnosis, count: int) -> list[Trial]:
+    """Return the best ``count`` remedies that the recorder can make, and the bound."""
     batch_s = diagnosis.loop.batch_s
-    found = [
-        Trial(
-            of.name, of.change, Gain(*(value / batch_s for value in (of.gain_s, of.low, of.high)))
-        )
-        for of in diagnosis.remedies
-        if of.change is not None
-    ]
-    return [*found[:count], Trial(BOUND, {"replay": REPLAYED}, None)]
+    trials = []
+    for remedy in diagnosis.remedies:
+        if remedy.change is not None:
+            gains_s = (remedy.gain_s, remedy.low, remedy.high)
+            predicted = Gain(*(seconds / batch_s for seconds in gains_s))
+            trials.append(Trial(remedy.name, remedy.change, predicted))
+    return [*trials[:count], Trial(BOUND, {"replay": REPLAYED}, None)]
 
 
 def try_all(runs: ScriptRuns, trials: Sequence[Trial]) -> list[TrialOutcome]:
-    """Run the script as it is, then once with each of the trials; what an interrupt leaves out is
-    missing. Raises a SimshuffleError if the script as it is cannot be measured."""
-    found: list[TrialOutcome] = []
+    """Run the script as it is, then once with each of the trials.
+
+    An interrupt leaves out the remaining trials. Raises a SimshuffleError if the script as it is
+    cannot be measured.
+    """
+    outcomes: list[TrialOutcome] = []
     try:
         control, _ = runs.record(UNCHANGED)
         for trial in trials:
@@ -107,9 +122,9 @@ def try_all(runs: ScriptRuns, trials: Sequence[Trial]) -> list[TrialOutcome]:
                 record, _ = runs.record(trial.name, trial.change)
                 measured = gain(control, record, trial.change.get("replay", 0))
             except SimshuffleError as error:
-                found.append(TrialOutcome(trial.name, trial.predicted, None, str(error)))
+                outcomes.append(TrialOutcome(trial.name, trial.predicted, None, str(error)))
             else:
-                found.append(TrialOutcome(trial.name, trial.predicted, measured))
+                outcomes.append(TrialOutcome(trial.name, trial.predicted, measured))
     except KeyboardInterrupt:
         runs.say("Interrupted: the other remedies are not tried.")
-    return found
+    return outcomes

@@ -1,15 +1,16 @@
-"""The loop with other workers, and what these would share."""
+"""Change the times of a loop as other workers would, and bound what workers share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
 from simshuffle.extensions.doctor.loop import RecordedLoop
-from simshuffle.extensions.doctor.replay import Way, elapsed
+from simshuffle.extensions.doctor.replay import LoopTimes, replay_loop
 from simshuffle.spec.arrays import Floats
 
 ALIKE = 0.02
@@ -19,116 +20,170 @@ SLOW_BYTES = 20e6
 shared file systems move 100 MB/s and more, a store answers for 10 kB in some ms)."""
 HEADER = 8192
 """Bytes that Python reads of a file at once: where no more were seen of each, numpy or the like
-read the rest (`io.DEFAULT_BUFFER_SIZE`)."""
+read the others (`io.DEFAULT_BUFFER_SIZE`)."""
 AS_GOOD = 0.95
 """Share of the best gain with which fewer workers, or batches ahead, are preferred (chosen)."""
+WORKER_COUNTS = (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64)
+"""Numbers of workers of a rank that are compared (chosen)."""
 
 
-def less(way: Way, load: Floats | float = 0.0, step: Floats | float = 0.0) -> Way:
-    """A way with as many seconds less of loads and steps; none is below 0."""
+def shorten(
+    times: LoopTimes, load_s: Floats | float = 0.0, step_s: Floats | float = 0.0
+) -> LoopTimes:
+    """Return the times with loads shorter by ``load_s`` and steps by ``step_s``, (B, M) or one
+    value, at least 0 s each."""
     return replace(
-        way, load=np.maximum(way.load - load, 0.0), step=np.maximum(way.step - step, 0.0)
+        times,
+        load_s=np.maximum(times.load_s - load_s, 0.0),
+        step_s=np.maximum(times.step_s - step_s, 0.0),
     )
 
 
-def computing_less(loop: RecordedLoop, computed: Floats) -> Way:
-    """The loop whose workers compute so much less, s of (B, M). Who computes less is less in the
-    way of others: of what steps wait for a core, and of what it takes to get a batch in hand beyond
-    the loop's own work, the same part goes as of all that workers compute."""
-    way, queued = loop.way, np.nan_to_num(loop.of("step", "queued_s"))
-    fetches = np.nan_to_num(loop.of("fetch", "cpu_s") + loop.of("fetch", "queued_s")).sum()
-    if not way.workers or not fetches:
-        return less(way, computed)
-    left = 1.0 - min(float(computed.sum() / fetches), 1.0)
-    own = np.minimum(way.handover, np.nan_to_num(loop.of("wait", "cpu_s")))
-    handover = own + (way.handover - own) * left
-    freed = replace(way, sending=way.sending * left, handover=handover, more=way.more * left)
-    return less(freed, computed, queued * (1.0 - left))
+def reduce_computing(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
+    """Return the times of the loop whose workers compute ``saved_s`` less, (B, M).
+
+    Workers that compute less disturb others less. The share of the workers' computing that is saved
+    also goes off two waits: that of steps for a core, and that of handovers beyond what the loop's
+    own thread computes.
+    """
+    times = loop.times
+    queued_s = np.nan_to_num(loop.sum_of("step", "queued_s"))
+    fetch_cpu_s = loop.sum_of("fetch", "cpu_s") + loop.sum_of("fetch", "queued_s")
+    total_s = np.nan_to_num(fetch_cpu_s).sum()
+    if not times.workers or not total_s:
+        return shorten(times, saved_s)
+
+    remaining = 1.0 - min(float(saved_s.sum() / total_s), 1.0)
+    loop_cpu_s = np.minimum(times.handover_s, np.nan_to_num(loop.sum_of("wait", "cpu_s")))
+    less_disturbed = replace(
+        times,
+        send_s=times.send_s * remaining,
+        handover_s=loop_cpu_s + (times.handover_s - loop_cpu_s) * remaining,
+        busy_extra_s=times.busy_extra_s * remaining,
+    )
+    return shorten(less_disturbed, saved_s, queued_s * (1.0 - remaining))
 
 
-def kept_workers(loop: RecordedLoop) -> Way:
-    """The loop with the workers of the first epoch in all others, where nothing is new to them."""
-    way = loop.way
-    begin, step, load = way.begin.copy(), way.step.copy(), way.load.copy()
-    begin[1:] = np.minimum(begin[1:], 0.0)
-    usual = np.median(load, axis=0)
-    for first in way.first[1:-1]:
-        load[first : first + way.workers] = np.minimum(load[first : first + way.workers], usual)
-    step[np.array(way.first[1:-1]) - 1] -= loop.ending[:-1]
-    return replace(way, begin=begin, step=step, load=load)
+def keep_workers(loop: RecordedLoop) -> LoopTimes:
+    """Return the times of the loop that keeps its first epoch's workers in all epochs, in which
+    nothing is new to them."""
+    times = loop.times
+    worker_start_s = times.worker_start_s.copy()
+    step_s = times.step_s.copy()
+    load_s = times.load_s.copy()
+    later_epochs = times.epoch_bounds[1:-1]
+
+    worker_start_s[1:] = np.minimum(worker_start_s[1:], 0.0)
+    median_load_s = np.median(load_s, axis=0)
+    for begin in later_epochs:
+        first_loads = np.s_[begin : begin + times.workers]
+        load_s[first_loads] = np.minimum(load_s[first_loads], median_load_s)
+    step_s[np.array(later_epochs) - 1] -= loop.epoch_end_s[:-1]
+    return replace(times, worker_start_s=worker_start_s, step_s=step_s, load_s=load_s)
 
 
-def cpu_s(loop: RecordedLoop) -> float:
-    """s of a core that a batch takes, in its worker and in the loop; nan if not known."""
-    worker = loop.of("fetch", "cpu_s") + np.nan_to_num(loop.of("send", "cpu_s"))
-    if not loop.way.workers:
-        worker = loop.of("wait", "cpu_s")  # where it is made
-    return float((worker + loop.of("step", "cpu_s")).mean())
+def cpu_s_of_batch(loop: RecordedLoop) -> float:
+    """Return the mean s of a core that a batch takes, in its worker and in the loop; nan if not
+    known."""
+    worker_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(loop.sum_of("send", "cpu_s"))
+    if not loop.times.workers:  # the loop makes its batches while it waits
+        worker_s = loop.sum_of("wait", "cpu_s")
+    return float((worker_s + loop.sum_of("step", "cpu_s")).mean())
 
 
 def computed_share(loop: RecordedLoop) -> float:
     """Return the share of their fetches in which workers compute, or could if they had a core; 0 if
     it is not known."""
-    computed = loop.of("fetch", "cpu_s") + np.nan_to_num(loop.of("fetch", "queued_s"))
-    whole = float(loop.of("fetch").sum())
-    return float(np.nan_to_num(computed).sum()) / whole if whole > 0 else 0.0
+    computed_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(loop.sum_of("fetch", "queued_s"))
+    fetch_s = float(loop.sum_of("fetch").sum())
+    return float(np.nan_to_num(computed_s).sum()) / fetch_s if fetch_s > 0 else 0.0
 
 
-def more_workers(loop: RecordedLoop, most: int) -> Way | None:
-    """The loop with the fewest workers that gain nearly what the best number up to ``most`` does;
-    None if none gains anything. What is shared does not get faster: where it takes longer for a
-    batch than they would, workers take as much longer."""
-    now, own, least = loop.way.workers, float(elapsed(loop.way).mean()), shared_s(loop)
-    tried = []
-    for count in [n for n in (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64) if now < n <= most]:
-        way = loop.way.with_workers(count)
-        slower = max(1.0, least * count / max(float(way.load.mean()), 1e-300))
-        tried.append(replace(way, load=way.load * slower))
-    return first_as_good(own, tried)
+def add_workers(loop: RecordedLoop, max_workers: int) -> LoopTimes | None:
+    """Return the times of the loop with more workers; None if no number of workers gains anything.
+
+    Chosen are the fewest workers that gain nearly what the best number up to ``max_workers`` does.
+    What workers share does not get faster: where it takes longer for a batch than they would, their
+    loads take that much longer.
+    """
+    times = loop.times
+    batch_s = float(replay_loop(times).mean())
+    min_batch_s = shared_s_of_batch(loop)
+    candidates = []
+    for workers in WORKER_COUNTS:
+        if times.workers < workers <= max_workers:
+            candidate = times.change_workers(workers)
+            mean_load_s = max(float(candidate.load_s.mean()), 1e-300)
+            factor = max(1.0, min_batch_s * workers / mean_load_s)
+            candidates.append(replace(candidate, load_s=candidate.load_s * factor))
+    return first_nearly_best(batch_s, candidates)
 
 
-def shared_s(loop: RecordedLoop) -> float:
-    """s of a batch below which no number of workers gets: of the cores for what is computed, of the
-    device for its bytes (as if those that read have all of it now), and of a lock."""
-    cpu, now = cpu_s(loop), max(loop.way.workers, 1)
-    cores = cpu / loop.cores if loop.cores and np.isfinite(cpu) else 0.0
-    _, _, device = reading(loop)
+def shared_s_of_batch(loop: RecordedLoop) -> float:
+    """Return the s of a batch below which no number of workers gets.
+
+    The longest of three: of the cores for what is computed, of the device for its bytes (as if the
+    present readers had all of it), and of a lock.
+    """
+    cpu_s = cpu_s_of_batch(loop)
+    workers = max(loop.times.workers, 1)
+    cores_s = cpu_s / loop.cores if loop.cores and np.isfinite(cpu_s) else 0.0
+    device_s = float(split_reading(loop).device_s.mean()) / workers
     # with all W waiting for one lock, each waits for the W - 1 others
-    lock = float(loop.of("lock").mean()) / (now - 1) if now > 1 else 0.0
-    return max(cores, float(device.mean()) / now, lock)
+    lock_s = float(loop.sum_of("lock").mean()) / (workers - 1) if workers > 1 else 0.0
+    return max(cores_s, device_s, lock_s)
 
 
-def first_as_good(own: float, tried: Sequence[Way]) -> Way | None:
-    """The first way that gains nearly what the best does on ``own`` s a batch; None if none
-    gains."""
-    gains = own - np.array([elapsed(way).mean() for way in tried])
+def first_nearly_best(batch_s: float, candidates: Sequence[LoopTimes]) -> LoopTimes | None:
+    """Return the first candidate that gains nearly what the best does; None if none gains.
+
+    Args:
+        batch_s: mean s of a batch of the loop as it is.
+        candidates: the loop with changes, the cheapest first.
+    """
+    gains = batch_s - np.array([replay_loop(candidate).mean() for candidate in candidates])
     if not len(gains) or gains.max() <= 0:
         return None
-    return tried[int(np.argmax(gains >= AS_GOOD * gains.max()))]
+    return candidates[int(np.argmax(gains >= AS_GOOD * gains.max()))]
 
 
-def reading(loop: RecordedLoop) -> tuple[Floats, Floats, Floats]:
-    """What of its reads every batch spends for requests, for bytes that were in memory, and for
-    those from the device, s of (B, M) each: least squares over the batches."""
-    seconds = loop.of("read")
-    count, nbytes = loop.of("read", "count"), loop.of("read", "nbytes")
-    if loop.file_nbytes is not None:
-        opened = loop.of("open", "count")
-        nbytes = np.where(nbytes <= HEADER * opened, opened * loop.file_nbytes, nbytes)
-    disk = np.nan_to_num(loop.of("read", "disk_nbytes"))
-    disk = np.minimum(disk, nbytes)
-    nothing = np.zeros(seconds.shape)
-    use = seconds > 0
-    if not use.any():
-        return nothing, nothing, nothing
-    x = np.stack([of[use] for of in (count, nbytes - disk, disk)], axis=1)
-    each = nbytes[use] / np.maximum(count[use], 1)
-    if each.std() <= ALIKE * each.mean():  # nothing tells requests from bytes
-        rate = np.quantile(nbytes[use] / seconds[use], 0.9)
-        x[:, slice(1, 3) if rate < SLOW_BYTES else 0] = 0.0
-    parts = x * nnls(x / seconds[use][:, None], np.ones(len(x)))[0]
-    whole = parts.sum(axis=1, keepdims=True)
-    parts = np.where(whole > 0, parts / np.where(whole > 0, whole, 1.0), 1 / 3)
-    out = np.zeros((3, *seconds.shape))
-    out[:, use] = parts.T * seconds[use]
-    return out[0], out[1], out[2]
+class ReadingSeconds(NamedTuple):
+    """Seconds of the reads of each batch, (B, M) each."""
+
+    request_s: Floats  # for requests, whatever they bring
+    cached_s: Floats  # for bytes that were in memory
+    device_s: Floats  # for bytes from the device
+
+
+def split_reading(loop: RecordedLoop) -> ReadingSeconds:
+    """Split the seconds of reads among requests and bytes, by least squares over the batches."""
+    read_s = loop.sum_of("read")
+    count = loop.sum_of("read", "count")
+    nbytes = loop.sum_of("read", "nbytes")
+    if loop.mean_file_nbytes is not None:
+        opened = loop.sum_of("open", "count")
+        nbytes = np.where(nbytes <= HEADER * opened, opened * loop.mean_file_nbytes, nbytes)
+    device_nbytes = np.minimum(np.nan_to_num(loop.sum_of("read", "disk_nbytes")), nbytes)
+    has_reads = read_s > 0
+    if not has_reads.any():
+        zeros = np.zeros(read_s.shape)
+        return ReadingSeconds(zeros, zeros, zeros)
+
+    # design matrix: a row for each batch with reads; columns requests, bytes from memory, bytes
+    # from the device; read_s = matrix @ costs, costs >= 0, relative errors weigh alike
+    quantities = (count, nbytes - device_nbytes, device_nbytes)
+    matrix = np.stack([quantity[has_reads] for quantity in quantities], axis=1)
+    nbytes_a_read = nbytes[has_reads] / np.maximum(count[has_reads], 1)
+    if nbytes_a_read.std() <= ALIKE * nbytes_a_read.mean():  # nothing tells requests from bytes
+        bytes_per_s = np.quantile(nbytes[has_reads] / read_s[has_reads], 0.9)
+        matrix[:, slice(1, 3) if bytes_per_s < SLOW_BYTES else 0] = 0.0
+    relative_matrix = matrix / read_s[has_reads][:, None]
+    costs = nnls(relative_matrix, np.ones(len(matrix)))[0]
+
+    # shares of the three columns in each row, scaled to what the reads took
+    parts = matrix * costs
+    fitted_s = parts.sum(axis=1, keepdims=True)
+    shares = np.where(fitted_s > 0, parts / np.where(fitted_s > 0, fitted_s, 1.0), 1 / 3)
+    seconds = np.zeros((3, *read_s.shape))
+    seconds[:, has_reads] = shares.T * read_s[has_reads]
+    return ReadingSeconds(*seconds)

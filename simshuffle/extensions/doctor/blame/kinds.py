@@ -1,4 +1,4 @@
-"""The kinds of operations of a training step, by the names that frameworks give them: what a rank
+"""Classify the operations of a training step by the names that frameworks give them: what a rank
 does alone, what a group of ranks does together, and what one stage of a pipeline sends another.
 
 Names: Megatron-LM's timers (megatron/training/training.py), DeepSpeed's (runtime/engine.py,
@@ -15,7 +15,7 @@ from simshuffle.errors import first_of, refuse
 
 
 class Role(Enum):
-    """How the operations of a kind depend on other operations and on other ranks."""
+    """Dependence of the operations of a kind on other operations and on other ranks."""
 
     LOCAL = "a rank does it alone"
     ONWARD = "forward or backward computing, which need not wait for a collective before it"
@@ -29,6 +29,7 @@ class Role(Enum):
 
 
 def _words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -36,7 +37,7 @@ COLLECTIVES = frozenset({Role.COLLECTIVE, Role.GATHER, Role.PARTIAL, Role.ENDS, 
 """Roles of which a rank does one after the other, beside what it computes."""
 LOCAL = frozenset({Role.LOCAL, Role.ONWARD})
 PASSING = frozenset({Role.SEND, Role.RECEIVE})
-NAMED: dict[str, tuple[str, Role]] = {
+KNOWN_KINDS: dict[str, tuple[str, Role]] = {
     "embedding-grads-all-reduce": ("embedding-grads-all-reduce", Role.ENDS),
     "layernorm-grads-all-reduce": ("layernorm-grads-all-reduce", Role.PARTIAL),
     "non-tensor-parallel-grads-all-reduce": (
@@ -71,11 +72,11 @@ COLLECTIVE_WORDS = (
 )
 """Parts of names, without dashes, of what ranks do together."""
 LIBRARIES = frozenset({"nccl", "rccl", "gloo", "mpi", "c10d", "ccl", "oneccl", "hccl", "ucc"})
-LOOSE = frozenset({"reduce", "gather", "scatter", "comm", "comms", "a2a"})
+COLLECTIVE_NAMES = frozenset({"reduce", "gather", "scatter", "comm", "comms", "a2a"})
 """Words that alone are the name of what ranks do together."""
 SENDS = frozenset({"send", "isend"})
 RECEIVES = frozenset({"recv", "irecv", "receive"})
-BOTH = frozenset({"sendrecv", "p2p"})
+SEND_RECEIVES = frozenset({"sendrecv", "p2p"})
 DIRECTIONS = {
     "forward": ("forward", "fwd", "activation", "output", "input", "hidden"),
     "backward": ("backward", "bwd", "grad", "gradient"),
@@ -111,15 +112,15 @@ def classify(name: str) -> tuple[str, Role] | None:
     """Return what a kind is called here and its role; None where its name says neither."""
     plain = name.strip().lower().replace("_", "-")
     words = split_name(name)
-    if (known := NAMED.get(plain) or NAMED.get("-".join(words))) is not None:
+    if (known := KNOWN_KINDS.get(plain) or KNOWN_KINDS.get("-".join(words))) is not None:
         return known
     squashed, word_set = "".join(words), set(words)
-    if word_set & (SENDS | RECEIVES | BOTH):
+    if word_set & (SENDS | RECEIVES | SEND_RECEIVES):
         return _classify_passing(words)
     if "allgather" in squashed:
         return plain, Role.GATHER
-    is_loose = bool(word_set & LIBRARIES) or word_set <= LOOSE or "a2a" in word_set
-    if (words and is_loose) or any(part in squashed for part in COLLECTIVE_WORDS):
+    is_collective = bool(word_set & LIBRARIES) or word_set <= COLLECTIVE_NAMES or "a2a" in word_set
+    if (words and is_collective) or any(part in squashed for part in COLLECTIVE_WORDS):
         return plain, Role.COLLECTIVE
     if word_set & WAITING and not word_set & DATA_WORDS:
         return None
@@ -133,7 +134,7 @@ def _classify_passing(words: Sequence[str]) -> tuple[str, Role] | None:
     singular = {word.removesuffix("s") for word in words}
     directions = [name for name, synonyms in DIRECTIONS.items() if singular & set(synonyms)]
     sends, receives = bool(singular & SENDS), bool(singular & RECEIVES)
-    if len(directions) != 1 or sends == receives or singular & BOTH:
+    if len(directions) != 1 or sends == receives or singular & SEND_RECEIVES:
         return None
     act, role = ("send", Role.SEND) if sends else ("recv", Role.RECEIVE)
     return f"{directions[0]}-{act}", role
@@ -160,7 +161,7 @@ def classify_all(names: Sequence[str], source: str) -> dict[str, tuple[str, Role
 def _remedy(name: str) -> str:
     """Return what to do about a kind whose name does not say who waits in it."""
     words = set(split_name(name))
-    if words & (SENDS | RECEIVES | BOTH):
+    if words & (SENDS | RECEIVES | SEND_RECEIVES):
         return f"Split {name} into sends and receives, and name the direction: forward-send."
     if words & WAITING:
         return f"Leave {name} out (who waits follows from the rest), or name the collective."

@@ -1,4 +1,4 @@
-"""Operations of a trace that hold others, as the timers of Megatron-LM and DeepSpeed do, and
+"""Find operations of a trace that hold others, as the timers of Megatron-LM and DeepSpeed do, and
 operations in which ranks wait for one another without a name that says so."""
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from simshuffle.extensions.doctor.blame.trace import JobTrace
 from simshuffle.spec.arrays import Floats
 
 UNCOVERED = 0.05
-"""Share of an operation, beside those that it holds, from which on it is more than their bracket
+"""Share of an operation outside those that it holds, from which on it is more than their bracket
 (chosen)."""
-TOGETHER = 0.25
+SAME_END = 0.25
 """Spread of the ends of an operation over ranks, as a share of the spread of its starts, below
 which ranks end it together (chosen)."""
-FEWEST_PAIRS = 4
+MIN_PAIRS = 4
 """Pairs of ranks and steps that must end together, so that it is not by chance (chosen)."""
 RESOLUTION_S = 1e-6
-"""By how much times of a nested operation may lie outside, in s: a tick of the profiler's clock."""
+"""Seconds by which a nested operation may lie outside: a tick of the profiler's clock."""
 
 
 def untangle(trace: JobTrace, source: str) -> JobTrace:
@@ -33,31 +33,31 @@ def untangle(trace: JobTrace, source: str) -> JobTrace:
     """
     inside = _containment(trace)
     role = np.array([trace.roles[kind] for _, kind, _ in trace.operations], dtype=object)
-    is_local = np.array([each in LOCAL for each in role], dtype=bool)
+    is_local = np.array([operation_role in LOCAL for operation_role in role], dtype=bool)
     left_out: dict[str, str] = {}
     for outer in np.flatnonzero(is_local).tolist():
         outer_kind = trace.operations[outer][1]
-        held = np.flatnonzero(inside[outer]).tolist()
-        held_kinds = sorted({trace.operations[index][1] for index in held if is_local[index]})
-        if not held_kinds or outer_kind in left_out:
+        inner = np.flatnonzero(inside[outer]).tolist()
+        inner_kinds = sorted({trace.operations[index][1] for index in inner if is_local[index]})
+        if not inner_kinds or outer_kind in left_out:
             continue
-        uncovered = _uncovered(trace, outer, held)
+        uncovered = _uncovered(trace, outer, inner)
         if uncovered <= UNCOVERED:
-            parts = sorted({trace.operations[index][1] for index in held})
+            parts = sorted({trace.operations[index][1] for index in inner})
             left_out[outer_kind] = f"{outer_kind} (all of it is {', '.join(parts)})"
-        elif len(held_kinds) == 1:
-            left_out[held_kinds[0]] = f"{held_kinds[0]} (part of {outer_kind})"
+        elif len(inner_kinds) == 1:
+            left_out[inner_kinds[0]] = f"{inner_kinds[0]} (part of {outer_kind})"
         else:
             rule = "an operation that holds others must be no longer than they are"
-            value = f"{outer_kind}, of which {uncovered:.0%} is none of {', '.join(held_kinds)}"
+            value = f"{outer_kind}, of which {uncovered:.0%} is none of {', '.join(inner_kinds)}"
             refuse("kind", rule, value, f"Leave out {outer_kind}, or what it holds.", source)
     meeting = _meeting_kinds(trace, left_out)
     for outer, (_, kind, _) in enumerate(trace.operations):
         if kind in meeting:
             for index in np.flatnonzero(inside[outer]).tolist():
-                held_kind = trace.operations[index][1]
-                left_out[held_kind] = f"{held_kind} (part of {kind})"
-    return _without(trace, left_out, meeting)
+                inner_kind = trace.operations[index][1]
+                left_out[inner_kind] = f"{inner_kind} (part of {kind})"
+    return _leave_out(trace, left_out, meeting)
 
 
 def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
@@ -77,20 +77,20 @@ def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.boo
     return inside
 
 
-def _uncovered(trace: JobTrace, outer: int, held: list[int]) -> float:
+def _uncovered(trace: JobTrace, outer: int, inner: list[int]) -> float:
     """Return the share of an operation in which none runs of those that it holds, over all ranks
-    and steps; ``held`` may overlap."""
-    starts = trace.starts[held].reshape(len(held), -1)
-    ends = starts + trace.durations[held].reshape(len(held), -1)
+    and steps; ``inner`` may overlap."""
+    starts = trace.starts[inner].reshape(len(inner), -1)
+    ends = starts + trace.durations[inner].reshape(len(inner), -1)
     order = np.argsort(starts, axis=0)
     starts, ends = np.take_along_axis(starts, order, 0), np.take_along_axis(ends, order, 0)
     reached = np.maximum.accumulate(ends, axis=0)
     covered: Floats = ends[0] - starts[0]
-    for index in range(1, len(held)):
+    for index in range(1, len(inner)):
         fresh = ends[index] - np.maximum(starts[index], reached[index - 1])
         covered = covered + np.maximum(fresh, 0.0)
-    whole = float(trace.durations[outer].sum())
-    return 1.0 - float(covered.sum()) / whole
+    total = float(trace.durations[outer].sum())
+    return 1.0 - float(covered.sum()) / total
 
 
 def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
@@ -100,24 +100,27 @@ def _meeting_kinds(trace: JobTrace, left_out: dict[str, str]) -> set[str]:
     ends = trace.starts + trace.durations
     kinds = np.array([operation[1] for operation in trace.operations])
     for kind in dict.fromkeys(kinds.tolist()):
-        own = kinds == kind
-        num_pairs = own.sum() * trace.starts.shape[1] * (trace.starts.shape[2] - 1)
-        if trace.roles[kind] not in LOCAL or kind in left_out or num_pairs < FEWEST_PAIRS:
+        is_kind = kinds == kind
+        num_pairs = is_kind.sum() * trace.starts.shape[1] * (trace.starts.shape[2] - 1)
+        if trace.roles[kind] not in LOCAL or kind in left_out or num_pairs < MIN_PAIRS:
             continue
-        start_spread = np.ptp(trace.starts[own], axis=2)
-        end_spread = np.ptp(ends[own], axis=2)
-        overlap = trace.starts[own].max(axis=2) <= ends[own].min(axis=2)
-        apart = start_spread > RESOLUTION_S
-        if apart.any() and overlap.all() and (end_spread <= TOGETHER * start_spread)[apart].all():
+        start_spread = np.ptp(trace.starts[is_kind], axis=2)
+        end_spread = np.ptp(ends[is_kind], axis=2)
+        overlap = trace.starts[is_kind].max(axis=2) <= ends[is_kind].min(axis=2)
+        starts_differ = start_spread > RESOLUTION_S
+        ends_together = end_spread <= SAME_END * start_spread
+        if starts_differ.any() and overlap.all() and ends_together[starts_differ].all():
             meeting.add(kind)
     return meeting
 
 
-def _without(trace: JobTrace, left_out: dict[str, str], meeting: set[str]) -> JobTrace:
+def _leave_out(trace: JobTrace, left_out: dict[str, str], meeting: set[str]) -> JobTrace:
     """Return the trace without some kinds, with others as collectives, and notes on both."""
     if not left_out and not meeting:
         return trace
-    kept = [index for index, one in enumerate(trace.operations) if one[1] not in left_out]
+    retained = [
+        index for index, operation in enumerate(trace.operations) if operation[1] not in left_out
+    ]
     notes = list(trace.notes)
     if left_out:
         notes.append(f"Left out: {'; '.join(left_out.values())}.")
@@ -128,9 +131,9 @@ def _without(trace: JobTrace, left_out: dict[str, str], meeting: set[str]) -> Jo
     ]
     return replace(
         trace,
-        operations=[trace.operations[index] for index in kept],
-        starts=trace.starts[kept],
-        durations=trace.durations[kept],
+        operations=[trace.operations[index] for index in retained],
+        starts=trace.starts[retained],
+        durations=trace.durations[retained],
         roles={**trace.roles, **dict.fromkeys(meeting, Role.COLLECTIVE)},
         notes=tuple(notes),
     )

@@ -1,4 +1,4 @@
-"""Who the ranks of simulated runs waited for, as tables and sentences, from a result of ``run``."""
+"""State what the ranks of simulated runs waited for, from a result of ``run``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pandas as pd
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.blame.waited_for import (
-    ALONE,
     LABELS,
+    OWN_CAUSES,
     WaitedForRow,
-    as_they_were,
-    bounding,
+    apply_faults,
+    find_bounds,
+    find_own_lateness,
     idle_seconds,
-    late_by_itself,
-    ranked,
+    rank_rows,
 )
 from simshuffle.report import report
 from simshuffle.report.console import new_table
@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 
 SLOW = 0.05
 """Share of an epoch from which on somebody is to blame (chosen; as for traces)."""
-WORTH = 0.001  # share of an epoch below which nobody is listed
-MOST_RUNS, LINES, MOST_ROWS = 18, 31, 10
-"""Runs with a sentence, of two lines of a terminal; lines beside heads and notes of a screen of 40;
-rows of a run."""
+MIN_SHARE = 0.001
+"""Share of an epoch below which nothing is listed."""
+MAX_RUNS = 18
+"""Runs with a sentence, of two lines of a terminal each."""
+LINES = 31
+"""Lines beside heads and notes of a screen of 40."""
+MAX_ROWS = 10
+"""Rows of a run."""
 UNKNOWN = {
     "ranks": "Ranks and hosts cannot be told apart: of some ranks alone the timeline is kept"
     " (--timeline full keeps all).",
@@ -43,27 +47,27 @@ UNKNOWN = {
 
 
 @dataclass(frozen=True)
-class Blamed:
-    """An epoch of a run, and who its ranks waited for."""
+class BlamedEpoch:
+    """An epoch of a run, and what its ranks waited for."""
 
-    run: str
-    epoch: int
-    epoch_s: float
+    run: str  # its name
+    epoch: int  # its number
+    epoch_s: float  # its duration
     rows: list[WaitedForRow]  # worst first
     together_s: Mapping[str, float]  # what ranks do together or wait for one another in, mean s
     ranks_known: bool = True  # whether the timeline has all ranks, so that they can be told apart
 
     def verdict(self) -> str:
-        """One sentence: who is to blame most, or that nobody is."""
+        """Return the sentence on who is to blame most, or that nobody is."""
         if not self.rows or self.rows[0].share < SLOW:
-            least = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
-            most = "".join(f"; the most is {of.what}, {of.share:.1%}" for of in self.rows[:1])
+            cost = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
+            worst = "".join(f"; the most is {row.what}, {row.share:.1%}" for row in self.rows[:1])
             if not self.ranks_known:
                 return (
-                    f"No link or server alone {least}{most}. Whether a rank or a host does cannot"
+                    f"No link or server alone {cost}{worst}. Whether a rank or a host does cannot"
                     " be told: --timeline full keeps all ranks."
                 )
-            return f"Nobody is to blame: no rank, host, link or server alone {least}{most}."
+            return f"Nobody is to blame: no rank, host, link or server alone {cost}{worst}."
         row = self.rows[0]
         return (
             f"To blame: {row.kind} {row.what}, {row.seconds:.3g} s of {self.epoch_s:.3g} s of epoch"
@@ -73,64 +77,69 @@ class Blamed:
 
 @dataclass(frozen=True)
 class BlamedRuns:
-    """What is found in a result."""
+    """The blamed epochs of a result, one for each run."""
 
-    source: str
-    runs: list[Blamed]
+    source: str  # folder of the result
+    runs: list[BlamedEpoch]
     unknown: str  # what cannot be said, and why; '' if all can
 
     def parts(self) -> list[str | Table]:
-        """What a terminal shows, at most a screen: a sentence for each run, then rows."""
-        several = len(self.runs) > 1
-        shown = self.runs[:MOST_RUNS]
-        said: list[str | Table] = [
-            f"{of.run}: {of.verdict()}" if several else of.verdict() for of in shown
+        """Return what a terminal shows, at most a screen: a sentence for each run, then rows."""
+        has_several = len(self.runs) > 1
+        displayed = self.runs[:MAX_RUNS]
+        parts: list[str | Table] = [
+            f"{epoch.run}: {epoch.verdict()}" if has_several else epoch.verdict()
+            for epoch in displayed
         ]
-        if len(self.runs) > len(shown):
-            said.append(f"And {len(self.runs) - len(shown)} more runs; --run NAME names one.")
+        if len(self.runs) > len(displayed):
+            num_hidden = len(self.runs) - len(displayed)
+            parts.append(f"And {num_hidden} more runs; --run NAME names one.")
         # a sentence and a row take two lines where names fold
-        room = (LINES - 2 * len(shown)) // (2 * len(shown)) if several else MOST_ROWS
-        listed = [(of.run, row) for of in shown for row in of.rows[: max(room, 0)]]
+        num_rows = MAX_ROWS
+        if has_several:
+            num_rows = (LINES - 2 * len(displayed)) // (2 * len(displayed))
+        listed = [(epoch.run, row) for epoch in displayed for row in epoch.rows[: max(num_rows, 0)]]
         if listed:
-            names = ["run"] * several + ["what", "kind", "cause", "why"]
+            names = ["run"] * has_several + ["what", "kind", "cause", "why"]
             title = f"{self.source}: waited for, beyond what its peers are waited for"
             table = new_table(title, names, ["seconds", "of the epoch"])
             for run, row in listed:
-                own = [row.what, row.kind, row.cause, row.why]
+                texts = [row.what, row.kind, row.cause, row.why]
                 seconds = f"{row.seconds:.3g}"
-                table.add_row(*[run] * several, *own, seconds, f"{row.share:.1%}")
-            said.append(table)
-        if not several:
-            said.append(_together(self.runs[0]))
-        return [*said, *([self.unknown] if self.unknown else [])]
+                table.add_row(*[run] * has_several, *texts, seconds, f"{row.share:.1%}")
+            parts.append(table)
+        if not has_several:
+            parts.append(_state_shared_time(self.runs[0]))
+        return [*parts, *([self.unknown] if self.unknown else [])]
 
     def as_json(self) -> dict[str, Any]:
-        """All rows as plain values, in s."""
-        runs = [{"verdict": of.verdict(), **asdict(of)} for of in self.runs]
+        """Return all rows as plain values, in s."""
+        runs = [{"verdict": epoch.verdict(), **asdict(epoch)} for epoch in self.runs]
         return {"source": self.source, "runs": runs, "unknown": self.unknown}
 
 
-def _together(of: Blamed) -> str:
-    """What is nobody's: how long an average rank is in each phase that others have a part in."""
+def _state_shared_time(epoch: BlamedEpoch) -> str:
+    """Return the sentence on how long an average rank is in each phase that others have a part
+    in."""
     parts = [
-        f"{name} {seconds / of.epoch_s:.1%}"
-        for name, seconds in sorted(of.together_s.items(), key=lambda each: -each[1])
-        if seconds >= WORTH * of.epoch_s
+        f"{name} {seconds / epoch.epoch_s:.1%}"
+        for name, seconds in sorted(epoch.together_s.items(), key=lambda item: -item[1])
+        if seconds >= MIN_SHARE * epoch.epoch_s
     ]
     return f"Of the epoch, with waiting for others there: {', '.join(parts) or 'no part'}."
 
 
 def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = None) -> BlamedRuns:
-    """Who the ranks of each run waited for, in its last epoch, of several seeds with the first.
+    """Find what the ranks of each run waited for in its last epoch, with the first seed.
 
     Args:
         result: of ``simshuffle run``.
-        source: its folder, for people.
-        run: the name of the only run that is looked at; all if ''.
-        epoch: another epoch than the last.
+        source: its folder, as messages name it.
+        run: name of the only run that is examined; '' for all.
+        epoch: that is examined; None for the last.
 
     Returns:
-        All that were waited for, worst first.
+        For each run what its ranks waited for, worst first.
 
     Raises:
         InputError: the result is of another verb, or has no such run or epoch.
@@ -141,87 +150,115 @@ def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = N
     epochs = result.tables["epochs"]
     names = list(dict.fromkeys(epochs["run"].astype(str)))
     if run and run not in names:
-        remedy = f"There are {', '.join(names[:MOST_ROWS])}."
+        remedy = f"There are {', '.join(names[:MAX_ROWS])}."
         refuse("--run", "must be a run of the result", repr(run), remedy, COMMAND_LINE)
-    kept = result.meta.get("timeline", "full")
-    runs = [_of_run(result, name, epoch, kept == "full") for name in names if run in ("", name)]
-    return BlamedRuns(source, runs, UNKNOWN.get(kept, ""))
+    timeline = result.meta.get("timeline", "full")
+    epochs_of_runs = [
+        _blame_epoch(result, name, epoch, has_all_ranks=timeline == "full")
+        for name in names
+        if run in ("", name)
+    ]
+    return BlamedRuns(source, epochs_of_runs, UNKNOWN.get(timeline, ""))
 
 
-def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
-    mine = result.tables["epochs"]
-    mine = mine[mine["run"].astype(str) == run]
-    known = sorted(set(mine["epoch"]))
-    if epoch is not None and epoch not in known:
-        rule, remedy = f"must be an epoch of {run}", f"There are {known[0]} to {known[-1]}."
+def _blame_epoch(
+    result: Result, run: str, epoch: int | None, *, has_all_ranks: bool
+) -> BlamedEpoch:
+    """Find what the ranks of a run waited for in an epoch; None is the last.
+
+    Raises an InputError if the run has no such epoch. ``has_all_ranks`` says whether the timeline
+    has all ranks.
+    """
+    run_epochs = result.tables["epochs"]
+    run_epochs = run_epochs[run_epochs["run"].astype(str) == run]
+    numbers = sorted(set(run_epochs["epoch"]))
+    if epoch is not None and epoch not in numbers:
+        rule = f"must be an epoch of {run}"
+        remedy = f"There are {numbers[0]} to {numbers[-1]}."
         refuse("--epoch", rule, str(epoch), remedy, COMMAND_LINE)
-    chosen = {"run": run, "epoch": known[-1] if epoch is None else epoch}
-    if "seed" in mine:
-        chosen["seed"] = mine["seed"].iloc[0]
-        mine = mine[mine["seed"] == chosen["seed"]]
+    keys = {"run": run, "epoch": numbers[-1] if epoch is None else epoch}
+    if "seed" in run_epochs:
+        keys["seed"] = run_epochs["seed"].iloc[0]
+        run_epochs = run_epochs[run_epochs["seed"] == keys["seed"]]
 
-    def of(table: str) -> pd.DataFrame:
-        found = result.tables[table]
-        for key, value in chosen.items():
-            text = found[key].astype(str) if key == "run" else found[key]
-            found = found[text == value]
-        return found.reset_index(drop=True)
+    def rows_of(table: str) -> pd.DataFrame:
+        rows = result.tables[table]
+        for key, value in keys.items():
+            column = rows[key].astype(str) if key == "run" else rows[key]
+            rows = rows[column == value]
+        return rows.reset_index(drop=True)
 
-    row, links, sources = of("epochs").iloc[0], of("links"), of("sources")
-    epoch_s, ranks = float(row["epoch_s"]), int(row["world_size"])
-    together, hidden = _seconds(of("iterations"), links, sources, of("breakdown"))
+    epoch_row = rows_of("epochs").iloc[0]
+    links = rows_of("links")
+    sources = rows_of("sources")
+    epoch_s = float(epoch_row["epoch_s"])
+    num_ranks = int(epoch_row["world_size"])
+    together, hidden = _shared_seconds(rows_of("iterations"), links, sources, rows_of("breakdown"))
     facts = result.meta["runs"][run]
     if faults := facts.get("faults"):
-        end = facts.get("start_s", 0.0) + float(
-            mine.loc[mine["epoch"] <= chosen["epoch"], "epoch_s"].sum()
-        )
-        links = as_they_were(links, faults, end - epoch_s, end)
-    rows = bounding(links, epoch_s, together, hidden)
-    if whole and ranks > 1:
-        phases = of("timeline")
+        is_until_epoch = run_epochs["epoch"] <= keys["epoch"]
+        end = facts.get("start_s", 0.0) + float(run_epochs.loc[is_until_epoch, "epoch_s"].sum())
+        links = apply_faults(links, faults, end - epoch_s, end)
+    rows = find_bounds(links, epoch_s, together, hidden)
+    if has_all_ranks and num_ranks > 1:
+        phases = rows_of("timeline")
         weight = report.weights(Timeline(phases, links, sources))
         if weight is not None:
             phases = phases.assign(weight=weight)
-        count = facts["hosts"]
-        hosts = name_hosts(links, count)
         idle_s = idle_seconds(links, epoch_s)
+        hosts = name_hosts(links, facts["hosts"])
+        ranks_of_host = ranks_per_host(num_ranks, facts["hosts"])
         decodes_late = together["decode"] > idle_s
-        each = ranks_on_each(ranks, count)
-        lasts = late_by_itself(phases, epoch_s, hosts, each, rows, decodes_late=decodes_late)
-        rows = ranked(lasts, rows, idle_s)
-    rows = [cause for cause in rows if cause.share >= WORTH]
-    return Blamed(run, int(chosen["epoch"]), epoch_s, rows, together, ranks_known=whole)
+        late_rows = find_own_lateness(
+            phases, epoch_s, hosts, ranks_of_host, rows, decodes_late=decodes_late
+        )
+        rows = rank_rows(late_rows, rows, idle_s)
+    rows = [row for row in rows if row.share >= MIN_SHARE]
+    number = int(keys["epoch"])
+    return BlamedEpoch(run, number, epoch_s, rows, together, ranks_known=has_all_ranks)
 
 
-def _seconds(
+def _shared_seconds(
     iterations: pd.DataFrame, links: pd.DataFrame, sources: pd.DataFrame, breakdown: pd.DataFrame
 ) -> tuple[dict[str, float], float]:
-    """Mean s of a rank in each label that is not computing alone, and in waiting for others there,
-    by the means over all ranks that every result has; and mean s of what is in flight meanwhile."""
+    """Return the mean s of a rank in each label that others have a part in, and the mean s of what
+    is in flight beside computing.
+
+    A label's seconds include waits for others there. They are from the means over all ranks, which
+    every result has.
+    """
     weight = report.weights(Timeline(iterations, links, sources))
-    phase, times = iterations["phase"].astype(str), 1.0 if weight is None else weight
-    seconds = (iterations["mean_s"] * times).groupby(phase).sum()
-    later = ((iterations["most_s"] - iterations["mean_s"]) * times).groupby(phase).sum()
+    times = 1.0 if weight is None else weight
+    phase_of_row = iterations["phase"].astype(str)
+    mean_s = (iterations["mean_s"] * times).groupby(phase_of_row).sum()
+    extra_s = iterations["most_s"] - iterations["mean_s"]
+    last_rank_extra_s = (extra_s * times).groupby(phase_of_row).sum()
     waits = breakdown[breakdown["cause"] != ""].groupby("cause", observed=True)["seconds"].sum()
-    label = {phase: name for name, phases in LABELS.items() for phase in phases}
-    found = dict.fromkeys((name for name in LABELS if name not in ALONE), 0.0)
-    for name, value in seconds.items():
-        if not str(name).startswith("wait_") and label.get(str(name)) in found:
-            found[label[str(name)]] += float(value)
-    for name, value in waits.items():
+    label_of_phase = {phase: name for name, phases in LABELS.items() for phase in phases}
+    shared_s = dict.fromkeys((name for name in LABELS if name not in OWN_CAUSES), 0.0)
+    for phase, seconds in mean_s.items():
+        if not str(phase).startswith("wait_") and label_of_phase.get(str(phase)) in shared_s:
+            shared_s[label_of_phase[str(phase)]] += float(seconds)
+    for name, seconds in waits.items():
         # of several phases it is the one that the last rank does longest
-        own = [of for of in report.LABELS[str(name)] if not of.startswith("wait_")]
-        cause = label[max(own, key=lambda of: later.get(of, 0.0))]
-        if cause in found:
-            found[cause] += float(value)
-    hidden = float(seconds.reindex(HIDDEN).fillna(0.0).sum())
-    return found, hidden
+        phases = [phase for phase in report.LABELS[str(name)] if not phase.startswith("wait_")]
+        longest = max(phases, key=lambda phase: last_rank_extra_s.get(phase, 0.0))
+        if label_of_phase[longest] in shared_s:
+            shared_s[label_of_phase[longest]] += float(seconds)
+    hidden_s = float(mean_s.reindex(HIDDEN).fillna(0.0).sum())
+    return shared_s, hidden_s
 
 
-def ranks_on_each(ranks: int, hosts: int) -> int:
-    """Ranks of every host but maybe the last: a power of two, as GPUs of hosts are, where several
-    counts are possible."""
-    least = -(-ranks // hosts)
-    most = (ranks - 1) // (hosts - 1) if hosts > 1 else ranks
-    power = 1 << (least - 1).bit_length()
-    return power if power <= most else least
+def ranks_per_host(ranks: int, hosts: int) -> int:
+    """Return the ranks of every host but maybe the last.
+
+    They are a power of two, as GPUs of hosts are, where several counts are possible.
+
+    Args:
+        ranks: their number.
+        hosts: their number.
+    """
+    min_count = -(-ranks // hosts)
+    max_count = (ranks - 1) // (hosts - 1) if hosts > 1 else ranks
+    power = 1 << (min_count - 1).bit_length()
+    return power if power <= max_count else min_count

@@ -1,4 +1,4 @@
-"""Tables of the operations that a training job measured: read and checked."""
+"""Read and check tables of the operations that a training job measured."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ COLUMNS = {
     "duration": ("duration",),
 }
 """Columns of a trace, and the names they go by: whole numbers, a word, and two times in s."""
-MOST = 1e12
-"""Above all numbers of a trace; times in ns since 1970 are above it, in s below."""
-NO_WORD = ("", "nan", "none")
-"""What a kind reads as where it is missing."""
+MAX_NUMBER = 1e12
+"""Bound of all numbers of a trace; times in ns since 1970 are above it, in s below."""
+MISSING_KINDS = ("", "nan", "none")
+"""Texts of a kind that is missing."""
 
 
 @dataclass(frozen=True)
 class JobTrace:
-    """Operations of a job; every rank of a stage does the same ones in every step."""
+    """Operations of a job; all ranks of a stage do equal ones in every step."""
 
     operations: list[tuple[int, str, int]]  # stage, kind, and which of its kind in the step
     starts: Floats  # (operation, step, pipeline) s, from the start of the step
-    durations: Floats  # the same, s
+    durations: Floats  # (operation, step, pipeline) s
     ranks: list[list[int]]  # by stage, the rank of each pipeline
     stages: list[int]  # numbers of the stages
     roles: Mapping[str, Role]  # of each kind
@@ -46,63 +46,73 @@ class JobTrace:
 
 
 def read_trace(path: Path) -> JobTrace:
-    """The trace of a CSV or Parquet file. Raises an InputError if it is none."""
+    """Read the trace of a CSV or Parquet file. Raises an InputError if it is none."""
     try:
         table = pq.read_table(path).to_pandas() if path.suffix == ".parquet" else read_csv(path)
     except (OSError, ValueError, pa.ArrowException) as error:
-        why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         remedy = "Name a CSV or Parquet file of operations."
-        refuse("TRACE", f"must be a table: {why}", repr(str(path)), remedy, str(path))
-    found = {
+        refuse("TRACE", f"must be a table: {reason}", repr(str(path)), remedy, str(path))
+    names_of_columns = {
         column: next((name for name in names if name in table), None)
         for column, names in COLUMNS.items()
     }
-    missing = [" or ".join(COLUMNS[column]) for column, name in found.items() if name is None]
+    missing = [
+        " or ".join(COLUMNS[column]) for column, name in names_of_columns.items() if name is None
+    ]
     if missing or not len(table):
         rule = f"must have rows and the columns {', '.join(COLUMNS)}"
         value = f"no {', no '.join(missing) or 'rows'}"
         refuse("", rule, value, "Add them; times are in seconds.", str(path))
-    columns = {column: table[name].to_numpy() for column, name in found.items()}
+    columns = {column: table[name].to_numpy() for column, name in names_of_columns.items()}
     return trace_of(columns, str(path))
 
 
 def trace_of(columns: Mapping[str, Any], source: str) -> JobTrace:
-    """The trace of arrays by the names of `COLUMNS`; ``source`` is named where they are wrong.
+    """Return the trace of columns.
 
-    Raises an InputError if a value is no number, an operation ends before it starts, or ranks of a
-    stage differ in what they do."""
+    Args:
+        columns: (rows,) arrays by the names of `COLUMNS`.
+        source: name of the trace.
+
+    Raises:
+        InputError: a value is no number, an operation ends before it starts, or ranks of a stage
+            differ in their operations.
+    """
     numbers = {name: _numbers(columns[name], name, source) for name in COLUMNS if name != "kind"}
-    words = [str(word).strip() for word in columns["kind"]]
+    kind_names = [str(name).strip() for name in columns["kind"]]
     stages, stage = np.unique(numbers["stage"], return_inverse=True)
     steps, step = np.unique(numbers["step"], return_inverse=True)
-    if nameless := [row for row, word in enumerate(words) if word.lower() in NO_WORD]:
+    if nameless := [row for row, name in enumerate(kind_names) if name.lower() in MISSING_KINDS]:
         rule, remedy = "must be the kind of the operation", "Name it."
         refuse(f"row {nameless[0] + 1}: kind", rule, "nothing", remedy, source)
-    classes = classify_all(sorted(set(words)), source)
-    kinds, kind = np.unique([classes[word][0] for word in words], return_inverse=True)
+    classes = classify_all(sorted(set(kind_names)), source)
+    kinds, kind = np.unique([classes[name][0] for name in kind_names], return_inverse=True)
     ranks, pipeline = _pipelines(numbers["rank"], stage, len(stages), source)
-    began = np.full(len(steps), np.inf)
-    np.minimum.at(began, step, numbers["start"])
-    start = numbers["start"] - began[step]
+    step_start = np.full(len(steps), np.inf)
+    np.minimum.at(step_start, step, numbers["start"])
+    start = numbers["start"] - step_start[step]
     order = np.lexsort((start, pipeline, step, kind, stage))
     cells = len(steps) * len(ranks[0])
     operations, starts, durations = [], [], []
-    for of in range(len(stages)):
-        here = order[stage[order] == of]
+    for stage_index in range(len(stages)):
+        stage_rows = order[stage[order] == stage_index]
         _check_steps(
-            np.bincount(step[here] * len(ranks[0]) + pipeline[here], minlength=cells),
+            np.bincount(step[stage_rows] * len(ranks[0]) + pipeline[stage_rows], minlength=cells),
             "an operation",
             steps,
-            ranks[of],
+            ranks[stage_index],
             source,
-            some=True,
+            any_number=True,
         )
-        for name in np.unique(kind[here]):
-            rows = here[kind[here] == name]
+        for name in np.unique(kind[stage_rows]):
+            rows = stage_rows[kind[stage_rows] == name]
             counts = np.bincount(step[rows] * len(ranks[0]) + pipeline[rows], minlength=cells)
-            _check_steps(counts, str(kinds[name]), steps, ranks[of], source)
+            _check_steps(counts, str(kinds[name]), steps, ranks[stage_index], source)
             shape = (len(steps), len(ranks[0]), int(counts[0]))
-            operations += [(of, str(kinds[name]), number) for number in range(counts[0])]
+            operations += [
+                (stage_index, str(kinds[name]), repetition) for repetition in range(counts[0])
+            ]
             starts.append(np.moveaxis(start[rows].reshape(shape), -1, 0))
             durations.append(np.moveaxis(numbers["duration"][rows].reshape(shape), -1, 0))
     return JobTrace(
@@ -127,40 +137,55 @@ def _renamings(classes: Mapping[str, tuple[str, Role]]) -> tuple[str, ...]:
 
 
 def _numbers(values: Any, name: str, source: str) -> Floats:
-    """A column as numbers, those of ranks, stages and steps whole, a duration not negative."""
-    whole = name not in ("start", "duration")
+    """Return a column as numbers, (rows,); raises an InputError if one is none.
+
+    Ranks, stages and steps are whole numbers, durations are not negative.
+    """
+    is_integer = name not in ("start", "duration")
     # dates are not read as the ns that they are kept in
-    plain = pd.Series(values, dtype=object if np.asarray(values).dtype.kind in "mM" else None)
-    numbers = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    wrong = ~(np.abs(numbers) < MOST) | (whole & (numbers != np.rint(numbers)))
-    rule = "must be a whole number" if whole else "must be a number of seconds"
+    series = pd.Series(values, dtype=object if np.asarray(values).dtype.kind in "mM" else None)
+    numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = ~(np.abs(numbers) < MAX_NUMBER) | (is_integer & (numbers != np.rint(numbers)))
+    rule = "must be a whole number" if is_integer else "must be a number of seconds"
     if not wrong.any() and name == "duration":
         wrong, rule = numbers < 0, "must not be negative: an operation cannot end before it starts"
     if wrong.any():
         row = int(wrong.argmax())
-        given = str(np.asarray(values)[row])[:60]
-        refuse(f"row {row + 1}: {name}", rule, given, f"Correct the {name}.", source)
+        value = str(np.asarray(values)[row])[:60]
+        refuse(f"row {row + 1}: {name}", rule, value, f"Correct the {name}.", source)
     return numbers
 
 
 def _pipelines(
     rank: Floats, stage: np.ndarray[Any, Any], stages: int, source: str
 ) -> tuple[list[list[int]], np.ndarray[Any, Any]]:
-    """The ranks of every stage by their pipeline, and the pipeline of each row: the i-th ranks of
-    all stages pass samples to one another."""
-    ranks = [np.unique(rank[stage == of]) for of in range(stages)]
-    every, often = np.unique(np.concatenate(ranks), return_counts=True)
-    if often.max() > 1:
+    """Return the ranks of every stage by their pipeline, and the pipeline of each row.
+
+    The i-th ranks of all stages pass samples to one another.
+
+    Args:
+        rank: (rows,) of each row.
+        stage: (rows,) index of its stage.
+        stages: their number.
+        source: name of the trace.
+    """
+    ranks = [np.unique(rank[stage == index]) for index in range(stages)]
+    distinct_ranks, counts = np.unique(np.concatenate(ranks), return_counts=True)
+    if counts.max() > 1:
         rule, remedy = "must be of one stage", "Give each rank the stage that it holds."
-        refuse("rank", rule, f"rank {every[often.argmax()]:.0f} of several", remedy, source)
-    if len({len(of) for of in ranks}) > 1:
+        refuse(
+            "rank", rule, f"rank {distinct_ranks[counts.argmax()]:.0f} of several", remedy, source
+        )
+    if len({len(stage_ranks) for stage_ranks in ranks}) > 1:
         rule, remedy = "every stage must have as many ranks", "Record all ranks, or none of a pipe."
-        refuse("rank", rule, ", ".join(str(len(of)) for of in ranks), remedy, source)
+        refuse(
+            "rank", rule, ", ".join(str(len(stage_ranks)) for stage_ranks in ranks), remedy, source
+        )
     pipeline = np.zeros(len(rank), dtype=np.int64)
-    for of, known in enumerate(ranks):
-        rows = stage == of
-        pipeline[rows] = np.searchsorted(known, rank[rows])
-    return [[int(number) for number in of] for of in ranks], pipeline
+    for index, stage_ranks in enumerate(ranks):
+        rows = stage == index
+        pipeline[rows] = np.searchsorted(stage_ranks, rank[rows])
+    return [[int(number) for number in stage_ranks] for stage_ranks in ranks], pipeline
 
 
 def _check_steps(
@@ -170,12 +195,21 @@ def _check_steps(
     ranks: Sequence[int],
     source: str,
     *,
-    some: bool = False,
+    any_number: bool = False,
 ) -> None:
-    """See that every rank of a stage has as many of a kind in every step, or ``some``."""
-    wrong = counts == 0 if some else counts != np.bincount(counts).argmax()
+    """Check that every rank of a stage has as many operations of a kind in every step.
+
+    Args:
+        counts: (steps * ranks,) operations of each step and rank.
+        kind: its name.
+        steps: (steps,) their numbers.
+        ranks: of the stage.
+        source: name of the trace.
+        any_number: whether it is enough that each has one.
+    """
+    wrong = counts == 0 if any_number else counts != np.bincount(counts).argmax()
     if wrong.any():
-        step, of = divmod(int(wrong.argmax()), len(ranks))
+        step, rank_index = divmod(int(wrong.argmax()), len(ranks))
         rule = f"every rank must have {kind} in every step, as often as the others of its stage"
-        value = f"{counts[wrong.argmax()]} of rank {ranks[of]} in step {steps[step]:.0f}"
+        value = f"{counts[wrong.argmax()]} of rank {ranks[rank_index]} in step {steps[step]:.0f}"
         refuse("rank", rule, value, "Leave out that step, or record it whole.", source)

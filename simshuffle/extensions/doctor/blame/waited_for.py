@@ -1,5 +1,5 @@
-"""Who the ranks of a simulated epoch waited for, from its tables alone: a host or a rank that comes
-last, a link that is slower or fuller than its peers, a server that all share."""
+"""Find what the ranks of a simulated epoch waited for, from its tables alone: a host or a rank that
+comes last, a link that is slower or fuller than its peers, a server that all share."""
 
 from __future__ import annotations
 
@@ -17,33 +17,42 @@ from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.late import special
 
 COMPUTING = "forward and backward"
-COMPUTED = ("forward", "backward", "slowdown", "bubble", "wait_group", "group_communication")
+COMPUTING_PHASES = (
+    "forward",
+    "backward",
+    "slowdown",
+    "bubble",
+    "wait_group",
+    "group_communication",
+)
 LABELS: Mapping[str, tuple[str, ...]] = {
-    COMPUTING: COMPUTED,
+    COMPUTING: COMPUTING_PHASES,
     **{
-        name: tuple(of for of in (name, f"wait_{name}") if of in EXCLUSIVE)
+        name: tuple(phase for phase in (name, f"wait_{name}") if phase in EXCLUSIVE)
         for name in EXCLUSIVE
-        if name not in COMPUTED and not name.startswith("wait_")
+        if name not in COMPUTING_PHASES and not name.startswith("wait_")
     },
 }
-"""What a rank may be late by: every phase is a cause of its own, but those of the passes."""
-ALONE = (COMPUTING, "importance", "update", "lost", "restart")
+"""Phases of each cause of lateness: each phase but those of the passes is a cause."""
+OWN_CAUSES = (COMPUTING, "importance", "update", "lost", "restart")
 """Causes that neither a link nor a server of files has a part in."""
 MESSAGES = ("allreduce", "exchange", "decode")
-"""Causes that a server of files has no part in, beside `ALONE`."""
+"""Causes that a server of files has no part in, beside `OWN_CAUSES`."""
 MOSTLY = 0.75
-"""Share of what a host is waited for from which on it is one rank's alone (chosen)."""
+"""Share of the waits for a host from which on these are one rank's (chosen)."""
 SURE = 4.0
 """Standard errors by which a host must be later than its peers in the mean, at the least."""
 CHANCE = 0.05
 """Probability that any host of a run is called late by chance (chosen)."""
-FEWEST = 3  # steps from which on that can be said
-ALIKE = 1e-6  # ranks that differ by that share of the longest wait come together
+MIN_STEPS = 3
+"""Steps from which on lateness is told from chance."""
+ALIKE = 1e-6
+"""Share of the longest wait below which ranks that differ come together."""
 
 
 @dataclass(frozen=True)
 class WaitedForRow:
-    """Somebody that others waited for."""
+    """A rank, host, link or server that ranks waited for."""
 
     what: str  # name of the host, link or server, or number of the rank
     kind: str  # rank, host, link or server
@@ -56,226 +65,305 @@ class WaitedForRow:
 # ------------------------------------------------------------------------------- who comes last
 
 
-def booked(of: Waits, weight: Floats) -> Floats:
-    """(ranks, labels) s that an average rank waits for each rank, by what that one did longer than
-    others: what all wait at a step is booked to the rank that waits least there, or in equal parts
-    to those that come last together. ``weight`` (steps,) is how many times each step counts."""
-    steps, ranks, labels = of.waited.shape
+def book_waits(waits: Waits, weight: Floats) -> Floats:
+    """Book what an average rank waits to the ranks that it waits for, (ranks, labels) s.
+
+    What all wait at a step is booked to the rank that waits least there, or in equal parts to those
+    that come last together, by what these did longer than others.
+
+    Args:
+        waits: of an epoch.
+        weight: (steps,) times that each step counts.
+    """
+    steps, ranks, labels = waits.waited.shape
     exchange = list(LABELS).index("exchange")
-    found = np.zeros((ranks, labels))
-    for waited, later in ((of.waited, False), (of.after, True)):
-        each = waited.sum(axis=2)
-        if later:  # after an allreduce there is only the exchange to wait for
+    booked_s = np.zeros((ranks, labels))
+    for waited, is_after_allreduce in ((waits.waited, False), (waits.after, True)):
+        rank_waits = waited.sum(axis=2)  # (steps, ranks) s
+        if is_after_allreduce:  # there is only the exchange to wait for
             causes = np.zeros((steps, labels))
-            causes[:, exchange] = each.sum(axis=1)
+            causes[:, exchange] = rank_waits.sum(axis=1)
         else:
-            causes = np.einsum("sr,srl->sl", each, of.share)
-        last = each <= each.min(axis=1, keepdims=True) + ALIKE * each.max(axis=1, keepdims=True)
-        part = last / last.sum(axis=1, keepdims=True)
-        found += np.einsum("sr,sl->rl", part, causes * weight[:, None] / ranks)
-    return found
+            causes = np.einsum("sr,srl->sl", rank_waits, waits.share)
+        min_wait = rank_waits.min(axis=1, keepdims=True)
+        tolerance = ALIKE * rank_waits.max(axis=1, keepdims=True)
+        comes_last = rank_waits <= min_wait + tolerance
+        part = comes_last / comes_last.sum(axis=1, keepdims=True)
+        booked_s += np.einsum("sr,sl->rl", part, causes * weight[:, None] / ranks)
+    return booked_s
 
 
-def late(
+def find_late_hosts(
     phases: pd.DataFrame,
     epoch_s: float,
     hosts: Sequence[str],
-    each: int,
+    ranks_of_host: int,
     *,
     without: Sequence[str] = (),
 ) -> list[WaitedForRow]:
-    """The hosts that come last more than their peers, and where it is one of its ranks, the rank;
-    worst first. ``phases`` are those of all ranks of an epoch of ``epoch_s`` seconds, with a column
-    ``weight`` where iterations stand for others; ranks fill ``hosts``, ``each`` on one. What they
-    are late by in the labels ``without`` is not counted."""
-    of = waits(phases, LABELS)
-    of_rank = booked(of, of.weights(phases))
-    explained = [list(LABELS).index(label) for label in without]
-    of_rank[:, explained] = 0.0
-    first = np.arange(0, len(of_rank), each)
-    if len(first) == 1:  # the ranks of one host are compared with one another
-        first, hosts, each = np.arange(len(of_rank)), [], 1
-    of_host = np.add.reduceat(of_rank, first)
-    if explained:
-        work = np.maximum.reduceat(_own_work(phases, of, explained), first, axis=1)
-        came = work - work.max(axis=1, keepdims=True)
-    else:
-        each_waits = (of.waited + of.after).sum(axis=2)
-        each_waits = each_waits[each_waits.any(axis=1)]
-        came = -np.minimum.reduceat(each_waits, first, axis=1)
-    whole, found = of_host.sum(axis=1), []
-    for number in np.argsort(-whole, kind="stable")[: len(whole) // 2 + 1].tolist():
-        others = np.delete(np.arange(len(whole), dtype=np.int64), number)
-        seconds = whole[number] - (np.median(whole[others]) if len(others) else np.inf)
-        if seconds <= 0 or not _always(came, number, others):
+    """Find the hosts that come last more than their peers, worst first.
+
+    Where one rank of such a host is late, the row names the rank.
+
+    Args:
+        phases: of all ranks of an epoch, with a column ``weight`` where iterations stand for
+            others.
+        epoch_s: s of the epoch.
+        hosts: their names, which ranks fill in order.
+        ranks_of_host: ranks on each host.
+        without: labels in which lateness is not counted.
+    """
+    epoch_waits = waits(phases, LABELS)
+    booked_s = book_waits(epoch_waits, epoch_waits.weights(phases))
+    ignored = [list(LABELS).index(label) for label in without]
+    booked_s[:, ignored] = 0.0
+    first_ranks = np.arange(0, len(booked_s), ranks_of_host)
+    if len(first_ranks) == 1:  # the ranks of one host are compared with one another
+        first_ranks = np.arange(len(booked_s))
+        hosts = []
+        ranks_of_host = 1
+    seconds_of_host = np.add.reduceat(booked_s, first_ranks)  # (hosts, labels)
+    arrival_s = _arrivals(phases, epoch_waits, ignored, first_ranks)
+    totals = seconds_of_host.sum(axis=1)
+    rows = []
+    worst_half = np.argsort(-totals, kind="stable")[: len(totals) // 2 + 1].tolist()
+    for host in worst_half:
+        peers = np.delete(np.arange(len(totals), dtype=np.int64), host)
+        seconds = totals[host] - (np.median(totals[peers]) if len(peers) else np.inf)
+        if seconds <= 0 or not _is_late_beyond_chance(arrival_s, host, peers):
             continue
-        cause = list(LABELS)[int(of_host[number].argmax())]
-        begin = first[number]
-        mine = of_rank[begin : begin + each].sum(axis=1)
-        rank = begin + int(mine.argmax())
-        kind, what = ("host", hosts[number]) if hosts else ("rank", str(rank))
-        if hosts and each > 1 and mine.max() >= MOSTLY * mine.sum():
-            kind, what = "rank", f"{rank} on {hosts[number]}"
-        why = "comes last"
-        found.append(WaitedForRow(what, kind, cause, why, float(seconds), float(seconds / epoch_s)))
-    return found
+        first_rank = first_ranks[host]
+        rank_s = booked_s[first_rank : first_rank + ranks_of_host].sum(axis=1)
+        rank = first_rank + int(rank_s.argmax())
+        kind, name = ("host", hosts[host]) if hosts else ("rank", str(rank))
+        if hosts and ranks_of_host > 1 and rank_s.max() >= MOSTLY * rank_s.sum():
+            kind = "rank"
+            name = f"{rank} on {hosts[host]}"
+        row = WaitedForRow(
+            what=name,
+            kind=kind,
+            cause=list(LABELS)[int(seconds_of_host[host].argmax())],
+            why="comes last",
+            seconds=float(seconds),
+            share=float(seconds / epoch_s),
+        )
+        rows.append(row)
+    return rows
 
 
-def _own_work(phases: pd.DataFrame, of: Waits, explained: Sequence[int]) -> Floats:
-    """(steps, ranks) s that each rank works before the allreduce of a step, beside the labels of
-    these numbers."""
-    counts = ~of.idle & ~of.later & (of.label >= 0) & ~np.isin(of.label, explained)
+def _arrivals(
+    phases: pd.DataFrame, epoch_waits: Waits, ignored: Sequence[int], first_ranks: Ints64
+) -> Floats:
+    """Return when each host comes at each step, compared with the other hosts, (steps, hosts) s.
+
+    Args:
+        phases: of all ranks of an epoch.
+        epoch_waits: the waits of the phases.
+        ignored: indices of labels whose work does not count; if there are any, the work of the
+            ranks is compared, or else their waits.
+        first_ranks: (hosts,) first rank of each host.
+    """
+    if ignored:
+        work = np.maximum.reduceat(_rank_work(phases, epoch_waits, ignored), first_ranks, axis=1)
+        return np.asarray(work - work.max(axis=1, keepdims=True))
+    rank_waits = (epoch_waits.waited + epoch_waits.after).sum(axis=2)
+    rank_waits = rank_waits[rank_waits.any(axis=1)]
+    return np.asarray(-np.minimum.reduceat(rank_waits, first_ranks, axis=1))
+
+
+def _rank_work(phases: pd.DataFrame, epoch_waits: Waits, ignored: Sequence[int]) -> Floats:
+    """Return the s that each rank works before the allreduce of a step, (steps, ranks).
+
+    Args:
+        phases: of all ranks of an epoch.
+        epoch_waits: the waits of the phases.
+        ignored: indices of labels whose work does not count.
+    """
+    counts = ~epoch_waits.idle & ~epoch_waits.later & (epoch_waits.label >= 0)
+    counts &= ~np.isin(epoch_waits.label, ignored)
     seconds = (phases["end_s"] - phases["start_s"]).to_numpy(float)
-    work = np.zeros(of.waited.shape[:2])
-    np.add.at(work, (of.step[counts], phases["rank"].to_numpy()[counts]), seconds[counts])
+    work = np.zeros(epoch_waits.waited.shape[:2])
+    step_and_rank = (epoch_waits.step[counts], phases["rank"].to_numpy()[counts])
+    np.add.at(work, step_and_rank, seconds[counts])
     return work[work.any(axis=1)]
 
 
-def _always(came: Floats, number: int, others: Ints64) -> bool:
-    """Whether a host comes later than its peers in more than by chance: in the mean, or as often as
-    it comes last, each step weighed by the wait; ``came`` (steps, hosts) s, when each comes."""
-    num_steps, num_hosts = came.shape
-    later = came[:, number] - np.median(came[:, others], axis=1)
-    if num_steps < FEWEST:
+def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
+    """Return whether a host comes later than its peers in more than by chance: in the mean, or as
+    often as it comes last, each step weighed by the wait.
+
+    Args:
+        arrival_s: (steps, hosts) s when each comes, compared with the others.
+        host: its index.
+        peers: indices of the other hosts.
+    """
+    num_steps, num_hosts = arrival_s.shape
+    delay_s = arrival_s[:, host] - np.median(arrival_s[:, peers], axis=1)
+    if num_steps < MIN_STEPS:
         return True
     # of few steps the mean is uncertain: Student's t, with the chance shared among the hosts
     quantile = max(SURE, float(special.stdtrit(num_steps - 1, 1.0 - CHANCE / num_hosts)))
-    if later.mean() > quantile * float(later.std(ddof=1)) / np.sqrt(num_steps):
+    if delay_s.mean() > quantile * float(delay_s.std(ddof=1)) / np.sqrt(num_steps):
         return True
-    longest, probability = -came.min(axis=1), 1.0 / num_hosts
-    last = came[:, number] >= -ALIKE * longest
+    longest = -arrival_s.min(axis=1)
+    probability = 1.0 / num_hosts
+    is_last = arrival_s[:, host] >= -ALIKE * longest
     # Bennett's inequality for S = sum_i w_i (B_i - p), B_i Bernoulli(p), w_i the longest wait:
     # P(S >= t) <= exp(-V/b^2 h(b t / V)), h(u) = (1 + u) ln(1 + u) - u, V = p (1 - p) sum w_i^2,
     # b = max w_i; a normal tail would be wrong where a host is last twice in five steps of 160
     variance = probability * (1.0 - probability) * float((longest**2).sum())
-    excess = float((longest * (last - probability)).sum())
+    excess = float((longest * (is_last - probability)).sum())
     if variance <= 0 or excess <= 0:
         return False
-    most = float(longest.max())
-    ratio = most * excess / variance
-    exponent = variance / most**2 * ((1.0 + ratio) * np.log1p(ratio) - ratio)
+    max_weight = float(longest.max())
+    ratio = max_weight * excess / variance
+    exponent = variance / max_weight**2 * ((1.0 + ratio) * np.log1p(ratio) - ratio)
     return bool(num_hosts * np.exp(-exponent) <= CHANCE)
 
 
 # ------------------------------------------------------------------------- what bounds all of them
 
 
-def as_they_were(
+def apply_faults(
     links: pd.DataFrame, faults: Sequence[Mapping[str, Any]], begin: float, end: float
 ) -> pd.DataFrame:
-    """The ``links`` of an epoch from ``begin`` to ``end`` (s) with the mean capacity that
-    ``faults`` left them (rows as of ``faults`` in ``meta.json``), and the share of it that was
-    used: at a rate r for the part p of an epoch in which a link carries evenly, it is in use
-    (1 - p) + p / r times as long. What had failed carried nothing, and is as it was."""
-    names, longer = links["link"].astype(str), np.ones(len(links))
-    bare = names.str.partition("#")[0]
-    ends = bare.str.split(">", n=1, expand=True).reindex(columns=[0, 1])
+    """Return the links of an epoch with the mean capacity that faults left them, and the share of
+    it that was used.
+
+    A link at a rate r for the part p of an epoch, in which it carries evenly, is in use
+    (1 - p) + p / r times as long. A link that had failed carried nothing, and stays as it was.
+
+    Args:
+        links: rows of an epoch.
+        faults: rows as of ``faults`` in ``meta.json``.
+        begin: s at which the epoch begins.
+        end: s at which it ends.
+    """
+    names = links["link"].astype(str)
+    factor = np.ones(len(links))
+    cable_names = names.str.partition("#")[0]
+    cable_ends = cable_names.str.split(">", n=1, expand=True).reindex(columns=[0, 1])
     for fault in faults:
-        until = end if fault["until_s"] is None else min(end, fault["until_s"])
-        part = max(until - max(begin, fault["at_s"]), 0.0) / (end - begin)
+        fault_end = end if fault["until_s"] is None else min(end, fault["until_s"])
+        part = max(fault_end - max(begin, fault["at_s"]), 0.0) / (end - begin)
         if not (part and fault["rate"]):
             continue
-        what = str(fault["what"])
-        back = ">".join(what.partition("#")[0].split(">")[::-1])
-        back += what[len(back) :]  # the number of parallel ones is that of both directions
-        own = (
-            names.isin([what, back])
-            | bare.isin([what, back])
-            | (ends[0] == what)
-            | (ends[1] == what)
+        name = str(fault["what"])
+        reverse = ">".join(name.partition("#")[0].split(">")[::-1])
+        reverse += name[len(reverse) :]  # the number of parallel ones is that of both directions
+        is_affected = (
+            names.isin([name, reverse])
+            | cable_names.isin([name, reverse])
+            | (cable_ends[0] == name)
+            | (cable_ends[1] == name)
         )
-        own |= names.str.startswith(f"{what}.")
-        times = np.where(own, 1.0 - part + part / fault["rate"], 1.0)
-        longer = np.maximum(longer, times)
-    used = np.minimum(links["mean_utilisation"] * longer, 1.0)
-    return links.assign(capacity=links["capacity"] / longer, mean_utilisation=used)
+        is_affected |= names.str.startswith(f"{name}.")
+        factor = np.maximum(factor, np.where(is_affected, 1.0 - part + part / fault["rate"], 1.0))
+    used = np.minimum(links["mean_utilisation"] * factor, 1.0)
+    return links.assign(capacity=links["capacity"] / factor, mean_utilisation=used)
 
 
-def bounding(
+def find_bounds(
     links: pd.DataFrame, epoch_s: float, together: Mapping[str, float], hidden: float = 0.0
 ) -> list[WaitedForRow]:
-    """Links that are full at times and have less rate than their peers, or more to carry than any
-    other link; and the server that all share which is in use longest; worst first. ``links`` has
-    those of an epoch, ``together`` the mean s of a rank in each of `LABELS` or waiting for it,
-    ``hidden`` the mean s in which what is in flight keeps no rank from computing. A link is waited
-    for at most as long as it is in use beyond that, and as it is beyond the rate of its peers."""
-    names, tiers = links["link"].to_numpy(str), links["tier"].to_numpy(str)
-    used = links["mean_utilisation"].to_numpy(float) * epoch_s
-    full = links["peak_utilisation"].to_numpy(float) >= FULL
+    """Find the links and the server that bound an epoch, worst first.
+
+    They are links that are full at times and have less rate than their peers, or more to carry than
+    any other link; and of the servers that all share the one that is in use longest. Ranks wait for
+    a link at most as long as it is in use beyond ``hidden``, and as it is beyond the rate of its
+    peers.
+
+    Args:
+        links: rows of an epoch.
+        epoch_s: s of the epoch.
+        together: mean s of a rank in each of `LABELS`, or waiting for others there.
+        hidden: mean s in which what is in flight keeps no rank from computing.
+    """
+    names = links["link"].to_numpy(str)
+    tiers = links["tier"].to_numpy(str)
+    used_s = links["mean_utilisation"].to_numpy(float) * epoch_s
+    is_full = links["peak_utilisation"].to_numpy(float) >= FULL
     capacity = links["capacity"].to_numpy(float)
-    shared = names == tiers
-    found = []
-    bound = {name: of for name, of in together.items() if name not in ALONE and of > 0}
+    is_server = names == tiers
+    rows = []
+    bound = {
+        label: seconds
+        for label, seconds in together.items()
+        if label not in OWN_CAUSES and seconds > 0
+    }
     served = served_seconds(bound, idle_seconds(links, epoch_s))
-    if served and (shared & full).any():
-        number = int(np.where(shared & full, used, -1.0).argmax())
-        seconds = min(float(used[number]), sum(served.values()))
-        why = f"in use {used[number] / epoch_s:.0%} of the epoch"
+    if served and (is_server & is_full).any():
+        index = int(np.where(is_server & is_full, used_s, -1.0).argmax())
+        seconds = min(float(used_s[index]), sum(served.values()))
+        why = f"in use {used_s[index] / epoch_s:.0%} of the epoch"
         cause = max(served, key=served.__getitem__)
-        found.append(WaitedForRow(names[number], "server", cause, why, seconds, seconds / epoch_s))
+        rows.append(WaitedForRow(names[index], "server", cause, why, seconds, seconds / epoch_s))
     if bound:
-        cause, most = max(bound, key=bound.__getitem__), sum(bound.values())
-        usual = pd.Series(capacity).groupby(tiers).transform("median").to_numpy()
-        slow = capacity < usual * (1 - ALIKE)
-        for number in np.flatnonzero(full & ~shared).tolist():
-            if slow[number]:
-                ratio = capacity[number] / usual[number]
-                seconds, why = used[number] * (1 - ratio), f"{ratio:.3g} of its peers' rate"
+        cause = max(bound, key=bound.__getitem__)
+        max_seconds = sum(bound.values())
+        peer_capacity = pd.Series(capacity).groupby(tiers).transform("median").to_numpy()
+        is_slow = capacity < peer_capacity * (1 - ALIKE)
+        for index in np.flatnonzero(is_full & ~is_server).tolist():
+            if is_slow[index]:
+                ratio = capacity[index] / peer_capacity[index]
+                seconds = used_s[index] * (1 - ratio)
+                why = f"{ratio:.3g} of its peers' rate"
             else:
-                rest = np.delete(np.where(shared, 0.0, used), number)
-                seconds = used[number] - rest.max(initial=0.0)
+                peers_used_s = np.delete(np.where(is_server, 0.0, used_s), index)
+                seconds = used_s[index] - peers_used_s.max(initial=0.0)
                 why = "carries more than its peers"
-            seconds = min(float(seconds), float(used[number]) - hidden, most)
+            seconds = min(float(seconds), float(used_s[index]) - hidden, max_seconds)
             if seconds > 0:
-                found.append(
-                    WaitedForRow(names[number], "link", cause, why, seconds, seconds / epoch_s)
-                )
-    return sorted(found, key=lambda row: -row.seconds)
+                share = seconds / epoch_s
+                rows.append(WaitedForRow(names[index], "link", cause, why, seconds, share))
+    return sorted(rows, key=lambda row: -row.seconds)
 
 
-def ranked(
-    late_ones: Sequence[WaitedForRow], bounds: Sequence[WaitedForRow], idle_s: float = np.inf
+def rank_rows(
+    late_rows: Sequence[WaitedForRow], bounds: Sequence[WaitedForRow], idle_s: float = np.inf
 ) -> list[WaitedForRow]:
     """Return all rows, worst first, without hosts that are late by what one of the links explains.
 
-    No epoch becomes shorter than a shared server is in use: whatever else is mended saves at most
+    No epoch becomes shorter than a shared server is in use: any other repair saves at most
     the ``idle_s`` seconds in which the server is idle."""
     link = max((row.seconds for row in bounds if row.kind == "link"), default=0.0)
-    own = [row for row in late_ones if row.cause in ALONE or 2 * link < row.seconds]
+    unexplained = [row for row in late_rows if row.cause in OWN_CAUSES or 2 * link < row.seconds]
     bounded = [
         replace(row, seconds=idle_s, share=row.share * idle_s / row.seconds)
         if row.seconds > idle_s
         else row
-        for row in own
+        for row in unexplained
     ]
     return sorted([*bounds, *bounded], key=lambda row: -row.seconds)
 
 
-def late_by_itself(
+def find_own_lateness(
     phases: pd.DataFrame,
     epoch_s: float,
     hosts: Sequence[str],
-    each: int,
+    ranks_of_host: int,
     bounds: Sequence[WaitedForRow],
     *,
     decodes_late: bool = False,
 ) -> list[WaitedForRow]:
-    """Return the rows of `late` without what a shared server in ``bounds`` explains; with
-    ``decodes_late`` the server explains waits for decoding, too (see `served_seconds`).
+    """Return the rows of `find_late_hosts` without what a shared server in ``bounds`` explains.
+
+    With ``decodes_late`` the server explains waits for decoding, too (see `served_seconds`).
 
     A host that comes last in reading, where all wait longer for the server that they share, is the
-    one that the server happened to serve last; what else it is late by is its own."""
-    rows = late(phases, epoch_s, hosts, each)
+    one that the server happened to serve last; its lateness in other phases is its own."""
+    rows = find_late_hosts(phases, epoch_s, hosts, ranks_of_host)
     server = max((row.seconds for row in bounds if row.kind == "server"), default=0.0)
-    served = [name for name in LABELS if name not in (*ALONE, *MESSAGES)]
+    served = [name for name in LABELS if name not in (*OWN_CAUSES, *MESSAGES)]
     served += ["decode"] * decodes_late
     if not any(row.cause in served and row.seconds <= server for row in rows):
         return rows
     beyond = [row for row in rows if row.cause in served and row.seconds > server]
-    own = late(phases, epoch_s, hosts, each, without=served)
-    named = {row.what for row in beyond}
+    own_rows = find_late_hosts(phases, epoch_s, hosts, ranks_of_host, without=served)
+    names_beyond = {row.what for row in beyond}
     return sorted(
-        [*beyond, *(row for row in own if row.what not in named)], key=lambda row: -row.seconds
+        [*beyond, *(row for row in own_rows if row.what not in names_beyond)],
+        key=lambda row: -row.seconds,
     )
 
 
@@ -284,7 +372,9 @@ def served_seconds(together: Mapping[str, float], idle_s: float) -> dict[str, fl
 
     A batch that is read late is decoded late: with free decoding the epoch would still last as long
     as the server is in use, so no more than ``idle_s`` of the waits for decoding are its own."""
-    served = {name: s for name, s in together.items() if name not in (*ALONE, *MESSAGES) and s > 0}
+    served = {
+        name: s for name, s in together.items() if name not in (*OWN_CAUSES, *MESSAGES) and s > 0
+    }
     if (read_late := together.get("decode", 0.0) - idle_s) > 0:
         served["io"] = served.get("io", 0.0) + read_late
     return served

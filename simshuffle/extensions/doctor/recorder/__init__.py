@@ -1,5 +1,8 @@
-"""What watches a training from inside, in the interpreter that runs it: the standard library alone,
-so that it also works where simshuffle is not installed."""
+"""Watch a training from inside the interpreter that runs it.
+
+The recorder uses the standard library alone, so that it also works where simshuffle is not
+installed.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,41 @@ from collections.abc import Mapping
 from typing import Any
 
 SITE = f"{__path__[0]}/site"
-"""Folder to put on PYTHONPATH: its sitecustomize begins to watch, if the environment says so."""
+"""Folder to put on PYTHONPATH: its sitecustomize begins to watch if the variable `FOLDER` is
+set."""
 FOLDER = "SIMSHUFFLE_RECORD"
 """Variable of the environment that names the folder of the rows; without it, nothing is watched."""
 CHANGES = "SIMSHUFFLE_RECORD_CHANGES"
-"""Changes to make, as JSON: see `simshuffle.extensions.doctor.recorder.changes.watch_changes`."""
+"""Variable with changes to make, as JSON: see
+`simshuffle.extensions.doctor.recorder.changes.watch_changes`."""
 SECONDS = "SIMSHUFFLE_RECORD_SECONDS"
-"""After so many, from the first batch on, the training is ended in order, with exit status 0."""
+"""Variable with seconds from the first batch on, after which the training is ended in order, with
+exit status 0."""
 
 
 def variables(
     folder: str, changes: Mapping[str, Any] | None = None, seconds: float | None = None
 ) -> dict[str, str]:
-    """What the environment of a process says so that it is watched; as of `watch`."""
-    found = os.environ.get("PYTHONPATH")
-    out = {FOLDER: folder, "PYTHONPATH": f"{SITE}{os.pathsep}{found}" if found else SITE}
+    """Return the variables of the environment with which a process is watched.
+
+    Args:
+        folder: of the rows.
+        changes: to make; None for none.
+        seconds: of steps, after which the training is ended; None for never.
+    """
+    path = os.environ.get("PYTHONPATH")
+    environment = {FOLDER: folder, "PYTHONPATH": f"{SITE}{os.pathsep}{path}" if path else SITE}
     if seconds is not None:
-        out[SECONDS] = str(seconds)
+        environment[SECONDS] = str(seconds)
     if changes:
         import json  # noqa: PLC0415 - only where it is needed
 
-        out[CHANGES] = json.dumps(changes)
-    return out
+        environment[CHANGES] = json.dumps(changes)
+    return environment
 
 
 watched: Any = None
-"""The `simshuffle.extensions.doctor.recorder.process.Process`, once this one is watched."""
+"""The `simshuffle.extensions.doctor.recorder.process.Process`, once this process is watched."""
 
 
 def begin() -> None:
@@ -57,7 +69,7 @@ def watch(folder: str, changes: dict[str, Any], seconds: float | None) -> Any:
         seconds: after which the training is ended; None for never.
 
     Returns:
-        the `simshuffle.extensions.doctor.recorder.process.Process`, whose `end` ends it.
+        The `simshuffle.extensions.doctor.recorder.process.Process`, whose `end` ends watching.
     """
     from .calls import watch_calls  # noqa: PLC0415 - not where nothing is watched
     from .changes import watch_changes  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""How much of a file the page cache holds."""
+"""Ask the kernel how much of a file the page cache holds."""
 
 from __future__ import annotations
 
@@ -12,24 +12,33 @@ _CACHESTAT = 451
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class _Range(ctypes.Structure):
+class _FileRange(ctypes.Structure):
+    """Structure cachestat_range of the kernel: from which byte on, and how many; 0 for all."""
+
     _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
 
 
-class _Cached(ctypes.Structure):
+class _CacheCounts(ctypes.Structure):
+    """Structure cachestat of the kernel: numbers of pages."""
+
     _fields_ = tuple(
         (name, ctypes.c_uint64) for name in ("cached", "dirty", "written", "evicted", "recently")
     )
 
 
-def uncached(descriptor: int, nbytes: int) -> int:
-    """Bytes of a file of so many that the page cache does not hold; 0 if the kernel cannot say.
+def uncached_nbytes(descriptor: int, nbytes: int) -> int:
+    """Return the bytes of a file that the page cache does not hold; 0 if the kernel cannot say.
 
-    File systems over a network and in user space do not count what they read as read from a
-    device; this is how it is known of them.
+    File systems over a network and in user space do not count their reads as reads from a device:
+    this function tells what these had to read.
+
+    Args:
+        descriptor: of the open file.
+        nbytes: its size.
     """
-    whole, found = _Range(0, 0), _Cached()
-    arguments = descriptor, ctypes.byref(whole), ctypes.byref(found), 0
+    entire_file = _FileRange(0, 0)
+    counts = _CacheCounts()
+    arguments = (descriptor, ctypes.byref(entire_file), ctypes.byref(counts), 0)
     if sys.platform != "linux" or _LIBRARY.syscall(_CACHESTAT, *arguments):
         return 0
-    return max(0, nbytes - int(found.cached) * _PAGE)
+    return max(0, nbytes - int(counts.cached) * _PAGE)

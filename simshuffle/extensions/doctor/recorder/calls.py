@@ -1,4 +1,4 @@
-"""The functions that read, decode and lock, by the modules they are of."""
+"""Time the functions of other packages that open, read, decode and lock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from .meter import DECODE, LOCK, OPEN, READ
-from .patching import Patches, Timed, timed
+from .patching import Patches, TimedCallable, wrap_timed
 
 CALLS = {
     "bz2": {"decompress": DECODE},
@@ -49,39 +49,40 @@ CALLS = {
     "zlib": {"decompress": DECODE},
     "zstandard": {"decompress": DECODE},
 }
-"""By module: names of functions, or of methods with their class, and what they do. A file that is
-read with `open` is seen without them; what is read in C shows as its operation here. Names that a
-version does not have are left out."""
+"""By module: names of functions, or of methods with their class, and the operation of each. Reads
+of a file that Python opened are timed without these; reads in C count as the operation here. Names
+that a version does not have are left out."""
 _READERS = ("_compression", "compression._common._streams")
-"""Where the common reader of gzip, bz2 and lzma is, by version of Python."""
+"""Modules of the common reader of gzip, bz2 and lzma, by version of Python."""
 
 
 def watch_calls(patches: Patches) -> None:
-    """Time them all from now on."""
+    """Time all of these functions from now on."""
     for module, names in CALLS.items():
         patches.when_imported(module, functools.partial(_patch, patches, names))
     for module in _READERS:
         read = {"DecompressReader.read": DECODE}
         patches.when_imported(module, functools.partial(_patch, patches, read))
-    patches.when_imported("multiprocessing.synchronize", functools.partial(_locks, patches))
+    patches.when_imported("multiprocessing.synchronize", functools.partial(_patch_locks, patches))
 
 
 def _patch(patches: Patches, names: dict[str, int], module: Any) -> None:
+    """Replace the functions of a module that are named, with the operation of each."""
     for name, operation in names.items():
         owner, _, attribute = name.rpartition(".")
-        place = getattr(module, owner, None) if owner else module
-        function = vars(place).get(attribute) if place is not None else None
+        holder = getattr(module, owner, None) if owner else module
+        function = vars(holder).get(attribute) if holder is not None else None
         if function is not None:
-            patches.replace(place, attribute, timed(function, operation))
+            patches.replace(holder, attribute, wrap_timed(function, operation))
 
 
-def _locks(patches: Patches, module: Any) -> None:
-    """The method `acquire` of these locks is an attribute of each."""
+def _patch_locks(patches: Patches, module: Any) -> None:
+    """Time the locks of multiprocessing, each of which has `acquire` as its own attribute."""
     make = module.SemLock._make_methods
 
     @functools.wraps(make)
     def make_methods(self: Any) -> None:
         make(self)
-        self.acquire = Timed(self.acquire, LOCK)
+        self.acquire = TimedCallable(self.acquire, LOCK)
 
     patches.replace(module.SemLock, "_make_methods", make_methods)

@@ -1,4 +1,4 @@
-"""Trainings with another loader than the script asks for: what a remedy would do, tried."""
+"""Change the loaders of a training, to try what a remedy would do."""
 
 from __future__ import annotations
 
@@ -16,63 +16,74 @@ def watch_changes(process: Process) -> None:
 
     Of ``process.changes``:
 
-    - `loader`: arguments of DataLoader, in place of the script's;
+    - `loader`: arguments of DataLoader, in place of those of the script;
     - `torch_threads`: of the process of a rank; `worker_threads`: of each worker;
     - `cache`: samples stay in the memory of the process that fetched them first;
     - `replay`: that many batches are kept and played again, for as long as an epoch is;
     - `sequential`: samples come in the order of their index;
     - `paths`: files below one folder are opened below another.
 
-    What was changed is said in the facts `changed`, what could not be in `unchanged`.
+    The facts `changed` and `unchanged` get a sentence on each change that was made, or was not.
     """
-    wanted = {"loader", "torch_threads", "worker_threads", "cache", "replay", "sequential"}
-    if wanted & process.changes.keys():
+    loader_changes = {"loader", "torch_threads", "worker_threads", "cache", "replay", "sequential"}
+    if loader_changes & process.changes.keys():
         process.patches.when_imported(
             "torch.utils.data.dataloader", functools.partial(_patch, process)
         )
 
 
 def _patch(process: Process, module: Any) -> None:
+    """Change the arguments of every new DataLoader."""
     import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
 
-    begin = module.DataLoader.__init__
-    signature = inspect.signature(begin)
+    init = module.DataLoader.__init__
+    signature = inspect.signature(init)
 
-    @functools.wraps(begin)
+    @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            given = signature.bind(self, *args, **kwargs)
+            call = signature.bind(self, *args, **kwargs)
         except TypeError:  # the original says what is wrong
-            begin(self, *args, **kwargs)
+            init(self, *args, **kwargs)
             return
-        _change(process, module, given.arguments, signature)
-        begin(*given.args, **given.kwargs)
+        _change_arguments(process, module, call.arguments, signature)
+        init(*call.args, **call.kwargs)
 
     process.patches.replace(module.DataLoader, "__init__", __init__)
 
 
-def _change(process: Process, module: Any, given: dict[str, Any], signature: Any) -> None:
+def _change_arguments(
+    process: Process, module: Any, arguments: dict[str, Any], signature: Any
+) -> None:
+    """Change the arguments of a DataLoader in place, and what else is to change with it.
+
+    Args:
+        process: with the changes.
+        module: of the DataLoader.
+        arguments: of the script.
+        signature: of DataLoader.
+    """
     changes = process.changes
-    iterable = isinstance(given["dataset"], module.IterableDataset)
-    defaults = {name: each.default for name, each in signature.parameters.items()}
+    is_iterable = isinstance(arguments["dataset"], module.IterableDataset)
+    defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
     for name, value in changes.get("loader", {}).items():
-        before = given.get(name, defaults.get(name))
+        previous = arguments.get(name, defaults.get(name))
         if name not in defaults:
             process.say("unchanged", f"{name}: this DataLoader does not know it")
         elif name == "pin_memory" and value and not _has_accelerator(module.torch):
             process.say("unchanged", f"{name}: there is no accelerator")
         else:
-            given[name] = value
-            process.say("changed", f"{name}: {before} to {value}")
-    workers = given.get("num_workers", 0)
+            arguments[name] = value
+            process.say("changed", f"{name}: {previous} to {value}")
+    workers = arguments.get("num_workers", 0)
     for name in _ONLY_WITH_WORKERS:
-        if not workers and given.pop(name, None) and name in changes.get("loader", {}):
+        if not workers and arguments.pop(name, None) and name in changes.get("loader", {}):
             process.say("unchanged", f"{name}: there are no workers")
-            _take_back(process, name)
+            _retract_change(process, name)
     if changes.get("sequential"):
-        _in_order_of_the_index(process, given, iterable)
+        _order_by_index(process, arguments, is_iterable)
     if changes.get("cache"):
-        if iterable:
+        if is_iterable:
             process.say("unchanged", "cache: an IterableDataset has no samples to ask for again")
         else:
             process.say("changed", "cache: samples stay in memory until their process ends")
@@ -88,27 +99,30 @@ def _change(process: Process, module: Any, given: dict[str, Any], signature: Any
 
 
 def _has_accelerator(torch: Any) -> bool:
+    """Return whether torch has an accelerator."""
     return bool(getattr(torch, "accelerator", torch.cuda).is_available())
 
 
-def _take_back(process: Process, name: str) -> None:
-    changed = process.journal.facts["changed"]
-    changed[:] = [each for each in changed if not each.startswith(f"{name}: ")]
+def _retract_change(process: Process, name: str) -> None:
+    """Remove the sentences that an argument was changed."""
+    sentences = process.journal.facts["changed"]
+    sentences[:] = [sentence for sentence in sentences if not sentence.startswith(f"{name}: ")]
 
 
-def _in_order_of_the_index(process: Process, given: dict[str, Any], iterable: bool) -> None:
-    sampler = given.get("sampler")
-    if iterable or given.get("batch_sampler") is not None:
-        what = "an IterableDataset" if iterable else "a batch_sampler"
-        process.say("unchanged", f"sequential: {what} has an order of its own")
+def _order_by_index(process: Process, arguments: dict[str, Any], is_iterable: bool) -> None:
+    """Change the arguments of a DataLoader so that samples come in the order of their index."""
+    sampler = arguments.get("sampler")
+    if is_iterable or arguments.get("batch_sampler") is not None:
+        orderer = "an IterableDataset" if is_iterable else "a batch_sampler"
+        process.say("unchanged", f"sequential: {orderer} has an order of its own")
     elif sampler is None:
-        process.say("changed", f"sequential: shuffle {bool(given.get('shuffle'))} to False")
-        given["shuffle"] = False
+        process.say("changed", f"sequential: shuffle {bool(arguments.get('shuffle'))} to False")
+        arguments["shuffle"] = False
     elif hasattr(sampler, "shuffle"):
         process.say("changed", f"sequential: shuffle of {type(sampler).__name__} to False")
         sampler.shuffle = False
     elif type(sampler).__name__ in {"RandomSampler", "SequentialSampler"}:
         process.say("changed", f"sequential: {type(sampler).__name__} to SequentialSampler")
-        del given["sampler"]
+        del arguments["sampler"]
     else:
         process.say("unchanged", f"sequential: {type(sampler).__name__} has an order of its own")

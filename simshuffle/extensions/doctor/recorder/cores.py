@@ -1,4 +1,4 @@
-"""How busy cores are, and how much of that is our own."""
+"""Read how busy the cores are, and how much of that is this process."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import time
 from .meter import clock
 
 _FIELDS = (1, 2, 3, 6, 7, 8)
-"""Of a core's line in /proc/stat: user, nice, system, irq, softirq, and what others of a virtual
-machine's host had (proc(5))."""
+"""Columns of a core's line in /proc/stat: user, nice, system, irq, softirq, and what others of a
+virtual machine's host had (proc(5))."""
 Use = tuple[int, int, int]
-"""The clock, how long the cores that this process may use were busy, -1 if not known, and how long
-this process has computed: ns."""
+"""The clock; how long the cores that this process may use were busy, -1 if not known; and how long
+this process has computed; ns each."""
 
 
-def use() -> Use:
-    """Of now."""
-    return clock(), _busy(), time.process_time_ns()
+def read_use() -> Use:
+    """Return the present use of the cores."""
+    return clock(), _busy_ns(), time.process_time_ns()
 
 
-def _busy() -> int:
+def _busy_ns() -> int:
+    """Return how long the cores that this process may use were busy, ns; -1 if not known."""
     try:
-        own = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
+        allowed = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
         descriptor = os.open("/proc/stat", os.O_RDONLY)
         try:
             lines = os.read(descriptor, 1 << 20).splitlines()
         finally:
             os.close(descriptor)
-        parts = [words for line in lines if (words := line.split())[:1] and words[0] in own]
-        ticks = sum(int(words[field]) for words in parts for field in _FIELDS)
-        return ticks * 10**9 // os.sysconf("SC_CLK_TCK") if parts else -1
+        columns_of_cores = [
+            columns for line in lines if (columns := line.split())[:1] and columns[0] in allowed
+        ]
+        ticks = sum(int(columns[field]) for columns in columns_of_cores for field in _FIELDS)
+        return ticks * 10**9 // os.sysconf("SC_CLK_TCK") if columns_of_cores else -1
     except (AttributeError, OSError, IndexError, ValueError):
         return -1

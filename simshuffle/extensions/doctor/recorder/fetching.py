@@ -1,4 +1,4 @@
-"""Fetching batches, in workers or in the process of the rank, and handing them over."""
+"""Record the fetches of batches, in workers or in the process of the rank, and their handover."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from collections import deque
 from typing import Any
 
 from . import gil
-from .meter import OWN, Meter, Task, between, clock, marks, nbytes
+from .meter import OWN, Meter, Task, clock, marks, measure_since, nbytes
 from .process import Process
 from .rows import CODES
 
 SAMPLE_ROWS = 20_000
-"""Rows of samples that a process writes; after them, only the slowest of each batch has one."""
-_NOT_ALL = "Where timing the parts of a fetch costs more than 1 %, only some batches have them."
+"""Rows of samples that a process writes; after these, only the slowest of each batch has one."""
+_PARTS_OF_SOME = (
+    "Where timing the parts of a fetch costs more than 1 %, only some batches have them."
+)
 _COLLATE, _SEND, _PIN = CODES["collate"], CODES["send"], CODES["pin"]
 
 
-class _Samples:
-    """In place of a data set, or of its iterator: says when each sample is there."""
+class _TimedDataset:
+    """Stand-in for a data set, or its iterator, that notes when each sample is there."""
 
     def __init__(self, dataset: Any, cache: dict[Any, Any] | None) -> None:
         self._dataset = dataset
@@ -36,7 +38,7 @@ class _Samples:
             sample = cache[index] = self._dataset[index]
         meter = OWN.fetch
         if meter is not None:
-            meter.sample(index, 1)
+            meter.end_samples(index, 1)
         return sample
 
     def __iter__(self) -> Any:
@@ -46,11 +48,11 @@ class _Samples:
         sample = next(self._dataset)
         meter = OWN.fetch
         if meter is not None:
-            meter.sample(None, 1)
+            meter.end_samples(None, 1)
         return sample
 
-    def _several(self, indices: Any) -> Any:
-        """All samples of a batch at once."""
+    def _get_samples(self, indices: Any) -> Any:
+        """Return all samples of a batch at once."""
         if self._cache is None:
             samples = self._dataset.__getitems__(indices)
         else:
@@ -60,23 +62,23 @@ class _Samples:
             samples = [self._cache[index] for index in indices]
         meter = OWN.fetch
         if meter is not None:
-            meter.sample(None, len(indices))
+            meter.end_samples(None, len(indices))
         return samples
 
     def __getattr__(self, name: str) -> Any:
         if name != "__getitems__":
             return getattr(self._dataset, name)
-        # a Subset hands each index on, so that its samples can be told apart
+        # a Subset hands each index on, so that its samples are timed one by one
         inner = self._dataset
         while type(inner).__name__ == "Subset" and type(inner).__module__.startswith("torch."):
             inner = inner.dataset
         if callable(getattr(inner, "__getitems__", None)):
-            return self._several
+            return self._get_samples
         raise AttributeError(name)
 
 
-class _Collate:
-    """In place of what puts samples together."""
+class _TimedCollate:
+    """Stand-in for the function that collates samples, which notes when it begins."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -84,15 +86,15 @@ class _Collate:
     def __call__(self, samples: Any) -> Any:
         meter = OWN.fetch
         if meter is not None:
-            meter.collate()
+            meter.begin_collate()
         return self._function(samples)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)
 
 
-class _Tasks:
-    """In place of the queue of a worker's tasks: knows which is in hand."""
+class _TaskQueue:
+    """Stand-in for the queue of a worker's tasks, which notes the one that the worker has."""
 
     def __init__(self, queue: Any, process: Process, worker: int) -> None:
         self._queue = queue
@@ -104,7 +106,7 @@ class _Tasks:
         task = self._queue.get(*args, **kwargs)
         if isinstance(task, tuple):
             self._process.task = (-1, self._epoch, task[0], self._worker)
-        elif task is not None:  # it goes on with the next epoch
+        elif task is not None:  # the worker goes on with the next epoch
             self._epoch += 1
             self._process.save()
         return task
@@ -113,29 +115,31 @@ class _Tasks:
         return getattr(self._queue, name)
 
 
-class _Results:
-    """In place of the queue that a worker puts batches in, which a thread of it sends."""
+class _ResultQueue:
+    """Stand-in for the queue of a worker's finished batches, which times their sends."""
 
     def __init__(self, queue: Any, process: Process) -> None:
         self._queue = queue
         self._process = process
-        self._waiting: deque[Any] = deque()
-        self._send = queue._send_bytes
-        queue._send_bytes = self._sent
+        self._unsent: deque[Any] = deque()
+        self._send_bytes = queue._send_bytes
+        queue._send_bytes = self._time_send
 
     def put(self, result: Any, *args: Any, **kwargs: Any) -> None:
         task = self._process.task if isinstance(result[0], int) else None
         self._process.task = None
-        self._waiting.append((task, clock(), nbytes(result[1])))
+        self._unsent.append((task, clock(), nbytes(result[1])))
         self._queue.put(result, *args, **kwargs)
 
-    def _sent(self, *args: Any, **kwargs: Any) -> None:
-        self._send(*args, **kwargs)
-        if self._waiting:
-            task, start, size = self._waiting.popleft()
+    def _time_send(self, *args: Any, **kwargs: Any) -> None:
+        self._send_bytes(*args, **kwargs)
+        if self._unsent:
+            task, start, size = self._unsent.popleft()
             if task is not None:
-                took = (clock() - start, -1, -1, 1, size, -1, -1)
-                self._process.journal.write([self._process.row(task, _SEND, start, *took)])
+                process = self._process
+                duration = clock() - start
+                row = process.pack_row(task, _SEND, start, duration, -1, -1, 1, size, -1, -1)
+                process.journal.write([row])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
@@ -145,36 +149,37 @@ def watch_fetching(process: Process) -> None:
     """Record every fetch from now on."""
     data = "torch.utils.data._utils"
     patches = process.patches
-    patches.when_imported(f"{data}.fetch", functools.partial(_fetchers, process))
-    patches.when_imported(f"{data}.worker", functools.partial(_workers, process))
-    patches.when_imported(f"{data}.pin_memory", functools.partial(_pinning, process))
+    patches.when_imported(f"{data}.fetch", functools.partial(_patch_fetchers, process))
+    patches.when_imported(f"{data}.worker", functools.partial(_patch_workers, process))
+    patches.when_imported(f"{data}.pin_memory", functools.partial(_patch_pinning, process))
 
 
-def _fetchers(process: Process, module: Any) -> None:
-    def watched(fetcher: Any) -> None:
+def _patch_fetchers(process: Process, module: Any) -> None:
+    """Time the fetches of both kinds of fetchers of torch."""
+
+    def wrap_parts(fetcher: Any) -> None:
         fetcher._recorded = True
-        fetcher.collate_fn = _Collate(fetcher.collate_fn)
+        fetcher.collate_fn = _TimedCollate(fetcher.collate_fn)
         if hasattr(fetcher, "dataset_iter"):
-            fetcher.dataset_iter = _Samples(fetcher.dataset_iter, None)
+            fetcher.dataset_iter = _TimedDataset(fetcher.dataset_iter, None)
         else:
             caches = process.caches
-            kept = None if caches is None else caches.setdefault(id(fetcher.dataset), {})
-            fetcher.dataset = _Samples(fetcher.dataset, kept)
+            cache = None if caches is None else caches.setdefault(id(fetcher.dataset), {})
+            fetcher.dataset = _TimedDataset(fetcher.dataset, cache)
 
-    def watching(fetch: Any) -> Any:
+    def time_fetch(fetch: Any) -> Any:
         @functools.wraps(fetch)
-        def fetched(self: Any, index: Any) -> Any:
+        def fetch_batch(self: Any, index: Any) -> Any:  # `places.FETCH_FUNCTION` has its name
             task = process.task
             if task is None or OWN.fetch is not None or not process.active:
                 return fetch(self, index)
             if not hasattr(self, "_recorded"):
-                watched(self)
-            budget = process.budget
-            parts = budget.allows()
+                wrap_parts(self)
+            times_parts = process.budget.allows()
             meter = OWN.fetch = Meter()
-            if parts:
+            if times_parts:
                 OWN.meter = meter
-            process.fetching = (threading.get_ident(), meter if parts else None)
+            process.fetching = (threading.get_ident(), meter if times_parts else None)
             if task[3] >= 0:  # in a worker
                 gil.watch(process.look)
             batch = None
@@ -184,32 +189,44 @@ def _fetchers(process: Process, module: Any) -> None:
             finally:
                 OWN.meter = OWN.fetch = process.fetching = None
                 if meter.samples:
-                    _write(process, task, meter, batch, parts)
+                    _write_fetch(process, task, meter, batch, times_parts)
 
-        return fetched
+        return fetch_batch
 
     for kind in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
-        process.patches.replace(kind, "fetch", watching(kind.fetch))
+        process.patches.replace(kind, "fetch", time_fetch(kind.fetch))
 
 
-def _write(process: Process, task: Task, meter: Meter, batch: Any, parts: bool) -> None:
-    rows = meter.rows(samples=parts and process.samples < SAMPLE_ROWS, parts=parts)
-    collate = [row[0] for row in rows].index(_COLLATE) if meter.now == _COLLATE else 0
-    if collate:
-        rows[collate] = (*rows[collate][:6], nbytes(batch), *rows[collate][7:])
-    process.journal.write(process.rows(task, rows))
-    if parts:
+def _write_fetch(process: Process, task: Task, meter: Meter, batch: Any, times_parts: bool) -> None:
+    """Write the rows of a fetch.
+
+    Args:
+        process: that fetched.
+        task: loader, epoch, batch and worker.
+        meter: of the fetch.
+        batch: its result; None if it failed.
+        times_parts: whether the parts of the fetch were timed.
+    """
+    writes_samples = times_parts and process.samples < SAMPLE_ROWS
+    rows = meter.rows(samples=writes_samples, parts=times_parts)
+    if meter.current_operation == _COLLATE:
+        # the bytes of the batch stand in the row of collating
+        index = [row[0] for row in rows].index(_COLLATE)
+        rows[index] = (*rows[index][:6], nbytes(batch), *rows[index][7:])
+    process.journal.write(process.pack_rows(task, rows))
+    if times_parts:
         process.budget.spend(sum(meter.counts))
     else:
-        process.say("notes", _NOT_ALL)
+        process.say("notes", _PARTS_OF_SOME)
     if process.samples < SAMPLE_ROWS <= process.samples + len(meter.samples):
-        said = f"After {SAMPLE_ROWS} samples of a worker, only the slowest of a batch has a row."
-        process.say("notes", said)
+        note = f"After {SAMPLE_ROWS} samples of a worker, only the slowest of a batch has a row."
+        process.say("notes", note)
     process.samples += len(meter.samples)
     process.save_now_and_then()
 
 
-def _workers(process: Process, module: Any) -> None:
+def _patch_workers(process: Process, module: Any) -> None:
+    """Have workers note their tasks and time their sends."""
     import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
 
     loop = module._worker_loop
@@ -217,31 +234,34 @@ def _workers(process: Process, module: Any) -> None:
 
     @functools.wraps(loop)
     def _worker_loop(*args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs)
-        worker = given.arguments["worker_id"]
-        given.arguments["index_queue"] = _Tasks(given.arguments["index_queue"], process, worker)
-        if hasattr(given.arguments["data_queue"], "_send_bytes"):
-            given.arguments["data_queue"] = _Results(given.arguments["data_queue"], process)
-        init, threads = given.arguments["init_fn"], process.changes.get("worker_threads")
+        call = signature.bind(*args, **kwargs)
+        arguments = call.arguments
+        worker = arguments["worker_id"]
+        arguments["index_queue"] = _TaskQueue(arguments["index_queue"], process, worker)
+        if hasattr(arguments["data_queue"], "_send_bytes"):
+            arguments["data_queue"] = _ResultQueue(arguments["data_queue"], process)
+        threads = process.changes.get("worker_threads")
         if threads:
-            given.arguments["init_fn"] = functools.partial(_with_threads, init, threads)
-        process.save()  # it may be killed at its end
+            init = arguments["init_fn"]
+            arguments["init_fn"] = functools.partial(_init_worker, init, threads)
+        process.save()  # the worker may be killed at its end
         try:
-            loop(*given.args, **given.kwargs)
+            loop(*call.args, **call.kwargs)
         finally:
             process.save()
 
     process.patches.replace(module, "_worker_loop", _worker_loop)
 
 
-def _with_threads(init: Any, threads: int, worker: int) -> None:
+def _init_worker(init: Any, threads: int, worker: int) -> None:
+    """Run the script's function for a new worker, if it has one, and set the threads of torch."""
     if init is not None:
         init(worker)
     sys.modules["torch"].set_num_threads(threads)
 
 
-class _Batches:
-    """In place of the queue of batches to pin: knows which is in hand."""
+class _BatchQueue:
+    """Stand-in for the queue of batches to pin, which notes the one that the thread has."""
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
@@ -251,35 +271,37 @@ class _Batches:
         loop = getattr(self._queue, "_recorded", None)
         OWN.pinning = ()
         if loop is not None and isinstance(result[0], int):
-            OWN.pinning = (loop.number, loop.epoch, result[0], -1)
+            OWN.pinning = (loop.loader_index, loop.epoch, result[0], -1)
         return result
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
 
 
-def _pinning(process: Process, module: Any) -> None:
-    loop, pin = module._pin_memory_loop, module.pin_memory
+def _patch_pinning(process: Process, module: Any) -> None:
+    """Time the pinning of batches."""
+    loop = module._pin_memory_loop
+    pin = module.pin_memory
 
     @functools.wraps(loop)
     def _pin_memory_loop(in_queue: Any, *args: Any, **kwargs: Any) -> None:
-        loop(_Batches(in_queue), *args, **kwargs)
+        loop(_BatchQueue(in_queue), *args, **kwargs)
 
     @functools.wraps(pin)
     def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
-        task, own = process.task, OWN.pinning
-        if own is not None:
-            task = own
+        pinned_task = OWN.pinning
+        task = process.task if pinned_task is None else pinned_task
         if not task or not process.active:
             return pin(data, *args, **kwargs)
-        OWN.pinning = ()  # it calls itself for parts
+        OWN.pinning = ()  # the function calls itself for parts
         begin = marks()
         try:
             return pin(data, *args, **kwargs)
         finally:
-            OWN.pinning = own
-            took = (*between(begin), 1, nbytes(data), -1, -1)
-            process.journal.write([process.row(task, _PIN, *took)])
+            OWN.pinning = pinned_task
+            times = measure_since(begin)
+            row = process.pack_row(task, _PIN, *times, 1, nbytes(data), -1, -1)
+            process.journal.write([row])
 
     process.patches.replace(module, "_pin_memory_loop", _pin_memory_loop)
     process.patches.replace(module, "pin_memory", pin_memory)

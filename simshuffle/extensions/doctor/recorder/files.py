@@ -1,4 +1,4 @@
-"""Files that are opened and read while samples are fetched."""
+"""Time the files that are opened and read while samples are fetched, and count them."""
 
 from __future__ import annotations
 
@@ -11,112 +11,120 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .caching import uncached
+from .caching import uncached_nbytes
 from .meter import OPEN, OWN, READ, Meter
-from .patching import Patches, Timed
+from .patching import Patches, TimedCallable
 
 _MODES = {"r": False, "rt": False, "tr": False, "rb": True, "br": True}
-"""Those that only read, and whether they give bytes."""
+"""Modes that only read, and whether reads give bytes."""
 _READINTO = io.FileIO.readinto
-_KEPT = 1024
+_MAX_FILES = 1024
 """Different files that are kept by name: with more, their number is known to 3 % (1/sqrt(1024))."""
 
 
 class Files:
-    """Which files were opened.
+    """The files that were opened.
 
     Attributes:
-        sizes: in bytes, by a number made of the path, of those whose number is below ``bound``.
-        bound: at first above all numbers; halved as often as there are too many.
-        below: by the folder they are asked for in, where files are opened instead.
-        moved: how many were, and ``missing``: how many were not there.
+        sizes: bytes of the files whose key is below ``bound``, by the key, a checksum of the path.
+        bound: at first above all keys; halved as often as there are too many files.
+        moved_folders: for a folder in which files are requested, the one where they are opened.
+        moved: number of files that were opened there.
+        missing: number of files that were not there.
     """
 
-    def __init__(self, below: Mapping[str, str]) -> None:
+    def __init__(self, moved_folders: Mapping[str, str]) -> None:
         self.sizes: dict[int, int] = {}
         self.bound = 2**32
-        self.below = {
-            folder.rstrip("/") + "/": to.rstrip("/") + "/" for folder, to in below.items()
+        self.moved_folders = {
+            folder.rstrip("/") + "/": target.rstrip("/") + "/"
+            for folder, target in moved_folders.items()
         }
         self.moved = self.missing = 0
 
-    def note(self, path: Any, opened: Any, meter: Meter | None = None) -> None:
-        """One was opened: where, the file, and whose parts are timed meanwhile."""
+    def note(self, path: Any, file: Any, meter: Meter | None = None) -> None:
+        """Note a file that was opened.
+
+        Args:
+            path: as it was requested.
+            file: open.
+            meter: of the fetch, if its parts are timed.
+        """
         if isinstance(path, int):
-            return  # it was open before
-        known = os.fstat(opened.fileno())
-        if meter and os.major(known.st_dev) == 0:  # its reads count for no device
-            meter.opened += known.st_size
-            meter.uncached += uncached(opened.fileno(), known.st_size)
+            return  # a descriptor: the file was open before
+        status = os.fstat(file.fileno())
+        if meter and os.major(status.st_dev) == 0:  # its reads count for no device
+            meter.opened_nbytes += status.st_size
+            meter.uncached_nbytes += uncached_nbytes(file.fileno(), status.st_size)
         name = path.encode(errors="surrogateescape") if isinstance(path, str) else os.fsencode(path)
         key = binascii.crc32(name)
         if key < self.bound and key not in self.sizes:
-            self.sizes[key] = known.st_size
-            while len(self.sizes) > _KEPT:
+            self.sizes[key] = status.st_size
+            while len(self.sizes) > _MAX_FILES:
                 self.bound //= 2
                 self.sizes = {key: size for key, size in self.sizes.items() if key < self.bound}
 
-    def elsewhere(self, path: Any) -> Any:
-        """Where a file is opened that is asked for at ``path``."""
-        if self.below and isinstance(path, str):
-            for folder, to in self.below.items():
+    def move(self, path: Any) -> Any:
+        """Return the path at which a file is opened that was requested at ``path``."""
+        if self.moved_folders and isinstance(path, str):
+            for folder, target in self.moved_folders.items():
                 if path.startswith(folder):
-                    moved = to + path[len(folder) :]
-                    if os.access(moved, os.R_OK):
+                    moved_path = target + path[len(folder) :]
+                    if os.access(moved_path, os.R_OK):
                         self.moved += 1
-                        return moved
+                        return moved_path
                     self.missing += 1
         return path
 
     def facts(self) -> dict[str, Any]:
-        """As `simshuffle.extensions.doctor.records.collected` adds them up over processes."""
+        """Return the fact that `simshuffle.extensions.doctor.records.collected` adds up over
+        processes."""
         return {"bound": self.bound, "sizes": self.sizes}
 
 
-class _File(io.FileIO):
+class _TimedFile(io.FileIO):
     """A file whose reads are timed."""
 
     def readinto(self, buffer: Any) -> Any:
         meter = OWN.meter
         if meter is None:
             return _READINTO(self, buffer)
-        was = meter.enter(READ)
+        previous = meter.enter(READ)
         try:
-            given = _READINTO(self, buffer)
+            nbytes = _READINTO(self, buffer)
         finally:
-            meter.leave(was)
-        meter.nbytes += given or 0
-        return given
+            meter.leave(previous)
+        meter.nbytes += nbytes or 0
+        return nbytes
 
     def readall(self) -> Any:
         meter = OWN.meter
-        given = super().readall
-        return given() if meter is None else meter.timed(READ, given, (), {})
+        readall = super().readall
+        return readall() if meter is None else meter.time_call(READ, readall, (), {})
 
     def read(self, size: Any = -1) -> Any:
         meter = OWN.meter
-        given = super().read
-        return given(size) if meter is None else meter.timed(READ, given, (size,), {})
+        read = super().read
+        return read(size) if meter is None else meter.time_call(READ, read, (size,), {})
 
 
-class _Open(Timed):
-    """In place of `open`: files that are only read have timed reads, everything else is as it
-    was."""
+class _TimedOpen(TimedCallable):
+    """Stand-in for `open` that gives files with timed reads where they are only read."""
 
     def __init__(self, function: Callable[..., Any], files: Files) -> None:
         super().__init__(function, OPEN)
         self.files = files
 
     def __call__(self, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-        """What `open` gives."""
+        """Return what `open` does, and note the file."""
         meter = OWN.meter
-        if meter is None and OWN.fetch is not None and not self.files.below:
-            opened = self.function(file, mode, *args, **kwargs)
-            self.files.note(file, opened)
-            return opened
-        return self._watched(file, mode, *args, **kwargs)
+        if meter is None and OWN.fetch is not None and not self.files.moved_folders:
+            opened_file = self.function(file, mode, *args, **kwargs)
+            self.files.note(file, opened_file)
+            return opened_file
+        return self._open_file(file, mode, *args, **kwargs)
 
-    def _watched(
+    def _open_file(
         self,
         file: Any,
         mode: Any = "r",
@@ -127,51 +135,71 @@ class _Open(Timed):
         closefd: Any = True,
         opener: Any = None,
     ) -> Any:
-        text = (encoding, errors, newline)
-        binary = _MODES.get(mode) if isinstance(mode, str) else None
+        """Open a file, with timed reads if it is only read. Takes the arguments of `open`."""
+        text_options = (encoding, errors, newline)
+        is_binary = _MODES.get(mode) if isinstance(mode, str) else None
         path = os.fspath(file) if hasattr(file, "__fspath__") else file
         # one that the original would refuse, or that does not read by itself, is left to it
         if (
-            binary is None
+            is_binary is None
             or not isinstance(path, (str, bytes))
-            or (binary and text != (None, None, None))
+            or (is_binary and text_options != (None, None, None))
             or buffering in {0, 1}
             or not isinstance(buffering, int)
         ):
-            return self.function(file, mode, buffering, *text, closefd, opener)
-        path = self.files.elsewhere(path)
+            return self.function(file, mode, buffering, *text_options, closefd, opener)
+        path = self.files.move(path)
         meter = OWN.meter
-        if meter is None:
-            return _opened(path, mode, binary, buffering, text, closefd, opener)
-        was = meter.enter(OPEN)
+        previous = -1 if meter is None else meter.enter(OPEN)
         try:
-            opened = _opened(path, mode, binary, buffering, text, closefd, opener)
-            self.files.note(path, opened, meter)
-            return opened
+            opened_file = _open_raw(
+                path,
+                mode=mode,
+                is_binary=is_binary,
+                buffering=buffering,
+                text_options=text_options,
+                closefd=closefd,
+                opener=opener,
+            )
+            if meter is not None:
+                self.files.note(path, opened_file, meter)
+            return opened_file
         finally:
-            meter.leave(was)
+            if meter is not None:
+                meter.leave(previous)
 
 
-def _opened(
+def _open_raw(
     path: str | bytes,
+    *,
     mode: str,
-    binary: bool,
+    is_binary: bool,
     buffering: int,
-    text: tuple[Any, Any, Any],
+    text_options: tuple[Any, Any, Any],
     closefd: bool,
     opener: Any,
 ) -> Any:
-    """What `io.open` gives, made of the same parts."""
-    raw = _File(path, "r", closefd, opener)
+    """Return what `io.open` does, made of the same parts, with timed reads.
+
+    Args:
+        path: of the file.
+        mode: that only reads.
+        is_binary: whether reads give bytes.
+        buffering: bytes of the buffer; below 0 for the block size of the file.
+        text_options: encoding, errors and newline.
+        closefd: as of `open`.
+        opener: as of `open`.
+    """
+    raw = _TimedFile(path, "r", closefd, opener)
     try:
         if buffering < 0:
             buffering = max(raw._blksize, 1)  # type: ignore[attr-defined]
             if sys.version_info >= (3, 14):
                 buffering = max(min(buffering, 8 << 20), io.DEFAULT_BUFFER_SIZE)
         buffer = io.BufferedReader(raw, buffering)
-        if binary:
+        if is_binary:
             return buffer
-        wrapper = io.TextIOWrapper(buffer, *text)
+        wrapper = io.TextIOWrapper(buffer, *text_options)
         wrapper.mode = mode  # type: ignore[misc]
         return wrapper
     except BaseException:
@@ -181,16 +209,16 @@ def _opened(
 
 def watch_files(patches: Patches, files: Files) -> None:
     """Time opening and reading from now on."""
-    opening = _Open(io.open, files)
+    opening = _TimedOpen(io.open, files)
     patches.replace(builtins, "open", opening)
     patches.replace(io, "open", opening)
-    plain = os.open
+    original_open = os.open
 
-    @functools.wraps(plain)
+    @functools.wraps(original_open)
     def os_open(path: Any, *args: Any, **kwargs: Any) -> int:
-        return plain(files.elsewhere(path), *args, **kwargs)
+        return original_open(files.move(path), *args, **kwargs)
 
-    patches.replace(os, "open", Timed(os_open, OPEN))
+    patches.replace(os, "open", TimedCallable(os_open, OPEN))
     for name in ("read", "pread", "readv", "preadv"):
         if hasattr(os, name):
-            patches.replace(os, name, Timed(getattr(os, name), READ))
+            patches.replace(os, name, TimedCallable(getattr(os, name), READ))

@@ -1,5 +1,5 @@
-"""A thread that asks for the interpreter now and then: how long it waits for that, and where other
-threads are then."""
+"""Run a thread that asks for the interpreter now and then, measures how long it waits for that, and
+looks where other threads are then."""
 
 from __future__ import annotations
 
@@ -10,66 +10,78 @@ from typing import Optional
 from .meter import clock, queued
 
 PAUSE_SECONDS = 0.05
-_A_ROW = 20
-"""Times it asks, for each row: one a second."""
+"""Seconds between two requests for the interpreter."""
+_REQUESTS_A_ROW = 20
+"""Requests for each row: one row a second."""
 Write = Callable[[int, int, int, int], None]
+"""Writes a row, see `Process.write_interpreter_wait`."""
 Look = Callable[[], bool]
-"""Sees where other threads are; says whether any does what may last."""
+"""Notes where other threads are, and returns whether one fetches, which may last."""
 
 
-class _Probe:
-    """The thread. It is none of the threading module's, so that nobody finds it among their own."""
+class _InterpreterProbe:
+    """The thread. The threading module does not know it, so that no script finds it among its
+    own."""
 
     def __init__(self, look: Look) -> None:
         self.write: Optional[Write] = None  # noqa: UP045 - Python 3.9
         self.look = look
-        self.asked_to_end = _thread.allocate_lock()
-        self.asked_to_end.acquire()
+        self.end_request = _thread.allocate_lock()
+        self.end_request.acquire()
         self.ended = _thread.allocate_lock()
         self.ended.acquire()
-        self.taken = True
+        self.batch_taken = True
         _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
+        """Ask for the interpreter, and look, until no batch is taken or fetched any more."""
         try:
-            lasting = False
-            while self.taken or lasting:
-                self.taken = False  # until the next batch is
-                begin, without_core, late = clock(), queued(), 0
-                for _ in range(_A_ROW):
+            is_fetching = False
+            while self.batch_taken or is_fetching:
+                self.batch_taken = False  # until the next batch is taken
+                begin = clock()
+                queued_before = queued()
+                late = 0
+                for _ in range(_REQUESTS_A_ROW):
                     due = clock() + round(PAUSE_SECONDS * 1e9)
-                    if self.asked_to_end.acquire(timeout=PAUSE_SECONDS):
+                    if self.end_request.acquire(timeout=PAUSE_SECONDS):
                         return
                     late += max(clock() - due, 0)
-                    lasting = self.look()
-                waited = max(queued() - without_core, 0)
+                    is_fetching = self.look()
+                queued_ns = max(queued() - queued_before, 0)
                 if self.write is not None:
-                    self.write(begin, max(late - waited, 0), waited, _A_ROW)
+                    self.write(begin, max(late - queued_ns, 0), queued_ns, _REQUESTS_A_ROW)
         finally:
             self.ended.release()
 
 
-_probe: _Probe | None = None
+_probe: _InterpreterProbe | None = None
 
 
 def watch(look: Look, write: Optional[Write] = None) -> None:  # noqa: UP045
-    """A batch is taken or fetched: have a thread ask, and look, 20 times a second for as long as
-    that goes on; and ``write`` (start, ns that it waited, ns that it had no core, times that it
-    asked) once a second."""
+    """Have a thread ask for the interpreter, and look, 20 times a second while batches are taken or
+    fetched; called for each batch.
+
+    Args:
+        look: notes where other threads are.
+        write: writes a row once a second; None to keep the present one.
+    """
     global _probe  # noqa: PLW0603 - of the process
     if _probe is not None and not _probe.ended.locked():
         _probe = None
     if _probe is None:
-        _probe = _Probe(look)
+        _probe = _InterpreterProbe(look)
     _probe.write = write or _probe.write
-    _probe.taken = True
+    _probe.batch_taken = True
 
 
 def pause() -> None:
-    """End the thread until the next batch: a process that is forked has one thread fewer then, and
-    Python need not warn of it."""
+    """End the thread until the next batch.
+
+    A process that is forked has one thread fewer then, and Python need not warn of it.
+    """
     global _probe  # noqa: PLW0603
     if _probe is not None:
-        _probe.asked_to_end.release()
+        _probe.end_request.release()
         _probe.ended.acquire()
         _probe = None

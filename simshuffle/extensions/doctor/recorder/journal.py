@@ -1,4 +1,4 @@
-"""What a process writes down: its rows, and what is known of it."""
+"""Write the rows and facts of a process to files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from .rows import SUFFIX
 
 
 class Journal:
-    """The two files of a process in a folder: rows, appended by one write for each call, so that
-    a process that is killed loses none; and ``facts`` as JSON, replaced as a whole.
+    """The two files of a process in a folder: its rows, and its ``facts`` as JSON.
+
+    Rows are appended by one write for each call, so that a process that is killed loses none. The
+    file of facts is replaced at once.
 
     Attributes:
         facts: pid and parent; of a rank also what
@@ -34,8 +36,8 @@ class Journal:
         if self.descriptor >= 0:
             os.close(self.descriptor)
         self.descriptor = -1
-        for other in range(1000):
-            self.name = f"{self.folder}/{pid}" + f"-{other}" * (other > 0)
+        for suffix in range(1000):
+            self.name = f"{self.folder}/{pid}" + f"-{suffix}" * (suffix > 0)
             try:
                 descriptor = os.open(f"{self.name}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             except FileExistsError:  # of an older process, or one in another container
@@ -48,8 +50,11 @@ class Journal:
             break
 
     def write(self, rows: Iterable[bytes]) -> None:
-        """Append rows, packed as `ROW` says. Without a row there is no file: the time of a training
-        begins with the first, that of a batch for which workers may have loaded torch."""
+        """Append rows, packed as `ROW` says.
+
+        Without a row there is no file: the time of a training begins with its first row, of a batch
+        for which workers may have loaded torch.
+        """
         packed = b"".join(rows)
         if not packed:
             return
@@ -63,7 +68,7 @@ class Journal:
         """Write the facts."""
         import json  # noqa: PLC0415 - only where there is something to say
 
-        # from this clock to that of the wall: it puts the rows of two hosts in order
+        # ns from this clock to the clock of the wall: it puts the rows of two hosts in order
         self.facts["clock"] = time.time_ns() - time.perf_counter_ns()
         draft = f"{self.name}.part"
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Loops over loaders: waits and steps."""
+"""Record the loops over loaders: their waits and steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import gil
-from .cores import use
-from .meter import Marks, Task, between, clock, marks
+from .cores import read_use
+from .meter import Marks, Task, clock, marks, measure_since
 from .process import Process
 from .rows import CODES
 
@@ -20,21 +20,21 @@ _FACTS = (
 )
 
 
-_LOADERS = 1000
-"""That are told apart; all others are the last of them."""
+_MAX_LOADERS = 1000
+"""Loaders that are told apart; all further ones count as the last of them."""
 
 
 class LoopStep:
-    """What a batch in hand takes, by operation."""
+    """The step of a batch that the loop has, and its operations."""
 
-    def __init__(self, task: Task, since: Marks) -> None:
+    def __init__(self, task: Task, start: Marks) -> None:
         self.task = task
-        self.since = since
+        self.start = start
         self.thread = threading.get_ident()
-        self.phases: dict[int, list[int]] = {}  # start, duration, count, bytes
+        self.phases: dict[int, list[int]] = {}  # start, duration, count, bytes of each operation
 
     def add(self, operation: int, start: int, duration: int, nbytes: int) -> None:
-        """Some of it."""
+        """Add one run of an operation: its start and duration (ns), and its bytes."""
         phase = self.phases.setdefault(operation, [start, 0, 0, 0])
         phase[1] += duration
         phase[2] += 1
@@ -42,117 +42,150 @@ class LoopStep:
 
 
 class LoaderLoop:
-    """One time through a loader."""
+    """A pass of a loop through a loader.
+
+    Attributes:
+        loader_index: of the loader in the process.
+        epoch: how many passes through the loader there were before.
+        count: batches that were taken.
+        iter_times: start, duration, computing and queued time of iter(), until its first batch.
+        step: of the last batch; None if it is finished.
+        outer_step: the step of a loop around this one.
+        cached_batches: batches that are played again; None if none are.
+        num_cached: number of them that are wanted.
+        length: batches of an epoch; 0 if not known.
+    """
 
     def __init__(self, process: Process, loader: Any) -> None:
         self.process = process
-        self.number, self.epoch = _place(process, loader)
+        self.loader_index, self.epoch = _count_pass(process, loader)
         self.pid = process.journal.pid
         self.count = 0
-        self.asked: tuple[int, int, int, int] | None = None  # what iter() took
+        self.iter_times: tuple[int, int, int, int] | None = None
         self.step: LoopStep | None = None
-        self.outer: LoopStep | None = process.taking
-        self.again: list[Any] | None = None
-        self.wanted = process.changes.get("replay", 0)
+        self.outer_step: LoopStep | None = process.current_step
+        self.cached_batches: list[Any] | None = None
+        self.num_cached = process.changes.get("replay", 0)
         self.length = _length(loader) or 0
-        if self.wanted and self.length:
-            self.again = process.kept.setdefault(self.number, [])
-            process.say("changed", f"replay: {self.wanted} batches are played again")
-        elif self.wanted:
+        if self.num_cached and self.length:
+            self.cached_batches = process.cached_batches.setdefault(self.loader_index, [])
+            process.say("changed", f"replay: {self.num_cached} batches are played again")
+        elif self.num_cached:
             process.say("unchanged", "replay: the loader has no length")
 
     def take(self, get: Callable[[], Any], iterator: Any) -> Any:
-        """The next batch, and rows of how long it took and of the step before it."""
+        """Take the next batch, and write rows of the wait for it and of the step before it.
+
+        Args:
+            get: gets the batch from torch.
+            iterator: of torch.
+        """
         process = self.process
         begin = marks()
         rows = self.finish(begin)
-        process.taking = None
+        process.current_step = None
         if process.limit is not None:
             process.journal.write(rows)
             rows = []
             process.stop_if_over()
-        before = self._outstanding(iterator)
-        process.task = (self.number, self.epoch, self.count, -1)
+        requested_before = self._requested_batches(iterator)
+        process.task = (self.loader_index, self.epoch, self.count, -1)
         try:
-            batch = self._played(get)
+            batch = self._get_batch(get)
         except BaseException:
-            process.journal.write([*rows, self._waited(begin, -1)])
-            process.taking = self.outer
+            process.journal.write([*rows, self._pack_wait(begin, -1)])
+            process.current_step = self.outer_step
             raise
         finally:
             process.task = None
-        number = self._which(iterator, before)
-        rows.append(self._waited(begin, number))
+        batch_number = self._batch_number(iterator, requested_before)
+        rows.append(self._pack_wait(begin, batch_number))
         process.journal.write(rows)
         self.count += 1
         process.batches += 1
-        if not process.first:
-            process.first, process.used = clock(), use()
-        gil.watch(process.look, process.waited_for_the_interpreter)
+        if not process.first_batch_ns:
+            process.first_batch_ns = clock()
+            process.first_use = read_use()
+        gil.watch(process.look, process.write_interpreter_wait)
         process.save_now_and_then()
-        task = (self.number, self.epoch, number, -1)
-        self.step = process.taking = LoopStep(task, marks())
+        task = (self.loader_index, self.epoch, batch_number, -1)
+        self.step = process.current_step = LoopStep(task, marks())
         return batch
 
-    def _played(self, get: Callable[[], Any]) -> Any:
-        """The batch; one of the first ones again if that is wanted."""
-        if self.again is None:
+    def _get_batch(self, get: Callable[[], Any]) -> Any:
+        """Return the next batch; one of the first ones again if these are to be played again."""
+        if self.cached_batches is None:
             return get()
-        if len(self.again) < self.wanted:
-            self.again.append(get())
-            return self.again[-1]
+        if len(self.cached_batches) < self.num_cached:
+            self.cached_batches.append(get())
+            return self.cached_batches[-1]
         if self.count >= self.length:
             raise StopIteration
-        return self.again[self.count % self.wanted]
+        return self.cached_batches[self.count % self.num_cached]
 
     def finish(self, end: Marks) -> list[bytes]:
-        """The rows of the step that is in hand, which ends."""
+        """End the present step, and return its rows."""
         if self.step is None:
             return []
-        row = functools.partial(self.process.row, self.step.task)
-        rows = [row(_STEP, *between(self.step.since, end), 0, 0, -1, -1)]
+        pack_row = functools.partial(self.process.pack_row, self.step.task)
+        rows = [pack_row(_STEP, *measure_since(self.step.start, end), 0, 0, -1, -1)]
         for operation, (start, duration, count, nbytes) in self.step.phases.items():
-            rows.append(row(operation, start, duration, -1, -1, count, nbytes, -1, -1))
+            rows.append(pack_row(operation, start, duration, -1, -1, count, nbytes, -1, -1))
         self.step = None
         return rows
 
-    def _waited(self, begin: Marks, batch: int) -> bytes:
-        """Of the first batch, with what it took to begin: workers are started there."""
-        start, *took = between(begin)
-        if self.asked is not None:
-            start -= self.asked[1]
-            took = [
-                -1 if min(both) < 0 else sum(both)
-                for both in zip(took, self.asked[1:])  # noqa: B905 - Python 3.9
-            ]
-            self.asked = None
-        task = (self.number, self.epoch, batch, -1)
-        return self.process.row(task, _WAIT, start, *took, 0, 0, -1, -1)
+    def _pack_wait(self, begin: Marks, batch: int) -> bytes:
+        """Return the row of a wait.
 
-    def _outstanding(self, iterator: Any) -> Any:
-        """Where workers' batches come in any order: which are asked for."""
+        The wait for the first batch includes iter(), in which workers are started.
+
+        Args:
+            begin: marks at the start of the wait.
+            batch: that was waited for; -1 if none came.
+        """
+        start, *durations = measure_since(begin)
+        if self.iter_times is not None:
+            start -= self.iter_times[1]
+            durations = [
+                -1 if min(pair) < 0 else sum(pair)
+                for pair in zip(durations, self.iter_times[1:])  # noqa: B905 - Python 3.9
+            ]
+            self.iter_times = None
+        task = (self.loader_index, self.epoch, batch, -1)
+        return self.process.pack_row(task, _WAIT, start, *durations, 0, 0, -1, -1)
+
+    def _requested_batches(self, iterator: Any) -> Any:
+        """Return the batches that are requested of workers that hand them out in any order; None
+        for workers that do in order."""
         in_order = getattr(iterator, "_in_order", True)
         return None if in_order else set(iterator._task_info)
 
-    def _which(self, iterator: Any, before: Any) -> int:
-        """The number of the batch that came. Numbers that a worker found no samples for are
-        skipped, so it is not always the count; it is where batches are played again."""
-        if self.again is not None:
+    def _batch_number(self, iterator: Any, requested_before: Any) -> int:
+        """Return the number of the batch that came.
+
+        Numbers for which a worker found no samples are skipped, so the number is not always the
+        count; it is where batches are played again.
+
+        Args:
+            iterator: of torch.
+            requested_before: as `_requested_batches` returned it before the batch came.
+        """
+        if self.cached_batches is not None:
             return self.count
-        if before is not None:
-            return max(before - set(iterator._task_info), default=self.count)
+        if requested_before is not None:
+            return max(requested_before - set(iterator._task_info), default=self.count)
         return int(getattr(iterator, "_rcvd_idx", self.count + 1)) - 1
 
     def __del__(self) -> None:
-        """Nobody has the iterator any more: the loop was left."""
+        """End the step of a loop that was left: nobody has its iterator any more."""
         process = self.process
-        here = process.active and process.journal.pid == self.pid
-        if self.step is not None and here:
+        is_watched = process.active and process.journal.pid == self.pid
+        if self.step is not None and is_watched:
             process.journal.write(self.finish(marks()))
 
 
-class _Replay:
-    """In place of an iterator, where every batch was there before."""
+class _CachedIterator:
+    """Stand-in for an iterator of torch where all batches are played again."""
 
     def __init__(self, loop: LoaderLoop) -> None:
         self._recorded = loop
@@ -173,9 +206,10 @@ def watch_loops(process: Process) -> None:
 
 
 def _patch(process: Process, module: Any) -> None:
+    """Record the iterators of every DataLoader."""
     process.save()
     iterate = module.DataLoader.__iter__
-    following = module._BaseDataLoaderIter.__next__
+    next_batch = module._BaseDataLoaderIter.__next__
     reset = module._MultiProcessingDataLoaderIter._reset
 
     @functools.wraps(iterate)
@@ -186,31 +220,32 @@ def _patch(process: Process, module: Any) -> None:
         if self._iterator is not None and hasattr(self._iterator, "_recorded"):
             self._iterator._recorded.step = None  # left before its end, nobody knows when
         loop = LoaderLoop(process, self)
-        if loop.again is not None and len(loop.again) >= loop.wanted:
-            return _Replay(loop)
-        process.taking, process.beginning = None, loop
+        if loop.cached_batches is not None and len(loop.cached_batches) >= loop.num_cached:
+            return _CachedIterator(loop)
+        process.current_step = None
+        process.starting_loop = loop
         try:
             iterator = iterate(self)
         finally:
-            process.taking = loop.outer
+            process.current_step = loop.outer_step
         iterator._recorded = loop
         workers = process.journal.facts.setdefault("workers", {})
         for worker in getattr(iterator, "_workers", ()):
-            workers.setdefault(str(worker.pid), [loop.number, loop.epoch])
+            workers.setdefault(str(worker.pid), [loop.loader_index, loop.epoch])
         process.save()
-        loop.asked = between(begin)
+        loop.iter_times = measure_since(begin)
         return iterator
 
-    @functools.wraps(following)
+    @functools.wraps(next_batch)
     def __next__(self: Any) -> Any:
         loop = getattr(self, "_recorded", None)
         if loop is None or not process.active:
-            return following(self)
-        return loop.take(functools.partial(following, self), self)
+            return next_batch(self)
+        return loop.take(functools.partial(next_batch, self), self)
 
     @functools.wraps(reset)
     def _reset(self: Any, *args: Any, **kwargs: Any) -> None:
-        self._worker_result_queue._recorded = process.beginning
+        self._worker_result_queue._recorded = process.starting_loop
         reset(self, *args, **kwargs)
 
     process.patches.replace(module.DataLoader, "__iter__", __iter__)
@@ -218,27 +253,33 @@ def _patch(process: Process, module: Any) -> None:
     process.patches.replace(module._MultiProcessingDataLoaderIter, "_reset", _reset)
 
 
-def _length(of: Any) -> int | None:
+def _length(sized: Any) -> int | None:
+    """Return the length of a loader or data set; None if it has none."""
     try:
-        return len(of)
+        return len(sized)
     except Exception:  # noqa: BLE001 - it has none, and may say so as it likes
         return None
 
 
-def _place(process: Process, loader: Any) -> tuple[int, int]:
-    """The number of a loader, and how often it was gone through. One that is made anew over the
-    same data set with the same settings is the same."""
+def _count_pass(process: Process, loader: Any) -> tuple[int, int]:
+    """Count a pass through a loader, and return the index of the loader and its earlier passes.
+
+    A loader that is made anew over the same data set with equal settings is the same.
+    """
     facts = {name: getattr(loader, name, None) for name in _FACTS}
     facts["batch_size"] = facts["batch_size"] or getattr(loader.batch_sampler, "batch_size", None)
     facts["dataset"] = type(loader.dataset).__name__
     facts["sampler"] = type(loader.sampler).__name__
     facts["samples"] = _length(loader.dataset)
     facts = {name: value for name, value in facts.items() if value is not None}
-    this = (id(loader.dataset), facts)
-    if this not in process.known and len(process.known) < _LOADERS:
-        process.known.append(this)
+    identity = (id(loader.dataset), facts)
+    known_loaders = process.known_loaders
+    if identity not in known_loaders and len(known_loaders) < _MAX_LOADERS:
+        known_loaders.append(identity)
         process.loaders.append(facts)
         process.epochs.append(0)
-    number = process.known.index(this) if this in process.known else _LOADERS - 1
-    process.epochs[number] += 1
-    return number, process.epochs[number] - 1
+    index = _MAX_LOADERS - 1
+    if identity in known_loaders:
+        index = known_loaders.index(identity)
+    process.epochs[index] += 1
+    return index, process.epochs[index] - 1

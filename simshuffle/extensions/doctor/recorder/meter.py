@@ -1,4 +1,4 @@
-"""What a thread does while a batch is fetched, and the clocks that say how long."""
+"""Measure what a thread does while it fetches a batch."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from .rows import CODES
 
 OPEN, READ, DECODE, LOCK = (CODES[name] for name in ("open", "read", "decode", "lock"))
 TRANSFORM, COLLATE = CODES["transform"], CODES["collate"]
-_FIRST, _LAST = min(OPEN, COLLATE), max(OPEN, COLLATE)
+_FIRST, _LAST = min(OPEN, COLLATE), max(OPEN, COLLATE)  # codes of the parts of a fetch
 RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", None)
 
 clock = time.perf_counter_ns
 Marks = tuple[int, int, int]
+"""Clock, computing time and queued time of a thread at one moment, ns; the last is -1 if not
+known."""
 Task = tuple[int, ...]
-"""Loader, epoch, batch and worker of what is done; empty for none."""
+"""Loader, epoch, batch and worker of a batch; empty for none."""
 
 
-class _Own(threading.local):
-    """Of each thread."""
+class _ThreadState(threading.local):
+    """State of the recorder for each thread."""
 
     meter: Meter | None = None
-    """Of the batch that it fetches now, where its parts are timed."""
+    """Meter of the batch that the thread fetches now, if its parts are timed."""
     fetch: Meter | None = None
-    """Of the batch that it fetches now."""
+    """Meter of the batch that the thread fetches now."""
     schedstat: int | None = None
-    """Descriptor of its file of the scheduler; -1 if there is none."""
+    """Descriptor of the thread's file of the scheduler; -1 if there is none."""
     pinning: Task | None = None
-    """Of the thread that pins batches: loader, epoch, batch and worker of the one in hand."""
+    """Batch that the thread pins now, if it is the one that pins batches."""
 
 
-OWN = _Own()
+OWN = _ThreadState()
 
 
 def queued() -> int:
-    """How long this thread has had no core to compute on since it began, in ns; -1 if not known."""
+    """Return how long this thread has waited for a core since it began, ns; -1 if not known."""
     if OWN.schedstat is None:
         try:
             OWN.schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
@@ -57,135 +59,167 @@ _pread = os.pread  # the original, whoever replaces it
 
 
 def forget_thread() -> None:
-    """In a process that was forked: what belonged to the thread of the other process is not of
-    this one."""
+    """Forget, in a process that was forked, what belonged to the thread of the other process."""
     if OWN.schedstat is not None and OWN.schedstat >= 0:
         os.close(OWN.schedstat)
     OWN.schedstat = OWN.meter = OWN.fetch = OWN.pinning = None
 
 
 def marks() -> Marks:
-    """Clock, computing time and queued time of this thread, in ns, where something begins."""
+    """Return the clock, computing time and queued time of this thread, ns."""
     return clock(), time.thread_time_ns(), queued()
 
 
-def between(begin: Marks, end: Marks | None = None) -> tuple[int, int, int, int]:
-    """Start, duration, cpu and queued of a row, from the marks at its begin and end; or until now,
-    with the clock read last, so that it is not queued for longer than it takes."""
+def measure_since(begin: Marks, end: Marks | None = None) -> tuple[int, int, int, int]:
+    """Return the start, duration, computing time and queued time of a row, ns.
+
+    Args:
+        begin: marks at the start of the operation.
+        end: marks at its end; None for now. Then the clock is read last, so that an operation is
+            not queued for longer than it takes.
+    """
     if end is None:
-        without_core, computed = queued(), time.thread_time_ns()
-        end = clock(), computed, without_core
+        queued_ns = queued()
+        computed_ns = time.thread_time_ns()
+        end = clock(), computed_ns, queued_ns
     duration = end[0] - begin[0]
     waited = -1 if begin[2] < 0 or end[2] < 0 else min(end[2] - begin[2], duration)
     return begin[0], duration, end[1] - begin[1], waited
 
 
-def from_device() -> int:
-    """Bytes that were read from devices for this thread since it began; -1 if not known. The
-    kernel counts blocks of 512 bytes (getrusage(2))."""
+def device_nbytes() -> int:
+    """Return the bytes that were read from devices for this thread since it began; -1 if not known.
+
+    The kernel counts blocks of 512 bytes (getrusage(2)).
+    """
     if RUSAGE_THREAD is None:
         return -1
     return resource.getrusage(RUSAGE_THREAD).ru_inblock * 512
 
 
 class Meter:
-    """Where the time of one batch's fetch goes. Whatever is not one of the operations that are
-    entered is of the transform. An operation does not hold those that are entered inside it, so
-    that all of them add up to the whole.
+    """The time of one batch's fetch, by operation.
+
+    Time outside of the operations that are entered counts as transform. Time of an operation inside
+    another counts for the inner one, so that all of them add up to the fetch.
 
     Attributes:
-        seconds: ns by operation.
-        counts: how often each was entered.
-        nbytes: that were read so far, ``before`` in earlier samples.
-        opened: bytes of files opened on file systems without a device, and ``uncached``: those of
-            them that the page cache did not hold.
-        samples: of each, index, start, duration, count and nbytes, without gaps between them.
+        start_device_nbytes: `device_nbytes` at the start; -1 if not known.
+        start_marks: `marks` at the start.
+        entered_at: clock when the current operation was entered or resumed, ns.
+        sample_start: clock when the last sample was there, ns.
+        current_operation: its code.
+        duration_ns: (codes,) ns of each operation.
+        counts: (codes,) times that each operation was entered.
+        nbytes: bytes that were read so far.
+        earlier_nbytes: bytes of these that were read for earlier samples.
+        opened_nbytes: bytes of files opened on file systems without a device.
+        uncached_nbytes: bytes of these that the page cache did not hold.
+        samples: index, start, duration, count and nbytes of each, without gaps between them.
     """
 
     def __init__(self) -> None:
-        self.disk = from_device()
-        self.begin = marks()
-        self.since = self.last = self.begin[0]
-        self.now = TRANSFORM
-        self.seconds = [0] * (_LAST + 1)
+        self.start_device_nbytes = device_nbytes()
+        self.start_marks = marks()
+        self.entered_at = self.sample_start = self.start_marks[0]
+        self.current_operation = TRANSFORM
+        self.duration_ns = [0] * (_LAST + 1)
         self.counts = [0] * (_LAST + 1)
-        self.nbytes = self.before = self.opened = self.uncached = 0
+        self.nbytes = self.earlier_nbytes = 0
+        self.opened_nbytes = self.uncached_nbytes = 0
         self.samples: list[tuple[Any, int, int, int, int]] = []
 
     def enter(self, operation: int) -> int:
-        """Begin an operation; returns what to hand to `leave`."""
-        was, now = self.now, clock()
-        self.seconds[was] += now - self.since
-        self.since = now
-        self.now = operation
+        """Begin an operation, and return the previous one, for `leave`."""
+        previous = self.current_operation
+        now = clock()
+        self.duration_ns[previous] += now - self.entered_at
+        self.entered_at = now
+        self.current_operation = operation
         self.counts[operation] += 1
-        return was
+        return previous
 
-    def leave(self, was: int) -> None:
-        """End it."""
+    def leave(self, previous: int) -> None:
+        """End the current operation, and resume the previous one."""
         now = clock()
-        self.seconds[self.now] += now - self.since
-        self.since = now
-        self.now = was
+        self.duration_ns[self.current_operation] += now - self.entered_at
+        self.entered_at = now
+        self.current_operation = previous
 
-    def timed(self, operation: int, function: Any, args: Any, kwargs: Any) -> Any:
-        """What a function gives, timed. What a read gives is counted, if no read inside it was."""
-        before = self.nbytes
-        was = self.enter(operation)
+    def time_call(self, operation: int, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function, timed as an operation, and return its result.
+
+        The bytes that a read returns are counted, unless those of a read inside it were.
+        """
+        nbytes_before = self.nbytes
+        previous = self.enter(operation)
         try:
-            given = function(*args, **kwargs)
+            result = function(*args, **kwargs)
         finally:
-            self.leave(was)
-        if operation == READ and self.nbytes == before:
-            self.nbytes += given if isinstance(given, int) else nbytes(given)
-        return given
+            self.leave(previous)
+        if operation == READ and self.nbytes == nbytes_before:
+            self.nbytes += result if isinstance(result, int) else nbytes(result)
+        return result
 
-    def sample(self, index: Any, count: int) -> None:
-        """A sample, or several, are there: theirs is the time since the one before."""
-        now = clock()
-        nbytes, self.before = self.nbytes - self.before, self.nbytes
-        self.samples.append((index, self.last, now - self.last, count, nbytes))
-        self.last = now
-
-    def collate(self) -> None:
-        """All samples are there: from the last of them on, they are put together."""
-        self.seconds[self.now] += self.last - self.since
-        self.since = self.last
-        self.now = COLLATE
-
-    def rows(self, *, samples: bool, parts: bool = True) -> list[tuple[int, ...]]:
-        """What the batch took, as pairs of an operation and the fields from start on.
+    def end_samples(self, index: Any, count: int) -> None:
+        """Note that one or several samples are there: they took the time since the previous one.
 
         Args:
-            samples: whether each of them gets a row, or only the slowest.
-            parts: whether they were timed.
+            index: of a single sample; None for several.
+            count: of the samples.
         """
-        start, duration, cpu, waited = between(self.begin)
-        self.seconds[self.now] += start + duration - self.since
-        disk = -1 if self.disk < 0 else from_device() - self.disk
-        if self.uncached:
-            disk = max(disk, self.nbytes * self.uncached // self.opened)
+        now = clock()
+        sample_nbytes = self.nbytes - self.earlier_nbytes
+        self.earlier_nbytes = self.nbytes
+        duration = now - self.sample_start
+        self.samples.append((index, self.sample_start, duration, count, sample_nbytes))
+        self.sample_start = now
+
+    def begin_collate(self) -> None:
+        """Note that all samples are there: the time since the last sample counts as collating."""
+        self.duration_ns[self.current_operation] += self.sample_start - self.entered_at
+        self.entered_at = self.sample_start
+        self.current_operation = COLLATE
+
+    def rows(self, *, samples: bool, parts: bool = True) -> list[tuple[int, ...]]:
+        """Return the rows of the batch, each as the operation and the fields from start on.
+
+        Args:
+            samples: whether each sample gets a row, or only the slowest.
+            parts: whether the parts of the fetch were timed.
+        """
+        start, duration, cpu, waited = measure_since(self.start_marks)
+        self.duration_ns[self.current_operation] += start + duration - self.entered_at
+        disk = -1
+        if self.start_device_nbytes >= 0:
+            disk = device_nbytes() - self.start_device_nbytes
+        if self.uncached_nbytes:
+            disk = max(disk, self.nbytes * self.uncached_nbytes // self.opened_nbytes)
         count = sum(sample[3] for sample in self.samples)
         self.counts[TRANSFORM] = self.counts[COLLATE] = count
         rows: list[tuple[int, ...]] = [
             (CODES["fetch"], start, duration, cpu, waited, count, self.nbytes, disk, -1)
         ]
         for operation in range(_FIRST if parts else COLLATE, _LAST + 1):
-            seconds = self.seconds[operation]
-            if operation == READ and (self.counts[READ] or disk > 0):
-                of_read = (self.counts[READ], self.nbytes, disk)
-                rows.append((operation, start, seconds, -1, -1, *of_read, -1))
-            elif operation != READ and self.counts[operation]:
-                rows.append((operation, start, seconds, -1, -1, self.counts[operation], 0, -1, -1))
-        shown = self.samples if samples else [max(self.samples, key=lambda each: each[2])]
-        for index, begin, took, several, nbytes in shown:
-            number = _number(index)
-            rows.append((CODES["sample"], begin, took, -1, -1, several, nbytes, -1, number))
+            part_ns = self.duration_ns[operation]
+            part_count = self.counts[operation]
+            if operation == READ and (part_count or disk > 0):
+                rows.append((operation, start, part_ns, -1, -1, part_count, self.nbytes, disk, -1))
+            elif operation != READ and part_count:
+                rows.append((operation, start, part_ns, -1, -1, part_count, 0, -1, -1))
+        written = self.samples
+        if not samples:
+            written = [max(self.samples, key=lambda sample: sample[2])]
+        for index, begin, sample_ns, size, sample_nbytes in written:
+            number = _to_index(index)
+            rows.append(
+                (CODES["sample"], begin, sample_ns, -1, -1, size, sample_nbytes, -1, number)
+            )
         return rows
 
 
 def nbytes(data: Any) -> int:
-    """Bytes of what was read, or of the tensors and arrays in a batch."""
+    """Return the bytes of a read, or of the tensors and arrays in a batch."""
     if isinstance(data, (bytes, bytearray)):
         return len(data)
     if isinstance(data, (list, tuple)):
@@ -194,49 +228,52 @@ def nbytes(data: Any) -> int:
         return sum(map(nbytes, data.values()))
     try:
         size = data.nbytes
-    except Exception:  # noqa: BLE001 - it is another's, who need not know
+    except Exception:  # noqa: BLE001 - objects of other packages may fail as they like
         return 0
     return size if isinstance(size, int) else 0
 
 
 class Budget:
-    """Times the parts of as many fetches as cost no more than a share of the time that passes."""
+    """Limit of the time that timing the parts of fetches costs."""
 
     SHARE = 0.01
-    ALWAYS = 20
-    """Batches at first, without which there is nothing to say."""
-    OF_A_PAIR = 7
-    """What timing one call takes, with all that comes with it, for each time that a pair of `enter`
-    and `leave` takes: of the opening and decoding of small images, 1.7 us to 0.24 us, measured by
-    benchmarks/record_overhead.py."""
+    """Share of the time that passes which timing may cost."""
+    FIRST_BATCHES = 20
+    """Batches that are always timed, without which there is nothing to say."""
+    COST_OF_CALL = 7
+    """Cost of timing one call, over that of a pair of `enter` and `leave`: of the opening and
+    decoding of small images, 1.7 us to 0.24 us, measured by benchmarks/record_overhead.py."""
 
     def __init__(self) -> None:
-        self.batches = 0
-        self.spent = 0.0
-        self.since = clock()
-        self.cost = 0.0
+        self.batches = 0  # for which `allows` was asked
+        self.spent_ns = 0.0
+        self.started_at = clock()
+        self.call_ns = 0.0  # cost of timing one call
 
     def allows(self) -> bool:
-        """Whether the parts of the next batch are timed."""
+        """Return whether the parts of the next batch are timed."""
         self.batches += 1
         if self.batches == 1:
             self._measure()
-        return self.batches <= self.ALWAYS or self.spent <= self.SHARE * (clock() - self.since)
+        return self.batches <= self.FIRST_BATCHES or self.spent_ns <= self.SHARE * (
+            clock() - self.started_at
+        )
 
     def _measure(self) -> None:
+        """Measure the cost of timing one call."""
         meter = Meter()
-        self.since = clock()
+        self.started_at = clock()
         for _ in range(100):
             meter.leave(meter.enter(READ))
-        self.cost = self.OF_A_PAIR * (clock() - self.since) / 100
+        self.call_ns = self.COST_OF_CALL * (clock() - self.started_at) / 100
 
     def spend(self, calls: int) -> None:
-        """So many calls were timed."""
-        self.spent += calls * self.cost
+        """Count the cost of calls that were timed."""
+        self.spent_ns += calls * self.call_ns
 
 
-def _number(index: Any) -> int:
-    """An index as a row holds it; -1 if it is none, or too large."""
+def _to_index(index: Any) -> int:
+    """Return an index as a row holds it; -1 if it is none, or too large."""
     try:
         number = index.__index__()
     except (AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""Replacing functions of others where they stand, at once or when their module is imported."""
+"""Replace functions of other packages in their modules, at once or when these are imported."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Patch = Callable[[Any], None]
 
 
 class Patches:
-    """What was replaced, so that it can be put back.
+    """Replaced attributes, so that they can be put back.
 
-    It is also a finder of `sys.meta_path`, which finds nothing itself: it has the modules that
-    somebody waits for patched after they were run.
+    It is also a finder of `sys.meta_path`, which finds nothing itself: it patches modules after
+    they were imported.
     """
 
     def __init__(self) -> None:
-        self.undo: list[Callable[[], object]] = []
-        self.awaited: dict[str, list[Patch]] = {}
-        self.failed: list[str] = []
+        self.undo: list[Callable[[], object]] = []  # put attributes back, the first one last
+        self.patches_of_module: dict[str, list[Patch]] = {}  # of modules not yet imported
+        self.failures: list[str] = []  # sentences on patches that failed
         sys.meta_path.insert(0, self)
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
@@ -38,37 +38,39 @@ class Patches:
             self.undo.append(lambda: setattr(owner, name, old))
 
     def when_imported(self, name: str, patch: Patch) -> None:
-        """Call ``patch`` with a module: now if it is there, else after it is imported."""
+        """Call ``patch`` with a module: now if it is imported, or else after that."""
         if name in sys.builtin_module_names:
             importlib.import_module(name)
         if name in sys.modules:
             self._apply(patch, sys.modules[name])
         else:
-            self.awaited.setdefault(name, []).append(patch)
+            self.patches_of_module.setdefault(name, []).append(patch)
 
     def _apply(self, patch: Patch, module: Any) -> None:
+        """Patch a module; a failure becomes a sentence."""
         try:
             patch(module)
         except Exception as error:  # noqa: BLE001 - another version of it must still be usable
-            self.failed.append(f"{module.__name__} is not watched: {error!r}")
+            self.failures.append(f"{module.__name__} is not watched: {error!r}")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """What the other finders find, with the patches to follow."""
-        if name not in self.awaited:
+        """Return the spec that the other finders find, whose loader applies the patches."""
+        if name not in self.patches_of_module:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             spec = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
-                self._follow(spec.loader, self.awaited.pop(name))
+                self._patch_after_run(spec.loader, self.patches_of_module.pop(name))
                 return spec
         return None
 
-    def _follow(self, loader: Any, patches: list[Patch]) -> None:
+    def _patch_after_run(self, loader: Any, patches: list[Patch]) -> None:
+        """Have a loader apply patches to its module after it has run that."""
         run = loader.exec_module
 
         def exec_module(module: Any) -> None:
-            del loader.exec_module  # it is as it was, for whoever looks
+            del loader.exec_module  # so that nobody finds the loader changed
             run(module)
             for patch in patches:
                 self._apply(patch, module)
@@ -76,16 +78,18 @@ class Patches:
         loader.exec_module = exec_module
 
     def remove(self) -> None:
-        """Put everything back."""
+        """Put back all replaced attributes."""
         sys.meta_path.remove(self)
         for undo in reversed(self.undo):
             undo()
         self.undo.clear()
 
 
-class Timed:
-    """In place of a function written in C, which like that is not bound where it is an attribute of
-    a class."""
+class TimedCallable:
+    """A callable in place of a function written in C.
+
+    As such a function, it is not bound where it is an attribute of a class.
+    """
 
     def __init__(self, function: Callable[..., Any], operation: int) -> None:
         functools.update_wrapper(self, function)
@@ -93,11 +97,11 @@ class Timed:
         self.operation = operation
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives."""
+        """Call the function; within a fetch, time the call."""
         meter = OWN.meter
         if meter is None:
             return self.function(*args, **kwargs)
-        return meter.timed(self.operation, self.function, args, kwargs)
+        return meter.time_call(self.operation, self.function, args, kwargs)
 
     def __repr__(self) -> str:
         return repr(self.function)
@@ -106,17 +110,21 @@ class Timed:
         return str(self.__name__)  # type: ignore[attr-defined]
 
 
-def timed(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
-    """A function in its place that takes part in the time of a fetch: one of Python for one of
-    Python, else one that is not bound either."""
+def wrap_timed(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
+    """Return a function in place of another, whose calls within a fetch are timed.
+
+    Args:
+        function: of Python or C; a function of Python is replaced by one of Python.
+        operation: code of what it does.
+    """
     if not isinstance(function, types.FunctionType):
-        return Timed(function, operation)
+        return TimedCallable(function, operation)
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         meter = OWN.meter
         if meter is None:
             return function(*args, **kwargs)
-        return meter.timed(operation, function, args, kwargs)
+        return meter.time_call(operation, function, args, kwargs)
 
-    return called
+    return wrapper

@@ -1,4 +1,4 @@
-"""Where in the code the time of fetches and steps goes: stacks that are looked at now and then."""
+"""Find where in the code the time of fetches and steps goes, from stacks seen now and then."""
 
 from __future__ import annotations
 
@@ -14,75 +14,78 @@ _LOADING = f"torch{os.sep}utils{os.sep}data{os.sep}"
 _TRANSFORMS = tuple(
     f"{os.sep}{name}{os.sep}" for name in ("transforms", "albumentations", "kornia", "imgaug")
 )
-MOST = 1000
-"""Places of a process that are told apart."""
+MAX_PLACES = 1000
+"""Places of a process that are told apart at most."""
 WRITTEN = 40
-"""Places of a process that are written, the most frequent ones."""
+"""Places of a process that are written at most, the most frequent ones."""
+FETCH_FUNCTION = "fetch_batch"
+"""Name of the function of `fetching` that stands in place of torch's fetch."""
 Key = tuple[str, str, str, int, str, bool]
-"""Operation, file, function, line, what is called there ('' for nothing of others), and whether a
-transform is at work."""
+"""Operation, file, function, line, what is library_call there ('' for nothing of others), and
+whether a transform is at work."""
 
 
 def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP045 - Python 3.9
     """Return where a thread is: the innermost function that is neither of the standard library nor
     installed, and what it calls of these; within the fetch of a batch, if it is in one.
 
-    Returns:
-        file, function, line, what is called, and whether a transform is at work; None if there is
-        no such frame.
-    """
-    called, transforms = "", False
-    own: Optional[tuple[str, str, int]] = None  # noqa: UP045
+    Returns: file, function, line, what is library_call, and whether a transform is at work; None if
+    there is no such frame."""
+    library_call = ""
+    has_transform = False
+    user_place: Optional[tuple[str, str, int]] = None  # noqa: UP045
     outermost: Optional[tuple[str, str, int]] = None  # noqa: UP045
-    inner = ""
+    inner_function = ""
     while frame is not None:
         code = frame.f_code
         path = code.co_filename
         if path.startswith(_OWN):
-            if code.co_name == "fetched":
+            if code.co_name == FETCH_FUNCTION:
                 break
         elif not path.startswith("<frozen") and _LOADING not in path:
             name = getattr(code, "co_qualname", code.co_name)
-            transforms = transforms or _is_transform(code.co_name, path)
+            has_transform = has_transform or _is_transform(code.co_name, path)
             outermost = (path, name, frame.f_lineno)
-            if own is None and not is_library(path):
-                own, called = outermost, inner
-            inner = f"{frame.f_globals.get('__name__', '')}.{code.co_name}"
+            if user_place is None and not is_library(path):
+                user_place = outermost
+                library_call = inner_function
+            inner_function = f"{frame.f_globals.get('__name__', '')}.{code.co_name}"
         frame = frame.f_back
-    place = own or outermost
-    return None if place is None else (*place, called, transforms)
+    place = user_place or outermost
+    return None if place is None else (*place, library_call, has_transform)
 
 
-@functools.lru_cache(MOST)
+@functools.lru_cache(MAX_PLACES)
 def is_library(path: str) -> bool:
-    """Whether a file is of the standard library, or installed."""
+    """Return whether a file is of the standard library, or installed."""
     return path.startswith(_STANDARD) or any(name in path for name in _INSTALLED)
 
 
-@functools.lru_cache(MOST)
+@functools.lru_cache(MAX_PLACES)
 def _is_transform(function: str, path: str) -> bool:
+    """Return whether a function is a transform, by its name or the folders of its file."""
     name = function.lower()
-    named = ("transform" in name and "transformer" not in name) or "augment" in name
-    return named or any(part in path for part in _TRANSFORMS)
+    is_named_so = ("transform" in name and "transformer" not in name) or "augment" in name
+    return is_named_so or any(part in path for part in _TRANSFORMS)
 
 
 class PlaceCounts:
-    """How often each place was seen."""
+    """Counts of the places in which threads were seen."""
 
     def __init__(self) -> None:
         self.counts: dict[Key, int] = {}
 
     def look(self, thread: int, operation: str) -> None:
-        """See where a thread is that does an operation."""
+        """Count the place of a thread that does an operation."""
         place = locate(sys._current_frames().get(thread))
         if place is None:
             return
         key = (operation, *place)
-        if key in self.counts or len(self.counts) < MOST:
+        if key in self.counts or len(self.counts) < MAX_PLACES:
             self.counts[key] = self.counts.get(key, 0) + 1
 
-    def listed(self) -> list[list[Any]]:
-        """The most frequent ones, each with its count, as a list of plain values."""
-        # the thread that looks may add one meanwhile
+    def most_frequent(self) -> list[list[Any]]:
+        """Return the most frequent places, each with its count, as lists of plain values."""
+        # the thread that looks may add a place meanwhile
         ordered = sorted(list(self.counts.items()), key=lambda item: -item[1])  # noqa: C414
         return [[*key, count] for key, count in ordered[:WRITTEN]]

@@ -1,4 +1,4 @@
-"""What is known of the process that is watched, and what it has in hand."""
+"""Hold the facts of the process that is watched, and the batch that it is working on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any
 
 from . import gil
-from .cores import Use, use
+from .cores import Use, read_use
 from .files import Files
 from .journal import Journal
 from .meter import Budget, Meter, Task, clock, forget_thread
@@ -18,32 +18,36 @@ from .patching import Patches
 from .places import PlaceCounts
 from .rows import CODES, OPERATIONS, ROW
 
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-_RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
-_UNTIL_ALL_STOP = 3
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+_BATCHES_TO_STOP = 3
 """Batches from when one rank's time is over to when all stop: more than ranks that wait for one
 another can be apart."""
-_GIL, _NAMES = CODES["gil"], list(OPERATIONS)
-_TASK, _VALUES = Struct(ROW.format[:6]), Struct("<" + ROW.format[6:])
+_GIL = CODES["gil"]
+_NAMES = list(OPERATIONS)
+# a row is packed in two parts: rank, loader, epoch, batch and worker; and the remaining fields
+_TASK = Struct(ROW.format[:6])
+_VALUES = Struct("<" + ROW.format[6:])
 
 
 class Process:
-    """This process, and how it is watched.
+    """The state of the recorder in this process.
 
     Attributes:
         changes: that are made, see `simshuffle.extensions.doctor.recorder.changes`.
         only: the loader that is watched; None for all.
-        rank: of it in the training; -1 if that is not known yet.
-        loaders: facts of each that was gone through, as in `Record.about`, and ``epochs``: how
-            often it was.
-        task: loader, epoch, batch and worker of what is fetched; None where nothing is.
+        rank: of this process in the training; -1 if that is not known yet.
+        loaders: facts of each loader that a loop went through, as in `Record.about`.
+        epochs: how often a loop went through each loader.
+        task: loader, epoch, batch and worker of the fetch; None where nothing is fetched.
         fetching: the thread that fetches, and the meter of its parts if they are timed; None where
             nothing is fetched.
         places: where fetches and steps were seen.
-        taking: the step that is in hand (`loops.Step`); None while none is, or something of it is
-            timed already.
-        beginning: the loop whose iterator is made or begun anew.
-        kept: by loader, the batches that are played again.
+        current_step: the step of the batch that the loop has (`loops.LoopStep`); None while there
+            is none, or a part of it is timed already.
+        starting_loop: the loop whose iterator is made or begun anew.
+        cached_batches: by loader, the batches that are played again.
+        known_loaders: data set and facts of each loader, which tell whether two are the same.
     """
 
     def __init__(self, folder: str, changes: dict[str, Any], seconds: float | None) -> None:
@@ -55,61 +59,63 @@ class Process:
         self.only: Any = None
         self.active = True
         self.begin()
-        os.register_at_fork(before=gil.pause, after_in_child=self._forked)
+        os.register_at_fork(before=gil.pause, after_in_child=self._begin_fork)
         atexit.register(self.save)
 
     def begin(self) -> None:
-        """Know nothing yet: at the start, and where a process was forked."""
-        self.rank = _number(_RANK)
+        """Reset all facts: at the start, and where a process was forked."""
+        self.rank = _read_variable(_RANK_VARIABLES)
         self.loaders: list[dict[str, Any]] = []
         self.epochs: list[int] = []
-        self.kept: dict[int, list[Any]] = {}
+        self.cached_batches: dict[int, list[Any]] = {}
         self.task: Task | None = None
         self.fetching: tuple[int, Meter | None] | None = None
         self.places = PlaceCounts()
-        self.taking: Any = None
-        self.beginning: Any = None
-        self.first = 0  # when the first batch was there
-        self.used: Use = (0, -1, 0)  # of cores, until then; of a process without batches nothing
-        self.batches = 0
-        self.last_batch = sys.maxsize
-        self.samples = 0
+        self.current_step: Any = None
+        self.starting_loop: Any = None
+        self.first_batch_ns = 0  # clock when the first batch was there
+        self.first_use: Use = (0, -1, 0)  # of cores until then; (0, -1, 0) without batches
+        self.batches = 0  # that the loops took
+        self.last_batch = sys.maxsize  # number of the batch after which the training is ended
+        self.samples = 0  # rows of samples that were written
         self.budget = Budget()
-        self.saved, self.pause = clock(), 10**9
-        self.known: list[tuple[int, dict[str, Any]]] = []
+        self.saved_at = clock()
+        self.save_interval = 10**9  # ns
+        self.known_loaders: list[tuple[int, dict[str, Any]]] = []
         self.caches: dict[int, dict[Any, Any]] | None = {} if self.changes.get("cache") else None
 
-    def _forked(self) -> None:
+    def _begin_fork(self) -> None:
+        """Begin anew in a process that was forked."""
         if self.active:
             forget_thread()
             self.journal.begin()
             self.begin()
 
     def end(self) -> None:
-        """Watch no more; everything is as it was."""
+        """Stop watching, and put back everything that was replaced."""
         self.save()
         atexit.unregister(self.save)
         self.active = False
         self.patches.remove()
         gil.pause()
 
-    def row(self, task: Task, *values: int) -> bytes:
-        """A row of a task; ``values`` are those of `FIELDS` from the operation on."""
+    def pack_row(self, task: Task, *values: int) -> bytes:
+        """Return a row of a task; ``values`` are its fields from the operation on, see `FIELDS`."""
         return _TASK.pack(self.rank, *task) + _VALUES.pack(*values)
 
-    def rows(self, task: Task, rows: list[tuple[int, ...]]) -> list[bytes]:
-        """Several of the same."""
+    def pack_rows(self, task: Task, rows: list[tuple[int, ...]]) -> list[bytes]:
+        """Return several rows of a task; each of ``rows`` has the values as of `pack_row`."""
         head = _TASK.pack(self.rank, *task)
         return [head + _VALUES.pack(*values) for values in rows]
 
     def say(self, fact: str, sentence: str) -> None:
-        """Add to a list of sentences, each once."""
-        said = self.journal.facts.setdefault(fact, [])
-        if sentence not in said:
-            said.append(sentence)
+        """Add a sentence to the list of a fact, unless the list has it."""
+        sentences = self.journal.facts.setdefault(fact, [])
+        if sentence not in sentences:
+            sentences.append(sentence)
 
     def save(self) -> None:
-        """Write what is known."""
+        """Write the facts of the process."""
         torch = sys.modules.get("torch")
         if not self.active or torch is None or not hasattr(torch, "__version__"):
             return
@@ -122,66 +128,81 @@ class Process:
             self.say("changed", "paths: files are opened in the other folder")
         if self.files.missing:
             self.say("unchanged", "paths: some files are not in the other folder")
-        for failed in self.patches.failed:
-            self.say("notes", failed)
+        for failure in self.patches.failures:
+            self.say("notes", failure)
         if self.loaders:
             facts["loaders"] = self.loaders
             facts["threads"] = torch.get_num_threads()
-            self._know_ranks()
-        facts["places"] = self.places.listed()
-        facts["use"] = [self.used, use()]
+            self._find_ranks()
+        facts["places"] = self.places.most_frequent()
+        facts["use"] = [self.first_use, read_use()]
         self.journal.save()
-        self.saved = clock()
+        self.saved_at = clock()
 
     def save_now_and_then(self) -> None:
-        """Write what is known, ever more seldom: after 1 s, 2 s, 4 s and so on."""
-        if clock() - self.saved > self.pause:
-            self.pause *= 2
+        """Write the facts, ever more seldom: after 1 s, 2 s, 4 s and so on."""
+        if clock() - self.saved_at > self.save_interval:
+            self.save_interval *= 2
             self.save()
 
-    def _know_ranks(self) -> None:
+    def _find_ranks(self) -> None:
+        """Find the rank of this process and the number of ranks."""
         facts = self.journal.facts
         dist = sys.modules.get("torch.distributed")
         if dist is not None and dist.is_available() and dist.is_initialized():
-            self.rank, facts["ranks"] = dist.get_rank(), dist.get_world_size()
-        elif (ranks := _number(_RANKS)) > 0:
+            self.rank = dist.get_rank()
+            facts["ranks"] = dist.get_world_size()
+        elif (ranks := _read_variable(_WORLD_SIZE_VARIABLES)) > 0:
             facts["ranks"] = ranks
         if self.rank >= 0:
             facts["rank"] = self.rank
 
-    def waited_for_the_interpreter(self, start: int, late: int, queued: int, times: int) -> None:
-        """A thread that asks for it has something to say, see `gil`."""
+    def write_interpreter_wait(self, start: int, waited: int, queued: int, count: int) -> None:
+        """Write a row on the waits of the thread that asks for the interpreter, see `gil`.
+
+        Args:
+            start: ns of the clock.
+            waited: ns that it waited for the interpreter.
+            queued: ns that it had no core.
+            count: times that it asked.
+        """
         if self.active:
             task = (-1, 0, -1, -1)
-            self.journal.write([self.row(task, _GIL, start, late, -1, queued, times, 0, -1, -1)])
+            row = self.pack_row(task, _GIL, start, waited, -1, queued, count, 0, -1, -1)
+            self.journal.write([row])
 
     def look(self) -> bool:
-        """See where the thread is that fetches or steps; returns whether one fetches."""
-        fetching, step = self.fetching, self.taking
-        if fetching is not None and fetching[1] is not None:
-            self.places.look(fetching[0], _NAMES[fetching[1].now])
-        elif fetching is None and step is not None:
+        """Note where the thread is that fetches or steps, and return whether one fetches."""
+        # other threads change both meanwhile
+        fetching = self.fetching
+        step = self.current_step
+        if fetching is not None:
+            thread, meter = fetching
+            if meter is not None:
+                self.places.look(thread, _NAMES[meter.current_operation])
+        elif step is not None:
             self.places.look(step.thread, "step")
         return fetching is not None
 
     def stop_if_over(self) -> None:
-        """End the training in order when its time is over, as the script itself would end. Ranks
-        agree by a file beside the rows on the batch that is the last of all.
+        """End the training in order when its time is over, as the script itself would end.
+
+        Ranks agree by a file beside the rows on the last batch of all.
 
         Raises:
             SystemExit: it is over.
         """
         if self.limit is None or not self.batches:
             return
-        agreed = f"{self.journal.folder}/stop"
-        over = clock() - self.first > self.limit
+        agreement = f"{self.journal.folder}/stop"
+        is_over = clock() - self.first_batch_ns > self.limit
         if self.journal.facts.get("ranks", 1) == 1:
-            self.last_batch = -1 if over else sys.maxsize
+            self.last_batch = -1 if is_over else sys.maxsize
         elif self.last_batch == sys.maxsize:
-            if over:
-                _write_once(agreed, self.batches + _UNTIL_ALL_STOP)
-            if over or self.batches % 2 == 0:
-                self.last_batch = _read_number(agreed)
+            if is_over:
+                _write_once(agreement, self.batches + _BATCHES_TO_STOP)
+            if is_over or self.batches % 2 == 0:
+                self.last_batch = _read_number(agreement)
         if self.batches > self.last_batch:
             self.journal.facts["stopped"] = True
             self.save()
@@ -189,6 +210,7 @@ class Process:
 
 
 def _write_once(path: str, number: int) -> None:
+    """Write a number to a file at once, unless the file exists."""
     draft = f"{path}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT, 0o644)
     os.write(descriptor, b"%d" % number)
@@ -199,6 +221,7 @@ def _write_once(path: str, number: int) -> None:
 
 
 def _read_number(path: str) -> int:
+    """Return the number in a file; the largest one if there is no file."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -209,8 +232,8 @@ def _read_number(path: str) -> int:
         os.close(descriptor)
 
 
-def _number(names: tuple[str, ...]) -> int:
-    """The first of some variables of the environment that is a number; -1 if none is."""
+def _read_variable(names: tuple[str, ...]) -> int:
+    """Return the first of some variables of the environment that is a number; -1 if none is."""
     for name in names:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -218,21 +241,22 @@ def _number(names: tuple[str, ...]) -> int:
 
 
 def _host() -> dict[str, Any]:
-    """Name, cores and memory that this process may use: of the machine, or of its control group
-    (cgroups(7))."""
+    """Return the name, cores and memory of the host that this process may use, within the limits of
+    its control group (cgroups(7))."""
     cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    every = os.cpu_count() or 1
+    all_cores = os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    quota, period = [*_words("/sys/fs/cgroup/cpu.max"), "max", "max"][:2]
+    quota, period = [*_read_words("/sys/fs/cgroup/cpu.max"), "max", "max"][:2]
     if quota.isdigit() and period.isdigit():
         cores = min(cores, int(quota) / int(period))
-    for word in _words("/sys/fs/cgroup/memory.max"):
+    for word in _read_words("/sys/fs/cgroup/memory.max"):
         memory = min(memory, int(word)) if word.isdigit() else memory
     name = os.uname().nodename
-    return {"name": name, "cores": cores, "all_cores": every, "memory_nbytes": memory}
+    return {"name": name, "cores": cores, "all_cores": all_cores, "memory_nbytes": memory}
 
 
-def _words(path: str) -> list[str]:
+def _read_words(path: str) -> list[str]:
+    """Return the words of a small file; [] if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:

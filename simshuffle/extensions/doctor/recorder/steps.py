@@ -1,7 +1,8 @@
-"""What the process of a rank does with a batch: copy, forward, backward, optimizer, allreduce.
+"""Time the operations of a step in the process of a rank: copy, forward, backward, optimizer,
+allreduce.
 
-Of what goes on inside another only the outermost is seen, on the thread that took the batch. On an
-accelerator it is the time of that thread, which mostly only asks for the work.
+Of nested operations only the outermost is timed, on the thread that took the batch. On an
+accelerator that is the time of that thread, which mostly only starts the work.
 """
 
 from __future__ import annotations
@@ -33,42 +34,56 @@ _INSIDE_BACKWARD = (
     "The allreduce of DistributedDataParallel is a part of backward: what computing does not hide, "
     "in the first batches and every tenth."
 )
-_OFTEN = 12
-"""Backward passes after which torch is always asked what the allreduce took; then it measures, and
-is asked, at every tenth. That takes 50 us."""
+_FIRST_PASSES = 12
+"""Passes in which torch is always asked what the allreduce took; then torch measures, and is asked,
+at every tenth. A request takes 50 us."""
 
 
 class StepTimer:
-    """Timing what a process does with its batches."""
+    """Times the operations of a process on its batches."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.compiling: Callable[[], bool] = lambda: False
-        self.optimizing: tuple[LoopStep, int] | None = None
-        self.models: dict[int, int] = {}  # parameters, by id
-        self.ddp: weakref.ref[Any] | None = None
-        self.passes = 0  # forward, of that
-        self.measured = 0  # ns of the clock of the wall at which the last that is known began
-        self.backward: Task | None = None  # task of the last
+        self.optimizer_start: tuple[LoopStep, int] | None = None  # as of `begin`
+        self.models: dict[int, int] = {}  # number of parameters of each module, by id
+        self.ddp: weakref.ref[Any] | None = None  # the last DistributedDataParallel
+        self.ddp_passes = 0  # forward passes of that
+        self.last_backward_ns = 0  # clock of the wall when the last known backward pass began
+        self.backward_task: Task | None = None  # task of the last backward pass
 
     def begin(self) -> tuple[LoopStep, int] | None:
-        """Begin an operation; None if it is not timed."""
-        step: LoopStep | None = self.process.taking
+        """Begin an operation, and return its step and start (ns); None if it is not timed."""
+        step: LoopStep | None = self.process.current_step
         if step is None or step.thread != threading.get_ident():
             return None
-        self.process.taking = None
+        self.process.current_step = None
         return step, clock()
 
-    def end(self, begun: tuple[LoopStep, int], operation: int, size: int) -> None:
-        """End it."""
-        step, start = begun
-        step.add(operation, start, clock() - start, size)
-        self.process.taking = step
+    def end(self, step_and_start: tuple[LoopStep, int], operation: int, size: int) -> None:
+        """End an operation.
 
-    def tell(self, after: Callable[[LoopStep, Any], None], step: LoopStep, first: Any) -> None:
-        """Call what wants to know, which must not end the training."""
+        Args:
+            step_and_start: as `begin` returned them.
+            operation: its code.
+            size: bytes that it copied or summed; 0 if not known.
+        """
+        step, start = step_and_start
+        step.add(operation, start, clock() - start, size)
+        self.process.current_step = step
+
+    def call_after(
+        self, callback: Callable[[LoopStep, Any], None], step: LoopStep, argument: Any
+    ) -> None:
+        """Call a function after an operation; its failure must not end the training.
+
+        Args:
+            callback: the function.
+            step: of the operation.
+            argument: the first one of the operation.
+        """
         try:
-            after(step, first)
+            callback(step, argument)
         except Exception as error:  # noqa: BLE001
             self.process.say("notes", f"What is done with batches is not all known: {error!r}")
 
@@ -78,168 +93,191 @@ class StepTimer:
         name: str,
         operation: int,
         size: Callable[..., int],
-        after: Callable[[LoopStep, Any], None] | None = None,
+        callback: Callable[[LoopStep, Any], None] | None = None,
     ) -> None:
-        """Time a function where it stands.
+        """Replace a function by one that times it.
 
         Args:
-            size: bytes of an operation, from what it was given.
-            after: called with the step and the first of what it was given, once it is over.
+            owner: module or class of the function.
+            name: of the function; without one, nothing is done.
+            operation: its code.
+            size: gives the bytes of a call, from its arguments.
+            callback: called with the step and the first argument after each call.
         """
         function = getattr(owner, name, None)
         if function is None:
             return
 
         @functools.wraps(function)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            # first of all: what is compiled must not depend on what we have in hand
-            if self.compiling() or (begun := self.begin()) is None:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # first of all: compiled code must not depend on the present step
+            if self.compiling() or (step_and_start := self.begin()) is None:
                 return function(*args, **kwargs)
             try:
                 return function(*args, **kwargs)
             finally:
-                self.end(begun, operation, size(*args, **kwargs))
-                if after is not None:
-                    self.tell(after, begun[0], args[0] if args else None)
+                self.end(step_and_start, operation, size(*args, **kwargs))
+                if callback is not None:
+                    self.call_after(callback, step_and_start[0], args[0] if args else None)
 
-        self.process.patches.replace(owner, name, timed)
+        self.process.patches.replace(owner, name, wrapper)
 
 
 def watch_steps(process: Process) -> None:
-    """Time them all from now on."""
-    watch = StepTimer(process)
+    """Time all operations of steps from now on."""
+    timer = StepTimer(process)
     for module, patch in {
-        "torch.compiler": _compiler,
-        "torch.nn.modules.module": _modules,
-        "torch._tensor": _tensors,
-        "torch.autograd": _autograd,
-        "torch.optim.optimizer": _optimizers,
-        "torch.distributed.distributed_c10d": _collectives,
-        "torch.nn.parallel.distributed": _data_parallel,
+        "torch.compiler": _patch_compiler,
+        "torch.nn.modules.module": _patch_modules,
+        "torch._tensor": _patch_tensors,
+        "torch.autograd": _patch_autograd,
+        "torch.optim.optimizer": _patch_optimizers,
+        "torch.distributed.distributed_c10d": _patch_collectives,
+        "torch.nn.parallel.distributed": _patch_data_parallel,
     }.items():
-        process.patches.when_imported(module, functools.partial(patch, watch))
+        process.patches.when_imported(module, functools.partial(patch, timer))
 
 
-def _nothing(*_: Any, **__: Any) -> int:
+def _no_nbytes(*_: Any, **__: Any) -> int:
+    """Return 0, for operations whose bytes are not known."""
     return 0
 
 
-def _of_first(first: Any = None, *_: Any, **__: Any) -> int:
-    return nbytes(first)
+def _first_nbytes(argument: Any = None, *_: Any, **__: Any) -> int:
+    """Return the bytes of the first argument of a call."""
+    return nbytes(argument)
 
 
-def _compiler(watch: StepTimer, module: Any) -> None:
-    watch.compiling = module.is_compiling
+def _patch_compiler(timer: StepTimer, module: Any) -> None:
+    """Have the timer ask torch whether it compiles."""
+    timer.compiling = module.is_compiling
 
 
-def _modules(watch: StepTimer, module: Any) -> None:
+def _patch_modules(timer: StepTimer, module: Any) -> None:
+    """Time forward passes."""
+
     def after(_: LoopStep, model: Any) -> None:
-        if id(model) not in watch.models:
-            _know_model(watch, model)
-        if watch.ddp is not None and watch.ddp() is model:
-            _ask_ddp(watch, model)
+        if id(model) not in timer.models:
+            _note_model(timer, model)
+        if timer.ddp is not None and timer.ddp() is model:
+            _read_ddp_times(timer, model)
 
-    watch.replace(module.Module, "__call__", _FORWARD, _nothing, after)
+    timer.replace(module.Module, "__call__", _FORWARD, _no_nbytes, after)
 
 
-def _know_model(watch: StepTimer, model: Any) -> None:
-    """The model is the largest of the modules that are called."""
+def _note_model(timer: StepTimer, model: Any) -> None:
+    """Note the facts of a module if it is the largest called so far, which is the model."""
     parameters = list(model.parameters())
-    count = sum(each.numel() for each in parameters)
-    if count > max(watch.models.values(), default=0):
-        gradients = sum(each.nbytes for each in parameters if each.requires_grad)
-        facts = watch.process.journal.facts
-        facts["model"] = {"parameters": count, "gradient_nbytes": gradients}
+    count = sum(parameter.numel() for parameter in parameters)
+    if count > max(timer.models.values(), default=0):
+        gradient_nbytes = sum(
+            parameter.nbytes for parameter in parameters if parameter.requires_grad
+        )
+        facts = timer.process.journal.facts
+        facts["model"] = {"parameters": count, "gradient_nbytes": gradient_nbytes}
         device = parameters[0].device
         facts["device"] = str(device)
         if device.type == "cuda":
             facts["device"] = sys.modules["torch"].cuda.get_device_name(device)
         if device.type != "cpu":
-            watch.process.say("notes", _HOST_ONLY)
-    watch.models[id(model)] = count
+            timer.process.say("notes", _HOST_ONLY)
+    timer.models[id(model)] = count
 
 
-def _tensors(watch: StepTimer, module: Any) -> None:
-    def copying(plain: Any) -> Any:
-        @functools.wraps(plain)
-        def copied(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if watch.compiling() or (begun := watch.begin()) is None:
-                return plain(self, *args, **kwargs)
-            step, start = begun
+def _patch_tensors(timer: StepTimer, module: Any) -> None:
+    """Time copies of tensors to a device."""
+
+    def time_copy(function: Any) -> Any:
+        @functools.wraps(function)
+        def copy(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if timer.compiling() or (step_and_start := timer.begin()) is None:
+                return function(self, *args, **kwargs)
+            step, start = step_and_start
             try:
-                given = plain(self, *args, **kwargs)
+                result = function(self, *args, **kwargs)
             finally:
-                watch.process.taking = step
+                timer.process.current_step = step
             # another type alone is no copy of the batch
-            if given is not self and (given.device != self.device or given.dtype == self.dtype):
+            is_copy = result.device != self.device or result.dtype == self.dtype
+            if result is not self and is_copy:
                 step.add(_COPY, start, clock() - start, nbytes(self))
-            return given
+            return result
 
-        return copied
+        return copy
 
     for name in ("to", "cuda"):
-        new = copying(getattr(module.Tensor, name))
-        watch.process.patches.replace(module.Tensor, name, new)
+        timed = time_copy(getattr(module.Tensor, name))
+        timer.process.patches.replace(module.Tensor, name, timed)
 
 
-def _autograd(watch: StepTimer, module: Any) -> None:
+def _patch_autograd(timer: StepTimer, module: Any) -> None:
+    """Time backward passes."""
+
     def after(step: LoopStep, _: Any) -> None:
-        watch.backward = step.task
+        timer.backward_task = step.task
 
     for name in ("backward", "grad"):
-        watch.replace(module, name, _BACKWARD, _nothing, after)
+        timer.replace(module, name, _BACKWARD, _no_nbytes, after)
 
 
-def _optimizers(watch: StepTimer, module: Any) -> None:
+def _patch_optimizers(timer: StepTimer, module: Any) -> None:
+    """Time steps of optimizers, by torch's hooks."""
+
     def before(*_: Any) -> None:
-        watch.optimizing = None if watch.compiling() else watch.begin()
+        timer.optimizer_start = None if timer.compiling() else timer.begin()
 
     def after(*_: Any) -> None:
-        if watch.optimizing is not None:
-            watch.end(watch.optimizing, _OPTIMIZER, 0)
-            watch.optimizing = None
+        if timer.optimizer_start is not None:
+            timer.end(timer.optimizer_start, _OPTIMIZER, 0)
+            timer.optimizer_start = None
 
-    undo = watch.process.patches.undo
+    undo = timer.process.patches.undo
     undo.append(module.register_optimizer_step_pre_hook(before).remove)
     undo.append(module.register_optimizer_step_post_hook(after).remove)
 
 
-def _collectives(watch: StepTimer, module: Any) -> None:
+def _patch_collectives(timer: StepTimer, module: Any) -> None:
+    """Time collectives, and waits for those that go on beside the thread."""
     for name in _COLLECTIVES:
-        watch.replace(module, name, _ALLREDUCE, _of_first)
-    watch.replace(module.Work, "wait", _ALLREDUCE, _nothing)
+        timer.replace(module, name, _ALLREDUCE, _first_nbytes)
+    timer.replace(module.Work, "wait", _ALLREDUCE, _no_nbytes)
 
 
-def _data_parallel(watch: StepTimer, module: Any) -> None:
-    begin = module.DistributedDataParallel.__init__
+def _patch_data_parallel(timer: StepTimer, module: Any) -> None:
+    """Have DistributedDataParallel measure its allreduce."""
+    init = module.DistributedDataParallel.__init__
 
-    @functools.wraps(begin)
+    @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
+        init(self, *args, **kwargs)
         self._set_ddp_runtime_logging_sample_rate(10)
-        watch.ddp, watch.passes = weakref.ref(self), 0
+        timer.ddp = weakref.ref(self)
+        timer.ddp_passes = 0
 
-    watch.process.patches.replace(module.DistributedDataParallel, "__init__", __init__)
+    timer.process.patches.replace(module.DistributedDataParallel, "__init__", __init__)
 
 
-def _ask_ddp(watch: StepTimer, model: Any) -> None:
-    """What torch measured of the last backward pass: the part of the allreduce that computing did
-    not hide, and once the buckets."""
-    watch.passes += 1
-    if watch.backward is None or (watch.passes > _OFTEN and watch.passes % 10 > 1):
+def _read_ddp_times(timer: StepTimer, model: Any) -> None:
+    """Write what torch measured of the last backward pass: the part of the allreduce that computing
+    did not hide; and note the buckets once."""
+    timer.ddp_passes += 1
+    is_measured = timer.ddp_passes <= _FIRST_PASSES or timer.ddp_passes % 10 <= 1
+    if timer.backward_task is None or not is_measured:
         return
-    data = model._get_ddp_logging_data()
-    facts = watch.process.journal.facts
-    if data.get("has_rebuilt_buckets") and "buckets" not in facts.get("model", ()):
-        sizes = data["rebuilt_bucket_sizes"].split(", ")
+    measurements = model._get_ddp_logging_data()
+    facts = timer.process.journal.facts
+    if measurements.get("has_rebuilt_buckets") and "buckets" not in facts.get("model", ()):
+        sizes = measurements["rebuilt_bucket_sizes"].split(", ")
         facts.setdefault("model", {})["buckets"] = [int(size) for size in sizes]
-        watch.process.say("notes", _INSIDE_BACKWARD)
-    began = data.get("backward_compute_time_start", 0)
-    if began > watch.measured:
-        watch.measured = began
-        end = data["backward_comm_time_end"]
-        exposed = max(end - data["backward_compute_time_end"], 0)
-        start = end - exposed - time.time_ns() + clock()
+        timer.process.say("notes", _INSIDE_BACKWARD)
+    backward_start = measurements.get("backward_compute_time_start", 0)
+    if backward_start > timer.last_backward_ns:
+        timer.last_backward_ns = backward_start
+        end = measurements["backward_comm_time_end"]
+        exposed_ns = max(end - measurements["backward_compute_time_end"], 0)
+        start = end - exposed_ns - time.time_ns() + clock()
         size = sum(facts.get("model", {}).get("buckets", ()))
-        row = watch.process.row(watch.backward, _ALLREDUCE, start, exposed, -1, -1, 1, size, -1, -1)
-        watch.process.journal.write([row])
+        row = timer.process.pack_row(
+            timer.backward_task, _ALLREDUCE, start, exposed_ns, -1, -1, 1, size, -1, -1
+        )
+        timer.process.journal.write([row])

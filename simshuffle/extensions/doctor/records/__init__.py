@@ -1,2 +1,1 @@
-"""Records of real trainings: what every batch of a loop took, from our own recorder or from the
-traces of others."""
+"""Read records of real trainings: from our own recorder, or from the traces of other programs."""

@@ -1,7 +1,8 @@
-"""Execution traces of Chakra (MLCommons), from whoever wrote them, as a record.
+"""Read execution traces of Chakra (MLCommons), from any program, as a record.
 
-A batch is waited for while its node of the kind BATCH runs, as far as nothing is computed or summed
-then. Nodes that are computed are told apart by their names: forward, backward, optimizer or update.
+A loop waits for a batch while the batch's node of the kind BATCH runs and no node of computing or
+of a collective does. Nodes of computing are told apart by their names: forward, backward, optimizer
+or update.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -28,117 +30,150 @@ from simshuffle.extensions.doctor.records.chakra_schema import (
     is_chakra,
     read_nodes,
 )
-from simshuffle.extensions.doctor.records.files import unpacked
-from simshuffle.extensions.doctor.records.record import Record, joined
-from simshuffle.extensions.doctor.records.spans import covered
+from simshuffle.extensions.doctor.records.files import read_unpacked
+from simshuffle.extensions.doctor.records.record import Record, join_rows
+from simshuffle.extensions.doctor.records.spans import coverage_of
 
 
-def ranks_in(folder: Path) -> list[Path]:
-    """The traces of a folder, in the order of the ranks that their names end with."""
-    files = sorted(folder.glob("*.et"), key=lambda path: (_rank(path), path.name))
-    return [path for path in files if is_chakra(unpacked(path, 64)[0])]
+def list_chakra_traces(folder: Path) -> list[Path]:
+    """Return the traces of a folder, in the order of the ranks that their names end with."""
+    files = sorted(folder.glob("*.et"), key=lambda path: (_rank_of_name(path), path.name))
+    return [path for path in files if is_chakra(read_unpacked(path, 64)[0])]
 
 
-def _rank(path: Path) -> int:
-    """The rank that a name says, as in `trace.12.et`; 0 if it says none."""
-    found = re.search(r"\.(\d{1,9})\.et$", path.name)
-    return int(found[1]) if found else 0
+def _rank_of_name(path: Path) -> int:
+    """Return the rank in a file's name, as in `trace.12.et`; 0 if there is none."""
+    match = re.search(r"\.(\d{1,9})\.et$", path.name)
+    return int(match[1]) if match else 0
 
 
 def read_chakra(path: Path) -> Record:
-    """The record of a trace, or of a folder with one for each rank. Raises an InputError if one is
-    not whole, of another schema, or holds nothing that takes time."""
-    files = ranks_in(path) if path.is_dir() else [path]
-    parts, left, saved = list[pd.DataFrame](), Counter[str](), 0.0
+    """Read the record of a trace, or of a folder with one for each rank.
+
+    Raises an InputError if one is not complete, of another schema, or holds nothing that takes
+    time.
+    """
+    files = list_chakra_traces(path) if path.is_dir() else [path]
+    parts = list[pd.DataFrame]()
     versions = list[str]()
+    num_ignored = Counter[str]()  # nodes that are no part of a record, by kind
+    checkpoint_s = 0.0
     for file in files:
-        nodes, version = read_nodes(file)
-        versions += [version] * bool(version)
-        parts.append(pd.DataFrame(_rows(nodes)).assign(rank=_rank(file)))
+        nodes, version_note = read_nodes(file)
+        if version_note:
+            versions.append(version_note)
+        parts.append(pd.DataFrame(_rows_of_nodes(nodes)).assign(rank=_rank_of_name(file)))
         for node in nodes:
             if node.kind == CHECKPOINT:
-                saved = max(saved, node.seconds)
-            elif _operation(node) is None and node.kind != BATCH:
-                left[_KINDS.get(node.kind, "others")] += 1
+                checkpoint_s = max(checkpoint_s, node.seconds)
+            elif _operation_of(node) is None and node.kind != BATCH:
+                num_ignored[_IGNORED_KINDS.get(node.kind, "others")] += 1
     rows: pd.DataFrame = pd.concat(parts, ignore_index=True)
     if rows.empty or not (rows["seconds"] > 0).any():
-        rule, remedy = "must have nodes that take time", "Give traces with durations."
-        refuse("RECORD", rule, f"{len(rows)} nodes", remedy, str(path))
-    notes = [f"{count} nodes are no part of a record: {what}." for what, count in left.items()]
+        rule = "must have nodes that take time"
+        refuse("RECORD", rule, f"{len(rows)} nodes", "Give traces with durations.", str(path))
+
+    notes = [
+        f"{count} nodes are no part of a record: {kind}." for kind, count in num_ignored.items()
+    ]
     notes += dict.fromkeys(versions)
     notes += ["Times are those of a plan, in whole microseconds: what waits for what decides them."]
-    if saved:
-        notes.append(f"The longest checkpoint took {saved:.3g} s.")
+    if checkpoint_s:
+        notes.append(f"The longest checkpoint took {checkpoint_s:.3g} s.")
     if not (rows["operation"] == "wait").any():
         notes.append("The trace has no batches: waits for them are not in it.")
-    sums = rows[(rows["operation"] == "allreduce") & (rows["rank"] == rows["rank"].min())]
-    of_last = sums["nbytes"][sums["batch"] == sums["batch"].max()]
-    buckets = [int(nbytes) for nbytes in of_last if nbytes > 1]  # one byte: a barrier
-    model = {"model": {"gradient_nbytes": sum(buckets), "buckets": buckets}} if buckets else {}
-    about = {"made_by": "chakra", "ranks": len(files), **model, "notes": notes}
-    return Record(joined(parts), about, str(path))
+    about = {"made_by": "chakra", "ranks": len(files), **_model_of(rows), "notes": notes}
+    return Record(join_rows(parts), about, str(path))
 
 
-_KINDS = {SEND: "messages", RECV: "messages", STORAGE: "other operations of storage"}
+def _model_of(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the fact on the model, from the collectives of the first rank's last batch."""
+    is_first_rank = rows["rank"] == rows["rank"].min()
+    collectives = rows[(rows["operation"] == "allreduce") & is_first_rank]
+    last_nbytes = collectives["nbytes"][collectives["batch"] == collectives["batch"].max()]
+    buckets = [int(nbytes) for nbytes in last_nbytes if nbytes > 1]  # one byte: a barrier
+    return {"model": {"gradient_nbytes": sum(buckets), "buckets": buckets}} if buckets else {}
 
 
-def _operation(node: ChakraNode) -> str | None:
-    """What a node is in a record; None if it is nothing there."""
+_IGNORED_KINDS = {SEND: "messages", RECV: "messages", STORAGE: "other operations of storage"}
+
+
+def _operation_of(node: ChakraNode) -> str | None:
+    """Return the operation of a record that a node is; None if it is no part of a record."""
     if node.kind == COLL:
         return "allreduce"
     if node.kind == STORAGE and node.storage:
-        return {**dict.fromkeys(READS, "read"), **dict.fromkeys(OPENS, "open")}.get(node.storage.op)
+        operations = {**dict.fromkeys(READS, "read"), **dict.fromkeys(OPENS, "open")}
+        return operations.get(node.storage.op)
     if node.kind != COMP:
         return None
     name = node.name.lower()
-    for word, operation in _WORDS.items():
+    for word, operation in _OPERATION_OF_WORD.items():
         if word in name:
             return operation
     return "transform" if node.attributes.get("is_cpu_op") else None
 
 
-_WORDS = {"backward": "backward", "forward": "forward", "optimizer": "optimizer"}
-_WORDS |= {"update": "optimizer"}
+_OPERATION_OF_WORD = {
+    "backward": "backward",
+    "forward": "forward",
+    "optimizer": "optimizer",
+    "update": "optimizer",
+}
 
 
-def _rows(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]]:
-    """Rows of a rank's nodes. A batch is waited for as long as nothing is computed or summed while
-    it is fetched; without nodes of batches, all is one step."""
-    times = _times(nodes)
-    first = min((start for start, _ in times.values()), default=0.0)
-    last = max((end for _, end in times.values()), default=0.0)
-    fetched = sorted(times[node.id] for node in nodes if node.kind == BATCH)
+def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]]:
+    """Return the rows of a rank's nodes.
+
+    The loop waits for a batch as long as nothing is computed or summed while the batch is fetched.
+    A trace without nodes of batches is one step.
+    """
+    times = _times_of_nodes(nodes)
+    trace_start = min((start for start, _ in times.values()), default=0.0)
+    trace_end = max((end for _, end in times.values()), default=0.0)
+    fetches = sorted(times[node.id] for node in nodes if node.kind == BATCH)
     busy = [times[node.id] for node in nodes if node.kind in {COMP, COLL}]
-    hidden = covered([(round(start * 1e9), round(end * 1e9)) for start, end in busy])
-    waits = [
-        max(end - start - hidden(round(start * 1e9), round(end * 1e9)) / 1e9, 0.0)
-        for start, end in fetched
+    busy_ns_between = coverage_of([(round(start * 1e9), round(end * 1e9)) for start, end in busy])
+    waits_s = [
+        max(end - start - busy_ns_between(round(start * 1e9), round(end * 1e9)) / 1e9, 0.0)
+        for start, end in fetches
     ]
-    begins = [end for _, end in fetched] or [first]
-    asked = [end - wait for (_, end), wait in zip(fetched, waits, strict=True)]
-    until = [*asked[1:], last]
+    # a step lasts from the end of its fetch until the loop waits for the next batch
+    step_starts = [end for _, end in fetches] or [trace_start]
+    wait_starts = [end - wait_s for (_, end), wait_s in zip(fetches, waits_s, strict=True)]
+    step_ends = [*wait_starts[1:], trace_end]
     rows = list[dict[str, float | int | str]]()
-    for batch, ((start, _), wait) in enumerate(zip(fetched, waits, strict=True)):
-        rows.append({"operation": "wait", "batch": batch, "start_s": start, "seconds": wait})
-    for batch, (start, end) in enumerate(zip(begins, until, strict=True)):
+    for batch, ((start, _), seconds) in enumerate(zip(fetches, waits_s, strict=True)):
+        rows.append({"operation": "wait", "batch": batch, "start_s": start, "seconds": seconds})
+    for batch, (start, end) in enumerate(zip(step_starts, step_ends, strict=True)):
         seconds = max(end - start, 0.0)
         rows.append({"operation": "step", "batch": batch, "start_s": start, "seconds": seconds})
     for node in nodes:
-        if (operation := _operation(node)) is not None:
+        if (operation := _operation_of(node)) is not None:
             start, end = times[node.id]
-            batch = max(bisect_right(begins, start) - 1, 0)
-            nbytes = node.storage.nbytes if node.storage else node.attributes.get("comm_size", 0)
-            known = {"start_s": start, "seconds": end - start, "nbytes": nbytes}
-            rows.append({"operation": operation, "batch": batch, "count": 1, **known})
+            row: dict[str, float | int | str] = {
+                "operation": operation,
+                "batch": max(bisect_right(step_starts, start) - 1, 0),
+                "count": 1,
+                "start_s": start,
+                "seconds": end - start,
+                "nbytes": node.attributes.get("comm_size", 0),
+            }
+            if node.storage:
+                row["nbytes"] = node.storage.nbytes
+            rows.append(row)
     return rows
 
 
-def _times(nodes: list[ChakraNode]) -> dict[int, tuple[float, float]]:
-    """When each node begins and ends (s): as it is told, else when all before it have ended."""
-    told = any(node.start_s for node in nodes)
-    out = dict[int, tuple[float, float]]()
+def _times_of_nodes(nodes: list[ChakraNode]) -> dict[int, tuple[float, float]]:
+    """Return the start and end of each node, s, by its id.
+
+    They are the recorded ones; if there are none, a node starts when all before it have ended.
+    """
+    has_starts = any(node.start_s for node in nodes)
+    times = dict[int, tuple[float, float]]()
     for node in nodes:
-        ends = (out[one][1] for one in node.after if one in out)
-        start = node.start_s if told else max(ends, default=0.0)
-        out[node.id] = (start, start + node.seconds)
-    return out
+        ends = (times[dependency][1] for dependency in node.after if dependency in times)
+        start = node.start_s if has_starts else max(ends, default=0.0)
+        times[node.id] = (start, start + node.seconds)
+    return times

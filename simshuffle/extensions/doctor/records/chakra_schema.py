@@ -1,4 +1,4 @@
-"""The schema of Chakra's execution traces (MLCommons), and the nodes of a file.
+"""Decode Chakra's execution traces (MLCommons): their schema, and the nodes of a file.
 
 Messages and field numbers are those of schema/protobuf/et_def.proto of github.com/mlcommons/chakra,
 commit 6dc63e1, which has nodes of storage, batches and checkpoints (its pull request 216); without
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.doctor.records.files import LARGEST, unpacked
+from simshuffle.extensions.doctor.records.files import LARGEST, read_unpacked
 
 VERSION = "0.0.4"
-"""Of the schema: what Chakra's own generator writes. Traces of its converters may name none, and
-say as attribute `schema` which version of PyTorch's execution traces they were made from
+"""Version of the schema that Chakra's own generator writes. Traces of its converters may name none,
+and say as attribute `schema` which version of PyTorch's execution traces they were made from
 (tests/data/feeder_tests_trace.tar.gz of mlcommons/chakra: 1.0.1); their nodes are the same."""
 
 COMP, SEND, RECV, COLL, STORAGE, BATCH, CHECKPOINT = 4, 5, 6, 7, 8, 9, 10
 """Values of NodeType."""
 READS, OPENS, WRITES = (3, 5), (1,), (4, 6)
-"""Values of FsOp.Op: each the plain call first."""
+"""Values of FsOp.Op, the plain call first in each."""
 FILE_SYSTEM = 1
 """A value of StorageLevel."""
 
@@ -53,32 +53,32 @@ _HEAD = re.compile(
     re.DOTALL,
 )
 _KINDS = range(CHECKPOINT + 1)
-_NUMBERS = (INT32, INT64, 11, 13, BOOL)  # of AttributeProto, those that hold a plain number
+_NUMBER_FIELDS = (INT32, INT64, 11, 13, BOOL)  # of AttributeProto, that hold a plain number
 
 
 class StorageOperation(NamedTuple):
-    """What a node of storage does, at the level of a file system."""
+    """An operation of a file system that a node of storage does."""
 
     op: int  # a value of FsOp.Op
-    nbytes: int
+    nbytes: int  # bytes that it moves
 
 
 @dataclass(frozen=True)
 class ChakraNode:
-    """What a rank does."""
+    """An operation of a rank."""
 
     id: int  # from 1, in the order of the schedule
-    name: str  # what it is
+    name: str  # of the operation
     kind: int  # a value of NodeType
-    after: tuple[int, ...]  # ids of what must be done before
-    seconds: float  # how long it takes; 0 for what a network decides
-    attributes: dict[str, int] = field(default_factory=dict)  # bytes, ranks, ... that are told
-    storage: StorageOperation | None = None
-    start_s: float = 0.0  # 0 if it is not told
+    after: tuple[int, ...]  # ids of the nodes that must end before
+    seconds: float  # its duration; 0 if a network decides that
+    attributes: dict[str, int] = field(default_factory=dict)  # plain numbers: bytes, ranks, ...
+    storage: StorageOperation | None = None  # of a node of storage
+    start_s: float = 0.0  # 0 if it is not known
 
 
 def is_chakra(head: bytes) -> bool:
-    """Whether a file that begins so is a trace of Chakra."""
+    """Return whether a file that begins with ``head`` is a trace of Chakra."""
     return bool(_HEAD.match(head))
 
 
@@ -89,15 +89,16 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
         InputError: the trace is not whole, or of another version of the schema.
     """
     source = str(path)
-    content, cut = unpacked(path)
+    content, is_cut = read_unpacked(path)
     try:
-        messages = list(_messages(content))
+        messages = list(_split_messages(content))
         metadata = list(fields(messages[0]))
-        nodes = [_node(message) for message in messages[1:]]
+        nodes = [_decode_node(message) for message in messages[1:]]
     except (ValueError, IndexError) as error:
-        why = "it ends too early" if cut or isinstance(error, IndexError) else str(error)
-        rule, value = f"must be a whole trace of Chakra: {why}", f"{len(content)} bytes"
-        refuse("RECORD", rule, value, "Write or copy it again.", source)
+        is_cut = is_cut or isinstance(error, IndexError)
+        reason = "it ends too early" if is_cut else str(error)
+        rule = f"must be a whole trace of Chakra: {reason}"
+        refuse("RECORD", rule, f"{len(content)} bytes", "Write or copy it again.", source)
     version = dict(metadata).get(META_VERSION) or None
     if version not in (None, VERSION.encode()):
         remedy = "Convert it with Chakra's converter for that schema."
@@ -112,122 +113,131 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
 
 
 def _schema(metadata: list[tuple[int, int | bytes]]) -> str:
-    """What the attribute `schema` of a trace says; '' if there is none."""
+    """Return the words on the attribute `schema` of a trace; '' if it has none."""
     attributes = [value for number, value in metadata if number == META_ATTR]
     for attribute in attributes:
-        found = dict(fields(attribute)) if isinstance(attribute, bytes) else {}
-        schema = found.get(STRING)
-        if found.get(KEY) == b"schema" and isinstance(schema, bytes):
+        values = dict(fields(attribute)) if isinstance(attribute, bytes) else {}
+        schema = values.get(STRING)
+        if values.get(KEY) == b"schema" and isinstance(schema, bytes):
             return f", but schema {schema.decode('utf-8', 'replace')[:20]} as an attribute"
     return ""
 
 
-def _messages(content: bytes) -> Iterator[bytes]:
-    """The messages of a file, each after its length."""
-    at = 0
-    while at < len(content):
-        length, at = _varint(content, at)
-        if at + length > len(content):
+def _split_messages(content: bytes) -> Iterator[bytes]:
+    """Yield the messages of a file, each of which stands behind its length."""
+    offset = 0
+    while offset < len(content):
+        length, offset = _decode_varint(content, offset)
+        if offset + length > len(content):
             raise IndexError
-        yield content[at : at + length]
-        at += length
+        yield content[offset : offset + length]
+        offset += length
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a message. Raises a ValueError or IndexError if it is
-    none."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        number, wire = key >> 3, key & 7
-        if wire == VARINT:
-            value, at = _varint(message, at)
+    """Yield the number and value of each field of a message.
+
+    Raises a ValueError or IndexError if the bytes are no message.
+    """
+    offset = 0
+    while offset < len(message):
+        key, offset = _decode_varint(message, offset)
+        number = key >> 3
+        wire_type = key & 7
+        if wire_type == VARINT:
+            value, offset = _decode_varint(message, offset)
             yield number, value
             continue
-        if wire == BYTES:
-            length, at = _varint(message, at)
+        if wire_type == BYTES:
+            length, offset = _decode_varint(message, offset)
         else:
-            length = {FIXED64: 8, FIXED32: 4}.get(wire, -1)
+            length = {FIXED64: 8, FIXED32: 4}.get(wire_type, -1)
         if length < 0:
-            raise ValueError(f"a field of wire type {wire}")
-        if at + length > len(message):
+            raise ValueError(f"a field of wire type {wire_type}")
+        if offset + length > len(message):
             raise IndexError
-        yield number, message[at : at + length]
-        at += length
+        yield number, message[offset : offset + length]
+        offset += length
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """A number, seven bits a byte, the lowest first; and where it ends."""
+def _decode_varint(content: bytes, offset: int) -> tuple[int, int]:
+    """Return the number at an offset, seven bits a byte, the lowest first; and the offset behind
+    it."""
     value = shift = 0
     while True:
-        byte = content[at]
-        at += 1
+        byte = content[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
 
 
-def _number(value: int | bytes) -> int:
-    """A value of a field that holds a number."""
+def _check_number(value: int | bytes) -> int:
+    """Return the value of a field that holds a number. Raises a ValueError if it is none."""
     if isinstance(value, bytes) or value >= LARGEST:
         raise ValueError("a number that is too large, or none")
     return value
 
 
-def _node(message: bytes) -> ChakraNode:
-    plain, deps, attributes = dict[int, int](), list[int](), dict[str, int]()
-    name, storage = "", None
+def _decode_node(message: bytes) -> ChakraNode:
+    """Return the node of a message. Raises a ValueError or IndexError if it is none."""
+    numbers = dict[int, int]()
+    dependencies = list[int]()
+    attributes = dict[str, int]()
+    name = ""
+    storage = None
     for number, value in fields(message):
         if number in {ID, TYPE, START, DURATION}:
-            plain[number] = _number(value)
+            numbers[number] = _check_number(value)
         elif number in {CTRL_DEPS, DATA_DEPS}:
-            deps += [value] if isinstance(value, int) else _packed(value)
+            dependencies += [value] if isinstance(value, int) else _decode_packed(value)
         elif isinstance(value, bytes):
             if number == NAME:
                 name = value.decode("utf-8", "replace")
             elif number == INFO:
-                storage = _storage(value)
+                storage = _decode_storage(value)
             elif number == ATTR:
-                attributes |= _attribute(value)
+                attributes |= _decode_attribute(value)
     return ChakraNode(
-        plain.get(ID, 0),
-        name,
-        plain.get(TYPE, 0),
-        tuple(deps),
-        plain.get(DURATION, 0) / 1e6,
-        attributes,
-        storage,
-        plain.get(START, 0) / 1e6,
+        id=numbers.get(ID, 0),
+        name=name,
+        kind=numbers.get(TYPE, 0),
+        after=tuple(dependencies),
+        seconds=numbers.get(DURATION, 0) / 1e6,
+        attributes=attributes,
+        storage=storage,
+        start_s=numbers.get(START, 0) / 1e6,
     )
 
 
-def _packed(content: bytes) -> list[int]:
-    """Packed numbers."""
-    out, at = list[int](), 0
-    while at < len(content):
-        value, at = _varint(content, at)
-        out.append(value)
-    return out
+def _decode_packed(content: bytes) -> list[int]:
+    """Return the numbers of a packed field."""
+    numbers = list[int]()
+    offset = 0
+    while offset < len(content):
+        value, offset = _decode_varint(content, offset)
+        numbers.append(value)
+    return numbers
 
 
-def _attribute(message: bytes) -> dict[str, int]:
-    """Name and value of an attribute that is a plain number; nothing if it is not."""
-    found = dict(fields(message))
-    name = found.get(KEY)
+def _decode_attribute(message: bytes) -> dict[str, int]:
+    """Return the name and value of an attribute that is a plain number; {} if it is not."""
+    field_values = dict(fields(message))
+    name = field_values.get(KEY)
     if not isinstance(name, bytes):
         return {}
-    values = [found[number] for number in _NUMBERS if number in found]
-    known = [value for value in values if isinstance(value, int) and value <= LARGEST]
-    return {name.decode("utf-8", "replace"): value for value in known}
+    values = [field_values[number] for number in _NUMBER_FIELDS if number in field_values]
+    numbers = [value for value in values if isinstance(value, int) and value <= LARGEST]
+    return {name.decode("utf-8", "replace"): value for value in numbers}
 
 
-def _storage(message: bytes) -> StorageOperation | None:
-    """What a StorageInfo says of a file system; None if it is of another level."""
-    found = dict(fields(message)).get(FS)
-    if not isinstance(found, bytes):
+def _decode_storage(message: bytes) -> StorageOperation | None:
+    """Return the operation of a StorageInfo; None if it is not of a file system."""
+    operation = dict(fields(message)).get(FS)
+    if not isinstance(operation, bytes):
         return None
-    of = dict(fields(found))
-    return StorageOperation(_number(of.get(OP, 0)), _number(of.get(SIZE, 0)))
+    values = dict(fields(operation))
+    return StorageOperation(_check_number(values.get(OP, 0)), _check_number(values.get(SIZE, 0)))

@@ -1,4 +1,4 @@
-"""One record from what the processes of a training wrote down."""
+"""Collect one record from the rows and facts that the processes of a training wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.recorder.rows import CODES, FIELDS, OPERATIONS, ROW, SUFFIX
-from simshuffle.extensions.doctor.records.record import Record, framed
+from simshuffle.extensions.doctor.records.record import Record, make_rows
 
 _LAYOUT = np.dtype(
     [
@@ -21,12 +21,12 @@ _LAYOUT = np.dtype(
         for name, code in zip(FIELDS, ROW.format[1:], strict=True)
     ]
 )
-_OF_A_RANK = ("loaders", "host", "threads", "torch", "device", "model")
-"""What is taken from the process of the first rank that knows it."""
-PLACE = ("operation", "file", "function", "line", "calls", "transforms")
-"""What a place says of itself, beside how often it was seen
+_FACTS_OF_A_RANK = ("loaders", "host", "threads", "torch", "device", "model")
+"""Facts that are taken from the process of the first rank that has them."""
+PLACE_FIELDS = ("operation", "file", "function", "line", "calls", "transforms")
+"""Fields of a place in the code, beside how often it was seen
 (`simshuffle.extensions.doctor.recorder.places.Key`)."""
-_NOTHING_SEEN = {
+_REMEDIES = {
     "python": "Run it by the interpreter itself, without -S, -I or -E, and hand PYTHONPATH and "
     "SIMSHUFFLE_RECORD on to it.",
     "torch": "Check that the command starts the training and not only other processes.",
@@ -35,20 +35,21 @@ _NOTHING_SEEN = {
 
 
 @dataclass(eq=False)
-class _Process:
-    """What one process wrote down."""
+class _RecordedProcess:
+    """The rows and facts that one process wrote."""
 
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  # of its JSON file; {} if it was killed too early
     rows: np.ndarray[Any, np.dtype[Any]]  # of `_LAYOUT`
-    cut: bool  # whether its last row is
+    is_cut: bool  # whether its last row is incomplete
 
     @property
     def host(self) -> object:
+        """Name of its host; None if not known."""
         return self.facts.get("host", {}).get("name")
 
 
-def collected(folder: Path, about: Mapping[str, Any]) -> Record:
-    """The record from a folder of rows and facts of processes, as
+def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
+    """Collect the record from a folder of rows and facts of processes, as
     `simshuffle.extensions.doctor.recorder` writes them.
 
     Rows of workers get the rank, loader and epoch of the process that started them. Ranks that the
@@ -56,58 +57,68 @@ def collected(folder: Path, about: Mapping[str, Any]) -> Record:
 
     Args:
         folder: with `PID.rows` and `PID.json`.
-        about: what is known besides, as in `Record.about`; `command` is named if nothing was seen.
+        about: further facts, as in `Record.about`; `command` is named if nothing was recorded.
 
     Raises:
         InputError: no process wrote a row.
     """
-    processes = [_read(path) for path in sorted(folder.glob("*.json"))]
+    processes = [_read_process(path) for path in sorted(folder.glob("*.json"))]
     if not any(len(process.rows) for process in processes):
         _refuse_empty(processes, about, str(folder))
-    _on_one_clock(processes)
-    ranks = _ranks(processes)
+    _align_clocks(processes)
+    rank_of_process = _number_ranks(processes)
     for process in processes:
-        _place(process, processes, ranks)
+        _fill_in_rank(process, rank_of_process)
     rows = np.concatenate([process.rows for process in processes])
     columns: dict[str, Any] = {name: rows[name] for name in FIELDS}
     columns["operation"] = np.array(list(OPERATIONS), dtype=object)[rows["operation"]]
     columns["start_s"] = (rows["start"] - rows["start"].min()) / 1e9
     columns["seconds"] = rows["duration"] / 1e9
-    for column, name, unit in (("cpu_s", "cpu", 1e9), ("queued_s", "queued", 1e9)):
-        columns[column] = np.where(rows[name] < 0, np.nan, rows[name] / unit)
+    columns["cpu_s"] = np.where(rows["cpu"] < 0, np.nan, rows["cpu"] / 1e9)
+    columns["queued_s"] = np.where(rows["queued"] < 0, np.nan, rows["queued"] / 1e9)
     columns["disk_nbytes"] = np.where(rows["disk"] < 0, np.nan, rows["disk"].astype(float))
-    first = sorted(ranks, key=lambda process: ranks[process])
-    known = {"made_by": "simshuffle", **_known(processes, first), **about}
-    known.setdefault("ranks", max(ranks.values(), default=0) + 1)
-    return Record(framed(columns), known, str(folder))
+    ranks = sorted(rank_of_process, key=lambda process: rank_of_process[process])
+    facts = {"made_by": "simshuffle", **_merge_facts(processes, ranks), **about}
+    facts.setdefault("ranks", max(rank_of_process.values(), default=0) + 1)
+    return Record(make_rows(columns), facts, str(folder))
 
 
-def _read(path: Path) -> _Process:
+def _read_process(path: Path) -> _RecordedProcess:
+    """Read the facts of a process from a JSON file, and its rows from the file beside it."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # killed while it began
         facts = {}
-    beside = path.with_suffix(SUFFIX)
-    packed = beside.read_bytes() if beside.exists() else b""
-    whole = len(packed) // ROW.size * ROW.size
-    return _Process(facts, np.frombuffer(packed[:whole], _LAYOUT).copy(), whole < len(packed))
+    rows_path = path.with_suffix(SUFFIX)
+    packed = rows_path.read_bytes() if rows_path.exists() else b""
+    complete_nbytes = len(packed) // ROW.size * ROW.size
+    rows = np.frombuffer(packed[:complete_nbytes], _LAYOUT).copy()
+    return _RecordedProcess(facts, rows, is_cut=complete_nbytes < len(packed))
 
 
-def _refuse_empty(processes: Sequence[_Process], about: Mapping[str, Any], source: str) -> None:
-    ran = " ".join(map(str, about.get("command", []))) or "the training"
+def _refuse_empty(
+    processes: Sequence[_RecordedProcess], about: Mapping[str, Any], source: str
+) -> None:
+    """Refuse a folder without rows, with what was missing in the processes."""
+    command = " ".join(map(str, about.get("command", []))) or "the training"
     if not processes:
-        seen, remedy = "no Python process that loaded the recorder", _NOTHING_SEEN["python"]
+        value = "no Python process that loaded the recorder"
+        remedy = _REMEDIES["python"]
     elif not any("torch" in process.facts for process in processes):
-        seen, remedy = f"{len(processes)} without torch", _NOTHING_SEEN["torch"]
+        value = f"{len(processes)} without torch"
+        remedy = _REMEDIES["torch"]
     else:
-        seen, remedy = f"{len(processes)} without a batch", _NOTHING_SEEN["loop"]
+        value = f"{len(processes)} without a batch"
+        remedy = _REMEDIES["loop"]
     rule = "must hold a row of one process or more"
-    refuse("RECORD", rule, f"{seen} in `{ran}`", remedy, source)
+    refuse("RECORD", rule, f"{value} in `{command}`", remedy, source)
 
 
-def _on_one_clock(processes: Sequence[_Process]) -> None:
-    """Put the rows of all hosts on the clock of the first; that of a host is the same for all its
-    processes."""
+def _align_clocks(processes: Sequence[_RecordedProcess]) -> None:
+    """Put the rows of all hosts on the clock of the first host, in place.
+
+    All processes of a host have one clock.
+    """
     clocks: dict[object, int] = {}
     for process in processes:
         if "clock" in process.facts:
@@ -117,97 +128,120 @@ def _on_one_clock(processes: Sequence[_Process]) -> None:
             process.rows["start"] += clocks[process.host] - next(iter(clocks.values()))
 
 
-def _ranks(processes: Sequence[_Process]) -> dict[_Process, int]:
-    """The processes of ranks, with their numbers."""
+def _number_ranks(processes: Sequence[_RecordedProcess]) -> dict[_RecordedProcess, int]:
+    """Return the processes of ranks, which take batches, with their ranks."""
     wait = CODES["wait"]
-    taking = [process for process in processes if (process.rows["operation"] == wait).any()]
-    taking.sort(key=lambda process: process.rows["start"].min())
-    ranks = {process: process.facts["rank"] for process in taking if "rank" in process.facts}
-    free = iter(set(range(len(taking) + len(ranks))) - set(ranks.values()))
-    for process in taking:
+    takers = [process for process in processes if (process.rows["operation"] == wait).any()]
+    takers.sort(key=lambda process: process.rows["start"].min())
+    ranks = {process: process.facts["rank"] for process in takers if "rank" in process.facts}
+    free_ranks = iter(set(range(len(takers) + len(ranks))) - set(ranks.values()))
+    for process in takers:
         if process not in ranks:
-            ranks[process] = next(free)
+            ranks[process] = next(free_ranks)
     return ranks
 
 
-def _place(process: _Process, processes: Sequence[_Process], ranks: Mapping[_Process, int]) -> None:
-    """Fill in the rank of a process's rows, and of a worker's the loader and epoch."""
-    pid, parent = process.facts.get("pid"), process.facts.get("parent")
-    for other, rank in ranks.items():
-        if other is process:
+def _fill_in_rank(
+    process: _RecordedProcess, rank_of_process: Mapping[_RecordedProcess, int]
+) -> None:
+    """Fill in the rank of a process's rows, and the loader and epoch of a worker's; in place."""
+    pid = process.facts.get("pid")
+    parent_pid = process.facts.get("parent")
+    for rank_process, rank in rank_of_process.items():
+        if rank_process is process:
             process.rows["rank"] = rank
-        elif process.host in {None, other.host} and process not in ranks:
-            place = other.facts.get("workers", {}).get(str(pid))
-            if place is not None:
-                process.rows["loader"] = place[0]
-                process.rows["epoch"] += place[1]
-            if place is not None or other.facts.get("pid") == parent:
+        elif process.host in {None, rank_process.host} and process not in rank_of_process:
+            loader_and_epoch = rank_process.facts.get("workers", {}).get(str(pid))
+            if loader_and_epoch is not None:
+                process.rows["loader"] = loader_and_epoch[0]
+                process.rows["epoch"] += loader_and_epoch[1]
+            if loader_and_epoch is not None or rank_process.facts.get("pid") == parent_pid:
                 process.rows["rank"] = rank
     process.rows["rank"] = np.maximum(process.rows["rank"], 0)
 
 
-def _known(processes: Sequence[_Process], ranks: Sequence[_Process]) -> dict[str, Any]:
-    """What is known of the training: of the first rank that says it, and summed over all."""
-    known: dict[str, Any] = {}
-    for name in _OF_A_RANK:
+def _merge_facts(
+    processes: Sequence[_RecordedProcess], ranks: Sequence[_RecordedProcess]
+) -> dict[str, Any]:
+    """Return the facts of the training: of the first rank that has them, or summed over all.
+
+    Args:
+        processes: all that wrote something.
+        ranks: those of ranks, in the order of the ranks.
+    """
+    facts: dict[str, Any] = {}
+    for name in _FACTS_OF_A_RANK:
         for process in ranks:
             if name in process.facts:
-                known.setdefault(name, process.facts[name])
+                facts.setdefault(name, process.facts[name])
     for name in ("changed", "unchanged", "notes"):
-        said = [each for process in processes for each in process.facts.get(name, [])]
-        if said:
-            known[name] = list(dict.fromkeys(said))
+        sentences = [sentence for process in processes for sentence in process.facts.get(name, [])]
+        if sentences:
+            facts[name] = list(dict.fromkeys(sentences))
     if ranks and all("ranks" in process.facts for process in ranks):
-        known["ranks"] = max(process.facts["ranks"] for process in ranks)
+        facts["ranks"] = max(process.facts["ranks"] for process in ranks)
     if any(process.facts.get("stopped") for process in processes):
-        known["stopped"] = True
+        facts["stopped"] = True
     if any("places" in process.facts for process in processes):
-        known["places"] = _places(processes)
-    if "host" in known and (others := _others(processes, ranks)) is not None:
-        known["host"] = {**known["host"], "others": others}
-    if cut := sum(process.cut for process in processes):
-        note = f"The last row of {cut} of {len(processes)} processes is cut and left out."
-        known["notes"] = [*known.get("notes", []), note]
-    return known | _files(processes)
+        facts["places"] = _merge_places(processes)
+    if "host" in facts:
+        cores_of_others = _cores_of_others(processes, ranks)
+        if cores_of_others is not None:
+            facts["host"] = {**facts["host"], "others": cores_of_others}
+    if num_cut := sum(process.is_cut for process in processes):
+        note = f"The last row of {num_cut} of {len(processes)} processes is cut and left out."
+        facts["notes"] = [*facts.get("notes", []), note]
+    return facts | _count_files(processes)
 
 
-def _places(processes: Sequence[_Process]) -> list[dict[str, Any]]:
-    """Where the time of fetches and steps was seen to go, by all processes, most often first."""
+def _merge_places(processes: Sequence[_RecordedProcess]) -> list[dict[str, Any]]:
+    """Return where in the code all processes saw fetches and steps, most often first."""
     counts: Counter[tuple[Any, ...]] = Counter()
     for process in processes:
         for *place, count in process.facts.get("places", []):
             counts[tuple(place)] += count
     return [
-        {**dict(zip(PLACE, place, strict=True)), "count": count}
+        {**dict(zip(PLACE_FIELDS, place, strict=True)), "count": count}
         for place, count in counts.most_common()
     ]
 
 
-def _others(processes: Sequence[_Process], ranks: Sequence[_Process]) -> float | None:
-    """How many of the first rank's cores other programs had in the mean, from its first batch on;
-    None if that is not known."""
-    known = ranks[0].facts.get("use") if ranks else None
-    if known is None or min(known[0][1], known[1][1]) < 0 or known[1][0] <= known[0][0]:
+def _cores_of_others(
+    processes: Sequence[_RecordedProcess], ranks: Sequence[_RecordedProcess]
+) -> float | None:
+    """Return the mean number of the first rank's cores that other programs had, from its first
+    batch on; None if that is not known."""
+    # at the first batch and at the end: moment, time of all programs on the cores, own time (ns)
+    use = ranks[0].facts.get("use") if ranks else None
+    if use is None or min(use[0][1], use[1][1]) < 0 or use[1][0] <= use[0][0]:
         return None
-    begin, end = known
-    own = sum(
-        use[1][2] - use[0][2]
+    begin, end = use
+    own_ns = sum(
+        process_use[1][2] - process_use[0][2]
         for process in processes
-        if process.host in {None, ranks[0].host} and (use := process.facts.get("use"))
+        if process.host in {None, ranks[0].host} and (process_use := process.facts.get("use"))
     )
-    return float(max(end[1] - begin[1] - own, 0) / (end[0] - begin[0]))
+    return float(max(end[1] - begin[1] - own_ns, 0) / (end[0] - begin[0]))
 
 
-def _files(processes: Sequence[_Process]) -> dict[str, int]:
-    """How many different files were opened, and their bytes.
+def _count_files(processes: Sequence[_RecordedProcess]) -> dict[str, int]:
+    """Return the number of different files that were opened, and their bytes.
 
-    Each process keeps those of which a number made of the path is at most its bound, which it
-    halves whenever there are too many; below the smallest bound, all have kept the same.
+    A process keeps the files whose path hashes to a number below its bound, which it halves
+    whenever there are too many. Below the smallest bound, all processes have kept the same files.
     """
-    kept = [process.facts["files"] for process in processes if "files" in process.facts]
-    if not kept:
+    samples = [process.facts["files"] for process in processes if "files" in process.facts]
+    if not samples:
         return {}
-    bound = min(each["bound"] for each in kept)
-    sizes = {key: size for each in kept for key, size in each["sizes"].items() if int(key) < bound}
+    bound = min(sample["bound"] for sample in samples)
+    nbytes_of_file = {
+        key: nbytes
+        for sample in samples
+        for key, nbytes in sample["sizes"].items()
+        if int(key) < bound
+    }
     share = bound / 2**32
-    return {"files": round(len(sizes) / share), "files_nbytes": round(sum(sizes.values()) / share)}
+    return {
+        "files": round(len(nbytes_of_file) / share),
+        "files_nbytes": round(sum(nbytes_of_file.values()) / share),
+    }

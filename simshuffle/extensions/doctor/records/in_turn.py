@@ -1,4 +1,4 @@
-"""Rows where only times are told, and not when: one batch after the other."""
+"""Make the rows of batches whose times are known and whose moments are not: one after the other."""
 
 from __future__ import annotations
 
@@ -9,35 +9,58 @@ import pandas as pd
 
 from simshuffle.spec.arrays import Floats
 
-MOST = 1000
-"""Batches of a rank for which a mean stands, at most."""
+MAX_BATCHES = 1000
+"""Batches of a rank for which a mean stands at most."""
 
 
 def rows_in_turn(
     rank: int, epoch: int, times: Mapping[str, Floats], **columns: int
 ) -> pd.DataFrame:
-    """Rows of an epoch's batches, of which each waits, and then takes its step; whatever else
-    ``times`` (s, (N,) by operation) holds is part of the step, one after the other."""
-    begin = np.cumsum(times["wait"] + times["step"])
-    begin = begin - (times["wait"] + times["step"])
-    parts, inside = [], begin + times["wait"]
+    """Return the rows of an epoch's batches, each with its wait and then its step.
+
+    Args:
+        rank: of all rows.
+        epoch: of all rows.
+        times: (B,) s of each operation; those that are no wait or step are parts of the step, one
+            after the other.
+        columns: further columns of all rows.
+    """
+    batch_s = times["wait"] + times["step"]
+    wait_start = np.cumsum(batch_s) - batch_s
+    step_start = wait_start + times["wait"]
+    parts = []
+    part_start = step_start
     for operation, seconds in times.items():
-        start = {"wait": begin, "step": begin + times["wait"]}.get(operation, inside)
+        start = {"wait": wait_start, "step": step_start}.get(operation, part_start)
         if operation not in {"wait", "step"}:
-            inside = inside + seconds
-        known = {"operation": operation, "start_s": start, "seconds": seconds}
-        numbers = {"rank": rank, "epoch": epoch, "batch": np.arange(len(seconds)), **columns}
-        parts.append(pd.DataFrame({**numbers, **known}))
+            part_start = part_start + seconds
+        rows = {
+            "rank": rank,
+            "epoch": epoch,
+            "batch": np.arange(len(seconds)),
+            **columns,
+            "operation": operation,
+            "start_s": start,
+            "seconds": seconds,
+        }
+        parts.append(pd.DataFrame(rows))
     return pd.concat(parts, ignore_index=True)
 
 
-def of_means(
-    rank: int, means: Mapping[str, float], batches: int, **columns: int
+def rows_of_means(
+    rank: int, means: Mapping[str, float], num_batches: int, **columns: int
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Rows for batches of which only the means are told (s, by operation): at most `MOST`, all
-    alike, and what is to be said of them."""
-    shown = min(batches, MOST)
-    times = {name: np.full(shown, seconds) for name, seconds in means.items()}
-    note = "Only the mean of the batches of a rank is told: how they differ is not known."
-    fewer = [f"The first {MOST} of {batches} batches stand for all."] if shown < batches else []
-    return rows_in_turn(rank, 0, times, **columns), [note, *fewer]
+    """Return equal rows for batches of which only the means are known, and notes on them.
+
+    Args:
+        rank: of all rows.
+        means: mean s of each operation.
+        num_batches: batches that the means are of; at most `MAX_BATCHES` get rows.
+        columns: further columns of all rows.
+    """
+    num_rows = min(num_batches, MAX_BATCHES)
+    times = {operation: np.full(num_rows, seconds) for operation, seconds in means.items()}
+    notes = ["Only the mean of the batches of a rank is told: how they differ is not known."]
+    if num_rows < num_batches:
+        notes.append(f"The first {MAX_BATCHES} of {num_batches} batches stand for all.")
+    return rows_in_turn(rank, 0, times, **columns), notes

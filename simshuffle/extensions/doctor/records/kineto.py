@@ -1,7 +1,7 @@
-"""Traces of PyTorch's profiler (Kineto): a file of a rank, or a folder with one for each.
+"""Read traces of PyTorch's profiler (Kineto): a file of a rank, or a folder with one for each.
 
-A batch is what is between two calls of a DataLoader, within the steps of the profiler if there are
-any; where no DataLoader was called, a step of the profiler is one. What a batch takes is told by
+A batch lies between two calls of a DataLoader, within the steps of the profiler if there are any;
+where no DataLoader was called, a step of the profiler is a batch. These events show its operations:
 
 - `enumerate(DataLoader)#...__next__`: the wait;
 - operations of autograd (`autograd::engine::evaluate_function: ...`) on whichever thread, or the
@@ -12,8 +12,8 @@ any; where no DataLoader was called, a step of the profiler is one. What a batch
 - `Optimizer.step#...`: the optimizer;
 - `Memcpy HtoD ...` of the device: the copy;
 - kernels of NCCL, or where there are none annotations such as `gloo:all_reduce`: collectives. The
-  process waits for what of them no computation hides: no other kernel on any stream, or where the
-  processor computes, no operation and no pass.
+  process waits for the part of a collective that no computation hides: no other kernel on any
+  stream, or where the processor computes, no operation and no pass.
 
 Where a device computes, passes are timed by the kernels that were launched in them.
 """
@@ -22,337 +22,318 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.records.chrome import ChromeTrace, is_chrome, read_chrome
-from simshuffle.extensions.doctor.records.files import LARGEST, mapping, text, unpacked, whole
-from simshuffle.extensions.doctor.records.record import Record, joined
-from simshuffle.extensions.doctor.records.spans import Span, covered
+from simshuffle.extensions.doctor.records.files import (
+    LARGEST,
+    printable,
+    read_unpacked,
+    to_count,
+    to_mapping,
+)
+from simshuffle.extensions.doctor.records.kineto_batches import ProfiledBatch, find_batches
+from simshuffle.extensions.doctor.records.record import Record, join_rows
+from simshuffle.extensions.doctor.records.spans import Span, coverage_of
 
-_WAIT = r"enumerate\(DataLoader\)#.*__next__$"
-_STEP = r"ProfilerStep#?\d+$"
 _AUTOGRAD = "autograd::engine::evaluate_function"
-_SUMMED = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+_GRADIENTS_SUMMED = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 _COLLECTIVE = r"(?:gloo|nccl|mpi|ucc|xccl|hccl):"
 _KERNEL = r"(?i)(?:nccl|rccl)"  # of a collective
 _ALLREDUCE = r"(?i)all_?reduce"
-_ASKING = r"c10d::|record_param_comms"  # operations that ask for a collective
-_DRAWING = (
-    r"aten::(?:empty|random_|item|_local_scalar_dense|randperm|scalar_tensor|resize_|resolve_\w+)$"
-)
-"""Operations that draw the order and the seed of an epoch: all that follows a call of a DataLoader
-that had no batch left."""
+_COLLECTIVE_CALL = r"c10d::|record_param_comms"  # operations that start a collective
 _SIZES = {
     **{"double": 8, "long": 8, "long int": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2},
     **{"byte": 1, "char": 1, "signed char": 1, "unsigned char": 1, "bool": 1},
 }
 """Bytes of a number, by the names that Kineto gives to types."""
 SUFFIXES = (".json", ".json.gz")
-"""Of the files of a folder that may be traces."""
+"""Suffixes of the files of a folder that may be traces."""
 
 
-def traces_in(folder: Path) -> list[Path]:
-    """The traces of a folder, by their names."""
+def list_kineto_traces(folder: Path) -> list[Path]:
+    """Return the traces of a folder, by their names."""
     files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES))
-    return [path for path in files if is_chrome(unpacked(path, 1 << 16)[0])]
+    return [path for path in files if is_chrome(read_unpacked(path, 1 << 16)[0])]
 
 
 def read_kineto(path: Path) -> Record:
-    """The record of a trace, or of a folder of traces, one for each rank or several. Raises an
-    InputError if one is none, has no steps, or is of several processes."""
-    files = traces_in(path) if path.is_dir() else [path]
-    parts, notes, sizes = list[pd.DataFrame](), list[str](), list[list[int]]()
-    traces = sorted(((read_chrome(file), file) for file in files), key=_first)
-    ended: dict[int, tuple[int, int]] = {}  # epoch of each rank, and batches of it so far
+    """Read the record of a trace, or of a folder of traces, one or several for each rank.
+
+    Raises an InputError if a file is no trace, has no steps, or is of several processes.
+    """
+    files = list_kineto_traces(path) if path.is_dir() else [path]
+    traces = sorted(((read_chrome(file), file) for file in files), key=_trace_start)
+    parts = list[pd.DataFrame]()
+    buckets_of_traces = list[list[int]]()
+    notes = list[str]()
+    last_batches: dict[int, tuple[int, int]] = {}  # epoch of each rank, and its batches so far
     for trace, file in traces:
-        rank, batches = _rank(trace, file), _batches(trace, str(file))
-        rows, buckets = _rows(trace, batches)
-        epoch, count = ended.get(rank, (0, 0))
-        rows.loc[rows["epoch"] == 0, "batch"] += count
+        rank = _rank_of_trace(trace, file)
+        rows, buckets = _rows_of_trace(trace, find_batches(trace, str(file)))
+        epoch, num_batches = last_batches.get(rank, (0, 0))
+        rows.loc[rows["epoch"] == 0, "batch"] += num_batches
         rows["epoch"] += epoch
-        ended[rank] = (int(rows["epoch"].iloc[-1]), int(rows["batch"].iloc[-1]) + 1)
+        last_batches[rank] = (int(rows["epoch"].iloc[-1]), int(rows["batch"].iloc[-1]) + 1)
         parts.append(rows.assign(rank=rank))
-        sizes.append(buckets)
+        buckets_of_traces.append(buckets)
         notes += [f"{file.name}: {note}" for note in trace.notes]
     rows = pd.concat(parts, ignore_index=True)
     rows["start_s"] = (rows["start"] - rows["start"].min()) / 1e9
-    if len(hosts := {text(trace.about["host_name"]) for trace, _ in traces if _host(trace)}) > 1:
+
+    hosts = {printable(trace.about["host_name"]) for trace, _ in traces if _names_host(trace)}
+    if len(hosts) > 1:
         notes.append(f"Clocks of {len(hosts)} hosts were not compared.")
-    first = traces[0][0].about
     notes.append(
         "Batches are counted from the first that was profiled; the workers of loaders"
         " and what they read are not in a trace."
     )
+    first_trace = traces[0][0]
+    first_about = first_trace.about
+    world_size = to_count(to_mapping(first_about.get("distributedInfo")).get("world_size"))
+    host = (
+        {"host": {"name": printable(first_about["host_name"])}} if _names_host(first_trace) else {}
+    )
     about = {
         "made_by": "kineto",
-        "ranks": max(whole(mapping(first.get("distributedInfo")).get("world_size")), len(ended)),
-        **({"host": {"name": text(first["host_name"])}} if _host(traces[0][0]) else {}),
-        **_device(first),
-        **_model(sizes[0]),
+        "ranks": max(world_size, len(last_batches)),
+        **host,
+        **_device_of(first_about),
+        **_model_of(buckets_of_traces[0]),
         "notes": notes,
     }
-    return Record(joined([rows]), about, str(path))
+    return Record(join_rows([rows]), about, str(path))
 
 
-def _first(found: tuple[ChromeTrace, Path]) -> int:
-    return int(found[0].events["start"].iloc[0])
+def _trace_start(trace_and_file: tuple[ChromeTrace, Path]) -> int:
+    """Return the start of the first event of a trace, ns."""
+    return int(trace_and_file[0].events["start"].iloc[0])
 
 
-def _host(trace: ChromeTrace) -> bool:
+def _names_host(trace: ChromeTrace) -> bool:
+    """Return whether a trace names its host."""
     return isinstance(trace.about.get("host_name"), str)
 
 
-def _device(about: Any) -> dict[str, str]:
-    """Of the record's keys that on the device, if it is told."""
+def _device_of(about: Any) -> dict[str, str]:
+    """Return the record's fact on the device, if the keys of a trace have it."""
     devices = about.get("deviceProperties")
     if devices == []:
         return {"device": "cpu"}
-    name = mapping(devices[0]).get("name") if isinstance(devices, list) else None
-    return {"device": text(name)} if isinstance(name, str) else {}
+    name = to_mapping(devices[0]).get("name") if isinstance(devices, list) else None
+    return {"device": printable(name)} if isinstance(name, str) else {}
 
 
-def _model(buckets: Sequence[int]) -> dict[str, Any]:
-    """Of the record's keys that on the model, from the bytes of an iteration's allreduces."""
+def _model_of(buckets: Sequence[int]) -> dict[str, Any]:
+    """Return the record's fact on the model, from the bytes of an iteration's allreduces."""
     if not buckets or not all(buckets):
         return {}
     return {"model": {"gradient_nbytes": sum(buckets), "buckets": list(buckets)}}
 
 
-def _rank(trace: ChromeTrace, file: Path) -> int:
-    """The rank of a trace: as it says, else as its name does, else 0."""
-    rank = whole(mapping(trace.about.get("distributedInfo")).get("rank"))
-    if rank < 0 and (named := re.search(r"rank[-_]?(\d{1,6})", file.name)):
-        rank = int(named[1])
+def _rank_of_trace(trace: ChromeTrace, file: Path) -> int:
+    """Return the rank that a trace names, or else its file's name; 0 if neither does."""
+    rank = to_count(to_mapping(trace.about.get("distributedInfo")).get("rank"))
+    if rank < 0 and (match := re.search(r"rank[-_]?(\d{1,6})", file.name)):
+        rank = int(match[1])
     return rank if 0 <= rank < 2**31 else 0
-
-
-# ----------------------------------------------------------------------------------------- batches
-
-
-class _Batch(NamedTuple):
-    """A batch of a trace; times are ns."""
-
-    asked: int  # when the loader was called; ``start`` if none was
-    start: int
-    end: int
-    epoch: int  # from 0 in the trace
-
-
-def _batches(trace: ChromeTrace, source: str) -> list[_Batch]:
-    """The batches of a trace that are whole, in order, at least one."""
-    events = trace.events[trace.events["kind"].isin(["user_annotation", "cpu_op"])]
-    steps = events[events["name"].str.match(_STEP)]
-    waits = events[events["name"].str.match(_WAIT)]
-    if (of := pd.concat([steps, waits])["process"].unique()).size > 1:
-        rule, value = "must be of one process", f"steps of processes {', '.join(of[:4])}"
-        refuse("traceEvents", rule, value, "Give the trace of each rank as a file.", source)
-    begins, ends = steps["start"].tolist(), steps["end"].tolist()
-    if any(
-        after < (start + end) // 2
-        for after, start, end in zip(begins[1:], begins, ends, strict=False)
-    ):
-        rule, value = "must have steps one after another", "steps that overlap"
-        remedy = "Give the trace of one process, in microseconds, as the profiler wrote it."
-        refuse("traceEvents", rule, value, remedy, source)
-    if len(waits):
-        found = list(_between(trace, begins, ends, waits))
-    else:
-        trace.notes.append("No DataLoader of torch was called: waits are not in it.")
-        found = [_Batch(start, start, end, 0) for start, end in zip(begins, ends, strict=True)]
-        # the profiler begins a last step when it is stopped, in which nothing is done
-        starts = trace.events.loc[~trace.events["name"].str.match(_STEP), "start"].to_numpy()
-        done = [((starts >= one.start) & (starts < one.end)).any() for one in found]
-        if any(done) and not done[-1]:
-            found.pop()
-    if not (found := [batch for batch in found if batch.end <= trace.horizon]):
-        rule, value = "must have a whole step", f"{len(steps) + len(waits)} begun"
-        remedy = "Profile a loop over a DataLoader, or call the profiler's step() after each batch."
-        refuse("traceEvents", rule, value, remedy, source)
-    return found
-
-
-def _between(
-    trace: ChromeTrace, begins: list[int], ends: list[int], waits: pd.DataFrame
-) -> Iterator[_Batch]:
-    """Batches as calls of a loader divide them, within steps of the profiler, if there are any."""
-    operations = trace.events[trace.events["name"].str.contains("::", regex=False)]
-    at = operations["start"].to_numpy()
-    drawn = operations["name"].str.match(_DRAWING).to_numpy()
-    calls = list(zip(waits["start"].tolist(), waits["end"].tolist(), strict=True))
-    bounds = [asked for asked, _ in calls[1:]] + [int(trace.events["end"].max())]
-    epoch, begun, over = 0, False, False
-    for (asked, start), bound in zip(calls, bounds, strict=True):
-        end = bound
-        if begins:
-            step = bisect_right(begins, asked) - 1
-            if step < 0 or ends[step] <= asked:
-                continue
-            end = min(end, ends[step])
-        first, last = np.searchsorted(at, [start, bound])
-        if len(at) and drawn[first:last].all():  # no batch was left
-            over = begun
-            continue
-        epoch += over
-        begun, over = True, False
-        yield _Batch(asked, start, max(end, start), epoch)
-
-
-# -------------------------------------------------------------------------------------------- rows
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     """A row of the record, before it has a rank."""
 
-    of: int  # number of the batch in the trace
+    batch_index: int  # of the batch in the trace
     operation: str
     start: int  # ns
-    seconds: float
-    count: int = 0
-    nbytes: int = 0
+    seconds: float  # duration
+    count: int = 0  # copies or collectives
+    nbytes: int = 0  # copied or summed
 
 
-def _rows(trace: ChromeTrace, batches: list[_Batch]) -> tuple[pd.DataFrame, list[int]]:
-    """Rows of all batches, with start as ns, and the bytes of the last one's allreduces in their
-    order, 0 for those that are not told."""
-    groups = _of_batches(trace.events, batches)
-    passes = [_passes(group) for group in groups]
-    collected, buckets = _collectives(groups, passes, batches)
-    rows = collected
-    for of, (batch, group) in enumerate(zip(batches, groups, strict=True)):
-        if batch.start > batch.asked:
-            rows.append(_Row(of, "wait", batch.asked, (batch.start - batch.asked) / 1e9))
-        rows.append(_Row(of, "step", batch.start, (batch.end - batch.start) / 1e9))
-        rows += _computed(of, group, passes[of])
+def _rows_of_trace(
+    trace: ChromeTrace, batches: list[ProfiledBatch]
+) -> tuple[pd.DataFrame, list[int]]:
+    """Return the rows of all batches, with start in ns, and the bytes of the last batch's
+    allreduces in their order, 0 where these are not known."""
+    groups = _events_of_batches(trace.events, batches)
+    passes = [_find_passes(group) for group in groups]
+    rows, buckets = _rows_of_collectives(groups, passes, batches)
+    for index, (batch, group) in enumerate(zip(batches, groups, strict=True)):
+        if batch.start > batch.requested:
+            wait_s = (batch.start - batch.requested) / 1e9
+            rows.append(_Row(index, "wait", batch.requested, wait_s))
+        rows.append(_Row(index, "step", batch.start, (batch.end - batch.start) / 1e9))
+        rows += _rows_of_passes(index, group, passes[index])
         copies = group[(group["kind"] == "gpu_memcpy") & group["name"].str.contains("HtoD")]
         if len(copies):
-            nbytes = sum(max(whole(args.get("bytes")), 0) for args in copies["args"])
+            nbytes = sum(max(to_count(args.get("bytes")), 0) for args in copies["args"])
             seconds = float((copies["end"] - copies["start"]).sum()) / 1e9
             start = int(copies["start"].min())
-            rows.append(_Row(of, "copy", start, seconds, len(copies), min(nbytes, LARGEST)))
+            rows.append(_Row(index, "copy", start, seconds, len(copies), min(nbytes, LARGEST)))
     table = pd.DataFrame(rows)
     epochs = np.array([batch.epoch for batch in batches])
-    table["epoch"] = epochs[table["of"]]
-    table["batch"] = table["of"] - np.searchsorted(epochs, table["epoch"])
-    return table.drop(columns="of"), buckets
+    table["epoch"] = epochs[table["batch_index"]]
+    # batches are counted from the first of their epoch
+    table["batch"] = table["batch_index"] - np.searchsorted(epochs, table["epoch"])
+    return table.drop(columns="batch_index"), buckets
 
 
-def _of_batches(events: pd.DataFrame, batches: list[_Batch]) -> list[pd.DataFrame]:
-    """The events of each batch: those that begin in it, or on a device, that it launched. There is
-    one more column: at, when the processor did so."""
+def _events_of_batches(events: pd.DataFrame, batches: list[ProfiledBatch]) -> list[pd.DataFrame]:
+    """Return the events of each batch: its own, and the ones of a device that it launched.
+
+    A column ``launched`` has the ns at which the processor began or launched each."""
     launches = events[events["kind"] == "launch"]
-    ids = launches["args"].map(lambda args: whole(args.get("correlation")))
-    times = dict(zip(ids, launches["start"], strict=True))
-    device = events["kind"].isin(["kernel", "gpu_memcpy"])
-    asked = events["args"].map(lambda args: times.get(whole(args.get("correlation")), 0))
-    at = events["start"].where(~device | (asked == 0), asked)
-    of = np.searchsorted([batch.start for batch in batches], at.to_numpy(), "right") - 1
-    over = ~device & (at.to_numpy() >= np.array([batch.end for batch in batches])[of])
-    placed = events.assign(at=at, of=np.where(over, -1, of))
-    return [placed[placed["of"] == number] for number in range(len(batches))]
+    ids = launches["args"].map(lambda args: to_count(args.get("correlation")))
+    launch_times = dict(zip(ids, launches["start"], strict=True))
+    on_device = events["kind"].isin(["kernel", "gpu_memcpy"])
+    launch_time = events["args"].map(
+        lambda args: launch_times.get(to_count(args.get("correlation")), 0)
+    )
+    launched = events["start"].where(~on_device | (launch_time == 0), launch_time)
+    starts = [batch.start for batch in batches]
+    ends = np.array([batch.end for batch in batches])
+    batch_index = np.searchsorted(starts, launched.to_numpy(), "right") - 1
+    is_after_batch = ~on_device & (launched.to_numpy() >= ends[batch_index])
+    batch_index = np.where(is_after_batch, -1, batch_index)
+    events = events.assign(launched=launched, batch_index=batch_index)
+    return [events[events["batch_index"] == index] for index in range(len(batches))]
 
 
-def _passes(group: pd.DataFrame) -> dict[str, list[Span]]:
-    """When the processor was in which pass of a batch; autograd is the backward pass without what
-    it waits for afterwards."""
+def _find_passes(group: pd.DataFrame) -> dict[str, list[Span]]:
+    """Return the spans in which the processor was in each pass of a batch, and in autograd.
+
+    Autograd is the backward pass without the waits that follow it.
+    """
     names = group["name"]
 
-    def within(found: pd.DataFrame) -> list[Span]:
-        return [(int(found["start"].min()), int(found["end"].max()))] if len(found) else []
+    def span_of(events: pd.DataFrame) -> list[Span]:
+        return [(int(events["start"].min()), int(events["end"].max()))] if len(events) else []
 
-    autograd = within(group[names.str.startswith(_AUTOGRAD)])
-    backward = within(group[names == "## backward ##"]) or autograd
-    if backward and len(summed := group[names == _SUMMED]):
+    autograd = span_of(group[names.str.startswith(_AUTOGRAD)])
+    backward = span_of(group[names == "## backward ##"]) or autograd
+    summed = group[names == _GRADIENTS_SUMMED]
+    if backward and len(summed):
         backward = [(backward[0][0], max(backward[0][1], int(summed["end"].max())))]
-    forward = within(group[names == "## forward ##"])
+    forward = span_of(group[names == "## forward ##"])
     flows = group[group["kind"] == "flow"]["start"]
     if not forward and backward and len(flows) and flows.min() < backward[0][0]:
         forward = [(int(flows.min()), backward[0][0])]
         # what clears the gradients stands between the passes, or before them
-        for start, end in within(group[names.str.startswith("Optimizer.zero_grad")]):
+        for start, end in span_of(group[names.str.startswith("Optimizer.zero_grad")]):
             if forward[0][0] < start and end <= forward[0][1]:
                 forward = [(forward[0][0], start)]
-    forward = forward or within(group[names == "DistributedDataParallel.forward"])
+    forward = forward or span_of(group[names == "DistributedDataParallel.forward"])
     steps = group[names.str.startswith("Optimizer.step")]
     optimizer = list(zip(steps["start"], steps["end"], strict=True))
     return {"forward": forward, "backward": backward, "optimizer": optimizer, "autograd": autograd}
 
 
-def _computed(of: int, group: pd.DataFrame, passes: dict[str, list[Span]]) -> Iterator[_Row]:
-    """Rows of the passes: by the processor's time, or the kernels' where there are any."""
+def _rows_of_passes(
+    batch_index: int, group: pd.DataFrame, passes: dict[str, list[Span]]
+) -> Iterator[_Row]:
+    """Yield the rows of a batch's passes: by the processor's time, or the kernels' if it has any.
+
+    Args:
+        batch_index: of the rows.
+        group: events of the batch.
+        passes: spans of the processor.
+    """
     kernels = group[group["kind"] == "kernel"]
     for name in ("forward", "backward", "optimizer"):
         for start, end in passes[name]:
-            if len(kernels):
-                mine = kernels[(kernels["at"] >= start) & (kernels["at"] < end)]
-                if mine.empty:
-                    continue
-                begin, done = int(mine["start"].min()), int(mine["end"].max())
-                yield _Row(of, name, begin, (done - begin) / 1e9)
-            else:
-                yield _Row(of, name, start, (end - start) / 1e9)
+            if not len(kernels):
+                yield _Row(batch_index, name, start, (end - start) / 1e9)
+                continue
+            launched = kernels[(kernels["launched"] >= start) & (kernels["launched"] < end)]
+            if len(launched):
+                first_start = int(launched["start"].min())
+                last_end = int(launched["end"].max())
+                yield _Row(batch_index, name, first_start, (last_end - first_start) / 1e9)
 
 
-def _collectives(
-    groups: Sequence[pd.DataFrame], passes: Sequence[dict[str, list[Span]]], batches: list[_Batch]
+def _spans_of(events: pd.DataFrame) -> list[Span]:
+    """Return the start and end of each event, ns."""
+    return [*zip(events["start"], events["end"], strict=True)]
+
+
+def _rows_of_collectives(
+    groups: Sequence[pd.DataFrame],
+    passes: Sequence[dict[str, list[Span]]],
+    batches: list[ProfiledBatch],
 ) -> tuple[list[_Row], list[int]]:
-    """Rows of the collectives, each with what nothing hides, of it and of those before it; and the
-    bytes of the last batch's allreduces."""
-    events = pd.concat([group.assign(of=of) for of, group in enumerate(groups)])
-    kernels = events["kind"] == "kernel"
-    summing = kernels & events["name"].str.contains(_KERNEL)
-    asking = events["name"].str.match(_ASKING)
-    if kernels.any():
-        computing = events[kernels & ~summing]
-        busy = [*zip(computing["start"], computing["end"], strict=True)]
-        idle = list[Span]()
+    """Return the rows of the collectives, and the bytes of the last batch's allreduces.
+
+    The seconds of a row are the part of the collective that neither computation nor earlier
+    collectives hide.
+
+    Args:
+        groups: events of each batch.
+        passes: spans of the passes of each batch.
+        batches: of the trace.
+    """
+    events = pd.concat(groups)
+    is_kernel = events["kind"] == "kernel"
+    is_collective = is_kernel & events["name"].str.contains(_KERNEL)
+    is_call = events["name"].str.match(_COLLECTIVE_CALL)
+    if is_kernel.any():
+        computing = _spans_of(events[is_kernel & ~is_collective])
+        calls = list[Span]()
     else:
-        summing = (events["kind"] == "user_annotation") & events["name"].str.match(_COLLECTIVE)
-        operations = events[events["name"].str.contains("::", regex=False) & ~asking]
-        busy = [*zip(operations["start"], operations["end"], strict=True)]
-        busy += [
-            span
-            for of in passes
-            for name, spans in of.items()
-            if name != "backward"
-            for span in spans
-        ]
-        idle = [*zip(events["start"][asking], events["end"][asking], strict=True)]
-    # what only asks for a collective computes nothing, in whichever pass it is
-    all_of, apart = covered([*busy, *idle]), covered(idle)
-    rows, buckets, until = list[_Row](), list[int](), 0
-    found = events[summing].sort_values("start", kind="stable")
-    columns = (found[name].tolist() for name in ("of", "name", "start", "end", "args"))
-    for of, name, begin, stop, args in zip(*columns, strict=True):
-        # of one that is not finished, the end is that of the trace
-        end = min(stop, batches[of].end) if args.get("finished") is False else stop
-        start, until = max(begin, until), max(until, end)
-        hidden = all_of(start, end) - apart(start, end) if start < end else 0.0
+        is_annotation = events["kind"] == "user_annotation"
+        is_collective = is_annotation & events["name"].str.match(_COLLECTIVE)
+        is_operation = events["name"].str.contains("::", regex=False)
+        computing = _spans_of(events[is_operation & ~is_call])
+        for spans_of_pass in passes:
+            for name, spans in spans_of_pass.items():
+                if name != "backward":
+                    computing += spans
+        calls = _spans_of(events[is_call])
+
+    # what only starts a collective computes nothing, in whichever pass it is
+    busy_ns_between = coverage_of([*computing, *calls])
+    call_ns_between = coverage_of(calls)
+    rows = list[_Row]()
+    buckets = list[int]()
+    covered_until = 0
+    collectives = events[is_collective].sort_values("start", kind="stable")
+    columns = [
+        collectives[name].tolist() for name in ("batch_index", "name", "start", "end", "args")
+    ]
+    for batch_index, name, begin, event_end, args in zip(*columns, strict=True):
+        # the event of a collective that is not finished ends with the trace
+        is_unfinished = args.get("finished") is False
+        end = min(event_end, batches[batch_index].end) if is_unfinished else event_end
+        start = max(begin, covered_until)
+        covered_until = max(covered_until, end)
+        hidden = busy_ns_between(start, end) - call_ns_between(start, end) if start < end else 0.0
         seconds = max(end - start - hidden, 0.0) / 1e9
-        nbytes = _nbytes(args)
-        rows.append(_Row(of, "allreduce", begin, seconds, 1, nbytes))
-        if of == len(groups) - 1 and re.search(_ALLREDUCE, f"{name} {args.get('Collective name')}"):
+        nbytes = _nbytes_of_collective(args)
+        rows.append(_Row(batch_index, "allreduce", begin, seconds, 1, nbytes))
+        is_allreduce = re.search(_ALLREDUCE, f"{name} {args.get('Collective name')}")
+        if batch_index == len(groups) - 1 and is_allreduce:
             buckets.append(nbytes)
     return rows, buckets
 
 
-def _nbytes(args: Mapping[str, Any]) -> int:
-    """The bytes that a collective takes from a rank; 0 if they are not told."""
-    count, kind = whole(args.get("In msg nelems")), str(args.get("dtype"))
+def _nbytes_of_collective(args: Mapping[str, Any]) -> int:
+    """Return the bytes that a collective takes from a rank; 0 if they are not known."""
+    count = to_count(args.get("In msg nelems"))
+    dtype = str(args.get("dtype"))
     if count < 0:
-        kinds, shapes = args.get("Input type"), args.get("Input Dims")
-        if not (isinstance(kinds, list) and isinstance(shapes, list) and kinds and shapes):
+        dtypes = args.get("Input type")
+        shapes = args.get("Input Dims")
+        if not (isinstance(dtypes, list) and isinstance(shapes, list) and dtypes and shapes):
             return 0
         shape = shapes[0] if isinstance(shapes[0], list) else []
-        sizes = [whole(size) for size in shape]
-        kind, count = str(kinds[0]), -1 if min(sizes, default=-1) < 0 else math.prod(sizes)
-    size = _SIZES.get(kind.lower().removeprefix("c10::"), 0)
-    return count * size if 0 <= count < LARGEST // 8 else 0
+        sizes = [to_count(size) for size in shape]
+        dtype = str(dtypes[0])
+        count = -1 if min(sizes, default=-1) < 0 else math.prod(sizes)
+    itemsize = _SIZES.get(dtype.lower().removeprefix("c10::"), 0)
+    return count * itemsize if 0 <= count < LARGEST // 8 else 0

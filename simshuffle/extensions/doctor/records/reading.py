@@ -1,4 +1,4 @@
-"""Reading the record of a training, in whichever of the formats it is: found by the content."""
+"""Read the record of a training in any of the known formats, which is found by the content."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.recorder.rows import SUFFIX
-from simshuffle.extensions.doctor.records.chakra import ranks_in, read_chakra
+from simshuffle.extensions.doctor.records.chakra import list_chakra_traces, read_chakra
 from simshuffle.extensions.doctor.records.chakra_schema import is_chakra
 from simshuffle.extensions.doctor.records.chrome import is_chrome
-from simshuffle.extensions.doctor.records.collected import collected
-from simshuffle.extensions.doctor.records.dlio import outputs_in, read_dlio
-from simshuffle.extensions.doctor.records.files import unpacked
-from simshuffle.extensions.doctor.records.kineto import read_kineto, traces_in
+from simshuffle.extensions.doctor.records.collected import collect_record
+from simshuffle.extensions.doctor.records.dlio import list_outputs, read_dlio
+from simshuffle.extensions.doctor.records.files import read_unpacked
+from simshuffle.extensions.doctor.records.kineto import list_kineto_traces, read_kineto
 from simshuffle.extensions.doctor.records.ray import is_ray, read_ray
 from simshuffle.extensions.doctor.records.record import Record, read_parquet
 from simshuffle.extensions.doctor.records.traceml import SUMMARY, is_traceml, read_traceml
@@ -22,21 +22,21 @@ from simshuffle.extensions.doctor.records.traceml import SUMMARY, is_traceml, re
 RECORD = "record.parquet"
 """Name of the record in the folder that `simshuffle doctor` writes."""
 HEAD = 1 << 16
-"""Bytes of a file that tell its format."""
+"""Bytes at the begin of a file that tell its format."""
 
 
 class RecordFormat(NamedTuple):
     """A format of records.
 
     Attributes:
-        what: it is, for a user.
-        is_of: whether a path is of it, from the path and the first bytes of the file, unpacked
-            (b'' for a folder).
-        read: reads it, or raises an InputError.
+        title: names the format to a user.
+        matches: tells whether a path is of the format, from the path and the first bytes of the
+            file, unpacked (b'' for a folder).
+        read: reads the path, or raises an InputError.
     """
 
-    what: str
-    is_of: Callable[[Path, bytes], bool]
+    title: str
+    matches: Callable[[Path, bytes], bool]
     read: Callable[[Path], Record]
 
 
@@ -49,12 +49,12 @@ FORMATS = (
     RecordFormat(
         "a folder of rows that `simshuffle doctor` kept",
         lambda path, _: any(path.glob(f"*{SUFFIX}")),
-        lambda path: collected(path, {}),
+        lambda path: collect_record(path, {}),
     ),
     RecordFormat("a record (Parquet)", lambda _, head: head.startswith(b"PAR1"), read_parquet),
     RecordFormat(
         "a trace of PyTorch's profiler (JSON, plain or .gz), or a folder with one for each rank",
-        lambda path, head: bool(traces_in(path)) if path.is_dir() else is_chrome(head),
+        lambda path, head: bool(list_kineto_traces(path)) if path.is_dir() else is_chrome(head),
         read_kineto,
     ),
     RecordFormat(
@@ -69,25 +69,32 @@ FORMATS = (
     ),
     RecordFormat(
         "an output folder of DLIO",
-        lambda path, _: path.is_dir() and bool(outputs_in(path)),
+        lambda path, _: path.is_dir() and bool(list_outputs(path)),
         read_dlio,
     ),
     RecordFormat(
         "a trace of Chakra, or a folder with one for each rank (NAME.RANK.et)",
-        lambda path, head: bool(ranks_in(path)) if path.is_dir() else is_chakra(head),
+        lambda path, head: bool(list_chakra_traces(path)) if path.is_dir() else is_chakra(head),
         read_chakra,
     ),
 )
-"""The first one that a path is of reads it."""
+"""Formats of records. The first that matches a path reads it."""
 
 
 def read(path: Path) -> Record:
-    """The record at a path: a folder or a file of one of `FORMATS`. Raises an InputError if it is
-    of none, or not whole."""
-    head = b"" if path.is_dir() else unpacked(path, HEAD)[0]
-    for known in FORMATS:
-        if known.is_of(path, head):
-            return known.read(path)
-    what = "a folder without one" if path.is_dir() else f"a file that begins {head[:20]!r}"
-    rule = f"must be {', '.join(known.what for known in FORMATS[:-1])} or {FORMATS[-1].what}"
-    refuse("RECORD", rule, what, "Name one of these.", str(path))
+    """Read the record at a path.
+
+    Args:
+        path: a folder or a file of one of `FORMATS`.
+
+    Raises:
+        InputError: it is of none, or not complete.
+    """
+    head = b"" if path.is_dir() else read_unpacked(path, HEAD)[0]
+    for record_format in FORMATS:
+        if record_format.matches(path, head):
+            return record_format.read(path)
+    value = "a folder without one" if path.is_dir() else f"a file that begins {head[:20]!r}"
+    *titles, last_title = [record_format.title for record_format in FORMATS]
+    rule = f"must be {', '.join(titles)} or {last_title}"
+    refuse("RECORD", rule, value, "Name one of these.", str(path))

@@ -1,4 +1,4 @@
-"""The record of a training: one table, and what is known beside it."""
+"""Hold the record of a training: a table of its operations, and facts on its host and loaders."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from simshuffle.errors import refuse
 from simshuffle.extensions.doctor.recorder.rows import OPERATIONS
 
 KEY = b"simshuffle.record"
-"""Of the Parquet file's metadata: what is known beside the rows, as JSON."""
+"""Key of a Parquet file's metadata that holds `Record.about`, as JSON."""
 FORMAT = 1
-"""Of that JSON; another one is refused."""
+"""Format of that JSON; another one is refused."""
 COLUMNS: Mapping[str, str] = {
-    "rank": "int32",  # 0 where there is one
-    "loader": "int16",  # which of the rank's loaders; -1 for none
+    "rank": "int32",  # 0 where there is one rank
+    "loader": "int16",  # index of the rank's loader; -1 for none
     "epoch": "int32",  # from 0, of that loader
     "batch": "int64",  # from 0 in its epoch; -1 for none
     "worker": "int16",  # -1 for the process of the rank itself
     "operation": "category",  # see `OPERATIONS`
     "start_s": "float64",  # from the first row on; the same clock for all ranks of a host
-    "seconds": "float64",  # how long
-    "cpu_s": "float64",  # of it computing; nan if not known
-    "queued_s": "float64",  # of it without a core; nan if not known
+    "seconds": "float64",  # duration
+    "cpu_s": "float64",  # s of it on a core; nan if not known
+    "queued_s": "float64",  # s of it waiting for a core; nan if not known
     "count": "int64",  # samples, files or reads
-    "nbytes": "int64",  # read, opened, copied or summed; 0 if not known
-    "disk_nbytes": "float64",  # of them, from the device; nan if not known
-    "sample": "int64",  # index; -1 for none
+    "nbytes": "int64",  # bytes read, opened, copied or summed; 0 if not known
+    "disk_nbytes": "float64",  # bytes of these from the device; nan if not known
+    "sample": "int64",  # index of the sample; -1 for none
 }
-"""Columns of the table, and their types. Missing ones are filled by `framed`."""
+"""Columns of the table, and their types. `make_rows` fills missing ones."""
 _EMPTY: Mapping[str, Any] = {
     **{"rank": 0, "loader": 0, "epoch": 0, "batch": -1, "worker": -1, "count": 0, "nbytes": 0},
     **{"cpu_s": np.nan, "queued_s": np.nan, "disk_nbytes": np.nan, "sample": -1},
@@ -45,12 +45,12 @@ _EMPTY: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Record:
-    """A record.
+    """The record of a training.
 
-    ``about`` holds what is known, and leaves out what is not:
+    ``about`` holds these facts, and leaves out those that are not known:
 
     - ``made_by``: 'simshuffle', 'kineto', 'traceml', 'ray', 'dlio' or 'chakra';
-    - ``command``: words; ``exit_status`` of it; ``seconds`` that it took;
+    - ``command``: its words; ``exit_status`` of the command; ``seconds`` that it took;
     - ``ranks``: M of the training; the rows may be of fewer;
     - ``loaders``: for each a mapping, with batch_size, num_workers, prefetch_factor, pin_memory,
       persistent_workers, in_order, samples (of the data set), sampler and dataset (names of
@@ -67,51 +67,55 @@ class Record:
     - ``notes``: sentences on what could not be seen.
     """
 
-    rows: pd.DataFrame  # columns `COLUMNS`, in the order of start_s
-    about: Mapping[str, Any]
-    source: str  # file or folder that it is from
+    rows: pd.DataFrame  # a row for each timed operation, columns `COLUMNS`, by start_s
+    about: Mapping[str, Any]  # facts, see above
+    source: str  # file or folder of the record
 
-    def of(self, *operations: str) -> pd.DataFrame:
-        """The rows of some operations."""
+    def rows_of(self, *operations: str) -> pd.DataFrame:
+        """Return the rows of some operations."""
         return self.rows[self.rows["operation"].isin(operations)]
 
     def write(self, path: Path) -> None:
-        """Write it to a Parquet file."""
+        """Write the record to a Parquet file."""
         table = pa.Table.from_pandas(self.rows, preserve_index=False)
         text = json.dumps({"format": FORMAT, **self.about}, allow_nan=False)
-        known = {**(table.schema.metadata or {}), KEY: text.encode()}
-        pq.write_table(table.replace_schema_metadata(known), path)
+        metadata = {**(table.schema.metadata or {}), KEY: text.encode()}
+        pq.write_table(table.replace_schema_metadata(metadata), path)
 
 
-def framed(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """The table of a record from some of its columns: the others are filled with what stands for
-    nothing, rows are in order, and the first begins at 0 s."""
+def make_rows(columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the table of a record from some of its columns, ordered by start_s.
+
+    Missing columns are filled with the values that stand for "not known". The first row begins at
+    0 s.
+    """
     table = pd.DataFrame({name: columns.get(name, _EMPTY.get(name)) for name in COLUMNS})
-    kinds = pd.CategoricalDtype(list(OPERATIONS))
-    table = table.astype({**COLUMNS, "operation": kinds})
+    operations = pd.CategoricalDtype(list(OPERATIONS))
+    table = table.astype({**COLUMNS, "operation": operations})
     table = table.sort_values("start_s", kind="stable", ignore_index=True)
     if len(table):
         table["start_s"] -= table["start_s"].iloc[0]
     return table
 
 
-def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The table of a record from parts of it, each with some of its columns."""
+def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Join parts of a record, each with some of its columns, to its table."""
     rows = pd.concat(parts, ignore_index=True)
-    rows = rows.fillna({name: of for name, of in _EMPTY.items() if isinstance(of, int)})
-    return framed({str(name): rows[name] for name in rows})
+    empty_counts = {name: value for name, value in _EMPTY.items() if isinstance(value, int)}
+    rows = rows.fillna(empty_counts)
+    return make_rows({str(name): rows[name] for name in rows})
 
 
 def read_parquet(path: Path) -> Record:
-    """A record from the file that `Record.write` wrote. Raises an InputError if it is none."""
+    """Read a record from a file that `Record.write` wrote. Raises an InputError if it is none."""
     source = str(path)
     try:
         table = pq.read_table(path)
         about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
         rows = table.to_pandas(ignore_metadata=True)
     except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
-        why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        refuse("RECORD", f"must be a record: {why}", repr(source), "Record it again.", source)
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        refuse("RECORD", f"must be a record: {reason}", repr(source), "Record it again.", source)
     version = about.pop("format", None) if isinstance(about, dict) else None
     if version != FORMAT:
         value = "none" if version is None else f"format {version}"
@@ -121,8 +125,9 @@ def read_parquet(path: Path) -> Record:
         rule = f"must have the columns {', '.join(COLUMNS)}"
         refuse("RECORD", rule, f"no {', no '.join(missing)}", "Record it again.", source)
     try:
-        framed_rows = framed({name: rows[name].to_numpy() for name in COLUMNS})
+        checked_rows = make_rows({name: rows[name].to_numpy() for name in COLUMNS})
     except (ValueError, TypeError) as error:
-        rule, remedy = "must have columns of the types of a record", "Record it again."
-        refuse("RECORD", rule, str(error).partition("\n")[0][:100], remedy, source)
-    return Record(framed_rows, about, source)
+        rule = "must have columns of the types of a record"
+        reason = str(error).partition("\n")[0][:100]
+        refuse("RECORD", rule, reason, "Record it again.", source)
+    return Record(checked_rows, about, source)

@@ -1,4 +1,4 @@
-"""Spans of time, and how much of another they cover."""
+"""Measure how much of a time is covered by spans of time."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 Span = tuple[int, int]
-"""From, until: ns."""
+"""Start and end, ns."""
 
 
-def covered(spans: Sequence[Span]) -> Callable[[int, int], float]:
-    """What gives of any time from start to end how much of it is within some spans (ns), which may
-    overlap."""
-    ends = list[Span]()
+def coverage_of(spans: Sequence[Span]) -> Callable[[int, int], float]:
+    """Return a function that gives how much of the time from start to end some spans cover, ns.
+
+    Args:
+        spans: in any order; they may overlap.
+    """
+    merged = list[Span]()
     for start, end in sorted(spans):
-        if ends and start <= ends[-1][1]:
-            ends[-1] = (ends[-1][0], max(ends[-1][1], end))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            ends.append((start, end))
-    if not ends:
+            merged.append((start, end))
+    if not merged:
         return lambda start, end: 0.0
-    first = ends[0][0]  # moments are told from it: as floats they would not be whole
-    moments = np.array([(start - first, end - first) for start, end in ends], np.float64)
+
+    # moments are counted from the first: as floats they would not be whole
+    origin = merged[0][0]
+    # (spans, 2): start and end of each, and the covered ns before each of the two
+    moments = np.array([(start - origin, end - origin) for start, end in merged], np.float64)
     lengths = np.diff(moments, axis=1)[:, 0]
-    done = np.cumsum(lengths)
-    within = np.stack([done - lengths, done], axis=1)
+    covered_to_end = np.cumsum(lengths)
+    covered_until = np.stack([covered_to_end - lengths, covered_to_end], axis=1)
 
-    def length(start: int, end: int) -> float:
-        found = np.interp([start - first, end - first], moments.ravel(), within.ravel())
-        return float(found[1] - found[0])
+    def covered_between(start: int, end: int) -> float:
+        ends = [start - origin, end - origin]
+        covered = np.interp(ends, moments.ravel(), covered_until.ravel())
+        return float(covered[1] - covered[0])
 
-    return length
+    return covered_between

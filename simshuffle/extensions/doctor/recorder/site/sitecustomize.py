@@ -1,5 +1,4 @@
-"""Begins to watch where this folder is on PYTHONPATH, then runs the sitecustomize that the
-environment has itself."""
+"""Begin to watch where this folder is on PYTHONPATH, and run the next sitecustomize, too."""
 
 import importlib.machinery
 import importlib.util
@@ -11,12 +10,10 @@ _NAME = "simshuffle_recorder"
 
 
 def _begin() -> None:
-    """The package by its path: simshuffle need not be installed here."""
+    """Import the recorder by its path, because simshuffle need not be installed, and begin."""
     package = os.path.dirname(_HERE)  # noqa: PTH120
-    place = f"{package}/__init__.py"
-    spec = importlib.util.spec_from_file_location(
-        _NAME, place, submodule_search_locations=[package]
-    )
+    path = f"{package}/__init__.py"
+    spec = importlib.util.spec_from_file_location(_NAME, path, submodule_search_locations=[package])
     if spec is None or spec.loader is None:
         return
     module = sys.modules[_NAME] = importlib.util.module_from_spec(spec)
@@ -24,9 +21,10 @@ def _begin() -> None:
     module.begin()
 
 
-def _environments_own() -> None:
-    others = [path for path in sys.path if os.path.abspath(path) != _HERE]  # noqa: PTH100
-    spec = importlib.machinery.PathFinder.find_spec(__name__, others)
+def _run_next_sitecustomize() -> None:
+    """Run the sitecustomize that Python would find without this folder."""
+    other_paths = [path for path in sys.path if os.path.abspath(path) != _HERE]  # noqa: PTH100
+    spec = importlib.machinery.PathFinder.find_spec(__name__, other_paths)
     if spec is not None and spec.loader is not None:
         module = sys.modules[__name__] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -36,4 +34,4 @@ try:
     _begin()
 except Exception as error:  # noqa: BLE001 - the script must run all the same
     os.write(2, f"simshuffle: nothing is recorded: {error!r}\n".encode())
-_environments_own()
+_run_next_sitecustomize()

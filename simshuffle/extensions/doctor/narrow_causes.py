@@ -1,0 +1,203 @@
+"""Find narrow causes: slow workers, samples and ranks, periodic outliers, and workers
+that are too few or start too often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from simshuffle.extensions.doctor.loop import RecordedLoop
+from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
+from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
+from simshuffle.extensions.doctor.workers import (
+    add_workers,
+    cpu_s_of_batch,
+    keep_workers,
+    shorten,
+)
+from simshuffle.spec.arrays import Flags, Floats
+
+OUTLIER = 6.0
+"""Robust standard deviations above the median from which a value is an outlier (chosen: of a
+million normal values none is)."""
+TWICE = 2.0
+"""Times the median that an outlier is at least (chosen: less is seldom worth naming)."""
+SLOW = 1.25
+"""Times its peers' median from which a worker or rank is slow (chosen)."""
+MIN_DIPS = 4
+"""Outliers from which only the larger ones count, and gaps that suffice for the wider limit of
+`MAX_GAP_SPREAD` (chosen)."""
+MAX_GAP_SPREAD = (0.1, 0.35)
+"""Standard deviation of the gaps between dips over their mean, below which they are periodic, where
+there are few gaps and where there are `MIN_DIPS` (chosen: of dips at random it is about 1)."""
+MOSTLY = 0.5
+"""Share of its time in which a worker computes, from which more workers are what it lacks."""
+
+
+def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
+    """Yield, for each worker slower than its rank's others, the loop with it as fast as these."""
+    for rank in range(loop.times.load_s.shape[1]):
+        worker_of_batch = loop.worker_of_batch[:, rank]
+        load_s = loop.times.load_s[:, rank]
+        workers = np.unique(worker_of_batch[worker_of_batch >= 0])
+        median_s = np.array([np.median(load_s[worker_of_batch == worker]) for worker in workers])
+        for index, worker in enumerate(workers):
+            peer_medians_s = np.delete(median_s, index)
+            if not len(peer_medians_s):
+                continue
+            peers_s = float(np.median(peer_medians_s))
+            if median_s[index] > SLOW * peers_s:
+                extra_s = np.zeros(loop.times.load_s.shape)
+                is_own_batch = worker_of_batch == worker
+                extra_s[is_own_batch, rank] = load_s[is_own_batch] * (1 - peers_s / median_s[index])
+                sentence = (
+                    f"Worker {worker} takes {median_s[index]:.2g} s for a batch, its peers"
+                    f" {peers_s:.2g} s."
+                )
+                without = shorten(loop.times, extra_s)
+                yield LoopWithoutCause("slow worker", without, sentence, SPECIAL)
+
+
+def find_outliers(values: Floats) -> Flags:
+    """Return flags of the values, (N,), that are far above the others."""
+    median = np.median(values)
+    robust_deviation = np.median(np.abs(values - median)) / 0.6745
+    return np.asarray(values > max(median + OUTLIER * robust_deviation, TWICE * median))
+
+
+def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
+    """Yield the loop in which samples that are slow each time take the median, if there are any."""
+    samples = loop.samples
+    seconds = samples["seconds"].to_numpy()
+    if not len(seconds):
+        return
+    # a sample that is slow for its own sake is slow each time it is read
+    fastest_s = samples.groupby("sample")["seconds"].transform("min").to_numpy()
+    seconds = np.where(samples["sample"] >= 0, fastest_s, seconds)
+    is_slow = find_outliers(seconds)
+    median_s = float(np.median(seconds))
+    extra_s = np.zeros(loop.times.load_s.shape)
+    np.add.at(extra_s, index_of_samples(samples, is_slow), seconds[is_slow] - median_s)
+    # a slow sample cannot make its batch slower than the batch is
+    load_s = loop.times.load_s
+    extra_s = np.minimum(extra_s - loop.core_wait_s, load_s - np.median(load_s)).clip(0.0)
+    if not is_slow.any():
+        return
+    slowest_first = np.argsort(-seconds[is_slow])
+    indices = samples["sample"].to_numpy()[is_slow][slowest_first].tolist()
+    displayed = [str(index) for index in dict.fromkeys(indices) if index >= 0][:3]
+    slowest = f"; the slowest are {', '.join(displayed)}" if displayed else ""
+    sentence = (
+        f"{is_slow.sum()} of {len(is_slow)} samples take {seconds[is_slow].mean():.2g} s in the"
+        f" mean, the median {median_s:.2g} s{slowest}."
+    )
+    yield LoopWithoutCause("slow sample", shorten(loop.times, extra_s), sentence, SPECIAL)
+
+
+class PeriodicOutliers(NamedTuple):
+    """Values far above the others that come after equal gaps."""
+
+    is_outlier: Flags  # (N,); none if the outliers are not periodic
+    period: float  # mean gap, in values; nan if they are not periodic
+
+
+def find_periodic_outliers(values: Floats, max_distance: int) -> PeriodicOutliers:
+    """Find the values, (N,), that are far above the others, if they come after equal gaps.
+
+    Outliers within ``max_distance`` values of one another are one dip of the loop's speed.
+    """
+    is_outlier = find_outliers(values)
+    excess = values - np.median(values)
+    if is_outlier.sum() >= MIN_DIPS:  # chance makes smaller outliers, which are not periodic
+        is_outlier &= excess >= np.sort(excess)[-MIN_DIPS] / 2
+    outlier_index = np.flatnonzero(is_outlier)
+    dip_begins = outlier_index[np.diff(outlier_index, prepend=-np.inf) > max_distance]
+    gaps = np.diff(dip_begins)
+    if len(gaps) < 2 or gaps.std() > MAX_GAP_SPREAD[len(gaps) >= MIN_DIPS] * gaps.mean():
+        return PeriodicOutliers(np.zeros(len(values), dtype=bool), np.nan)
+    return PeriodicOutliers(is_outlier, float(gaps.mean()))
+
+
+def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
+    """Yield the loop without fetches, and without steps, that are slow in equal intervals."""
+    times = loop.times
+    for operation, max_distance in (("fetch", max(times.workers, 1)), ("step", 1)):
+        seconds = loop.sum_of("fetch").copy() if operation == "fetch" else times.step_s.copy()
+        for begin in times.epoch_bounds[:-1]:  # how epochs begin is another cause
+            seconds[begin : begin + max_distance] = np.median(seconds, axis=0)
+        extra_s = np.zeros(seconds.shape)
+        periods = []
+        for rank in range(seconds.shape[1]):
+            is_outlier, period = find_periodic_outliers(seconds[:, rank], max_distance)
+            excess_s = seconds[is_outlier, rank] - np.median(seconds[:, rank])
+            extra_s[is_outlier, rank] = excess_s
+            if is_outlier.any():
+                periods.append(period)
+        if not periods:
+            continue
+        mean_period = float(np.mean(periods))
+        if operation == "fetch":
+            sentence = f"Every {mean_period:.3g} batches, in the loader's order, one takes longer."
+            without = shorten(times, extra_s)
+            yield LoopWithoutCause("loader dips", without, sentence, 1.1 * SPECIAL)
+        else:
+            mean_s = extra_s[extra_s > 0].mean()
+            sentence = f"Every {mean_period:.3g} steps one takes longer, by {mean_s:.2g} s."
+            yield LoopWithoutCause("loop dips", shorten(times, step_s=extra_s), sentence, SPECIAL)
+
+
+def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
+    """Yield the loop that keeps its workers after the first epoch, if it starts new ones."""
+    worker_start_s = loop.times.worker_start_s
+    starts_workers = not loop.settings.get("persistent_workers")
+    if loop.times.workers and len(worker_start_s) > 1 and starts_workers:
+        mean_s = float((worker_start_s[1:].mean(axis=1) + loop.epoch_end_s[:-1]).mean())
+        sentence = f"New workers begin {mean_s:.2g} s after an epoch does."
+        yield LoopWithoutCause("workers anew", keep_workers(loop), sentence, SPECIAL)
+
+
+def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
+    """Yield the loop with more workers, if cores are known to be free for them."""
+    times = loop.times
+    if loop.cores is None or not np.isfinite(cpu_s_of_batch(loop)):
+        return
+    without = add_workers(loop, loop.cores)
+    if without is None:
+        return
+    sentence = f"{times.workers} workers are too few; {loop.cores} cores can be used."
+    if not times.workers:
+        sentence = "The loop makes its batches itself: nothing is loaded while it steps."
+    # a wait for files is the files' fault, however many workers wait; computing is not the data's
+    computed_s = np.nan_to_num(loop.sum_of("fetch", "cpu_s")).sum()
+    share = computed_s / times.load_s.sum()
+    weight = SPECIAL if not times.workers else 1.0
+    weight = weight if share > MOSTLY else weight * float(share)
+    yield LoopWithoutCause("workers", without, sentence, weight)
+
+
+def slow_rank_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
+    """Yield the loop with each rank as fast as the others, if ranks wait for one another."""
+    times = loop.times
+    num_ranks = times.load_s.shape[1]
+    if not times.ranks_meet:
+        return
+    for rank in range(num_ranks):
+        peers = np.delete(np.arange(num_ranks), rank)
+        adjusted = []
+        all_batches = np.ones(len(times.load_s), dtype=bool)
+        for seconds, batches in (
+            (times.load_s, all_batches),
+            (times.step_s, loop.meetings_recorded),
+        ):
+            peers_s = float(np.median(seconds[batches][:, peers]))
+            factor = peers_s / max(float(np.median(seconds[batches, rank])), 1e-300)
+            adjusted_s = seconds.copy()
+            adjusted_s[:, rank] *= factor if factor < 1 / SLOW else 1.0
+            adjusted.append(adjusted_s)
+        load_s, step_s = adjusted
+        sentence = f"Rank {rank} is slower than the others, which wait for it."
+        without = replace(times, load_s=load_s, step_s=step_s)
+        yield LoopWithoutCause("straggler rank", without, sentence, SPECIAL)
