@@ -14,7 +14,7 @@ def attach_storage(
     Each of those switches gets ``links`` links of ``bandwidth`` (bytes/s); the own switch is not a
     bottleneck.
     """
-    cabling = Cabling.of(graph)
+    cabling = Cabling.from_graph(graph)
     tops = np.flatnonzero(cabling.depth == cabling.depth.max()).tolist()
     edge = f"{name}.switch"
     add_switch(graph, edge, "storage", 0.0)

@@ -38,7 +38,7 @@ def tables_of(router):
     places = [
         (owners[node], int(port_of[link]))
         for node, link in zip(
-            fabric.links.enters[fabric.eject].tolist(), fabric.inject.tolist(), strict=True
+            fabric.links.dst_node[fabric.eject].tolist(), fabric.inject.tolist(), strict=True
         )
     ]
     names = fabric.switch_names(np.arange(len(table)))

@@ -159,12 +159,12 @@ def machine(name: str) -> Cluster:
 
 def cabling(name: str) -> Cabling:
     """That of a machine, without its file system."""
-    return Cabling.of(machine(name).topology.sketch())
+    return Cabling.from_graph(machine(name).topology.sketch())
 
 
 def of_hosts(found: Cabling) -> Any:
     """Which cables lead to hosts."""
-    return np.isin(found.ends, found.of_kind("host")).any(axis=1)
+    return np.isin(found.ends, found.nodes_of_kind("host")).any(axis=1)
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -182,7 +182,7 @@ def test_switches_and_cables(name):
     }
     assert cables == BUILT[name][1]
     assert found.bandwidth[of_hosts(found)].sum() / 1e12 == pytest.approx(injection, rel=1e-3)
-    used = np.diff(found.neighbours[0])[found.of_kind("switch")]
+    used = np.diff(found.neighbours[0])[found.nodes_of_kind("switch")]
     assert used.max() == ports
 
 
@@ -263,7 +263,7 @@ def test_routes_by_coordinates_are_those_of_the_table(name, links):
     sketch = GRIDS[name].sketch()
     if links:
         attach_storage(sketch, "pfs", bandwidth=1e9, latency=0.0, links=links)
-    fabric = Fabric(Cabling.of(sketch))
+    fabric = Fabric(Cabling.from_graph(sketch))
     router, table = DimensionOrder().router(fabric, 0), _ByTable(fabric)
     assert isinstance(router, DimensionOrderRouter) and router._grid is not None
     count = len(fabric.at)
@@ -276,7 +276,7 @@ def test_routes_by_coordinates_are_those_of_the_table(name, links):
 @pytest.mark.parametrize("seed", range(4))
 def test_links_that_routes_cross_are_among_those_of_the_run(name, seed):
     """A few ports and that of the file system: no message between them leaves those links."""
-    cabling = Cabling.of(GRIDS[name].sketch())
+    cabling = Cabling.from_graph(GRIDS[name].sketch())
     fabric = Fabric(cabling.with_storage("pfs", bandwidth=1e9, latency=0.0, links=2))
     router = DimensionOrder().router(fabric, 0)
     rng = np.random.default_rng(seed)
@@ -307,7 +307,7 @@ def test_half_way_round_a_ring_both_ways_are_crossed(goal, links):
 
 
 def test_a_torus_has_links_of_two_speeds():
-    found = Cabling.of(GRIDS["Tofu-D"].sketch())
+    found = Cabling.from_graph(GRIDS["Tofu-D"].sketch())
     hosts = of_hosts(found)
     assert set(found.bandwidth[hosts].tolist()) == {4e9}
     assert set(found.bandwidth[~hosts].tolist()) == {1e9}
@@ -359,13 +359,13 @@ def test_cells_of_leonardo_are_full_but_the_last():
     ends = names[found.ends[of_hosts(found)]].ravel()
     cells = Counter(name.split(".")[0] for name in ends if ".leaf" in name)
     assert cells.pop("g19") == 36 * 4 and set(cells.values()) == {180 * 4} and len(cells) == 19
-    assert {f"lrdn{n:04d}" for n in range(1, 3457)} == set(names[found.of_kind("host")])
+    assert {f"lrdn{n:04d}" for n in range(1, 3457)} == set(names[found.nodes_of_kind("host")])
 
 
 def test_hosts_of_marenostrum_are_called_by_island_rack_and_blade():
     """1120 = 7 x 5 x 32; a switch of an island has links of hosts of that island alone."""
     found = _named("marenostrum5")
-    names = [found.names[node] for node in found.of_kind("host").tolist()]
+    names = [found.names[node] for node in found.nodes_of_kind("host").tolist()]
     first, second, third, last = (names[n] for n in (0, 41, 160, -1))
     assert (first, second, third, last) == ("as01r1b01", "as01r2b10", "as02r1b01", "as07r5b32")
     for name in ("as01r2b10", "as07r5b32"):

@@ -332,7 +332,7 @@ def test_reads_reach_a_single_switch():
 
 def test_storage_of_a_custom_network_is_kept():
     cabling = wiring(ABCI).fabric.cabling
-    assert [cabling.names[node] for node in cabling.of_kind("storage")] == ["pfs"]
+    assert [cabling.names[node] for node in cabling.nodes_of_kind("storage")] == ["pfs"]
     assert "pfs" not in ABCI.topology.graph()
 
 
@@ -375,5 +375,5 @@ def test_a_file_that_changed_is_another_network(tmp_path):
     hosts = []
     for arity in (2, 3):
         custom = written(fat_tree(2, arity).graph(), tmp_path / "net.json", multi=True)
-        hosts.append(len(wiring(cluster(custom)).fabric.cabling.of_kind("host")))
+        hosts.append(len(wiring(cluster(custom)).fabric.cabling.nodes_of_kind("host")))
     assert hosts == [4, 9]

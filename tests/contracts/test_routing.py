@@ -25,7 +25,8 @@ from simshuffle.fabric.routing import (
 )
 from simshuffle.fabric.routing.minimal import MinimalRouter
 from simshuffle.fabric.topology import Torus
-from simshuffle.fabric.topology.cabling import Cabling, SwitchGraph, directed_links
+from simshuffle.fabric.topology.cabling import Cabling, SwitchGraph
+from simshuffle.fabric.topology.directed_links import directed_links
 from simshuffle.fabric.topology.graph import add_host, add_switch, connect, new_graph
 from tests.attached import attach_storage
 from tests.examples import SMALL, TOPOLOGIES
@@ -34,7 +35,7 @@ from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, to
 
 def stands_in_levels(graph):
     """Whether D-mod-K knows the routes between the switches of a graph."""
-    return SwitchGraph(Cabling.of(graph)).stand_in_levels()
+    return SwitchGraph(Cabling.from_graph(graph)).stand_in_levels()
 
 
 Ints = NDArray[np.int32]
@@ -159,7 +160,7 @@ def net(name: str, tmp_path: Path) -> Net:
 
 
 def check_links(graph: Any) -> None:
-    links = directed_links(Cabling.of(graph))
+    links = directed_links(Cabling.from_graph(graph))
     between: dict[tuple[str, str], list[int]] = {}
     for number, name in enumerate(links.names):
         a, b = name.split("#")[0].split(">")
@@ -175,7 +176,7 @@ def check_links(graph: Any) -> None:
         for number, data in zip(numbers, graph[a][b].values(), strict=True):
             assert links.names[number].split("#")[0] == f"{a}>{b}"
             assert links.tiers[number] == f"{graph.nodes[a]['tier']}>{graph.nodes[b]['tier']}"
-            assert links.cabling.names[links.enters[number]] == b
+            assert links.cabling.names[links.dst_node[number]] == b
             assert links.capacity[number] == data["bandwidth"]
             assert links.latency[number] == pytest.approx(
                 data["latency"] + graph.nodes[b]["latency"], rel=1e-12

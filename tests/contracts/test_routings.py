@@ -105,7 +105,7 @@ def fabrics(graphs: dict[str, Any]) -> dict[str, Fabric]:
 def is_known(rule: RoutingRule, name: str, graph: Any) -> bool:
     """Whether a routing is known for a network, by what its description says."""
     if isinstance(rule, DModK | SModK):
-        return SwitchGraph(Cabling.of(graph)).stand_in_levels()
+        return SwitchGraph(Cabling.from_graph(graph)).stand_in_levels()
     groups = members_of_groups(graph)
     if isinstance(rule, DimensionOrder):
         return bool(groups)

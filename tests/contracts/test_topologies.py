@@ -157,11 +157,13 @@ def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology):
     attach_storage(graph, "pfs", bandwidth=1e9, latency=1e-8, links=2)
     sketch = topology.sketch()
     attach_storage(sketch, "pfs", bandwidth=1e9, latency=1e-8, links=2)
-    later = Cabling.of(topology.sketch()).with_storage("pfs", bandwidth=1e9, latency=1e-8, links=2)
-    assert repr(later) == repr(Cabling.of(sketch))
-    for cabling in (Cabling.of(graph), Cabling.of(sketch), later):
+    later = Cabling.from_graph(topology.sketch()).with_storage(
+        "pfs", bandwidth=1e9, latency=1e-8, links=2
+    )
+    assert repr(later) == repr(Cabling.from_graph(sketch))
+    for cabling in (Cabling.from_graph(graph), Cabling.from_graph(sketch), later):
         names = cabling.names
-        nodes = zip(names, cabling.kinds, cabling.tiers, cabling.crossing, strict=True)
+        nodes = zip(names, cabling.kinds, cabling.tiers, cabling.crossing_latency, strict=True)
         assert [
             (name, {"kind": kind, "tier": tier, "latency": latency})
             for name, kind, tier, latency in nodes
@@ -180,7 +182,7 @@ def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology):
             for (a, b), key, bandwidth, latency in values
         ] == list(graph.edges(data=True, keys=True))
         several = [graph.number_of_edges(names[a], names[b]) > 1 for a, b in cabling.ends]
-        assert cabling.several.tolist() == several
+        assert cabling.has_parallel.tolist() == several
         assert cabling.height == graph.graph.get("height")
 
 
@@ -197,7 +199,7 @@ def test_depths_parts_and_steps_are_those_of_networkx(count, data):
         graph.add_node(f"n{i}", kind=kinds[i], tier=tier, latency=0.0)
     for a, b in pairs:
         connect(graph, f"n{a}", f"n{b}", bandwidth=1e9, latency=0.0)
-    cabling = Cabling.of(graph)
+    cabling = Cabling.from_graph(graph)
     hosts = of_kind(graph, "host")
     reach = nx.multi_source_dijkstra_path_length(graph, set(hosts), weight=None) if hosts else {}
     assert cabling.depth.tolist() == [
@@ -205,7 +207,7 @@ def test_depths_parts_and_steps_are_those_of_networkx(count, data):
         for name in graph
     ]
     among = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
-    part = cabling.parts(among)
+    part = cabling.components(among)
     chosen = graph.subgraph([name for name, one in zip(graph, among, strict=True) if one])
     for component in nx.connected_components(chosen):
         members = sorted(int(name[1:]) for name in component)
@@ -216,7 +218,7 @@ def test_depths_parts_and_steps_are_those_of_networkx(count, data):
     steps = switches.steps(np.arange(len(names), dtype=np.int32))
     for column, goal in enumerate(names):
         for row, name in enumerate(names):
-            through = [n for n, free in zip(names, switches.transit, strict=True) if free]
+            through = [n for n, free in zip(names, switches.is_transit, strict=True) if free]
             ways = linked.subgraph({*through, goal, name})
             found = nx.single_source_shortest_path_length(ways, goal).get(name, FAR)
             assert steps[row, column] == found

@@ -296,7 +296,7 @@ def test_a_detour_is_a_shortest_way_of_those_that_are_left():
         left.add_edges_from(kept.tolist())
         left.remove_nodes_from(fabric.cabling.names.index(name) for name in ("pfs", "pfs.switch"))
         for src, dst in rng.integers(0, 16, (20, 2)).tolist():
-            a, b = (int(fabric.links.leaves[fabric.inject[port]]) for port in (src, dst))
+            a, b = (int(fabric.links.src_node[fabric.inject[port]]) for port in (src, dst))
             route = detours.route(src, dst)
             if src == dst:
                 continue
@@ -304,7 +304,9 @@ def test_a_detour_is_a_shortest_way_of_those_that_are_left():
             if route is not None:
                 assert not set(np.array(route) // 2) & set(cut.tolist())
                 assert len(route) == nx.shortest_path_length(left, a, b)
-                ends = [(int(fabric.links.leaves[k]), int(fabric.links.enters[k])) for k in route]
+                ends = [
+                    (int(fabric.links.src_node[k]), int(fabric.links.dst_node[k])) for k in route
+                ]
                 assert [ends[0][0], *[end for _, end in ends]] == [
                     a,
                     *[begin for begin, _ in ends[1:]],

@@ -159,7 +159,7 @@ def test_switches_stand_in_the_order_in_which_opensm_takes_them():
 
 
 def depth_of(fabric):
-    cabling = Cabling.of(fabric.sketch())
+    cabling = Cabling.from_graph(fabric.sketch())
     return dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
 
 
@@ -428,7 +428,7 @@ def test_ports_stay_with_their_ends_whatever_the_order_of_nodes(suffix, tmp_path
     else:
         text = graphml(fabric)
     path = written(text, tmp_path, f"net.{suffix}")
-    cabling = Cabling.of(Custom(kind="custom", path=str(path)).sketch())
+    cabling = Cabling.from_graph(Custom(kind="custom", path=str(path)).sketch())
     found = Counter()
     for (a, b), (p, q), bandwidth in zip(
         cabling.ends.tolist(), cabling.ports.tolist(), cabling.bandwidth.tolist(), strict=True

@@ -92,7 +92,7 @@ def test_networks_of_all_kinds_are_routed_around_a_cut(topology, kind):
     }
     whole = wiring(scenario({}, ranks=2, **values).cluster)
     cabling, switches = whole.fabric.cabling, whole.fabric.switches
-    transit = set(switches.nodes[switches.transit].tolist())
+    transit = set(switches.nodes[switches.is_transit].tolist())
     a, b = next(pair for pair in cabling.ends.tolist() if transit.issuperset(pair))
     name = f"{cabling.names[a]}>{cabling.names[b]}"
     cut = scenario({name: 0}, ranks=2, **values)
@@ -117,7 +117,7 @@ def test_cables_of_an_imported_fabric_are_slowed_and_cut(here, capsys):
     values = {"cluster": "m.yaml", "world_size": 8}
     cut = load_scenario("quickstart", values | {"cluster.faults": {"leaf1>spine1#1": 0}})
     whole = load_scenario("quickstart", values)
-    assert [len(Cabling.of(of.cluster.sketch()).ends) for of in (whole, cut)] == [20, 19]
+    assert [len(Cabling.from_graph(of.cluster.sketch()).ends) for of in (whole, cut)] == [20, 19]
     check_machine(cut.cluster)
 
 

@@ -13,7 +13,7 @@ from simshuffle.cli import main
 from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
 from simshuffle.extensions.interop.fabrics.imported import Missing
 from simshuffle.extensions.interop.fabrics.infiniband import read_names
-from simshuffle.fabric.topology.cabling import usual
+from simshuffle.fabric.topology.cabling import most_common_bandwidth
 from simshuffle.fabric.topology.custom import Custom
 from simshuffle.job.scenario.scenario import load_scenario, machine_of
 
@@ -126,7 +126,7 @@ def test_a_network_made_by_rule_has_no_slow_cables(capsys):
 
 
 def test_usual_is_what_most_cables_of_a_group_carry():
-    found = usual(np.array([7, 7, 7, 2, 2]), np.array([5.0, 9.0, 5.0, 3.0, 4.0]))
+    found = most_common_bandwidth(np.array([7, 7, 7, 2, 2]), np.array([5.0, 9.0, 5.0, 3.0, 4.0]))
     assert found.tolist() == [5.0, 5.0, 5.0, 4.0, 4.0]  # of two that are as common the larger
 
 

@@ -72,7 +72,7 @@ def test_a_sample_of_leaf_switches_is_named_and_near_the_whole(monkeypatch):
     """Every leaf of a fat tree sees the same: from half of them all numbers are the same."""
     whole = survey(fat_tree(2, 4))
     assert len(whole.sample) == 4
-    monkeypatch.setattr(surveying, "_WAYS_COUNTED", 2 * len(whole.fabric.switches.here))
+    monkeypatch.setattr(surveying, "_WAYS_COUNTED", 2 * len(whole.fabric.switches.arc_src))
     monkeypatch.setattr(surveying, "_FEWEST", 1)
     some = survey(fat_tree(2, 4))
     assert len(some.sample) == 2

@@ -55,8 +55,8 @@ class LevelRouter(HopByHop):
     def _strides(self) -> list[int]:
         """Product of the numbers of parents below each height."""
         of = self.fabric.switches
-        up = (of.depth[of.there] == of.depth[of.here] + 1) & of.transit[of.there]
-        parents = np.bincount(of.here[up], minlength=len(of.nodes))
+        up = (of.depth[of.arc_dst] == of.depth[of.arc_src] + 1) & of.is_transit[of.arc_dst]
+        parents = np.bincount(of.arc_src[up], minlength=len(of.nodes))
         strides = [1]
         for height in range(int(of.depth.max()) + 1):
             strides.append(strides[-1] * max(1, int(parents[of.depth == height].max(initial=1))))

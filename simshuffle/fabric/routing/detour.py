@@ -37,9 +37,9 @@ class Detours:
         """The pairs of switches with a link that is left."""
         ways, graph = self._fabric.switches, copy(self._fabric.switches)
         kept = np.flatnonzero(np.diff(self._first_link))
-        graph.here, graph.there = ways.here[kept], ways.there[kept]
+        graph.arc_src, graph.arc_dst = ways.arc_src[kept], ways.arc_dst[kept]
         switches = np.arange(len(ways.nodes) + 1)
-        graph.first = np.searchsorted(graph.here, switches).astype(np.int32)
+        graph.first_arc = np.searchsorted(graph.arc_src, switches).astype(np.int32)
         return graph
 
     @cached_property
@@ -83,9 +83,9 @@ class Detours:
     def _nearer(self, here: int, steps: list[int], goal: int) -> list[int]:
         """The links from a switch that begin a shortest way to a goal."""
         left, starts, out = self._left, self._starts, []
-        for way in range(left.first[here], left.first[here + 1]):
-            there = left.there[way]
-            if steps[there] == steps[here] - 1 and (there == goal or left.transit[there]):
+        for way in range(left.first_arc[here], left.first_arc[here + 1]):
+            there = left.arc_dst[way]
+            if steps[there] == steps[here] - 1 and (there == goal or left.is_transit[there]):
                 out += self._links[starts[way] : starts[way + 1]].tolist()
         return out
 
@@ -97,8 +97,10 @@ class Detours:
     def _usable(self, port: int) -> int | None:
         """The port, or the next of its node with a cable; None if it has none."""
         fabric = self._fabric
-        node = fabric.links.leaves[fabric.inject[port]]
-        ports: Ints32 = np.flatnonzero(fabric.links.leaves[fabric.inject] == node).astype(np.int32)
+        node = fabric.links.src_node[fabric.inject[port]]
+        ports: Ints32 = np.flatnonzero(fabric.links.src_node[fabric.inject] == node).astype(
+            np.int32
+        )
         left = ports[~self._failed[fabric.inject[ports]]]
         if not len(left):
             return None

@@ -61,13 +61,13 @@ class DimensionOrderRouter(HopByHop):
         assert coordinates is not None  # noqa: S101 - checked where the router is made
         place = coordinates[of.nodes]
         # the storage switch has none: it comes after all dimensions
-        known = (place[of.here] >= 0).all(axis=1) & (place[of.there] >= 0).all(axis=1)
-        differs = place[of.here] != place[of.there]
+        known = (place[of.arc_src] >= 0).all(axis=1) & (place[of.arc_dst] >= 0).all(axis=1)
+        differs = place[of.arc_src] != place[of.arc_dst]
         dimension = np.where(known, differs.argmax(axis=1), place.shape[1])
         steps = of.steps(fabric.goals)
 
         def nearer(switch: int, here: slice) -> Flags:
-            allowed = fabric.passable(here) & (steps[of.there[here]] == steps[switch] - 1)
+            allowed = fabric.passable(here) & (steps[of.arc_dst[here]] == steps[switch] - 1)
             rank = np.where(allowed, dimension[here][:, None], np.iinfo(np.int64).max)
             return np.asarray(allowed & (rank == rank.min(axis=0)))
 
@@ -89,7 +89,7 @@ class DimensionOrderRouter(HopByHop):
         fabric, links = self.fabric, self.links
         # the last one is of what is no switch
         near = np.append(self._grid.among(np.unique(fabric.at[ports])), False)
-        used = near[fabric.number[links.leaves]] & near[fabric.entered]
+        used = near[fabric.number[links.src_node]] & near[fabric.entered]
         used[fabric.inject[ports]] = used[fabric.eject[ports]] = True
         return np.flatnonzero(used).astype(np.int32)
 
@@ -124,24 +124,24 @@ class SwitchGrid:
     def of(fabric: Fabric) -> SwitchGrid | None:
         """That of a network; None if it is not a grid."""
         of, coordinates = fabric.switches, fabric.cabling.coordinates
-        if coordinates is None or not of.transit.any():
+        if coordinates is None or not of.is_transit.any():
             return None
         place = coordinates[of.nodes]
-        inner = place[of.transit]
+        inner = place[of.is_transit]
         shape = inner.max(axis=0) + 1
-        if (inner < 0).any() or (place[~of.transit] >= 0).any() or shape.prod() != len(inner):
+        if (inner < 0).any() or (place[~of.is_transit] >= 0).any() or shape.prod() != len(inner):
             return None
         strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1).astype(np.int64)
         flat = inner @ strides
         at = np.full(len(inner), -1, np.int32)
-        at[flat] = np.flatnonzero(of.transit)
+        at[flat] = np.flatnonzero(of.is_transit)
         lines = _lines(fabric, place, shape)
         if (at < 0).any() or lines is None or not _storage_is_linked_to_all(fabric):
             return None
         steps = [line_steps(line) for line in lines]
         if any((each < 0).any() for each in steps):
             return None
-        pairs = of.here.astype(np.int64) * len(of.nodes) + of.there
+        pairs = of.arc_src.astype(np.int64) * len(of.nodes) + of.arc_dst
         order = np.argsort(pairs)
         nearer = [_nearer(line, each) for line, each in zip(lines, steps, strict=True)]
         farthest = sum(int(each.max()) for each in steps)
@@ -191,8 +191,8 @@ def _lines(fabric: Fabric, place: Ints32, shape: Ints32) -> list[Flags] | None:
     """For each dimension (size, size) which coordinates are linked, on all lines alike; None if
     lines differ, or a way leads along no line."""
     of = fabric.switches
-    inner = of.transit[of.here] & of.transit[of.there]
-    here, there = place[of.here[inner]], place[of.there[inner]]
+    inner = of.is_transit[of.arc_src] & of.is_transit[of.arc_dst]
+    here, there = place[of.arc_src[inner]], place[of.arc_dst[inner]]
     differs = here != there
     if (differs.sum(axis=1) != 1).any():
         return None
@@ -201,7 +201,7 @@ def _lines(fabric: Fabric, place: Ints32, shape: Ints32) -> list[Flags] | None:
         along = differs[:, dimension]
         pair = here[along, dimension].astype(np.int64) * size + there[along, dimension]
         count = np.bincount(pair, minlength=size * size).reshape(size, size)
-        if not np.isin(count, (0, len(of.transit[of.transit]) // size)).all():
+        if not np.isin(count, (0, len(of.is_transit[of.is_transit]) // size)).all():
             return None
         lines.append(count > 0)
     return lines
@@ -210,10 +210,10 @@ def _lines(fabric: Fabric, place: Ints32, shape: Ints32) -> list[Flags] | None:
 def _storage_is_linked_to_all(fabric: Fabric) -> bool:
     """Whether every switch of a storage system is linked to all others, and to no such switch."""
     of = fabric.switches
-    stored = np.flatnonzero(~of.transit)
-    counts = np.diff(of.first)[stored]
-    among = ~of.transit[of.here] & ~of.transit[of.there]
-    return bool((counts == of.transit.sum()).all() and not among.any())
+    stored = np.flatnonzero(~of.is_transit)
+    counts = np.diff(of.first_arc)[stored]
+    among = ~of.is_transit[of.arc_src] & ~of.is_transit[of.arc_dst]
+    return bool((counts == of.is_transit.sum()).all() and not among.any())
 
 
 def _nearer(line: Flags, steps: Ints32) -> Ints32:

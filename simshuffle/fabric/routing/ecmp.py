@@ -52,7 +52,7 @@ def most_choices(fabric: Fabric) -> int:
     of many switches with ports 256 are looked at."""
     _, first = np.unique(fabric.at, return_index=True)
     ports: Ints32 = first[:: -(-len(first) // 256)].astype(np.int32)
-    ends = ports[fabric.switches.transit[fabric.at[ports]]]  # nothing is written to storage
+    ends = ports[fabric.switches.is_transit[fabric.at[ports]]]  # nothing is written to storage
     src, dst = np.repeat(ports, len(ends)), np.tile(ends, len(ports))
     counter = _ChoiceCounter(fabric, len(src))
     counter.routes(src, dst)

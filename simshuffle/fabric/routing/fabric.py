@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.fabric.routing.steps import GROUP_HOP, direct_steps
-from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph, directed_links
+from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph
+from simshuffle.fabric.topology.directed_links import directed_links
 from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 
 
@@ -70,13 +71,13 @@ class Fabric:
     """
 
     def __init__(self, graph: Any) -> None:
-        cabling = Cabling.of(graph)
+        cabling = Cabling.from_graph(graph)
         self.cabling = cabling
         self.links = directed_links(cabling)
         self.switches = SwitchGraph(cabling)
         self.number = np.full(len(cabling.names), -1, np.int32)
         self.number[self.switches.nodes] = np.arange(len(self.switches.nodes))
-        self.entered: Ints32 = self.number[self.links.enters]
+        self.entered: Ints32 = self.number[self.links.dst_node]
         self._number_ports()
         self._number_ways()
         goals, places = np.unique(self.at, return_inverse=True)
@@ -86,10 +87,10 @@ class Fabric:
     def _number_ports(self) -> None:
         cabling = self.cabling
         leaves = cabling.ends.ravel()
-        switch = np.isin(np.arange(len(cabling.names)), cabling.of_kind("switch"))
+        switch = np.isin(np.arange(len(cabling.names)), cabling.nodes_of_kind("switch"))
         inject = np.flatnonzero(~switch[leaves] & (self.entered >= 0))
         node, at = leaves[inject], self.entered[inject]
-        storage = np.isin(node, cabling.of_kind("storage"))
+        storage = np.isin(node, cabling.nodes_of_kind("storage"))
         order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
         self.stores: Flags = storage[order]
         self.inject: Ints32 = inject[order].astype(np.int32)
@@ -109,7 +110,7 @@ class Fabric:
         order = np.argsort(pair, kind="stable")
         self.between = links[order].astype(np.int32)
         # one number for each ordered pair of switches; the links of a pair lie side by side
-        ways = of.here.astype(np.int64) * count + of.there
+        ways = of.arc_src.astype(np.int64) * count + of.arc_dst
         begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
         self._way, self.parallel = begin, end - begin
 
@@ -138,14 +139,16 @@ class Fabric:
         if height is not None:
             # between hosts; from a storage system above the topmost switches
             return max(2 * height + 2, height + 3)
-        transit = np.flatnonzero(self.switches.transit).astype(np.int32)
+        transit = np.flatnonzero(self.switches.is_transit).astype(np.int32)
         steps = self.switches.steps(transit)[transit]
         return 3 + int(steps[steps < FAR].max())
 
     @cached_property
     def shortest(self) -> Choices:
         """The links that begin a shortest way."""
-        return self.choices(self.switches.steps(self.goals), np.ones(len(self.switches.here), int))
+        return self.choices(
+            self.switches.steps(self.goals), np.ones(len(self.switches.arc_src), int)
+        )
 
     @cached_property
     def direct(self) -> Choices:
@@ -165,7 +168,9 @@ class Fabric:
         if self.groups is None:
             return False
         across = self._ways_cost > 1
-        pairs = self.groups[np.stack([self.switches.here[across], self.switches.there[across]])]
+        pairs = self.groups[
+            np.stack([self.switches.arc_src[across], self.switches.arc_dst[across]])
+        ]
         count = len(np.unique(self.groups[self.groups >= 0]))
         if len(np.unique(pairs[0].astype(np.int64) << 32 | pairs[1])) < count * (count - 1):
             return False  # as is seen without a table of all pairs of switches
@@ -176,7 +181,7 @@ class Fabric:
         """(ways,) 1, and `GROUP_HOP` more for a way between groups."""
         groups, of = self.groups, self.switches
         assert groups is not None  # noqa: S101 - checked where the router is made
-        here, there = groups[of.here], groups[of.there]
+        here, there = groups[of.arc_src], groups[of.arc_dst]
         apart = (here != there) & (here >= 0) & (there >= 0)
         return np.where(apart, GROUP_HOP + 1, 1).astype(np.int32)
 
@@ -188,11 +193,13 @@ class Fabric:
         if self.grouped:
             steps, cost = self._direct_steps, self._ways_cost
         else:
-            steps, cost = ways.steps(self.goals), np.ones(len(ways.here), np.int32)
+            steps, cost = ways.steps(self.goals), np.ones(len(ways.arc_src), np.int32)
         begin = self._way.astype(np.int64)
         end = begin + self.parallel
         left = np.ascontiguousarray(steps.T)
-        return Toward(left, ways.first, ways.there, cost, ways.transit, begin, end, self.between)
+        return Toward(
+            left, ways.first_arc, ways.arc_dst, cost, ways.is_transit, begin, end, self.between
+        )
 
     @cached_property
     def _direct_steps(self) -> NDArray[np.int16]:
@@ -217,7 +224,7 @@ class Fabric:
         """
 
         def nearer(switch: int, here: slice) -> Flags:
-            there = self.switches.there[here]
+            there = self.switches.arc_dst[here]
             return np.asarray(steps[there] == steps[switch] - cost[here][:, None])
 
         return self.choices_of(nearer)
@@ -225,8 +232,8 @@ class Fabric:
     def passable(self, here: slice) -> Flags:
         """(ways, goals) whether the ways ``here`` may lead to each goal: none does through the
         switch of a storage system."""
-        there = self.switches.there[here]
-        return np.asarray(self.switches.transit[there][:, None] | (there[:, None] == self.goals))
+        there = self.switches.arc_dst[here]
+        return np.asarray(self.switches.is_transit[there][:, None] | (there[:, None] == self.goals))
 
     def choices_of(self, nearer: Any) -> Choices:
         """The choices of which ``nearer(switch, here)`` says, for the ways ``here`` (a slice) from
@@ -235,7 +242,7 @@ class Fabric:
         chosen = np.full((len(of.nodes), len(self.goals)), -1, np.int32)
         ways: list[Ints64] = []
         for switch in range(len(of.nodes)):
-            here = slice(of.first[switch], of.first[switch + 1])
+            here = slice(of.first_arc[switch], of.first_arc[switch + 1])
             if here.start == here.stop:
                 continue
             allowed = nearer(switch, here) & self.passable(here)
@@ -244,7 +251,7 @@ class Fabric:
             chosen[switch] = np.where(some, len(ways) + np.cumsum(some) - 1, -1)[which]
             number, way = np.nonzero(allowed[:, examples[some]].T)
             ends = np.searchsorted(number, np.arange(1, np.count_nonzero(some)))
-            ways += np.split(of.first[switch] + way, ends) if some.any() else []
+            ways += np.split(of.first_arc[switch] + way, ends) if some.any() else []
         return self._joined(chosen, ways)
 
     def _joined(self, chosen: Ints32, ways: list[Ints64]) -> Choices:
@@ -255,7 +262,7 @@ class Fabric:
         begin = np.append(0, np.cumsum(nearer))
         parallel = self.parallel[flat]
         starts = np.cumsum(parallel) - parallel
-        lower = of.depth[of.there[flat]] < of.depth[of.here[flat]]
+        lower = of.depth[of.arc_dst[flat]] < of.depth[of.arc_src[flat]]
         column = np.arange(parallel.sum()) - np.repeat(starts, parallel)
         return Choices(
             chosen,

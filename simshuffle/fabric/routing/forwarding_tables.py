@@ -19,7 +19,7 @@ from simshuffle.fabric.routing.router import (
     RoutingRule,
     unsuited,
 )
-from simshuffle.fabric.topology.custom import content_of
+from simshuffle.fabric.topology.custom import read_limited_file
 from simshuffle.spec.arrays import Ints32
 
 MAX_BYTES = 256 << 20
@@ -84,7 +84,7 @@ class ForwardingTables(RoutingRule):
             TopologyError: it cannot be read, has changed, or holds no tables.
         """
         try:
-            content = content_of(self.path, MAX_BYTES, "Import a part of the fabric.")
+            content = read_limited_file(self.path, MAX_BYTES, "Import a part of the fabric.")
             if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
                 rule = "is no longer the file that sha256 names. Remove sha256 to use the new one."
                 raise TopologyError(rule, self.path)
@@ -128,7 +128,7 @@ class TableRouter(HopByHop):
         self._problems: list[Problem] = []
         self._tables, self._source = tables, source
         kinds = np.array(fabric.cabling.kinds)
-        self._owner = fabric.links.enters[fabric.eject]
+        self._owner = fabric.links.dst_node[fabric.eject]
         """(ports,) the node of each port."""
         self._kind = kinds[self._owner]
         self.table = self._filled()
@@ -159,7 +159,7 @@ class TableRouter(HopByHop):
             name = fabric.cabling.names[node]
             row = tables.switches.get(name)
             if row is None:
-                if fabric.switches.transit[switch]:
+                if fabric.switches.is_transit[switch]:
                     self._problem(f"switches.{name}", "every switch needs a table", "none")
             elif len(row) != len(columns):
                 rule = f"must have a port for each of the {len(columns)} destinations"

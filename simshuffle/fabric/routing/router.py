@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabric.routing.fabric import Choices, Fabric
-from simshuffle.fabric.topology.cabling import DirectedLinks, runs
+from simshuffle.fabric.topology.cabling import concatenate_ranges
+from simshuffle.fabric.topology.directed_links import DirectedLinks
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32, Ints64
 from simshuffle.spec.record import Spec
 
@@ -291,7 +292,7 @@ def reach(router: Router, ports: Ints32) -> Flags:
         choice = of.of[here, goals[to]]
         some = choice >= 0  # there is none at the goal itself
         first, end = of.first[choice[some]], of.first[choice[some] + 1]
-        links = of.links[runs(first, end)]
+        links = of.links[concatenate_ranges(first, end)]
         out[links] = True
         pairs = fabric.entered[links].astype(np.int64) * len(goals) + np.repeat(
             to[some], end - first

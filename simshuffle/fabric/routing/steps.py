@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.fabric.topology.cabling import FAR, SwitchGraph, parts
+from simshuffle.fabric.topology.cabling import FAR, SwitchGraph, connected_components
 from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 
 GROUP_HOP = 256
@@ -29,7 +29,7 @@ def direct_steps(switches: SwitchGraph, goals: Ints32, cost: Ints) -> NDArray[np
     relax(begun, switches, goals, across, GROUP_HOP + 1, of_steps=steps)
     _spread(begun, switches, inside)
     # routes begin at the switch of a storage system, and lead through none
-    out = inside[~switches.transit[switches.here[inside]]]
+    out = inside[~switches.is_transit[switches.arc_src[inside]]]
     relax(begun, switches, goals, out, 1, of_steps=begun)
     np.copyto(begun, steps, where=steps < FAR)
     return begun
@@ -38,11 +38,11 @@ def direct_steps(switches: SwitchGraph, goals: Ints32, cost: Ints) -> NDArray[np
 def _spread(steps: NDArray[np.int16], switches: SwitchGraph, inside: Ints64) -> None:
     """Shorten ``steps``, (switches, goals), along the ways ``inside`` groups, over as many of them
     as it takes. Each gateway of a group leads to few goals: so those of each are spread at once."""
-    ends = np.stack([switches.here[inside], switches.there[inside]], axis=1)
-    ends = ends[switches.transit[ends].all(axis=1)]
+    ends = np.stack([switches.arc_src[inside], switches.arc_dst[inside]], axis=1)
+    ends = ends[switches.is_transit[ends].all(axis=1)]
     if not len(ends):
         return
-    part = parts(len(switches.nodes), ends)
+    part = connected_components(len(switches.nodes), ends)
     ends = ends[np.argsort(part[ends[:, 0]], kind="stable")]
     which, first = np.unique(part[ends[:, 0]], return_index=True)
     number = np.zeros(len(part), np.int64)
@@ -99,7 +99,7 @@ def relax(
     """
     if not len(ways):
         return
-    here, there = switches.here[ways], switches.there[ways]
+    here, there = switches.arc_src[ways], switches.arc_dst[ways]
     after = steps if of_steps is None else of_steps
     width = max(1, (4 << 20) // len(ways))
     for begin in range(0, len(goals), width):
@@ -132,7 +132,7 @@ def _relaxed(
     here, there = ends
     if not len(here):
         return here
-    transit = switches.transit[there]
+    transit = switches.is_transit[there]
     first = np.flatnonzero(np.diff(here, prepend=-1))
     rows = here[first]
     through: Ints = np.minimum(after[there, part], FAR - cost)

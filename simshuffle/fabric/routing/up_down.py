@@ -51,7 +51,7 @@ class _UpDownRouter(BalancedRouter):
         """(ways,) whether each leads up; (switches, goals) steps to each goal that lead down only,
         and steps of the way that is taken."""
         of = self.fabric.switches
-        farthest = of.transit & (of.depth == of.depth[of.transit].max())
+        farthest = of.is_transit & (of.depth == of.depth[of.is_transit].max())
         topmost = np.flatnonzero(farthest).astype(np.int32)
         tries = [self._named(roots)] if roots else [topmost, self._middle()]
         for tried in tries:
@@ -77,10 +77,10 @@ class _UpDownRouter(BalancedRouter):
         """The switch from which the farthest other one is nearest, of several that with the most
         links."""
         of = self.fabric.switches
-        every = np.flatnonzero(of.transit).astype(np.int32)
+        every = np.flatnonzero(of.is_transit).astype(np.int32)
         steps = of.steps(every)[every]
         farthest = np.where(steps < FAR, steps, 0).max(axis=1)
-        degree = np.bincount(of.here[of.transit[of.there]], minlength=len(of.nodes))[every]
+        degree = np.bincount(of.arc_src[of.is_transit[of.arc_dst]], minlength=len(of.nodes))[every]
         return np.asarray(every[np.lexsort((-degree, farthest))[:1]])
 
     def _leads_up(self, roots: Ints32) -> Flags:
@@ -88,8 +88,8 @@ class _UpDownRouter(BalancedRouter):
         switch of a lower number."""
         of = self.fabric.switches
         level = of.steps(roots).min(axis=1).astype(np.int64)
-        here, there = level[of.here], level[of.there]
-        return np.asarray((there < here) | ((there == here) & (of.there < of.here)))
+        here, there = level[of.arc_src], level[of.arc_dst]
+        return np.asarray((there < here) | ((there == here) & (of.arc_dst < of.arc_src)))
 
     def _steps(self, upward: Flags) -> tuple[Steps, Steps]:
         of, goals = self.fabric.switches, self.fabric.goals
@@ -111,7 +111,7 @@ class _UpDownRouter(BalancedRouter):
         down, taken = self._down, self._taken
 
         def nearer(switch: int, here: slice) -> Flags:
-            there = self.fabric.switches.there[here]
+            there = self.fabric.switches.arc_dst[here]
             upward = self._upward[here][:, None]
             goes_down = (down[switch] < FAR) & ~upward & (down[there] == down[switch] - 1)
             goes_up = (down[switch] >= FAR) & upward & (taken[there] == taken[switch] - 1)

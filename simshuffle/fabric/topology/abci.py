@@ -52,77 +52,84 @@ class Abci(Sourced, Interconnect):
     directors: Directors | None = None
 
     @model_validator(mode="after")
-    def _no_idle_leaf(self) -> Abci:
+    def _check_leaf_switches(self) -> Abci:
         if self.hosts_per_rack * self.hcas_per_host < self.leaf_switches_per_rack:
             raise PydanticCustomError(
                 "leaf",
                 "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches",
             )
-        if self.directors and (found := self.directors.problem(*self._below_a_spine)):
-            raise found
+        if self.directors and (director_problem := self.directors.problem(*self._spine_children)):
+            raise director_problem
         return self
 
     @property
-    def _below_a_spine(self) -> tuple[int, int, int]:
-        """Racks, links to a spine switch of each FBB switch in them, and how many of those."""
+    def _spine_children(self) -> tuple[int, int, int]:
+        """Return the arguments of `Directors.problem`: racks, parallel links of each FBB switch to
+        a spine switch, and FBB switches per rack.
+        """
         return self.racks, self.fbb_spine_links, self.fbb_switches_per_rack
 
     @property
     def num_hosts(self) -> int:
-        """Hosts of all racks."""
+        """Number of hosts in all racks."""
         return self.racks * self.hosts_per_rack
 
     @property
     def links_per_host(self) -> int:
-        """One for each HCA."""
+        """Links of a host to leaf switches: one for each HCA."""
         return self.hcas_per_host
 
     @property
     def height(self) -> int:
-        """2; 3 with ``directors``."""
+        """Number of switch levels less one: 2, or 3 if the spine switches are ``directors``."""
         return 3 if self.directors else 2
 
     def structure(self) -> str:
-        """The modules of ``directors``; else empty."""
+        """Describe the modules of ``directors`` in words; empty without directors."""
         if self.directors is None:
             return ""
-        return f"every spine director of {self.directors.told(*self._below_a_spine)}"
+        return f"every spine director of {self.directors.describe(*self._spine_children)}"
 
     def build(self, graph: Graph) -> None:
         """Add hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``, or its modules
         ``spine0.line3`` and ``spine0.fabric7``."""
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         spines = [f"spine{s}" for s in range(self.spine_switches)]
-        closed = [] if self.directors else spines
-        for spine in closed:
+        ideal_spines = [] if self.directors else spines
+        for spine in ideal_spines:
             add_switch(graph, spine, "spine", self.spine_latency)
-        for r in range(self.racks):
-            leaves = [f"r{r:02d}.leaf{i}" for i in range(self.leaf_switches_per_rack)]
-            fbbs = [f"r{r:02d}.fbb{i}" for i in range(self.fbb_switches_per_rack)]
+        for rack in range(self.racks):
+            leaves = [f"r{rack:02d}.leaf{i}" for i in range(self.leaf_switches_per_rack)]
+            fbbs = [f"r{rack:02d}.fbb{i}" for i in range(self.fbb_switches_per_rack)]
             for name in leaves:
                 add_switch(graph, name, "leaf", self.leaf_latency)
             for name in fbbs:
                 add_switch(graph, name, "fbb", self.fbb_latency)
-                for spine in closed:
+                for spine in ideal_spines:
                     connect(graph, name, spine, links=self.fbb_spine_links, **cable)
                 for leaf in leaves:
                     connect(graph, leaf, name, links=self.leaf_fbb_links, **cable)
             for i in range(self.hosts_per_rack):
-                host = f"h{r * self.hosts_per_rack + i:04d}"
+                host = f"h{rack * self.hosts_per_rack + i:04d}"
                 add_host(graph, host)
-                for k in range(self.hcas_per_host):
+                for hca in range(self.hcas_per_host):
                     connect(
-                        graph, host, leaves[(i * self.hcas_per_host + k) % len(leaves)], **cable
+                        graph, host, leaves[(i * self.hcas_per_host + hca) % len(leaves)], **cable
                     )
         if self.directors:
-            self._open(graph, spines, cable)
+            self._add_director_modules(graph, spines, cable)
 
-    def _open(self, graph: Graph, spines: list[str], cable: dict[str, Any]) -> None:
-        """Add the modules of the spine switches."""
+    def _add_director_modules(self, graph: Graph, spines: list[str], cable: dict[str, Any]) -> None:
+        """Add the line and fabric modules of every spine switch, with their links to the FBB
+        switches.
+        """
         assert self.directors is not None  # noqa: S101 - where it is called
-        racks, fbbs = range(self.racks), range(self.fbb_switches_per_rack)
-        lower = [[f"r{r:02d}.fbb{i}" for r in racks] for i in fbbs]
+        # one set for each index of an FBB switch in its rack
+        fbb_sets = [
+            [f"r{rack:02d}.fbb{i}" for rack in range(self.racks)]
+            for i in range(self.fbb_switches_per_rack)
+        ]
         for spine in spines:
-            self.directors.add(
-                graph, spine, self.spine_latency, lower, links=self.fbb_spine_links, cable=cable
+            self.directors.add_modules(
+                graph, spine, self.spine_latency, fbb_sets, links=self.fbb_spine_links, cable=cable
             )

@@ -1,4 +1,6 @@
-"""What every topology answers; and what may join hosts beside it."""
+"""The interface of every topology, `Interconnect`, and the scale-up domains that may join hosts
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from simshuffle.spec.record import Bandwidth, Seconds, Sourced, Spec
 
 
 class ScaleUp(Sourced):
-    """Every ``hosts`` consecutive hosts form a domain, the last one maybe fewer: their GPUs are
-    joined by switches of their own, as by NVLink in an NVL72.
+    """Scale-up domains: every ``hosts`` consecutive hosts (the last domain maybe fewer) whose GPUs
+    are joined by switches of their own, as by NVLink in an NVL72.
 
     Attributes:
         hosts: of a domain.
@@ -56,11 +58,13 @@ class Interconnect(Spec, ABC):
 
     @property
     def domains(self) -> ScaleUp | None:
-        """What joins hosts beside the network; None if nothing does."""
+        """Scale-up domains that join hosts beside the network; None if there are none."""
         return None
 
     def structure(self) -> str:
-        """What the network is made of, where its keys do not say it; else empty."""
+        """Describe in words how many switches and links the network has, where its keys do not
+        tell; else return an empty text.
+        """
         return ""
 
     @property
@@ -71,7 +75,7 @@ class Interconnect(Spec, ABC):
 
     @property
     def uneven(self) -> bool:
-        """Whether cables between the same two levels may carry unlike much."""
+        """True if cables between two levels may differ in bandwidth."""
         return False
 
     @abstractmethod
@@ -101,11 +105,20 @@ class Interconnect(Spec, ABC):
 
     @property
     def key(self) -> str:
-        """The same text for the same network, and another for another one."""
+        """A text that identifies the network: equal for equal networks, different for different
+        ones.
+        """
         return f"{type(self).__qualname__} {self.model_dump_json(exclude={'source'})}"
 
 
 def problem(key: str, rule: str, value: object, remedy: str) -> PydanticCustomError:
-    """A problem of ``key`` of a topology whose rule and remedy are told as given."""
+    """Return the pydantic error of ``key`` of a topology, with its rule, its value and a remedy.
+
+    Args:
+        key: the key of the topology's record that is wrong.
+        rule: the rule that the value breaks; continues a sentence that begins with the key.
+        value: the value that breaks it.
+        remedy: a sentence that says what to write instead.
+    """
     context = {"key": key, "rule": rule, "value": str(value), "remedy": remedy}
     return PydanticCustomError("topology", "{key} {rule}", context)

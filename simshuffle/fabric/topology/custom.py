@@ -59,87 +59,94 @@ class Custom(Interconnect):
 
     @property
     def num_hosts(self) -> int:
-        """Hosts of the file.
+        """Number of hosts in the file.
 
         Raises:
             TopologyError: as `graph`; or it is no usable network.
         """
-        return self._size()[0]
+        return self._host_counts()[0]
 
     @property
     def links_per_host(self) -> int:
-        """Links of the host with the fewest; raises as `num_hosts`."""
-        return self._size()[1]
+        """Links of the host that has the fewest; raises as `num_hosts`."""
+        return self._host_counts()[1]
 
     @property
     def uneven(self) -> bool:
-        """It may, as in a file every link has a bandwidth of its own."""
+        """True: in a file every link has a bandwidth of its own."""
         return True
 
-    def _size(self) -> tuple[int, int]:
-        """Hosts, and links of the host with the fewest; read again when the file was changed."""
+    def _host_counts(self) -> tuple[int, int]:
+        """Return the number of hosts, and the links of the host that has the fewest. The file is
+        read again when it was changed.
+        """
         try:
             state = Path(self.path).stat()
         except (OSError, ValueError):
-            return _size(self, 0, 0)
-        return _size(self, state.st_mtime_ns, state.st_size)
+            return _count_hosts(self, 0, 0)
+        return _count_hosts(self, state.st_mtime_ns, state.st_size)
 
     def digest(self) -> str:
         """SHA-256 of the file, in hexadecimal."""
-        return hashlib.sha256(self._content()).hexdigest()
+        return hashlib.sha256(self._read_content()).hexdigest()
 
     @property
     def key(self) -> str:
-        """As `Interconnect.key`, and the SHA-256 of the file."""
+        """The key of `Interconnect`, followed by the SHA-256 of the file."""
         return f"{super().key} {self.digest()}"
 
     def build(self, graph: Graph) -> None:
-        """Add all that is in the file.
+        """Add all nodes and links of the file.
 
         Raises:
-            TopologyError: the file cannot be read, is of another format, changed or too large, or
-                holds a quantity without a unit.
+            TopologyError: the file cannot be read, is of another format, changed or too
+                large, or holds a quantity without a unit.
         """
-        raw = self._read()
+        file_graph = self._read_graph()
         problems: list[Problem] = []
-        if len({str(node) for node in raw}) < len(raw):
+        if len({str(node) for node in file_graph}) < len(file_graph):
             rule = "every node needs a name of its own"
             problems.append(Problem("nodes", rule, "some differ in type only", "Rename them."))
         added = 0
-        for node, data in raw.nodes(data=True):
+        for node, data in file_graph.nodes(data=True):
             kind = data.get("kind")
-            latency = _quantity(
+            latency = _parse_quantity(
                 data.get("latency", "0 s"), Dimension.SECONDS, f"nodes.{node}.latency", problems
             )
-            place = _numbers(data, "coordinates", ".", f"nodes.{node}", problems)
+            coordinates = _parse_numbers(data, "coordinates", ".", f"nodes.{node}", problems)
             tier = str(data.get("tier", kind))
-            graph.add_node(str(node), kind=kind, tier=tier, latency=latency, **place)
-        for a, b, data in raw.edges(data=True):
-            where = f"links.{a}-{b}"
-            bandwidth = _quantity(
-                data.get("bandwidth"), Dimension.BANDWIDTH, f"{where}.bandwidth", problems
+            graph.add_node(str(node), kind=kind, tier=tier, latency=latency, **coordinates)
+        for a, b, data in file_graph.edges(data=True):
+            path = f"links.{a}-{b}"
+            bandwidth = _parse_quantity(
+                data.get("bandwidth"), Dimension.BANDWIDTH, f"{path}.bandwidth", problems
             )
-            latency = _quantity(
-                data.get("latency"), Dimension.SECONDS, f"{where}.latency", problems
+            latency = _parse_quantity(
+                data.get("latency"), Dimension.SECONDS, f"{path}.latency", problems
             )
-            links = _links(data.get("links", 1), MAX_LINKS - added, where, problems)
+            links = _parse_link_count(data.get("links", 1), MAX_LINKS - added, path, problems)
             added += links
-            ports = _numbers(data, "ports", "-", where, problems)
+            ports = _parse_numbers(data, "ports", "-", path, problems)
             for _ in range(links):
                 graph.add_edge(str(a), str(b), bandwidth=bandwidth, latency=latency, **ports)
         if problems:
             raise TopologyError(problems, self.path)
 
-    def _read(self) -> Any:
+    def _read_graph(self) -> Any:
+        """Read the file as an undirected networkx graph, with its attributes as texts.
+
+        Raises:
+            TopologyError: see `build`.
+        """
         try:
-            content = self._content()
+            content = self._read_content()
             if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
                 raise TopologyError(
                     "the file is no longer the one that sha256 names. Remove sha256 to use the new"
                     " one.",
                     self.path,
                 )
-            found = _parsed(content, graphml=Path(self.path).suffix in {".graphml", ".xml"})
+            graph = _parse(content, graphml=Path(self.path).suffix in {".graphml", ".xml"})
         except TopologyError:
             raise
         except OSError as error:
@@ -154,64 +161,73 @@ class Custom(Interconnect):
                 " Write it with networkx.node_link_data.",
                 self.path,
             ) from None
-        if found.is_directed():
+        if graph.is_directed():
             raise TopologyError(
                 "links must be undirected, as each stands for both directions. Write a Graph or"
                 " MultiGraph.",
                 self.path,
             )
-        return found
+        return graph
 
-    def _content(self) -> bytes:
+    def _read_content(self) -> bytes:
         remedy = "Write parallel links as 'links', and leave other attributes out."
-        return content_of(self.path, MAX_BYTES, remedy)
+        return read_limited_file(self.path, MAX_BYTES, remedy)
 
 
-def content_of(name: str, most: int, remedy: str) -> bytes:
-    """What a file of at most so many bytes holds; a device or a pipe, which may have no end, is not
-    opened.
+def read_limited_file(name: str, max_nbytes: int, remedy: str) -> bytes:
+    """Read a regular file of at most ``max_nbytes`` bytes; a device or a pipe, which may have no
+    end, is not opened.
+
+    Args:
+        name: path of the file.
+        max_nbytes: bytes that the file may have.
+        remedy: sentence for the error of a file that is too large.
 
     Raises:
-        TopologyError: it is not a file, or too large; then ``remedy`` is told.
+        TopologyError: it is not a file, or too large.
         OSError, ValueError: it cannot be read.
     """
     path = Path(name)
     if path.exists() and not path.is_file():
         raise TopologyError("is not a file. Give the path of one.", name)
     with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise TopologyError(f"must have at most {most >> 20} MiB. {remedy}", name)
+        content = file.read(max_nbytes + 1)
+    if len(content) > max_nbytes:
+        raise TopologyError(f"must have at most {max_nbytes >> 20} MiB. {remedy}", name)
     return content
 
 
-def _parsed(content: bytes, *, graphml: bool) -> Any:
+def _parse(content: bytes, *, graphml: bool) -> Any:
+    """Parse the bytes of a file as a networkx graph: GraphML, or node-link JSON."""
     if graphml:
         _check_xml(content)
         return nx.read_graphml(io.BytesIO(content))
     data = json.loads(content.decode("utf-8"))
-    _turn(data)
+    _turn_ported_links(data)
     return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
 
 
-def _turn(data: Any) -> None:
-    """Turn links with ports so that their source is the node that comes first: networkx gives both
-    ends of an undirected link in the order of the nodes, whatever the file calls source."""
-    links = [each for each in data.get("links", data.get("edges", [])) if "ports" in each]
-    order = {node["id"]: place for place, node in enumerate(data["nodes"])} if links else {}
+def _turn_ported_links(data: Any) -> None:
+    """Turn links with ports so that their source is the node that comes first in the file.
+
+    networkx gives both ends of an undirected link in the order of the nodes, whatever the file
+    calls source.
+    """
+    links = [link for link in data.get("links", data.get("edges", [])) if "ports" in link]
+    index_of_node = {node["id"]: index for index, node in enumerate(data["nodes"])} if links else {}
     for link in links:
-        if order[link["target"]] < order[link["source"]]:
+        if index_of_node[link["target"]] < index_of_node[link["source"]]:
             link["source"], link["target"] = link["target"], link["source"]
             link["ports"] = "-".join(reversed(str(link["ports"]).split("-")))
 
 
 def _check_xml(content: bytes) -> None:
-    """See that XML declares no entities and few attributes.
+    """Refuse XML that declares entities or more than `MAX_KEYS` attributes.
 
     An entity can stand for other files, or for more text than memory holds.
 
     Raises:
-        ValueError: it does.
+        ValueError: it declares an entity, or too many attributes.
         ExpatError, LookupError: it is not XML.
     """
     keys = 0
@@ -231,51 +247,62 @@ def _check_xml(content: bytes) -> None:
     parser.Parse(content, True)
 
 
-def _numbers(
-    data: dict[str, Any], key: str, mark: str, where: str, problems: list[Problem]
+def _parse_numbers(
+    data: dict[str, Any], key: str, separator: str, path: str, problems: list[Problem]
 ) -> dict[str, tuple[int, ...]]:
-    """The whole numbers of a text such as '0.3.1', by ``key``; empty if it is left out, or with a
-    problem, that is noted."""
+    """Parse the whole numbers of a text such as '0.3.1' under ``key`` of the attributes ``data``.
+
+    Returns:
+            ``{key: numbers}``; empty if the key is left out or its text is wrong, which is
+            added to ``problems``.
+    """
     if key not in data:
         return {}
-    parts = str(data[key]).split(mark)
+    parts = str(data[key]).split(separator)
     if all(part.isdecimal() and len(part) < 10 for part in parts) and (
         key != "ports" or len(parts) == 2
     ):
         return {key: tuple(map(int, parts))}
     example = "'12-5'" if key == "ports" else "'0.3.1'"
-    rule = f"must be whole numbers with {mark!r} between them"
+    rule = f"must be whole numbers with {separator!r} between them"
     problems.append(
-        Problem(f"{where}.{key}", rule, repr(data[key]), f"Write for example {example}.")
+        Problem(f"{path}.{key}", rule, repr(data[key]), f"Write for example {example}.")
     )
     return {}
 
 
-def _links(value: object, most: int, where: str, problems: list[Problem]) -> int:
-    """How many parallel links there are; with a problem, that is noted, one."""
+def _parse_link_count(value: object, max_links: int, path: str, problems: list[Problem]) -> int:
+    """Return the number of parallel links that ``value`` says; 1 if it is wrong, which is added to
+    ``problems``.
+    """
     if type(value) is not int or value < 1:
         rule, remedy = "must be a whole number of at least 1", "Leave it out for 1."
-    elif value > most:
+    elif value > max_links:
         rule, remedy = f"all links together must be at most {MAX_LINKS}", "Use fewer."
     else:
         return value
-    problems.append(Problem(f"{where}.links", rule, repr(value), remedy))
+    problems.append(Problem(f"{path}.links", rule, repr(value), remedy))
     return 1
 
 
 @lru_cache(maxsize=64)
-def _size(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, int]:
-    """Hosts of a file in that state, and links of the host with the fewest."""
+def _count_hosts(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, int]:
+    """Return the number of hosts of a file in that state, and the links of the host that has the
+    fewest.
+    """
     sketch = topology.sketch()
     problems = graph_problems(sketch, "cluster.topology")
     if problems:
         raise TopologyError(problems, topology.path)
-    cabling = Cabling.of(sketch)
-    hosts = cabling.of_kind("host")
+    cabling = Cabling.from_graph(sketch)
+    hosts = cabling.nodes_of_kind("host")
     return len(hosts), int(np.diff(cabling.neighbours[0])[hosts].min())
 
 
-def _quantity(value: object, dimension: Dimension, path: str, problems: list[Problem]) -> float:
+def _parse_quantity(
+    value: object, dimension: Dimension, path: str, problems: list[Problem]
+) -> float:
+    """Parse a text with a unit; 0.0 if it is wrong, which is added to ``problems``."""
     try:
         return parse_quantity(value, dimension)
     except UnitError as error:

@@ -12,15 +12,17 @@ from simshuffle.fabric.topology.populated import Populated
 from simshuffle.spec.record import Count
 
 
-def _powers(value: object) -> object:
-    """The shortcuts that a number of them stands for: 2, 4, 8, ..."""
+def _list_powers_of_two(value: object) -> object:
+    """Turn a number n of shortcuts into their distances 2, 4, ..., 2^n; other values are returned
+    as they are.
+    """
     if type(value) is not int or value < 0:
         return value
     return [2**k for k in range(1, min(value, 50) + 1)]
 
 
 Powers = Annotated[int, Field(ge=0)]
-_counted = BeforeValidator(_powers, json_schema_input_type=Powers | list[Count])
+_number_to_list = BeforeValidator(_list_powers_of_two, json_schema_input_type=Powers | list[Count])
 
 
 class Dln(Populated):
@@ -43,15 +45,17 @@ class Dln(Populated):
 
     kind: Literal["dln"]
     switches: Annotated[int, Field(ge=2, le=65_536)]
-    shortcuts: Annotated[list[Count], _counted] | None = None
+    shortcuts: Annotated[list[Count], _number_to_list] | None = None
 
     def _check(self) -> None:
-        half = self.switches // 2
-        wrong = [n for n in self.shortcuts or [] if not 2 <= n <= half]
-        if wrong or len(set(self.shortcuts or [])) < len(self.shortcuts or []):
+        half_ring = self.switches // 2
+        wrong_distances = [
+            distance for distance in self.shortcuts or [] if not 2 <= distance <= half_ring
+        ]
+        if wrong_distances or len(set(self.shortcuts or [])) < len(self.shortcuts or []):
             raise problem(
                 "shortcuts",
-                f"must be different distances from 2 to {half}, half of the ring",
+                f"must be different distances from 2 to {half_ring}, half of the ring",
                 self.shortcuts,
                 "Leave it out for all powers of two.",
             )
@@ -59,33 +63,38 @@ class Dln(Populated):
 
     @property
     def distances(self) -> list[int]:
-        """Between linked switches, along the ring: 1 and those of the shortcuts."""
+        """Distances along the ring between linked switches: 1, then the shortcuts."""
         if self.shortcuts is not None:
             return [1, *self.shortcuts]
         return [2**k for k in range(self.switches.bit_length()) if 2 ** (k + 1) <= self.switches]
 
     @property
     def switches_with_hosts(self) -> int:
-        """All of the ring."""
+        """Number of switches with hosts: all of the ring."""
         return self.switches
 
     @property
     def switch_links(self) -> int:
-        """One for each switch and distance; half as many between opposite switches."""
-        return sum(self._links_of(distance) for distance in self.distances)
+        """Number of links between switches: one for each switch and distance, half as many between
+        opposite switches.
+        """
+        return sum(self._links_at_distance(distance) for distance in self.distances)
 
-    def _links_of(self, distance: int) -> int:
+    def _links_at_distance(self, distance: int) -> int:
         return self.switches // 2 if 2 * distance == self.switches else self.switches
 
     def structure(self) -> str:
-        """See `Interconnect.structure`."""
+        """Describe the ring in words, see `Interconnect.structure`."""
         # each of the two cuts of the ring is crossed by as many links as their distance
-        middle = sum(d * 2 * self._links_of(d) // self.switches for d in self.distances)
-        told = ", ".join(map(str, self.distances))
-        return self._told(
+        bisection_links = sum(
+            distance * 2 * self._links_at_distance(distance) // self.switches
+            for distance in self.distances
+        )
+        distances = ", ".join(map(str, self.distances))
+        return self._describe(
             self.switches,
-            f"linked at the distances {told} along the ring",
-            bisection=middle * self.link_bandwidth,
+            f"linked at the distances {distances} along the ring",
+            bisection=bisection_links * self.link_bandwidth,
         )
 
     def build(self, graph: Graph) -> None:
@@ -94,7 +103,7 @@ class Dln(Populated):
         for i, name in enumerate(names):
             add_switch(graph, name, "leaf", self.switch_latency, (i,))
         for distance in self.distances:
-            for i in range(self._links_of(distance)):
-                other = names[(i + distance) % self.switches]
-                connect(graph, names[i], other, **self._cable)
+            for i in range(self._links_at_distance(distance)):
+                peer = names[(i + distance) % self.switches]
+                connect(graph, names[i], peer, **self._cable)
         self._add_hosts(graph, names)

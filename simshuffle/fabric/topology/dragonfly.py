@@ -1,32 +1,49 @@
-"""Groups of switches that are linked to one another: dragonflies, in which every two switches of a
-group and every two groups are linked; and Dragonfly+, whose groups are of leaf and spine switches,
-linked by their spines."""
+"""Topologies of switch groups that are linked to one another.
+
+In a dragonfly, every two switches of a group and every two groups are linked. The groups of a
+Dragonfly+ consist of leaf and spine switches, and the spine switches link the groups.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from simshuffle.fabric.topology.base import problem
 from simshuffle.fabric.topology.graph import Graph, add_switch, connect
-from simshuffle.fabric.topology.hyperx import mesh_bisection, mesh_links, meshes, places
-from simshuffle.fabric.topology.populated import Each, Populated, Shape, of, of_each
+from simshuffle.fabric.topology.hyperx import grid_positions, mesh_bisection, mesh_links, mesh_pairs
+from simshuffle.fabric.topology.populated import (
+    NumberPerDimension,
+    Populated,
+    Shape,
+    expand_to_dimensions,
+    format_count,
+)
 from simshuffle.spec.record import Bandwidth, Few, Seconds
 
 
-class Grouped(Populated):
-    """Groups, every two of them joined by the same number of global links: as many as there are
-    ports for; ports that are left over are not used.
+class GlobalLink(NamedTuple):
+    """A link between two groups, by the indices of its switches among those with global links."""
 
-    Global links lie as in a palm tree (Camarero, Vallejo & Beivide, Topological Characterization of
-    Hamming and Dragonfly Networks and Its Implications on Routing, ACM TACO 11, 2014): a group's
-    first port leads to the next group, the second to the one after that, and so on, in as many
-    rounds as two groups have links. The ports in use are spread evenly over the switches. So all
-    groups look alike.
+    src_group: int  # the group at one end
+    src_gateway: int  # index of the switch there, among the gateways of that group
+    dst_group: int  # the group at the other end
+    dst_gateway: int  # index of the switch there
+
+
+class Grouped(Populated):
+    """Groups of switches, any two joined by equally many global links: as many as there
+    are ports for; ports that are left over are not used.
+
+    Global links lie as in a palm tree (Camarero, Vallejo & Beivide, Topological
+    Characterization of Hamming and Dragonfly Networks and Its Implications on Routing, ACM TACO
+    11, 2014): a group's first port leads to the next group, the second to the one after that,
+    and so on, in as many rounds as two groups have links. The ports in use are spread evenly
+    over the switches. So all groups look alike.
 
     Attributes:
         groups: how many; as many as can be linked if left out.
@@ -53,12 +70,12 @@ class Grouped(Populated):
     @property
     @abstractmethod
     def gateways(self) -> int:
-        """Switches of a group with global links."""
+        """Number of switches of a group that have global links."""
 
     @property
     @abstractmethod
     def links_in_group(self) -> int:
-        """Links between switches of a group."""
+        """Number of links between switches of one group."""
 
     def _check(self) -> None:
         if self.num_groups > self._global_ports + 1:
@@ -73,22 +90,22 @@ class Grouped(Populated):
 
     @property
     def _global_ports(self) -> int:
-        """Of a group."""
+        """Number of ports of a group for global links."""
         return self.gateways * self.global_links_per_switch
 
     @property
     def num_groups(self) -> int:
-        """``groups``, or as many as can be linked."""
+        """Number of groups: ``groups``, or as many as can be linked."""
         return self.groups or self._global_ports + 1
 
     @property
     def links_between_groups(self) -> int:
-        """Global links of every two groups."""
+        """Number of global links between every two groups."""
         return self._global_ports // (self.num_groups - 1) if self.num_groups > 1 else 0
 
     @property
     def switch_links(self) -> int:
-        """Those of all groups, and those between each two."""
+        """Number of links between switches: inside all groups, and between every two groups."""
         count = self.num_groups
         pairs = count * (count - 1) // 2
         return count * self.links_in_group + pairs * self.links_between_groups
@@ -98,38 +115,55 @@ class Grouped(Populated):
         return {**self._cable, "bandwidth": self.local_bandwidth or self.link_bandwidth}
 
     @property
-    def _between_halves(self) -> float:
-        """Bytes/s from one half of the groups to the other."""
-        half = self.num_groups // 2
-        links = half * (self.num_groups - half) * self.links_between_groups
+    def _group_bisection(self) -> float:
+        """Bandwidth, in bytes/s, of the global links from one half of the groups to the other."""
+        half_of_groups = self.num_groups // 2
+        links = half_of_groups * (self.num_groups - half_of_groups) * self.links_between_groups
         return links * (self.global_bandwidth or self.link_bandwidth)
 
     @property
-    def _global_told(self) -> str:
-        unused = self._global_ports - self.links_between_groups * (self.num_groups - 1)
-        idle = (
-            f", {unused} of {self._global_ports} global ports of a group unused" if unused else ""
+    def _describe_global_links(self) -> str:
+        """Describe the global links, and the global ports that are not used, in words."""
+        unused_ports = self._global_ports - self.links_between_groups * (self.num_groups - 1)
+        remark = (
+            f", {unused_ports} of {self._global_ports} global ports of a group unused"
+            if unused_ports
+            else ""
         )
-        return f"{of(self.links_between_groups, 'global link')} between every two groups{idle}"
+        links = format_count(self.links_between_groups, "global link")
+        return f"{links} between every two groups{remark}"
 
     def _add_global_links(self, graph: Graph, gateways: list[list[str]]) -> None:
-        """Link groups, of which the names of the switches with global links are given."""
+        """Link the groups to one another.
+
+        Args:
+            graph: the network that links are added to.
+            gateways: for each group, the names of its switches with global links.
+        """
         bandwidth = self.global_bandwidth or self.link_bandwidth
         cable: dict[str, Any] = {"bandwidth": bandwidth, "latency": self.global_cable_latency}
-        for here, port, there, other in self._global_links():
-            connect(graph, gateways[here][port], gateways[there][other], **cable)
+        for link in self._list_global_links():
+            src = gateways[link.src_group][link.src_gateway]
+            dst = gateways[link.dst_group][link.dst_gateway]
+            connect(graph, src, dst, **cable)
 
-    def _global_links(self) -> Iterator[tuple[int, int, int, int]]:
-        """Group and switch at one end of each global link, and at the other."""
-        count, rounds, switches = self.num_groups, self.links_between_groups, self.gateways
-        used = rounds * (count - 1)
-        for here in range(count):
-            for port in range(used):
-                turn, ahead = divmod(port, count - 1)
-                there = (here + ahead + 1) % count
-                if here < there:
-                    other = turn * (count - 1) + count - 2 - ahead
-                    yield here, port * switches // used, there, other * switches // used
+    def _list_global_links(self) -> Iterator[GlobalLink]:
+        """Iterate over all global links, each once, from the lower to the higher group."""
+        num_groups = self.num_groups
+        num_ports = self.links_between_groups * (num_groups - 1)
+        for src_group in range(num_groups):
+            # port p of a group leads, in round r, to the group d + 1 after it, p = r (G - 1) + d
+            for src_port in range(num_ports):
+                turn, distance = divmod(src_port, num_groups - 1)
+                dst_group = (src_group + distance + 1) % num_groups
+                if src_group < dst_group:
+                    dst_port = turn * (num_groups - 1) + num_groups - 2 - distance
+                    yield GlobalLink(
+                        src_group=src_group,
+                        src_gateway=src_port * self.gateways // num_ports,
+                        dst_group=dst_group,
+                        dst_gateway=dst_port * self.gateways // num_ports,
+                    )
 
 
 class Dragonfly(Grouped):
@@ -150,7 +184,7 @@ class Dragonfly(Grouped):
     kind: Literal["dragonfly"]
     switches_per_group: Few | None = None
     group_shape: Shape | None = None
-    local_links: Each = Field(default=[1])
+    local_links: NumberPerDimension = Field(default=[1])
 
     def _check(self) -> None:
         if (self.switches_per_group is None) == (self.group_shape is None):
@@ -169,54 +203,58 @@ class Dragonfly(Grouped):
 
     @property
     def gateways(self) -> int:
-        """All of a group."""
+        """Number of switches of a group that have global links: every switch of the group."""
         return math.prod(self._shape)
 
     @property
     def switches_with_hosts(self) -> int:
-        """All of all groups."""
+        """Number of switches with hosts: all switches of all groups."""
         return self.num_groups * self.gateways
 
     @property
     def _links(self) -> list[int]:
-        """Parallel ones in every dimension of a group."""
-        return of_each(self.local_links, "local_links", len(self._shape))
+        """Number of parallel links between two switches of a group, for each dimension."""
+        return expand_to_dimensions(self.local_links, "local_links", len(self._shape))
 
     @property
     def links_in_group(self) -> int:
-        """In every dimension a full mesh in each row."""
+        """Number of links inside a group: a full mesh in each row of every dimension."""
         return mesh_links(self._shape, self._links)
 
     def structure(self) -> str:
-        """See `Interconnect.structure`."""
-        middle, told = self._between_halves, self._global_told
+        """Describe groups and links in words, see `Interconnect.structure`."""
+        bisection = self._group_bisection
+        global_links = self._describe_global_links
         if self.num_groups == 1:
-            local = self.local_bandwidth or self.link_bandwidth
-            middle = mesh_bisection(self._shape, self._links) * local
-            told = "global ports unused"
-        return self._told(
+            local_bandwidth = self.local_bandwidth or self.link_bandwidth
+            bisection = mesh_bisection(self._shape, self._links) * local_bandwidth
+            global_links = "global ports unused"
+        return self._describe(
             self.switches_with_hosts,
-            f"{of(self.num_groups, 'group')} of {self.gateways} switches",
-            told,
-            bisection=middle,
+            f"{format_count(self.num_groups, 'group')} of {self.gateways} switches",
+            global_links,
+            bisection=bisection,
         )
 
     def build(self, graph: Graph) -> None:
         """Add switches ``g0.s3``, or ``g0.s3.1`` by their places in a group, and hosts
         ``h0000``."""
-        switches = [
-            {at: f"g{group}.s{'.'.join(map(str, at))}" for at in places(self._shape)}
+        names_by_position = [
+            {
+                position: f"g{group}.s{'.'.join(map(str, position))}"
+                for position in grid_positions(self._shape)
+            }
             for group in range(self.num_groups)
         ]
-        for group, names in enumerate(switches):
-            for at, name in names.items():
-                add_switch(graph, name, "leaf", self.switch_latency, (group, *at))
-        for names in switches:
-            for here, there, dimension in meshes(self._shape):
+        for group, names in enumerate(names_by_position):
+            for position, name in names.items():
+                add_switch(graph, name, "leaf", self.switch_latency, (group, *position))
+        for names in names_by_position:
+            for src, dst, dimension in mesh_pairs(self._shape):
                 parallel = self._links[dimension]
-                connect(graph, names[here], names[there], links=parallel, **self._local_cable)
-        self._add_global_links(graph, [list(names.values()) for names in switches])
-        self._add_hosts(graph, [name for names in switches for name in names.values()])
+                connect(graph, names[src], names[dst], links=parallel, **self._local_cable)
+        self._add_global_links(graph, [list(names.values()) for names in names_by_position])
+        self._add_hosts(graph, [name for names in names_by_position for name in names.values()])
 
 
 class DragonflyPlus(Grouped):
@@ -238,33 +276,35 @@ class DragonflyPlus(Grouped):
 
     @property
     def gateways(self) -> int:
-        """The spine switches of a group."""
+        """Number of switches of a group that have global links: its spine switches."""
         return self.spine_switches
 
     @property
     def switches_with_hosts(self) -> int:
-        """The leaf switches of all groups."""
+        """Number of switches with hosts: the leaf switches of all groups."""
         return self.num_groups * self.leaf_switches
 
     @property
     def links_in_group(self) -> int:
-        """Between all leaf and all spine switches."""
+        """Number of links between all leaf and all spine switches of a group."""
         return self.leaf_switches * self.spine_switches * self.leaf_spine_links
 
     def structure(self) -> str:
-        """See `Interconnect.structure`."""
-        middle, told = self._between_halves, self._global_told
+        """Describe groups and links in words, see `Interconnect.structure`."""
+        bisection = self._group_bisection
+        global_links = self._describe_global_links
         if self.num_groups == 1:
             # each spine switch is linked to as many leaf switches in one half as in the other
-            local = self.local_bandwidth or self.link_bandwidth
-            middle, told = self.links_in_group * local / 2, "global ports unused"
-        each = self.leaf_switches + self.spine_switches
-        return self._told(
-            self.num_groups * each,
-            f"{of(self.num_groups, 'group')} of {self.leaf_switches} leaf and"
+            local_bandwidth = self.local_bandwidth or self.link_bandwidth
+            bisection = self.links_in_group * local_bandwidth / 2
+            global_links = "global ports unused"
+        switches_per_group = self.leaf_switches + self.spine_switches
+        return self._describe(
+            self.num_groups * switches_per_group,
+            f"{format_count(self.num_groups, 'group')} of {self.leaf_switches} leaf and"
             f" {self.spine_switches} spine switches",
-            told,
-            bisection=middle,
+            global_links,
+            bisection=bisection,
         )
 
     def build(self, graph: Graph) -> None:
@@ -273,9 +313,9 @@ class DragonflyPlus(Grouped):
         leaves = [[f"g{g}.leaf{i}" for i in range(self.leaf_switches)] for g in groups]
         spines = [[f"g{g}.spine{i}" for i in range(self.spine_switches)] for g in groups]
         for group in groups:
-            for number, (tier, names) in enumerate([("leaf", leaves), ("spine", spines)]):
+            for tier_index, (tier, names) in enumerate([("leaf", leaves), ("spine", spines)]):
                 for i, name in enumerate(names[group]):
-                    add_switch(graph, name, tier, self.switch_latency, (group, number, i))
+                    add_switch(graph, name, tier, self.switch_latency, (group, tier_index, i))
         for lower, upper in zip(leaves, spines, strict=True):
             for leaf in lower:
                 for spine in upper:

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from simshuffle.fabric.topology.base import Interconnect, problem
 from simshuffle.fabric.topology.directors import Directors
 from simshuffle.fabric.topology.graph import Graph, add_host, add_switch, connect
-from simshuffle.fabric.topology.populated import Populated, of
+from simshuffle.fabric.topology.populated import Populated, format_count
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
 from simshuffle.spec.units import Dimension, readable
 
@@ -80,7 +80,7 @@ class FatTree(Sourced, Interconnect):
     directors: Directors | None = None
 
     @model_validator(mode="after")
-    def _is_a_tree(self) -> FatTree:
+    def _check(self) -> FatTree:
         if self.ports is None:
             self._check_arity()
         else:
@@ -89,12 +89,13 @@ class FatTree(Sourced, Interconnect):
             if self.num_levels == 1:
                 rule = "are for trees of at least two levels"
                 raise problem("directors", rule, "1 level", "Leave it out, or set levels: 2.")
-            top = self.links()[-1]
-            if found := self.directors.problem(top.children, top.parallel):
-                raise found
+            top_links = self.links()[-1]
+            if director_problem := self.directors.problem(top_links.children, top_links.parallel):
+                raise director_problem
         return self
 
     def _check_arity(self) -> None:
+        """Check the keys of a k-ary n-tree; raises a PydanticCustomError."""
         if self.arity is None or self.levels is None:
             missing = "levels" if self.arity else "arity" if self.levels else "ports"
             rule = "is required: a fat tree has the ports of its switches, or arity and levels"
@@ -111,6 +112,9 @@ class FatTree(Sourced, Interconnect):
             )
 
     def _check_ports(self) -> None:
+        """Check the keys of a tree that is described by its switches; raises a
+        PydanticCustomError.
+        """
         if self.arity is not None:
             raise problem(
                 "arity",
@@ -130,57 +134,60 @@ class FatTree(Sourced, Interconnect):
                 f"{self.taper:g}",
                 f"Use a taper of at most {self._ports - 1}.",
             )
-        if self.hosts > (room := self._capacity(self._ports, self.levels or MOST_LEVELS)):
-            raise self._too_many_hosts(room)
+        if self.hosts > (max_hosts := self._capacity(self._ports, self.levels or MOST_LEVELS)):
+            raise self._too_many_hosts(max_hosts)
 
-    def _too_many_hosts(self, room: int) -> PydanticCustomError:
-        """More hosts than the given levels have room for, or than any have."""
+    def _too_many_hosts(self, max_hosts: int) -> PydanticCustomError:
+        """Return the error of a tree with more hosts than its levels have room for, with the
+        levels or ports that suffice.
+        """
         hosts, levels = self.num_hosts, self.levels or MOST_LEVELS
-        enough = [
-            f"levels: {more}"
-            for more in range(levels + 1, MOST_LEVELS + 1)
-            if self._capacity(self._ports, more) >= hosts
+        sufficient = [
+            f"levels: {num_levels}"
+            for num_levels in range(levels + 1, MOST_LEVELS + 1)
+            if self._capacity(self._ports, num_levels) >= hosts
         ][:1] + [
             f"ports: {ports}"
             for ports in range(self._ports + 1, MOST_PORTS + 1)
             if self._capacity(ports, levels) >= hosts
         ][:1]
-        tapered = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
-        return problem(
-            "hosts",
-            f"a fat tree with {of(levels, 'level')} of {self.ports}-port switches{tapered} and"
-            f" {of(self.rails, 'rail')} has room for {room}",
-            str(hosts),
-            f"Use {' or '.join(enough) or 'fewer rails'}, or at most {room} hosts.",
-        )
+        taper_text = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
+        switches = f"{format_count(levels, 'level')} of {self.ports}-port switches{taper_text}"
+        rails = format_count(self.rails, "rail")
+        rule = f"a fat tree with {switches} and {rails} has room for {max_hosts}"
+        remedy = f"Use {' or '.join(sufficient) or 'fewer rails'}, or at most {max_hosts} hosts."
+        return problem("hosts", rule, str(hosts), remedy)
 
     @property
     def _ports(self) -> int:
         return self.ports or 0
 
-    def _up(self, ports: int) -> int:
-        """Links up from a leaf switch with so many ports."""
+    def _uplinks_of(self, ports: int) -> int:
+        """Number of links up from a leaf switch with ``ports`` ports."""
         return math.floor(ports / (self.taper + 1) + ROUNDING)
 
     def _capacity(self, ports: int, levels: int) -> int:
-        """Hosts that so many levels of such switches have room for: each rail has its share of the
-        ports of a topmost switch, and every switch between has half of its ports down."""
+        """Number of hosts that a tree of so many levels of such switches has room for.
+
+        Each rail has its share of the ports of a topmost switch, and every switch between leaf
+        and top has half of its ports down.
+        """
         if levels == 1:
             return ports // self.rails
-        share = (self.directors.ports if self.directors else ports) // self.rails
-        hosts_per_leaf = math.floor(self._up(ports) * self.taper + ROUNDING)
-        return int(hosts_per_leaf * (ports // 2) ** (levels - 2) * share)
+        top_children = (self.directors.ports if self.directors else ports) // self.rails
+        hosts_per_leaf = math.floor(self._uplinks_of(ports) * self.taper + ROUNDING)
+        return int(hosts_per_leaf * (ports // 2) ** (levels - 2) * top_children)
 
     @property
     def uplinks(self) -> int:
-        """Links from a leaf switch up."""
+        """Number of links from a leaf switch up."""
         if self.ports is None:
             return max(round((self.arity or 1) / self.taper), 1)
-        return self._up(self.ports)
+        return self._uplinks_of(self.ports)
 
     @property
     def hosts_per_leaf(self) -> int:
-        """Hosts on a full leaf switch, or on the only one."""
+        """Number of hosts on a full leaf switch, or on the only switch."""
         if self.ports is None:
             return self.num_hosts if self.levels == 1 else self.arity or 1
         if self.num_levels == 1:
@@ -189,7 +196,7 @@ class FatTree(Sourced, Interconnect):
 
     @property
     def num_levels(self) -> int:
-        """``levels``, or as many as the hosts need."""
+        """Number of switch levels: ``levels``, or as many as the hosts need."""
         if self.levels is not None:
             return self.levels
         return next(
@@ -198,85 +205,100 @@ class FatTree(Sourced, Interconnect):
 
     @property
     def num_hosts(self) -> int:
-        """Hosts of the tree."""
+        """Number of hosts of the tree."""
         return self.hosts or (self.arity or 1) ** (self.levels or 1)
 
     @property
     def links_per_host(self) -> int:
-        """One for each rail."""
+        """Links of a host to leaf switches: one for each rail."""
         return self.rails
 
     @property
-    def _leaves_of_a_rail(self) -> int:
-        """Leaf switches of a rail that have hosts."""
+    def _leaves_per_rail(self) -> int:
+        """Number of leaf switches of a rail that have hosts."""
         return -(-self.num_hosts // self.hosts_per_leaf)
 
     def links(self) -> list[LevelLinks]:
-        """The links below every level of switches, from the hosts up."""
+        """Return the links below every level of switches, from the hosts up."""
         links = [LevelLinks(self.hosts_per_leaf)]
         if self.num_levels == 1:
             return links
         return links + (self._links_of_arity() if self.ports is None else self._links_of_ports())
 
     def _links_of_arity(self) -> list[LevelLinks]:
-        arity, between = self.arity or 1, (self.levels or 1) - 2
-        subtrees = -(-self.num_hosts // arity ** (between + 1))
-        children = [arity] * between + [self.rails * subtrees]
-        parents = [self.uplinks, *[arity] * between]
-        return [LevelLinks(c, p) for c, p in zip(children, parents, strict=True)]
+        """Return the links below every level but the leaf switches, of a k-ary n-tree."""
+        arity = self.arity or 1
+        middle_levels = (self.levels or 1) - 2
+        subtrees = -(-self.num_hosts // arity ** (middle_levels + 1))
+        children = [arity] * middle_levels + [self.rails * subtrees]
+        parents = [self.uplinks, *[arity] * middle_levels]
+        return [
+            LevelLinks(num_children, num_parents)
+            for num_children, num_parents in zip(children, parents, strict=True)
+        ]
 
     def _links_of_ports(self) -> list[LevelLinks]:
+        """Return the links below every level but the leaf switches, of a tree described by its
+        switches.
+        """
         links = []
-        up, nodes, half = self.uplinks, self._leaves_of_a_rail, self._ports // 2
+        uplinks = self.uplinks
+        subtrees_below = self._leaves_per_rail
+        half_ports = self._ports // 2
         for level in range(2, self.num_levels + 1):
-            top = level == self.num_levels
+            is_top = level == self.num_levels
             # subtrees of one size, as few as there can be
-            subtrees = 1 if top else -(-nodes // half)
-            children = nodes * self.rails if top else -(-nodes // subtrees)
+            subtrees = 1 if is_top else -(-subtrees_below // half_ports)
+            children = subtrees_below * self.rails if is_top else -(-subtrees_below // subtrees)
             parents = next(
                 n
-                for n in range(1, up + 1)
-                if up % n == 0 and self._fits(children, up // n, top=top)
+                for n in range(1, uplinks + 1)
+                if uplinks % n == 0 and self._fits(children, uplinks // n, is_top=is_top)
             )
-            links.append(LevelLinks(children, parents, up // parents))
-            up, nodes = children * up // parents, subtrees
+            links.append(LevelLinks(children, parents, uplinks // parents))
+            uplinks = children * uplinks // parents
+            subtrees_below = subtrees
         return links
 
-    def _fits(self, children: int, parallel: int, *, top: bool) -> bool:
-        """Whether a switch has the ports for the links below it."""
-        if top and self.directors:
+    def _fits(self, children: int, parallel: int, *, is_top: bool) -> bool:
+        """Return True if a switch has the ports for ``parallel`` links to ``children`` children."""
+        if is_top and self.directors:
             return self.directors.problem(children, parallel) is None
-        return children * parallel <= (self._ports if top else self._ports // 2)
+        return children * parallel <= (self._ports if is_top else self._ports // 2)
 
     def structure(self) -> str:
-        """The switches of a tree described by its ports; empty for a k-ary n-tree."""
+        """Describe the switches of a tree that is given by its ports; empty for a k-ary n-tree."""
         if self.ports is None:
             return ""
         links = self.links()
         if len(links) == 1:
             return f"1 switch with {self.num_hosts * self.rails} of {self.ports} ports in use"
         unused = self.ports - self.hosts_per_leaf - self.uplinks
-        idle = f", {unused} of {self.ports} ports unused" if unused else ""
-        nodes, width = self._leaves_of_a_rail, 1
+        remark = f", {unused} of {self.ports} ports unused" if unused else ""
+        subtrees = self._leaves_per_rail
+        switches_per_subtree = 1
         tiers = [
-            f"{nodes * self.rails} leaf switches with {self.hosts_per_leaf} links down and"
-            f" {self.uplinks} up{idle}"
+            f"{subtrees * self.rails} leaf switches with {self.hosts_per_leaf} links down and"
+            f" {self.uplinks} up{remark}"
         ]
         for level, upper in enumerate(links[1:], 2):
-            top = level == len(links)
-            nodes, width = (1 if top else -(-nodes // upper.children)), width * upper.parents
-            count = width * (1 if top else nodes * self.rails)
+            is_top = level == len(links)
+            subtrees, switches_per_subtree = (
+                (1 if is_top else -(-subtrees // upper.children)),
+                switches_per_subtree * upper.parents,
+            )
+            count = switches_per_subtree * (1 if is_top else subtrees * self.rails)
             switches = f"{count} {self._tier(level)} switch{'es' * (count > 1)}"
-            if top and self.directors:
-                switches += f" of {self.directors.told(upper.children, upper.parallel)}"
-            tiers.append(f"{switches}, {of(upper.parallel, 'link')} to each one below")
-        up = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
-        bisection = readable(up * self.link_bandwidth, Dimension.BANDWIDTH)
+            if is_top and self.directors:
+                switches += f" of {self.directors.describe(upper.children, upper.parallel)}"
+            tiers.append(f"{switches}, {format_count(upper.parallel, 'link')} to each one below")
+        bisection_links = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
+        bisection = readable(bisection_links * self.link_bandwidth, Dimension.BANDWIDTH)
         return "; ".join((*tiers, f"bisection about {bisection} both ways together"))
 
     @property
     def height(self) -> int:
-        """Its levels less one; with ``directors`` one more, as the topmost have two."""
+        """Number of switch levels less one; ``directors`` count as two levels of modules."""
         return self.num_levels - 1 + (self.directors is not None)
 
     def build(self, graph: Graph) -> None:
@@ -291,69 +313,86 @@ class FatTree(Sourced, Interconnect):
         links = self.links()
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for level in range(1, self.num_levels + 1):
-            for below in itertools.product(*(range(x.parents) for x in links[1:level])):
-                for above in self._subtrees(links[level:]):
-                    if self._is_empty(above, links):
+            for parent_digits in itertools.product(
+                *(range(level_links.parents) for level_links in links[1:level])
+            ):
+                for subtree_digits in self._subtrees(links[level:]):
+                    if self._is_empty(subtree_digits, links):
                         continue  # no host below: not built
-                    name, lower = self._name(level, above, below), list[str]()
+                    name = self._name(level, subtree_digits, parent_digits)
+                    children: list[str] = []
                     if level > 1:
-                        of_all = range(links[level - 1].children)
-                        each = (self._name(level - 1, (*above, n), below[:-1]) for n in of_all)
-                        lower = [child for child in each if child in graph]
-                    self._add_switch(graph, level, name, lower, links[level - 1].parallel, cable)
+                        child_range = range(links[level - 1].children)
+                        child_names = (
+                            self._name(level - 1, (*subtree_digits, child), parent_digits[:-1])
+                            for child in child_range
+                        )
+                        children = [child for child in child_names if child in graph]
+                    parallel = links[level - 1].parallel
+                    self._add_switch(graph, name, level, children, {**cable, "links": parallel})
         self._add_hosts(graph, links, cable)
 
     def _add_switch(
-        self,
-        graph: Graph,
-        level: int,
-        name: str,
-        lower: list[str],
-        parallel: int,
-        cable: dict[str, Any],
+        self, graph: Graph, name: str, level: int, children: list[str], cable: dict[str, Any]
     ) -> None:
-        """Add a switch and its links to those below, or the modules of a director."""
+        """Add a switch of a level, or the modules of a director, with links to its children.
+
+        Args:
+            graph: the network that the switch is added to.
+            name: of the switch.
+            level: 1 for leaf switches.
+            children: names of the switches below that it is linked to.
+            cable: bandwidth and latency of each link; under 'links' the number of parallel ones.
+        """
         latency = self.switch_latency
         if self.directors and level == self.num_levels:
-            self.directors.add(graph, name, latency, [lower], links=parallel, cable=cable)
+            links = cable.pop("links")
+            self.directors.add_modules(graph, name, latency, [children], links=links, cable=cable)
             return
         add_switch(graph, name, self._tier(level), latency)
-        for child in lower:
-            connect(graph, child, name, links=parallel, **cable)
+        for child_name in children:
+            connect(graph, child_name, name, **cable)
 
     @staticmethod
     def _subtrees(links: list[LevelLinks]) -> Iterable[tuple[int, ...]]:
-        """The digits of all switches below ``links``, the topmost first."""
-        return itertools.product(*(range(x.children) for x in reversed(links)))
+        """Iterate over the digits of all subtrees below ``links``, the topmost digit first."""
+        return itertools.product(*(range(level_links.children) for level_links in reversed(links)))
 
-    def _is_empty(self, above: tuple[int, ...], links: list[LevelLinks]) -> bool:
-        """Whether there are no hosts below the switches with the digits ``above``."""
-        level = len(links) - len(above)
-        number = 0
-        for digit, upper in zip(above, reversed(links[level:]), strict=True):
-            number = number * upper.children + digit
-        first_leaf = number * math.prod(x.children for x in links[1:level])
-        places = math.prod(x.children for x in links[1:]) // (self.rails if len(links) > 1 else 1)
-        return first_leaf % places >= self._leaves_of_a_rail
+    def _is_empty(self, subtree_digits: tuple[int, ...], links: list[LevelLinks]) -> bool:
+        """Return True if no host is below the switches with the digits ``subtree_digits``."""
+        # the digits, read as a number with a radix for each level, are the index of the subtree
+        level = len(links) - len(subtree_digits)
+        subtree = 0
+        for digit, upper in zip(subtree_digits, reversed(links[level:]), strict=True):
+            subtree = subtree * upper.children + digit
+        first_leaf = subtree * math.prod(level_links.children for level_links in links[1:level])
+        rails = self.rails if len(links) > 1 else 1
+        leaves_of_rail = math.prod(level_links.children for level_links in links[1:]) // rails
+        return first_leaf % leaves_of_rail >= self._leaves_per_rail
 
     def _add_hosts(self, graph: Graph, links: list[LevelLinks], cable: dict[str, Any]) -> None:
+        """Add all hosts and their links to leaf switches."""
         leaves = list(self._subtrees(links[1:]))
         # of a host: one on the leaf switches of each rail, or all on the only switch
         rails, parallel = (self.rails, 1) if len(links) > 1 else (1, self.rails)
-        names = [self._name(1, leaf, ()) for leaf in leaves]
-        on_leaf = self.hosts_per_leaf
+        leaf_names = [self._name(1, leaf, ()) for leaf in leaves]
+        hosts_per_leaf = self.hosts_per_leaf
         for host in range(self.num_hosts):
             name = f"h{host:04d}"
             add_host(graph, name)
             for rail in range(rails):
-                leaf = names[rail * (len(names) // rails) + host // on_leaf]
+                leaf = leaf_names[rail * (len(leaf_names) // rails) + host // hosts_per_leaf]
                 connect(graph, name, leaf, links=parallel, **cable)
 
     def _tier(self, level: int) -> str:
+        """Return the tier of a level: 'leaf', 'spine', or 'level2' and so on between them."""
         if level == 1:
             return "leaf"
         return "spine" if level == self.num_levels else f"level{level}"
 
-    def _name(self, level: int, above: tuple[int, ...], below: tuple[int, ...]) -> str:
-        digits = ".".join(str(d) for d in (*above, *below))
+    def _name(
+        self, level: int, subtree_digits: tuple[int, ...], parent_digits: tuple[int, ...]
+    ) -> str:
+        """Return the name of a switch: its tier, then its digits, such as ``leaf.3``."""
+        digits = ".".join(str(digit) for digit in (*subtree_digits, *parent_digits))
         return f"{self._tier(level)}.{digits}" if digits else self._tier(level)

@@ -11,72 +11,91 @@ from typing import Any
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabric.topology.graph import Sketch, graph_problems
 
-KEY = "cluster.faults"
+FAULTS_KEY = "cluster.faults"
 """Where faults are named."""
 
 
-def with_faults(network: Sketch, faults: Mapping[str, float]) -> Sketch:
-    """A network of whose cables some carry a share of what they would, or are gone.
+def apply_faults(network: Sketch, faults: Mapping[str, float]) -> Sketch:
+    """Return a network whose faulty cables have less bandwidth or are gone.
 
     Nodes that lose all their cables are gone too, as the hosts below a leaf switch that is cut.
 
     Args:
-        network: as it is made.
-        faults: by the name of a node, all of whose cables are meant, or of a cable ('from>to' or
-            'from>to#k', either way round, as links are called) the share of its bandwidth that is
-            left; 0 cuts it. Of several shares the least counts.
+        network: the network without faults.
+        faults: share of the bandwidth that is left, by the name of a node (then all its
+            cables are meant) or of a cable ('from>to' or 'from>to#k', either direction, as
+            links are called); 0 cuts the cable. Of several shares the lowest counts.
 
     Raises:
-        TopologyError: nothing is called so, or what is left is no network.
+        TopologyError: no node or cable has that name, or the remaining cables are no network.
     """
     edges = list(network.edges(data=True))
-    left = _shares(edges, faults, [node for node, _ in network.nodes(data=True)])
-    cut = 0.0 in left
-    out = Sketch(**{key: of for key, of in network.graph.items() if not (cut and key == "height")})
-    kept = [(a, b, data, share) for (a, b, data), share in zip(edges, left, strict=True) if share]
-    linked = {node for a, b, *_ in kept for node in (a, b)}
+    remaining_shares = _remaining_shares(
+        edges, faults, [node for node, _ in network.nodes(data=True)]
+    )
+    is_cut = 0.0 in remaining_shares
+    faulty = Sketch(
+        **{
+            key: attribute
+            for key, attribute in network.graph.items()
+            if not (is_cut and key == "height")
+        }
+    )
+    remaining_cables = [
+        (a, b, data, share)
+        for (a, b, data), share in zip(edges, remaining_shares, strict=True)
+        if share
+    ]
+    linked_nodes = {node for a, b, *_ in remaining_cables for node in (a, b)}
     for node, data in network.nodes(data=True):
-        if node in linked or not cut:
-            out.add_node(node, **data)
-    for a, b, data, share in kept:
-        out.add_edge(a, b, **{**data, "bandwidth": share * data["bandwidth"]})
-    if cut and (problems := graph_problems(out, KEY)):
+        if node in linked_nodes or not is_cut:
+            faulty.add_node(node, **data)
+    for a, b, data, share in remaining_cables:
+        faulty.add_edge(a, b, **{**data, "bandwidth": share * data["bandwidth"]})
+    if is_cut and (problems := graph_problems(faulty, FAULTS_KEY)):
         remedy = "Cut less, or slow it: a share above 0."
         raise TopologyError([replace(problem, remedy=remedy) for problem in problems], "faults")
-    return out
+    return faulty
 
 
-def _shares(
+def _remaining_shares(
     edges: list[tuple[str, str, dict[str, Any]]], faults: Mapping[str, float], nodes: list[str]
 ) -> list[float]:
-    """What is left of each cable."""
-    named: dict[str, list[int]] = {node: [] for node in nodes}
-    cables: defaultdict[str, list[int]] = defaultdict(list)
-    met: Counter[frozenset[str]] = Counter()
-    for number, (a, b, _) in enumerate(edges):
-        named[a].append(number)
-        named[b].append(number)
-        place = met[frozenset((a, b))]
-        met[frozenset((a, b))] += 1
+    """Return the share of its bandwidth that each cable keeps, 1 without a fault.
+
+    Raises:
+        TopologyError: no node or cable has the name of a fault.
+    """
+    cables_of_node: dict[str, list[int]] = {node: [] for node in nodes}
+    cables_by_name: defaultdict[str, list[int]] = defaultdict(list)
+    parallel_count: Counter[frozenset[str]] = Counter()
+    for cable, (a, b, _) in enumerate(edges):
+        cables_of_node[a].append(cable)
+        cables_of_node[b].append(cable)
+        parallel_index = parallel_count[frozenset((a, b))]
+        parallel_count[frozenset((a, b))] += 1
         for name in (f"{a}>{b}", f"{b}>{a}"):
-            cables[name].append(number)
-            cables[f"{name}#{place}"].append(number)
-    left = [1.0] * len(edges)
+            cables_by_name[name].append(cable)
+            cables_by_name[f"{name}#{parallel_index}"].append(cable)
+    shares = [1.0] * len(edges)
     problems = []
     for name, share in faults.items():
-        meant = named.get(name) or cables.get(name)
-        if meant is None:
-            problems.append(_unknown(name, cables if ">" in name else named))
-        for number in meant or ():
-            left[number] = min(left[number], share)
+        faulty_cables = cables_of_node.get(name) or cables_by_name.get(name)
+        if faulty_cables is None:
+            problems.append(
+                _unknown_name_problem(name, cables_by_name if ">" in name else cables_of_node)
+            )
+        for cable in faulty_cables or ():
+            shares[cable] = min(shares[cable], share)
     if problems:
         raise TopologyError(problems, "faults")
-    return left
+    return shares
 
 
-def _unknown(name: str, known: Iterable[str]) -> Problem:
+def _unknown_name_problem(name: str, known_names: Iterable[str]) -> Problem:
+    """Return the problem of a fault that names no node or cable; its remedy has similar names."""
     rule = "must name a host, a switch, or a cable (FROM>TO) of the network"
-    close = get_close_matches(name, known, 3)
-    remedy = f"There are {', '.join(close)}. " if close else ""
+    similar_names = get_close_matches(name, known_names, 3)
+    remedy = f"There are {', '.join(similar_names)}. " if similar_names else ""
     remedy += "simshuffle machine show MACHINE --route FROM TO names cables."
-    return Problem(f"{KEY}.{name}", rule, "none called so", remedy)
+    return Problem(f"{FAULTS_KEY}.{name}", rule, "none called so", remedy)

@@ -10,9 +10,14 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from simshuffle.fabric.topology.graph import Graph, add_switch, connect
-from simshuffle.fabric.topology.populated import Each, Populated, Shape, of_each
+from simshuffle.fabric.topology.populated import (
+    NumberPerDimension,
+    Populated,
+    Shape,
+    expand_to_dimensions,
+)
 
-Place = tuple[int, ...]
+Position = tuple[int, ...]
 
 
 class HyperX(Populated):
@@ -31,62 +36,80 @@ class HyperX(Populated):
 
     kind: Literal["hyperx"]
     shape: Shape
-    links: Each = Field(default=[1])
+    links: NumberPerDimension = Field(default=[1])
 
     def _check(self) -> None:
-        of_each(self.links, "links", len(self.shape))
+        expand_to_dimensions(self.links, "links", len(self.shape))
         super()._check()
 
     @property
     def switches_with_hosts(self) -> int:
-        """All of the grid."""
+        """Number of switches with hosts: all of the grid."""
         return math.prod(self.shape)
 
     @property
     def switch_links(self) -> int:
-        """In every dimension a full mesh in each row."""
-        return mesh_links(self.shape, of_each(self.links, "links", len(self.shape)))
+        """Number of links between switches: a full mesh in each row of every dimension."""
+        return mesh_links(self.shape, expand_to_dimensions(self.links, "links", len(self.shape)))
 
     def structure(self) -> str:
-        """See `Interconnect.structure`."""
-        links = of_each(self.links, "links", len(self.shape))
-        middle = mesh_bisection(self.shape, links) * self.link_bandwidth
-        return self._told(self.switches_with_hosts, bisection=middle)
+        """Describe switches and links in words, see `Interconnect.structure`."""
+        links = expand_to_dimensions(self.links, "links", len(self.shape))
+        bisection = mesh_bisection(self.shape, links) * self.link_bandwidth
+        return self._describe(self.switches_with_hosts, bisection=bisection)
 
     def build(self, graph: Graph) -> None:
         """Add switches ``s0.0`` by their coordinates, and hosts ``h0000``."""
-        names = {place: f"s{'.'.join(map(str, place))}" for place in places(self.shape)}
-        for place, name in names.items():
-            add_switch(graph, name, "leaf", self.switch_latency, place)
-        links = of_each(self.links, "links", len(self.shape))
-        for here, there, dimension in meshes(self.shape):
-            connect(graph, names[here], names[there], links=links[dimension], **self._cable)
+        names = {
+            position: f"s{'.'.join(map(str, position))}" for position in grid_positions(self.shape)
+        }
+        for position, name in names.items():
+            add_switch(graph, name, "leaf", self.switch_latency, position)
+        links = expand_to_dimensions(self.links, "links", len(self.shape))
+        for src, dst, dimension in mesh_pairs(self.shape):
+            connect(graph, names[src], names[dst], links=links[dimension], **self._cable)
         self._add_hosts(graph, list(names.values()))
 
 
-def places(shape: list[int]) -> Iterator[Place]:
-    """All places of a grid, the last coordinate running fastest."""
+def grid_positions(shape: list[int]) -> Iterator[Position]:
+    """Iterate over all positions of a grid, the last coordinate running fastest."""
     return itertools.product(*map(range, shape))
 
 
-def meshes(shape: list[int]) -> Iterator[tuple[Place, Place, int]]:
-    """All pairs of places that differ in one coordinate, each once, and in which."""
-    for place in places(shape):
+def mesh_pairs(shape: list[int]) -> Iterator[tuple[Position, Position, int]]:
+    """Iterate over all pairs of grid positions that differ in one coordinate, each pair once, with
+    the dimension of that coordinate.
+    """
+    for position in grid_positions(shape):
         for dimension, size in enumerate(shape):
-            for other in range(place[dimension] + 1, size):
-                yield place, (*place[:dimension], other, *place[dimension + 1 :]), dimension
+            for coordinate in range(position[dimension] + 1, size):
+                yield (
+                    position,
+                    (*position[:dimension], coordinate, *position[dimension + 1 :]),
+                    dimension,
+                )
 
 
 def mesh_links(shape: list[int], links: list[int]) -> int:
-    """Links of `meshes`, with so many in each dimension."""
-    count = math.prod(shape)
-    return sum(count * (size - 1) // 2 * n for size, n in zip(shape, links, strict=True))
+    """Number of links of a grid whose rows are full meshes.
+
+    Args:
+        shape: switches in every dimension.
+        links: parallel links between two switches of a row, for each dimension.
+    """
+    num_switches = math.prod(shape)
+    return sum(
+        num_switches * (size - 1) // 2 * parallel
+        for size, parallel in zip(shape, links, strict=True)
+    )
 
 
 def mesh_bisection(shape: list[int], links: list[int]) -> int:
-    """Links of `meshes` between two halves of the grid, cut where they are fewest (Ahn et al.)."""
-    count = math.prod(shape)
+    """Number of links between two halves of such a grid, cut where they are fewest (Ahn et al.);
+    for the arguments see `mesh_links`.
+    """
+    num_switches = math.prod(shape)
     return min(
-        n * (size // 2) * -(-size // 2) * (count // size)
-        for size, n in zip(shape, links, strict=True)
+        parallel * (size // 2) * -(-size // 2) * (num_switches // size)
+        for size, parallel in zip(shape, links, strict=True)
     )

@@ -1,4 +1,4 @@
-"""What topologies share whose switches, or leaf switches, all have as many hosts."""
+"""The base of topologies whose switches, or leaf switches, all have equally many hosts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ MOST_LINKS = 1_000_000
 """Links between switches; more would fill the memory before anything is simulated."""
 
 
-def _listed(value: object) -> object:
+def _number_to_list(value: object) -> object:
     return [value] if type(value) is int else value
 
 
 Shape = Annotated[list[Annotated[int, Field(ge=2, le=1024)]], Field(min_length=1, max_length=8)]
 """Switches in every dimension."""
-Each = Annotated[list[Few], BeforeValidator(_listed, json_schema_input_type=Few | list[Few])]
+NumberPerDimension = Annotated[
+    list[Few], BeforeValidator(_number_to_list, json_schema_input_type=Few | list[Few])
+]
 """A number for each dimension, or one for all."""
 
 
@@ -62,86 +64,98 @@ class Populated(Sourced, Interconnect):
     @property
     @abstractmethod
     def switches_with_hosts(self) -> int:
-        """Switches that have hosts."""
+        """Number of switches that have hosts."""
 
     @property
     @abstractmethod
     def switch_links(self) -> int:
-        """Links between switches."""
+        """Number of links between switches."""
 
     @model_validator(mode="after")
-    def _is_possible(self) -> Populated:
+    def _validate(self) -> Populated:
         self._check()
         return self
 
     def _check(self) -> None:
-        """Raises a PydanticCustomError where numbers do not go together."""
-        most = self.switches_with_hosts * self.hosts_per_switch
-        least = self.switches_with_hosts if self.spread else 1
-        if self.hosts is not None and not least <= self.hosts <= most:
-            each = ", one on each switch," if self.spread else ""
+        """Raise a PydanticCustomError where the numbers of hosts, HCAs, switches and links do not
+        go together.
+        """
+        max_hosts = self.switches_with_hosts * self.hosts_per_switch
+        min_hosts = self.switches_with_hosts if self.spread else 1
+        if self.hosts is not None and not min_hosts <= self.hosts <= max_hosts:
+            spread_rule = ", one on each switch," if self.spread else ""
             raise problem(
                 "hosts",
-                f"must be from {least}{each} to {most}, {self.hosts_per_switch} on each switch",
+                f"must be from {min_hosts}{spread_rule} to {max_hosts},"
+                f" {self.hosts_per_switch} on each switch",
                 self.hosts,
                 "Give as many, or other numbers of switches or of hosts_per_switch.",
             )
         if self.num_hosts * self.hcas_per_host > MOST_HOSTS:
             rule = f"all hosts together must have at most {MOST_HOSTS} HCAs"
-            found = f"{self.num_hosts} hosts x {self.hcas_per_host}"
-            raise problem("hosts_per_switch", rule, found, "Use fewer hosts or switches.")
+            hosts_and_hcas = f"{self.num_hosts} hosts x {self.hcas_per_host}"
+            raise problem("hosts_per_switch", rule, hosts_and_hcas, "Use fewer hosts or switches.")
         if self.switch_links > MOST_LINKS:
             rule = f"all links between switches together must be at most {MOST_LINKS}"
             raise problem(self.sized_by, rule, self.switch_links, "Use fewer switches or links.")
 
     @property
     def num_hosts(self) -> int:
-        """Hosts of all switches."""
+        """Number of hosts on all switches."""
         return self.hosts or self.switches_with_hosts * self.hosts_per_switch
 
     @property
     def links_per_host(self) -> int:
-        """One for each HCA."""
+        """Links of a host to its switch: one for each HCA."""
         return self.hcas_per_host
 
     @property
     def _cable(self) -> dict[str, Any]:
+        """Bandwidth and latency of a cable, as keyword arguments of `connect`."""
         return {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
 
     def _add_hosts(self, graph: Graph, switches: Sequence[str]) -> None:
-        """Add hosts ``h0000`` to switches, in their order."""
-        count = self.num_hosts
-        for host in range(count):
+        """Add hosts ``h0000`` and so on to the switches named ``switches``, in their order."""
+        num_hosts = self.num_hosts
+        for host in range(num_hosts):
             name = f"h{host:04d}"
             add_host(graph, name)
-            at = host * len(switches) // count if self.spread else host // self.hosts_per_switch
-            connect(graph, name, switches[at], links=self.hcas_per_host, **self._cable)
+            switch_index = (
+                host * len(switches) // num_hosts if self.spread else host // self.hosts_per_switch
+            )
+            connect(graph, name, switches[switch_index], links=self.hcas_per_host, **self._cable)
 
-    def _told(self, count: int, *more: str, bisection: float) -> str:
-        """What `structure` says of so many switches, and of the bytes/s that cross the middle in
-        one direction."""
-        text = readable(2 * bisection, Dimension.BANDWIDTH)
+    def _describe(self, num_switches: int, *details: str, bisection: float) -> str:
+        """Describe the network in words, for `Interconnect.structure`.
+
+        Args:
+            num_switches: switches of the network.
+            details: further parts of the text.
+            bisection: bytes/s that cross the middle of the network in one direction.
+        """
+        bandwidth = readable(2 * bisection, Dimension.BANDWIDTH)
         return "; ".join(
             (
-                f"{count} switches, {of(self.switch_links, 'link')} between them",
-                *more,
-                f"bisection about {text} both ways together",
+                f"{num_switches} switches, {format_count(self.switch_links, 'link')} between them",
+                *details,
+                f"bisection about {bandwidth} both ways together",
             )
         )
 
 
-def of(count: int, thing: str) -> str:
-    """So many things, for people."""
-    return f"{count} {thing}{'s' * (count != 1)}"
+def format_count(count: int, noun: str) -> str:
+    """Return a count and its noun, in the plural where needed: '2 links'."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def of_each(values: list[int], key: str, count: int) -> list[int]:
-    """The number of ``key`` for each of ``count`` dimensions.
+def expand_to_dimensions(values: list[int], key: str, num_dimensions: int) -> list[int]:
+    """Return the number of ``key`` for each of ``num_dimensions`` dimensions; a single number
+    holds for all.
 
     Raises:
         PydanticCustomError: there are more or fewer.
     """
-    if len(values) not in (1, count):
-        rule = f"must be one number, or {count}: one for each dimension"
+    if len(values) not in (1, num_dimensions):
+        rule = f"must be one number, or {num_dimensions}: one for each dimension"
         raise problem(key, rule, values, "Give as many as the shape has.")
-    return values if len(values) == count else values * count
+    return values if len(values) == num_dimensions else values * num_dimensions

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from simshuffle.fabric.topology.base import Interconnect, ScaleUp, problem
 from simshuffle.fabric.topology.fat_tree import MOST_PORTS, ROUNDING, Taper
 from simshuffle.fabric.topology.graph import Graph, add_host, add_switch, connect
-from simshuffle.fabric.topology.populated import Populated, of
+from simshuffle.fabric.topology.populated import Populated, format_count
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Few, Seconds, Sourced
 from simshuffle.spec.units import Dimension, readable
 
@@ -70,61 +70,73 @@ class RailOptimised(Sourced, Interconnect):
     scale_up: ScaleUp | None = None
 
     @model_validator(mode="after")
-    def _is_possible(self) -> RailOptimised:
+    def _check(self) -> RailOptimised:
         self._check_hosts()
         if self.uplinks == 0:
             rule = f"a leaf switch of {self.ports} ports must have at least one of them up"
             raise problem("taper", rule, f"{self.taper:g}", f"Use at most {self.ports - 1}.")
-        self._check_number("spines", self.spines, self._spine_counts)
+        self._check_switch_count("spines", self.spines, self._spine_counts)
         if self.num_blocks == 1 and self.cores is not None:
             rule = "there are none: the spines join all leaf switches"
             raise problem("cores", rule, self.cores, "Leave it out, or choose a spine_layout.")
         if self.num_blocks > 1:
-            below = self._leaves_of_a_block * self._spine_links
-            if self._above(below) == 0:
-                rule = f"a spine with {of(below, 'link')} down must have at least one up"
-                raise problem("core_taper", rule, f"{self.core_taper:g}", f"Use at most {below}.")
-            self._check_number("cores", self.cores, self._core_counts)
+            links_down = self._leaves_per_block * self._spine_links
+            if self._core_links_of_spine(links_down) == 0:
+                links = format_count(links_down, "link")
+                rule = f"a spine with {links} down must have at least one up"
+                remedy = f"Use at most {links_down}."
+                raise problem("core_taper", rule, f"{self.core_taper:g}", remedy)
+            self._check_switch_count("cores", self.cores, self._core_counts)
         return self
 
     def _check_hosts(self) -> None:
-        most = self.pods * self.hosts_per_pod
-        if most * self.rails > MOST_HOSTS:
+        """Raise a PydanticCustomError where there are too many hosts, or pods without hosts."""
+        max_hosts = self.pods * self.hosts_per_pod
+        min_hosts = max_hosts - self.hosts_per_pod + 1
+        if max_hosts * self.rails > MOST_HOSTS:
             rule = f"x hosts_per_pod x rails must be at most {MOST_HOSTS}"
-            raise problem("pods", rule, f"{most} x {self.rails}", "Give fewer.")
-        if not most - self.hosts_per_pod < self.num_hosts <= most:
+            raise problem("pods", rule, f"{max_hosts} x {self.rails}", "Give fewer.")
+        if not min_hosts <= self.num_hosts <= max_hosts:
             pods = -(-self.num_hosts // self.hosts_per_pod)
-            rule = f"must be from {most - self.hosts_per_pod + 1} to {most}: all pods but the last"
+            rule = f"must be from {min_hosts} to {max_hosts}: all pods but the last"
             raise problem("hosts", f"{rule} are full", self.num_hosts, f"Use pods: {pods}.")
 
-    def _check_number(self, key: str, given: int | None, possible: list[int]) -> None:
-        """Raises a PydanticCustomError where links cannot be spread evenly over the upper switches
-        of a block, by their ports."""
+    def _check_switch_count(
+        self, key: str, requested: int | None, possible_counts: list[int]
+    ) -> None:
+        """Raise a PydanticCustomError where the links of a block cannot be spread evenly over its
+        upper switches, by their ports.
+
+        Args:
+            key: 'spines' or 'cores', the upper switches.
+            requested: their number as the user wrote it; None if left out.
+            possible_counts: the numbers that are possible.
+        """
         lower = "leaf switches" if key == "spines" else "spines"
-        if not possible:
-            count = self._leaves_of_a_block if key == "spines" else self.num_blocks
+        if not possible_counts:
+            count = self._leaves_per_block if key == "spines" else self.num_blocks
             raise problem(
                 "ports",
                 f"are too few for {key} with a link to each of the {count} {lower} below them",
                 self.ports,
                 "Use more ports, fewer pods or rails, or another spine_layout.",
             )
-        if given is not None and given not in possible:
+        if requested is not None and requested not in possible_counts:
             raise problem(
                 key,
                 f"the links of the {lower} must spread over them evenly, within their ports",
-                given,
-                f"Use {', '.join(map(str, possible))}.",
+                requested,
+                f"Use {', '.join(map(str, possible_counts))}.",
             )
 
     @property
     def uplinks(self) -> int:
-        """Links from a leaf switch up."""
+        """Number of links from a leaf switch up."""
         return math.floor(self.ports / (self.taper + 1) + ROUNDING)
 
     @property
-    def _leaves_of_a_pod(self) -> int:
-        """Of a full pod, on each rail."""
+    def _leaves_per_pod(self) -> int:
+        """Number of leaf switches that a full pod has on each rail."""
         return -(-self.hosts_per_pod // self._hosts_per_leaf)
 
     @property
@@ -133,145 +145,166 @@ class RailOptimised(Sourced, Interconnect):
 
     @property
     def num_blocks(self) -> int:
-        """Sets of leaf switches with spines of their own."""
+        """Number of blocks: sets of leaf switches with spines of their own."""
         return {"shared": 1, "rail": self.rails, "pod": self.pods}[self.spine_layout]
 
     @property
-    def _leaves_of_a_block(self) -> int:
-        return self.pods * self.rails // self.num_blocks * self._leaves_of_a_pod
+    def _leaves_per_block(self) -> int:
+        return self.pods * self.rails // self.num_blocks * self._leaves_per_pod
 
     @property
     def _spine_counts(self) -> list[int]:
-        """Possible numbers of spines of a block."""
-        up, below = self.uplinks, self._leaves_of_a_block
+        """List the possible numbers of spines of a block."""
+        uplinks = self.uplinks
+        num_leaves = self._leaves_per_block
         return [
-            n
-            for n in range(1, up + 1)
-            if up % n == 0 and below * up // n + self._above(below * up // n) <= self.ports
+            num_spines
+            for num_spines in range(1, uplinks + 1)
+            if uplinks % num_spines == 0
+            and num_leaves * uplinks // num_spines
+            + self._core_links_of_spine(num_leaves * uplinks // num_spines)
+            <= self.ports
         ]
 
     @property
     def _core_counts(self) -> list[int]:
-        """Possible numbers of core switches above the spines of one number."""
-        up = self._above(self._leaves_of_a_block * self._spine_links)
+        """List the possible numbers of core switches above the spines with one index."""
+        uplinks = self._core_links_of_spine(self._leaves_per_block * self._spine_links)
         return [
-            n for n in range(1, up + 1) if up % n == 0 and self.num_blocks * up // n <= self.ports
+            num_cores
+            for num_cores in range(1, uplinks + 1)
+            if uplinks % num_cores == 0 and self.num_blocks * uplinks // num_cores <= self.ports
         ]
 
-    def _above(self, below: int) -> int:
-        """Links up from a spine with so many down."""
-        return math.floor(below / self.core_taper + ROUNDING) if self.num_blocks > 1 else 0
+    def _core_links_of_spine(self, links_down: int) -> int:
+        """Number of links from a spine up to core switches, if it has ``links_down`` links down."""
+        return math.floor(links_down / self.core_taper + ROUNDING) if self.num_blocks > 1 else 0
 
     @property
     def num_spines(self) -> int:
-        """Of a block: ``spines``, or the fewest."""
+        """Number of spines of a block: ``spines``, or the fewest that are possible."""
         return self.spines or self._spine_counts[0]
 
     @property
     def num_cores(self) -> int:
-        """Above the spines of one number: ``cores``, or the fewest; 0 if one block is all."""
+        """Number of core switches above the spines with one index: ``cores``, or the fewest that
+        are possible; 0 if there is only one block.
+        """
         return 0 if self.num_blocks == 1 else self.cores or self._core_counts[0]
 
     @property
     def num_hosts(self) -> int:
-        """``hosts``, or those of all pods."""
+        """Number of hosts: ``hosts``, or as many as all pods hold."""
         return self.hosts or self.pods * self.hosts_per_pod
 
     @property
     def links_per_host(self) -> int:
-        """One for each rail."""
+        """Links of a host to leaf switches: one for each rail."""
         return self.rails
 
     @property
     def domains(self) -> ScaleUp | None:
-        """``scale_up``."""
+        """Scale-up domains that join hosts beside the network: ``scale_up``."""
         return self.scale_up
 
     @property
     def height(self) -> int:
-        """1, or 2 with core switches."""
+        """Number of switch levels less one: 1, or 2 with core switches."""
         return 1 if self.num_blocks == 1 else 2
 
     @property
     def _spine_links(self) -> int:
-        """Parallel links of a leaf switch and a spine."""
+        """Number of parallel links between a leaf switch and a spine."""
         return self.uplinks // self.num_spines
 
     @property
     def _core_links(self) -> int:
-        """Parallel links of a spine and a core switch."""
-        return self._above(self._leaves_of_a_block * self._spine_links) // self.num_cores
+        """Number of parallel links between a spine and a core switch."""
+        return (
+            self._core_links_of_spine(self._leaves_per_block * self._spine_links) // self.num_cores
+        )
 
     @property
     def _leaves(self) -> list[tuple[int, int, int]]:
-        """Rail, pod and number of each leaf switch with hosts."""
-        last = self.num_hosts - (self.pods - 1) * self.hosts_per_pod
+        """List (rail, pod, index in both) of each leaf switch that has hosts."""
+        hosts_in_last_pod = self.num_hosts - (self.pods - 1) * self.hosts_per_pod
         return [
             (rail, pod, leaf)
             for rail in range(self.rails)
             for pod in range(self.pods)
-            for leaf in range(self._leaves_of_a_pod)
-            if pod < self.pods - 1 or leaf * self._hosts_per_leaf < last
+            for leaf in range(self._leaves_per_pod)
+            if pod < self.pods - 1 or leaf * self._hosts_per_leaf < hosts_in_last_pod
         ]
 
     def structure(self) -> str:
-        """See `Interconnect.structure`."""
-        leaves, spines = len(self._leaves), self.num_blocks * self.num_spines
-        both = min(self.num_hosts * self.rails, leaves * self.uplinks)
-        each = "" if self.num_blocks == 1 else f", {self.num_spines} of each {self.spine_layout}"
-        told = [
+        """Describe switches and links in words, see `Interconnect.structure`."""
+        leaves = len(self._leaves)
+        spines = self.num_blocks * self.num_spines
+        links_per_leaf = format_count(self._spine_links, "link")
+        bisection_links = min(self.num_hosts * self.rails, leaves * self.uplinks)
+        spines_of_block = (
+            "" if self.num_blocks == 1 else f", {self.num_spines} of each {self.spine_layout}"
+        )
+        sentences = [
             f"{leaves} leaf switch{'es' * (leaves > 1)} with up to {self._hosts_per_leaf} links"
             f" down and {self.uplinks} up",
-            f"{of(spines, 'spine')}{each}, {of(self._spine_links, 'link')} to each leaf switch",
+            f"{format_count(spines, 'spine')}{spines_of_block},"
+            f" {links_per_leaf} to each leaf switch",
         ]
         if self.num_cores:
-            links = of(self._core_links, "link")
-            count = self.num_cores * self.num_spines
-            told.append(f"{of(count, 'core')}, {links} to each spine below")
+            links = format_count(self._core_links, "link")
+            num_cores = self.num_cores * self.num_spines
+            sentences.append(f"{format_count(num_cores, 'core')}, {links} to each spine below")
             if self.spine_layout == "pod":
-                both = min(both, spines * self.num_cores * self._core_links)
+                bisection_links = min(bisection_links, spines * self.num_cores * self._core_links)
         if self.scale_up is not None:
-            count = -(-self.num_hosts // self.scale_up.hosts)
-            told.append(f"{of(count, 'scale-up domain')} of up to {self.scale_up.hosts} hosts")
-        middle = readable(both * self.link_bandwidth, Dimension.BANDWIDTH)
-        return "; ".join((*told, f"bisection about {middle} both ways together"))
+            domain_size = self.scale_up.hosts
+            domains = format_count(-(-self.num_hosts // domain_size), "scale-up domain")
+            sentences.append(f"{domains} of up to {domain_size} hosts")
+        bandwidth = readable(bisection_links * self.link_bandwidth, Dimension.BANDWIDTH)
+        return "; ".join((*sentences, f"bisection about {bandwidth} both ways together"))
 
     def build(self, graph: Graph) -> None:
         """Add switches ``pod0.rail1.leaf0``, rail by rail, ``spine0``, ``rail1.spine0`` or
         ``pod0.spine0``, ``core0.1`` by the number of its spines and its own; and hosts
         ``h0000``."""
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
-        names = {at: f"pod{at[1]}.rail{at[0]}.leaf{at[2]}" for at in self._leaves}
-        for name in names.values():
+        leaf_names = {
+            (rail, pod, leaf): f"pod{pod}.rail{rail}.leaf{leaf}" for rail, pod, leaf in self._leaves
+        }
+        for name in leaf_names.values():
             add_switch(graph, name, "leaf", self.switch_latency)
-        spines = [
+        spine_names = [
             [f"{self._prefix(block)}spine{i}" for i in range(self.num_spines)]
             for block in range(self.num_blocks)
         ]
-        for name in (name for block in spines for name in block):
+        for name in (name for block in spine_names for name in block):
             add_switch(graph, name, "spine", self.switch_latency)
         parallel = self._spine_links
-        for (rail, pod, _), name in names.items():
+        for (rail, pod, _), name in leaf_names.items():
             block = {"shared": 0, "rail": rail, "pod": pod}[self.spine_layout]
-            for spine in spines[block]:
+            for spine in spine_names[block]:
                 connect(graph, name, spine, links=parallel, **cable)
         if self.num_cores:
-            self._add_cores(graph, spines, cable)
+            self._add_cores(graph, spine_names, cable)
         for host in range(self.num_hosts):
             add_host(graph, f"h{host:04d}")
-            pod, place = divmod(host, self.hosts_per_pod)
+            pod, index_in_pod = divmod(host, self.hosts_per_pod)
             for rail in range(self.rails):
-                leaf = names[rail, pod, place // self._hosts_per_leaf]
+                leaf = leaf_names[rail, pod, index_in_pod // self._hosts_per_leaf]
                 connect(graph, f"h{host:04d}", leaf, **cable)
 
     def _add_cores(self, graph: Graph, spines: list[list[str]], cable: dict[str, Any]) -> None:
-        count, parallel = self.num_cores, self._core_links
-        for number, below in enumerate(zip(*spines, strict=True)):
-            for i in range(count):
-                core = f"core{number}.{i}"
+        """Add the core switches, and their links to the spines with one index in every block."""
+        num_cores = self.num_cores
+        parallel = self._core_links
+        for spine_index, spine_column in enumerate(zip(*spines, strict=True)):
+            for core_index in range(num_cores):
+                core = f"core{spine_index}.{core_index}"
                 add_switch(graph, core, "core", self.switch_latency)
-                for spine in below:
+                for spine in spine_column:
                     connect(graph, spine, core, links=parallel, **cable)
 
     def _prefix(self, block: int) -> str:
+        """Return the beginning of the names of a block's spines."""
         return "" if self.spine_layout == "shared" else f"{self.spine_layout}{block}."

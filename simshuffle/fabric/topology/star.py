@@ -1,4 +1,4 @@
-"""All hosts on one switch: the network without any contention but at the hosts."""
+"""The star: all hosts on one switch, so that hosts contend only for their own links."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Star(Sourced, Interconnect):
 
     @property
     def num_hosts(self) -> int:
-        """``hosts``."""
+        """Number of hosts."""
         return self.hosts
 
     @property
     def links_per_host(self) -> int:
-        """One for each HCA."""
+        """Links of a host to the switch: one for each HCA."""
         return self.hcas_per_host
 
     @property
     def height(self) -> int:
-        """0."""
+        """Number of switch levels less one: 0."""
         return 0
 
     def build(self, graph: Graph) -> None:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from simshuffle.fabric.topology.base import problem
 from simshuffle.fabric.topology.graph import Graph, add_switch, connect
-from simshuffle.fabric.topology.hyperx import places
-from simshuffle.fabric.topology.populated import Each, Populated, Shape, of_each
+from simshuffle.fabric.topology.hyperx import grid_positions
+from simshuffle.fabric.topology.populated import (
+    NumberPerDimension,
+    Populated,
+    Shape,
+    expand_to_dimensions,
+)
 from simshuffle.spec.record import Bandwidth, Few
+
+
+class TorusDimension(NamedTuple):
+    """A dimension of a torus or mesh."""
+
+    size: int  # switches in every row
+    links: int  # parallel links between neighbours
+    is_closed: bool  # True if a further link joins the last switch of a row to the first
 
 
 class Torus(Populated):
@@ -34,60 +47,73 @@ class Torus(Populated):
 
     kind: Literal["torus"]
     shape: Shape
-    links: Each = Field(default=[1])
+    links: NumberPerDimension = Field(default=[1])
     wrap: list[bool] | None = None
     hosts_per_switch: Few = 1
     grid_bandwidth: Bandwidth | None = None
 
     def _check(self) -> None:
-        of_each(self.links, "links", len(self.shape))
+        expand_to_dimensions(self.links, "links", len(self.shape))
         if self.wrap is not None and len(self.wrap) != len(self.shape):
             rule = f"must say true or false of each of the {len(self.shape)} dimensions"
             raise problem("wrap", rule, self.wrap, "Leave it out if all are rings.")
         super()._check()
 
     @property
-    def _dimensions(self) -> list[tuple[int, int, bool]]:
-        """Of each its switches, its links and whether the last is linked to the first."""
-        count = len(self.shape)
-        links, wrap = of_each(self.links, "links", count), self.wrap or [True] * count
-        closed = [ring and size > 2 for size, ring in zip(self.shape, wrap, strict=True)]
-        return list(zip(self.shape, links, closed, strict=True))
+    def _dimensions(self) -> list[TorusDimension]:
+        """List the dimensions of the grid."""
+        num_dimensions = len(self.shape)
+        links = expand_to_dimensions(self.links, "links", num_dimensions)
+        wrap = self.wrap or [True] * num_dimensions
+        return [
+            TorusDimension(size, parallel, is_ring and size > 2)
+            for size, parallel, is_ring in zip(self.shape, links, wrap, strict=True)
+        ]
 
     @property
     def switches_with_hosts(self) -> int:
-        """All of the grid."""
+        """Number of switches with hosts: all of the grid."""
         return math.prod(self.shape)
 
     @property
     def switch_links(self) -> int:
-        """In every dimension as many as switches in each ring, or one fewer in each line."""
-        count = self.switches_with_hosts
+        """Number of links between switches: in every dimension one for each switch of a ring, or
+        one fewer for each line.
+        """
+        num_switches = self.switches_with_hosts
         return sum(
-            links * (size if closed else size - 1) * (count // size)
-            for size, links, closed in self._dimensions
+            links * (size if is_closed else size - 1) * (num_switches // size)
+            for size, links, is_closed in self._dimensions
         )
 
     def structure(self) -> str:
-        """See `Interconnect.structure`."""
-        count = self.switches_with_hosts
-        middle = min(links * (1 + closed) * (count // n) for n, links, closed in self._dimensions)
-        return self._told(count, bisection=middle * (self.grid_bandwidth or self.link_bandwidth))
+        """Describe switches and links in words, see `Interconnect.structure`."""
+        num_switches = self.switches_with_hosts
+        bisection_links = min(
+            links * (1 + is_closed) * (num_switches // size)
+            for size, links, is_closed in self._dimensions
+        )
+        bandwidth = self.grid_bandwidth or self.link_bandwidth
+        return self._describe(num_switches, bisection=bisection_links * bandwidth)
 
     def build(self, graph: Graph) -> None:
         """Add switches ``s0.0.0`` by their coordinates, and hosts ``h0000``."""
-        at = list(places(self.shape))
-        names = [f"s{'.'.join(map(str, place))}" for place in at]
+        positions = list(grid_positions(self.shape))
+        names = [f"s{'.'.join(map(str, position))}" for position in positions]
         cable = {**self._cable, "bandwidth": self.grid_bandwidth or self.link_bandwidth}
-        for place, name in zip(at, names, strict=True):
-            add_switch(graph, name, "leaf", self.switch_latency, place)
-        # of each dimension, from how far behind a switch the next one stands
-        strides = [math.prod(self.shape[dimension + 1 :]) for dimension in range(len(self.shape))]
-        steps = list(zip(self._dimensions, strides, strict=True))
-        for here, (place, name) in enumerate(zip(at, names, strict=True)):
-            for coordinate, ((size, links, closed), stride) in zip(place, steps, strict=True):
-                if coordinate + 1 < size:
-                    connect(graph, name, names[here + stride], links=links, **cable)
-                elif closed:
-                    connect(graph, name, names[here - coordinate * stride], links=links, **cable)
+        for position, name in zip(positions, names, strict=True):
+            add_switch(graph, name, "leaf", self.switch_latency, position)
+        # position (c_0, ..., c_d) has the index sum of c_k * stride_k, stride_k = n_k+1 * ... * n_d
+        strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
+        for index, (position, name) in enumerate(zip(positions, names, strict=True)):
+            for coordinate, dimension, stride in zip(
+                position, self._dimensions, strides, strict=True
+            ):
+                if coordinate + 1 < dimension.size:
+                    next_index = index + stride
+                elif dimension.is_closed:
+                    next_index = index - coordinate * stride
+                else:
+                    continue
+                connect(graph, name, names[next_index], links=dimension.links, **cable)
         self._add_hosts(graph, names)

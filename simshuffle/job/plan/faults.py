@@ -98,7 +98,7 @@ class Targets:
 
     def _node(self, what: str) -> Hit:
         links, node = self._fabric.links, self._nodes[what]
-        cables = np.flatnonzero((links.leaves == node) | (links.enters == node)).tolist()
+        cables = np.flatnonzero((links.src_node == node) | (links.dst_node == node)).tolist()
         if what not in self._hosts:
             return self._made(cables=cables)
         own = [self._devices[f"{what}.{part}"] for part in self._own]
@@ -126,7 +126,7 @@ class Targets:
         """The names among which faults of a kind are drawn."""
         if kind == "cables":
             used = np.flatnonzero(reach(self._of.forwarding, self._of.every_port)) // 2
-            return self._fabric.links.named(2 * np.unique(used))
+            return self._fabric.links.names_of(2 * np.unique(used))
         if kind == "gpus":
             hosts, gpus = self._of.host_of.tolist(), self._of.gpu_of.tolist()
             return [f"{self._of.hosts[h]}.gpu{gpu}" for h, gpu in zip(hosts, gpus, strict=True)]
@@ -185,7 +185,7 @@ class RunFaults:
             resources.every_port
         )
         if parted is not None:
-            name = fabric.cabling.names[fabric.links.leaves[fabric.inject[parted]]]
+            name = fabric.cabling.names[fabric.links.src_node[fabric.inject[parted]]]
             rule = "must leave a way between all hosts of the run and their file system"
             names = ", ".join(of.what for of in gone[:3])
             remedy = "Say by 'for' how long each lasts, or let one be slow: a rate above 0."

@@ -290,7 +290,9 @@ class SlowCables:
         if not (cluster.faults or cluster.topology.uneven):
             return
         wires = wiring(cluster)
-        slow = np.flatnonzero(wires.fabric.cabling.bandwidth < wires.fabric.cabling.usual).tolist()
+        slow = np.flatnonzero(
+            wires.fabric.cabling.bandwidth < wires.fabric.cabling.usual_bandwidth
+        ).tolist()
         links = wires.fabric.links.names
         storage = np.array([tier == "storage" for tier in wires.fabric.cabling.tiers])
         self._cables = int((~storage[wires.fabric.cabling.ends].any(axis=1)).sum())

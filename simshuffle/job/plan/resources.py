@@ -124,7 +124,7 @@ class Resources(Devices):
         self.cables = cables = np.arange(len(every), dtype=np.int32) if every_cable else crossed
         self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
         self._place[cables] = np.arange(len(cables))
-        names, tiers = every.named(cables), every.tiers_of(cables)
+        names, tiers = every.names_of(cables), every.tiers_of(cables)
         units, capacity = ["B"] * len(names), every.capacity[cables]
         latency = every.latency[cables]
         return self._behind(LinkTable(names, tiers, units, capacity, latency, latency >= 0), writes)

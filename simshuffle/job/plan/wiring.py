@@ -60,7 +60,7 @@ class Domains:
 
 def names_of(fabric: Fabric, kind: str) -> list[str]:
     """The names of the nodes of a kind, in the order of the network."""
-    return [fabric.cabling.names[node] for node in fabric.cabling.of_kind(kind).tolist()]
+    return [fabric.cabling.names[node] for node in fabric.cabling.nodes_of_kind(kind).tolist()]
 
 
 def placed(
@@ -190,7 +190,7 @@ def _racks(fabric: Fabric) -> dict[str, int]:
     storage = np.array([tier == "storage" for tier in cabling.tiers])
     top = depth[~storage].max()
     lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))
-    lower[cabling.of_kind("host")] = True
-    part = cabling.parts(lower)
+    lower[cabling.nodes_of_kind("host")] = True
+    part = cabling.components(lower)
     leaves = np.flatnonzero((depth == 0) & lower)
     return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))

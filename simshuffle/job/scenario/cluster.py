@@ -14,8 +14,8 @@ from simshuffle.errors import InputError, Problem, TopologyError
 from simshuffle.fabric.routing import Routing
 from simshuffle.fabric.topology import Topology
 from simshuffle.fabric.topology.cabling import Cabling
-from simshuffle.fabric.topology.faults import with_faults
-from simshuffle.fabric.topology.graph import Sketch, checked
+from simshuffle.fabric.topology.faults import apply_faults
+from simshuffle.fabric.topology.graph import Sketch, check_graph
 from simshuffle.job.scenario.cache_tier import CacheTier
 from simshuffle.job.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
@@ -178,7 +178,7 @@ class Cluster(Spec):
         network = self.topology.sketch()
         if self.host_names is not None:
             self._call_hosts(network, self.host_names)
-        return with_faults(network, self.faults) if self.faults else network
+        return apply_faults(network, self.faults) if self.faults else network
 
     def _call_hosts(self, network: Sketch, text: str) -> None:
         key, rule, found = "cluster.host_names", "", ""
@@ -197,12 +197,12 @@ class Cluster(Spec):
         if rule:
             remedy = "Write for example 'node[0001-1024]'."
             raise TopologyError(Problem(key, rule, found, remedy), f"topology of {self.name}")
-        network.call_hosts(names)
+        network.rename_hosts(names)
 
     def cabling(self) -> Cabling:
         """The cables of `sketch`. Raises a TopologyError if it has loose parts, no host, or a link
         without a positive bandwidth."""
-        problems, cabling = checked(self.sketch(), "cluster.topology")
+        problems, cabling = check_graph(self.sketch(), "cluster.topology")
         if problems or cabling is None:
             raise TopologyError(problems, f"topology of {self.name}")
         return cabling
@@ -272,6 +272,6 @@ class Cluster(Spec):
 @lru_cache(maxsize=64)
 def _left(network: Keyed[Cluster]) -> tuple[int, int]:
     """Hosts that a network with faults has, and links of the host with the fewest."""
-    cabling = Cabling.of(network.of.sketch())
-    hosts = cabling.of_kind("host")
+    cabling = Cabling.from_graph(network.of.sketch())
+    hosts = cabling.nodes_of_kind("host")
     return len(hosts), int(np.diff(cabling.neighbours[0])[hosts].min())

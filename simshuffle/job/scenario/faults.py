@@ -127,4 +127,4 @@ def host_names(cluster: Cluster) -> frozenset[str]:
 @lru_cache(maxsize=2)
 def _host_names(network: Keyed[Cluster]) -> frozenset[str]:
     cabling = network.of.cabling()
-    return frozenset(cabling.names[node] for node in cabling.of_kind("host").tolist())
+    return frozenset(cabling.names[node] for node in cabling.nodes_of_kind("host").tolist())

@@ -190,7 +190,7 @@ class UsedFabric:
         """(M,) number of the leaf switch that each rank's HCA is attached to; equal numbers, same
         switch. All alike where no message leaves by an HCA."""
         links = self.resources.forwarding.links
-        enters, nodes = links.enters[self.resources.cables], links.cabling.names
+        enters, nodes = links.dst_node[self.resources.cables], links.cabling.names
         names = [nodes[enters[port]] if port >= 0 else "" for port in self._first.tolist()]
         return np.unique(names, return_inverse=True)[1].astype(np.int32)
 

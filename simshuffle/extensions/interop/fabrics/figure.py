@@ -27,7 +27,7 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
     place = _places(fabric)
     of, cabling = fabric.switches, fabric.cabling
     switch = fabric.number[cabling.ends]
-    between = np.flatnonzero((switch >= 0).all(axis=1) & of.transit[switch].all(axis=1))
+    between = np.flatnonzero((switch >= 0).all(axis=1) & of.is_transit[switch].all(axis=1))
     # what the busier direction of a cable carries, in units of the slowest cable
     load = loads.reshape(-1, 2).max(axis=1)[between].astype(float)
     load *= cabling.bandwidth.min() / cabling.bandwidth[between]
@@ -46,7 +46,7 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
         )
         lines.set_clim(0.0, max(float(load.max(initial=0.0)), 1.0))
         ax.add_collection(lines)
-        seen = np.flatnonzero(of.transit)
+        seen = np.flatnonzero(of.is_transit)
         size = float(np.clip(400.0 / max(len(seen), 1), 0.4, 12.0))
         ax.scatter(place[seen, 0], place[seen, 1], s=size, color="black", zorder=3, linewidths=0)
         _name_rows(ax, fabric)
@@ -84,14 +84,14 @@ def _places(fabric: Fabric) -> Floats:
 def _rows(fabric: Fabric) -> dict[int, Ints64]:
     """The switches of each distance from the hosts; at 0 alone they stand on a circle."""
     of = fabric.switches
-    seen = np.flatnonzero(of.transit)
+    seen = np.flatnonzero(of.is_transit)
     return {level: seen[of.depth[seen] == level] for level in np.unique(of.depth[seen]).tolist()}
 
 
 def _name_rows(ax: Axes, fabric: Fabric) -> None:
     """Beside each row what stands in it, and how many."""
     tiers, nodes = fabric.cabling.tiers, fabric.switches.nodes
-    hosts = len(fabric.cabling.of_kind("host"))
+    hosts = len(fabric.cabling.nodes_of_kind("host"))
     rows = _rows(fabric)
     for level, row in rows.items():
         kinds = sorted({tiers[node] for node in nodes[row].tolist()})

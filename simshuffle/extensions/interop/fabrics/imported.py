@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from simshuffle.errors import InputError, Problem, TopologyError
-from simshuffle.fabric.topology.cabling import Cabling, usual
-from simshuffle.fabric.topology.custom import content_of
+from simshuffle.fabric.topology.cabling import Cabling, most_common_bandwidth
+from simshuffle.fabric.topology.custom import read_limited_file
 from simshuffle.fabric.topology.graph import Sketch, graph_problems
 from simshuffle.spec.late import networkx as nx
 from simshuffle.spec.plain_text import decode, plain, without_commands
@@ -146,7 +146,7 @@ class ImportedFabric:
     def tiers(self) -> dict[str, str]:
         """The level of each node: its own, or 'leaf' and 'level2' and so on by the way to the
         nearest host; other nodes by their kind."""
-        cabling = Cabling.of(self.sketch())
+        cabling = Cabling.from_graph(self.sketch())
         depth = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
         return {node.name: node.tier or _level(node.kind, depth[node.name]) for node in self.nodes}
 
@@ -156,7 +156,7 @@ class ImportedFabric:
         between = [tuple(sorted(self.tiers[end] for end in cable.ends)) for cable in self.cables]
         number = {pair: i for i, pair in enumerate(dict.fromkeys(between))}
         rates = np.array([cable.bandwidth for cable in self.cables])
-        most = usual(np.array([number[pair] for pair in between]), rates).tolist()
+        most = most_common_bandwidth(np.array([number[pair] for pair in between]), rates).tolist()
         called = {
             (pair, cable.bandwidth): cable.rate_text
             for pair, cable in zip(between, self.cables, strict=True)
@@ -252,7 +252,7 @@ def read_text(path: Path) -> str:
         TopologyError: it cannot be read, is no text, or too large.
     """
     try:
-        content = content_of(str(path), MAX_BYTES, "Leave other reports out.")
+        content = read_limited_file(str(path), MAX_BYTES, "Leave other reports out.")
         return without_commands(plain(decode(content)))
     except UnicodeDecodeError:
         rule = "must be text in UTF-8 or UTF-16. Name the file that the tool wrote."
@@ -313,11 +313,17 @@ def of_network(graph: Any, source: str) -> ImportedFabric:
     Nodes have GUIDs that keep their order where OpenSM sorts them. Where some port has no number,
     all get new ones, in the order of the cables.
     """
-    cabling = Cabling.of(graph)
+    cabling = Cabling.from_graph(graph)
     nodes = [
         FabricNode(name, kind, made_guid(number, kind), tier, crossing)
         for number, (name, kind, tier, crossing) in enumerate(
-            zip(cabling.names, cabling.kinds, cabling.tiers, cabling.crossing.tolist(), strict=True)
+            zip(
+                cabling.names,
+                cabling.kinds,
+                cabling.tiers,
+                cabling.crossing_latency.tolist(),
+                strict=True,
+            )
         )
     ]
     ports = cabling.ports
@@ -349,7 +355,7 @@ def _new_ports(cabling: Cabling) -> list[tuple[int, int]]:
     """Numbers from 1 at every node: first of the cables to what is no switch, then of the others,
     each in their order."""
     switch = np.zeros(len(cabling.names), bool)
-    switch[cabling.of_kind("switch")] = True
+    switch[cabling.nodes_of_kind("switch")] = True
     between = np.asarray(switch[cabling.ends].all(axis=1))
     given: Counter[int] = Counter()
     numbers = [(0, 0)] * len(between)

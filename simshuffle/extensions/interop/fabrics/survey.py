@@ -77,7 +77,7 @@ class Survey:
     def sample(self) -> Ints32:
         """Leaf switches to which distances and ways are counted, from all others: all of them, or
         as many as keep that short, evenly spaced."""
-        most = max(_FEWEST, _WAYS_COUNTED // max(len(self.fabric.switches.here), 1))
+        most = max(_FEWEST, _WAYS_COUNTED // max(len(self.fabric.switches.arc_src), 1))
         if len(self.leaves) <= most:
             return self.leaves
         places = np.linspace(0, len(self.leaves) - 1, most).astype(np.int64)
@@ -119,7 +119,7 @@ class Survey:
         """Bytes/s in one direction that get from the first half of the hosts, in their order, to
         the second at most (the smallest cut between the two halves)."""
         cabling = self.fabric.cabling
-        hosts = cabling.of_kind("host")
+        hosts = cabling.nodes_of_kind("host")
         half = len(hosts) // 2
         count = len(cabling.names)
         unit = float(cabling.bandwidth.min()) / 1000.0  # capacities must be whole numbers
@@ -146,8 +146,10 @@ class Survey:
         of, steps = self.fabric.switches, self._steps
         ways = np.zeros(steps.shape)
         ways[self.sample, np.arange(len(self.sample))] = 1.0
-        links = self.fabric.parallel * of.transit[of.there]
-        onward = sparse.coo_matrix((links, (of.here, of.there)), (len(ways), len(ways))).tocsr()
+        links = self.fabric.parallel * of.is_transit[of.arc_dst]
+        onward = sparse.coo_matrix(
+            (links, (of.arc_src, of.arc_dst)), (len(ways), len(ways))
+        ).tocsr()
         for number in range(1, int(steps[steps < FAR].max(initial=0)) + 1):
             before = np.where(steps == number - 1, ways, 0.0)
             np.copyto(ways, onward @ before, where=steps == number)
@@ -166,7 +168,7 @@ def host_ports(fabric: Fabric) -> Ints32:
 
 def _of_hosts(fabric: Fabric) -> list[list[int]]:
     names = fabric.cabling.names
-    return [fabric.endpoints(names[host]) for host in fabric.cabling.of_kind("host").tolist()]
+    return [fabric.endpoints(names[host]) for host in fabric.cabling.nodes_of_kind("host").tolist()]
 
 
 def _pairs(hosts: int, rng: np.random.Generator) -> Ints64:
@@ -223,7 +225,7 @@ def facts(survey: Survey) -> dict[str, str]:
     """What a network is made of, and how far apart and how well linked its hosts are; by name, for
     people."""
     nodes, cabling = survey.nodes, survey.fabric.cabling
-    tiers = {cabling.tiers[node] for node in cabling.of_kind("switch").tolist()}
+    tiers = {cabling.tiers[node] for node in cabling.nodes_of_kind("switch").tolist()}
     switches = {tier: n for tier, n in nodes.items() if tier in tiers}
     least, mean, most = survey.shortest_ways
     most_text = str(most) if most < 10**9 else f"{most:.3g}"
@@ -232,7 +234,7 @@ def facts(survey: Survey) -> dict[str, str]:
     of, seen = len(survey.leaves), len(survey.sample)
     to = f" (from all to {seen:,} of {of:,} leaf switches)" if seen < of else ""
     out = {
-        "hosts": str(len(cabling.of_kind("host"))),
+        "hosts": str(len(cabling.nodes_of_kind("host"))),
         "adapters": f"{survey.adapters} attached to switches",
         "switches": f"{sum(switches.values())}: "
         + ", ".join(f"{n} {tier}" for tier, n in switches.items()),
@@ -241,7 +243,7 @@ def facts(survey: Survey) -> dict[str, str]:
         "bisection": f"{bandwidth} each way, between the first half of the hosts and the second",
         "shortest ways": ways + to,
     }
-    others = len(cabling.of_kind("other"))
+    others = len(cabling.nodes_of_kind("other"))
     return out | ({"others": f"{others} that take no part"} if others else {})
 
 
@@ -273,7 +275,7 @@ def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str,
         InputError: one of them is no host, or both are the same.
     """
     fabric = router.fabric
-    names = [fabric.cabling.names[host] for host in fabric.cabling.of_kind("host").tolist()]
+    names = [fabric.cabling.names[host] for host in fabric.cabling.nodes_of_kind("host").tolist()]
     unknown = [name for name in (source, target) if name not in names]
     if unknown or source == target:
         found = ", ".join(map(repr, unknown)) or f"{source!r} twice"
