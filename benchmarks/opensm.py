@@ -148,12 +148,15 @@ def agreement(
         raise ValueError(f"{rule.describe()} has no forwarding tables")
     own, other = table_of(router), TableRouter(fabric, tables, tables.source).table
     both = (own >= 0) & (other >= 0)
-    both[fabric.at, np.arange(len(fabric.at))] = False
+    both[fabric.switch_of_port, np.arange(len(fabric.switch_of_port))] = False
     level = fabric.switches.depth
     upward = renumbered = 0
     for switch in range(len(own)):
         columns = np.flatnonzero(both[switch])
-        a, b = fabric.entered[own[switch, columns]], fabric.entered[other[switch, columns]]
+        a, b = (
+            fabric.entered_switch[own[switch, columns]],
+            fabric.entered_switch[other[switch, columns]],
+        )
         up = (level[a] > level[switch]) & (level[b] > level[switch])
         upward += int(up.sum())
         renumbered += _matched(a[up], b[up])
@@ -178,8 +181,8 @@ def table_of(router: HopByHop) -> Ints32:
     """(switches, ports) the link by which each switch sends to each port; -1 where no choice is
     needed or there is none. The router must look at the destination alone."""
     fabric = router.fabric
-    goal = fabric.goal_of
-    choice = router.choices.of[:, goal]
+    goal = fabric.goal_of_port
+    choice = router.choices.index[:, goal]
     here, port = (each.astype(np.int32) for each in np.nonzero(choice >= 0))
     step = MessagePositions(
         1, here, goal[port], choice[here, port], port, port, np.arange(len(port))

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simshuffle.fabric.routing import Ecmp, Fabric
-from simshuffle.fabric.routing.ecmp import most_choices
+from simshuffle.fabric.routing.ecmp import max_choices_on_route
 from simshuffle.fabric.topology.base import Interconnect
 from tests.contracts.test_routing import Net
 from tests.strategies import fat_tree, star, switch_tree
@@ -161,7 +161,7 @@ def test_switches_that_hash_alike_use_one_link_in_k_of_the_second_level(arity):
 )
 def test_polarisation_is_warned_of_where_a_way_has_two_choices(topology, choices):
     fabric = Fabric(topology.sketch())
-    assert most_choices(fabric) == choices
+    assert max_choices_on_route(fabric) == choices
     assert Ecmp().warnings(fabric) == []
     found = Ecmp(salt="none").warnings(fabric)
     assert [problem.path for problem in found] == ["cluster.routing.salt"] * (choices > 1)

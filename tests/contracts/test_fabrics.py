@@ -14,7 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.fabric.routing import DModK, Fabric, Router, routing_of
+from simshuffle.fabric.routing import DModK, Fabric, Router, routing_of_network
 from simshuffle.fabric.topology import RailOptimised
 from simshuffle.fabric.topology.graph import graph_problems
 from simshuffle.job.scenario.cluster import Cluster
@@ -47,10 +47,10 @@ def switches(topology: Any) -> Any:
 def routed(topology: Any) -> tuple[Router, Any]:
     """The routes between all ports of different hosts, by the default routing."""
     fabric = Fabric(topology.graph())
-    router = routing_of(topology, fabric).router(fabric, 0)
-    ports = np.arange(len(fabric.at), dtype=np.int32)
+    router = routing_of_network(topology, fabric).router(fabric, 0)
+    ports = np.arange(len(fabric.switch_of_port), dtype=np.int32)
     src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
-    apart = fabric.inject[src] != fabric.inject[dst]
+    apart = fabric.inject_link[src] != fabric.inject_link[dst]
     return router, router.routes(src[apart], dst[apart])
 
 
@@ -441,7 +441,7 @@ def test_a_leaf_switch_for_each_rail_of_a_pod():
     fabric = Fabric(graph)
     for host in ("h0000", "h0005", "h0017"):
         ports = np.array(fabric.endpoints(host))
-        assert fabric.switch_names(fabric.at[ports]) == list(graph.neighbors(host))
+        assert fabric.switch_names(fabric.switch_of_port[ports]) == list(graph.neighbors(host))
     assert list(graph.neighbors("h0000")) == ["pod0.rail0.leaf0", "pod0.rail1.leaf0"]
     assert list(graph.neighbors("h0005")) == ["pod0.rail0.leaf1", "pod0.rail1.leaf1"]
     assert list(graph.neighbors("h0006")) == ["pod1.rail0.leaf0", "pod1.rail1.leaf0"]
@@ -588,7 +588,7 @@ def test_a_way_through_an_opened_director_takes_as_long():
     for directors in (None, {"line_ports": 4, "fabric_modules": 4}):
         topology = abci(**counts, fbb_spine_links=2, directors=directors)
         fabric = Fabric(topology.graph())
-        router = routing_of(topology, fabric).router(fabric, 0)
+        router = routing_of_network(topology, fabric).router(fabric, 0)
         ports = [router.endpoints(f"h000{i}")[0] for i in (0, 2, 4)]
         first, others = np.full(2, ports[0], np.int32), np.array(ports[1:], np.int32)
         latencies.append(router.latencies(router.routes(first, others)))

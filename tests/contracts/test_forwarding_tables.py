@@ -33,12 +33,14 @@ def tables_of(router):
     cabling = fabric.cabling
     port_of = np.append(cabling.ports.ravel(), 0)
     table = compare.table_of(router)
-    table[fabric.at, np.arange(len(fabric.at))] = fabric.eject
+    table[fabric.switch_of_port, np.arange(len(fabric.switch_of_port))] = fabric.eject_link
     owners = cabling.names
     places = [
         (owners[node], int(port_of[link]))
         for node, link in zip(
-            fabric.links.dst_node[fabric.eject].tolist(), fabric.inject.tolist(), strict=True
+            fabric.links.dst_node[fabric.eject_link].tolist(),
+            fabric.inject_link.tolist(),
+            strict=True,
         )
     ]
     names = fabric.switch_names(np.arange(len(table)))
@@ -47,7 +49,7 @@ def tables_of(router):
 
 
 def every_pair(fabric):
-    ports = np.arange(len(fabric.at), dtype=np.int32)
+    ports = np.arange(len(fabric.switch_of_port), dtype=np.int32)
     src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
     return src[src != dst], dst[src != dst]
 
@@ -83,8 +85,8 @@ def test_storage_that_the_tables_do_not_know_is_reached_both_ways():
     src, dst = every_pair(fabric)
     routes = router.routes(src, dst)
     last = routes[np.arange(len(src)), (routes >= 0).sum(axis=1) - 1]
-    np.testing.assert_array_equal(routes[:, 0], fabric.inject[src])
-    np.testing.assert_array_equal(last, fabric.eject[dst])
+    np.testing.assert_array_equal(routes[:, 0], fabric.inject_link[src])
+    np.testing.assert_array_equal(last, fabric.eject_link[dst])
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_a_circle_is_named(small):
     fabric, changed = small
     leaves, spines = names_by_depth(fabric)
     host, _ = changed["destinations"][0]
-    home = fabric.switch_names(fabric.at[fabric.endpoints(host)])[0]
+    home = fabric.switch_names(fabric.switch_of_port[fabric.endpoints(host)])[0]
     away = next(leaf for leaf in leaves if leaf != home)
     for spine in spines:
         changed["switches"][spine][0] = port_towards(fabric, spine, away)
@@ -155,7 +157,7 @@ def test_a_port_without_a_cable_is_named(small):
 def test_the_last_switch_sends_to_the_host_itself(small):
     fabric, changed = small
     host, _ = changed["destinations"][0]
-    home = fabric.switch_names(fabric.at[fabric.endpoints(host)])[0]
+    home = fabric.switch_names(fabric.switch_of_port[fabric.endpoints(host)])[0]
     changed["switches"][home][0] = port_towards(fabric, home, names_by_depth(fabric)[1][0])
     assert "must leave by the port that leads there" in refused(fabric, changed)[0].rule
 

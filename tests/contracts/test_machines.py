@@ -266,7 +266,7 @@ def test_routes_by_coordinates_are_those_of_the_table(name, links):
     fabric = Fabric(Cabling.from_graph(sketch))
     router, table = DimensionOrder().router(fabric, 0), _ByTable(fabric)
     assert isinstance(router, DimensionOrderRouter) and router._grid is not None
-    count = len(fabric.at)
+    count = len(fabric.switch_of_port)
     src, dst = (each.ravel().astype(np.int32) for each in np.indices((count, count)))
     assert router.diameter == table.diameter
     assert router.routes(src, dst).tolist() == table.routes(src, dst).tolist()
@@ -280,10 +280,12 @@ def test_links_that_routes_cross_are_among_those_of_the_run(name, seed):
     fabric = Fabric(cabling.with_storage("pfs", bandwidth=1e9, latency=0.0, links=2))
     router = DimensionOrder().router(fabric, 0)
     rng = np.random.default_rng(seed)
-    ports = np.append(rng.choice(len(fabric.at) - 2, 3, replace=False), fabric.endpoints("pfs"))
+    ports = np.append(
+        rng.choice(len(fabric.switch_of_port) - 2, 3, replace=False), fabric.endpoints("pfs")
+    )
     src, dst = (each.ravel() for each in np.meshgrid(ports.astype(np.int32), ports))
     routes = router.routes(src[src != dst], dst[src != dst].astype(np.int32))
-    assert set(routes[routes >= 0].tolist()) <= set(router.crossed(ports).tolist())
+    assert set(routes[routes >= 0].tolist()) <= set(router.possible_links(ports).tolist())
 
 
 def test_a_run_has_the_links_that_its_hosts_can_cross():
@@ -303,7 +305,7 @@ def test_half_way_round_a_ring_both_ways_are_crossed(goal, links):
     ring = Torus(kind="torus", shape=[6], hosts_per_switch=1, link_bandwidth="1 GB/s")
     fabric = Fabric(ring.sketch())
     ports = np.array([0, goal], np.int32)
-    assert len(DimensionOrder().router(fabric, 0).crossed(ports)) == links
+    assert len(DimensionOrder().router(fabric, 0).possible_links(ports)) == links
 
 
 def test_a_torus_has_links_of_two_speeds():

@@ -14,7 +14,7 @@ from simshuffle.fabric.routing import (
     RandomStatic,
     RoutingRule,
 )
-from simshuffle.fabric.routing.router import reach
+from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.fabric.topology.cabling import FAR
 from tests.strategies import switch_tree
 
@@ -43,7 +43,7 @@ def test_every_route_stays_within_reach(name):
     fabric = tree()
     ports = np.array([0, 1, 5, 9, 30], np.int32)
     router = RULES[name].router(fabric, 7)
-    within = np.append(reach(router, ports), True)  # the last for the padding
+    within = np.append(reachable_links(router, ports), True)  # the last for the padding
     src, dst = pairs(ports)
     for _ in range(5):
         routes = router.routes(np.tile(src, 8), np.tile(dst, 8))
@@ -55,15 +55,15 @@ def test_what_is_in_reach_lies_on_a_shortest_way():
     y."""
     fabric = tree()
     ports = np.array([0, 1, 5, 9], np.int32)
-    found = reach(Adaptive().router(fabric, 0), ports)
+    found = reachable_links(Adaptive().router(fabric, 0), ports)
     steps = fabric.switches.steps(np.arange(len(fabric.switches.nodes), dtype=np.int32))
     assert (steps < FAR).all()
-    leaves = fabric.number[fabric.cabling.ends.ravel()]
-    at = fabric.at[ports]
+    leaves = fabric.switch_of_node[fabric.cabling.ends.ravel()]
+    at = fabric.switch_of_port[ports]
     wanted = np.zeros(len(found), bool)
-    wanted[fabric.inject[ports]] = wanted[fabric.eject[ports]] = True
-    for link in fabric.between:
-        a, b = leaves[link], fabric.entered[link]
+    wanted[fabric.inject_link[ports]] = wanted[fabric.eject_link[ports]] = True
+    for link in fabric.switch_links:
+        a, b = leaves[link], fabric.entered_switch[link]
         wanted[link] = any(steps[x, a] + 1 + steps[b, y] == steps[x, y] for x in at for y in at)
     assert np.array_equal(found, wanted)
     assert 0 < found.sum() < len(found)
@@ -80,5 +80,5 @@ def test_routers_say_whether_their_routes_are_constant():
         assert alike or not router.constant, name
         if not router.constant:
             changing.add(name)
-        assert np.array_equal(router.afresh().routes(src, dst), routes), name
+        assert np.array_equal(router.without_history().routes(src, dst), routes), name
     assert changing == {"ecmp of four queue pairs", "adaptive"}

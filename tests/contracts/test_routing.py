@@ -21,7 +21,7 @@ from simshuffle.fabric.routing import (
     MinHop,
     Router,
     SModK,
-    routing_of,
+    routing_of_network,
 )
 from simshuffle.fabric.routing.minimal import MinimalRouter
 from simshuffle.fabric.topology import Torus
@@ -142,7 +142,7 @@ def made(name: str, folder: Path, storage: bool = False) -> Net:
     if storage:
         attach_storage(graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
     fabric = Fabric(graph)
-    rule = MinHop() if topology is None else routing_of(topology, fabric)
+    rule = MinHop() if topology is None else routing_of_network(topology, fabric)
     return Net(graph, rule.router(fabric, 0))
 
 
@@ -431,7 +431,7 @@ def test_uniform_traffic_loads_the_links_of_a_level_evenly(name, tmp_path):
 class Grid(Torus):
     """A torus that names no routing."""
 
-    default_routing: ClassVar[str] = "d_mod_k"
+    routing_of_network: ClassVar[str] = "d_mod_k"
 
 
 @pytest.mark.parametrize("width", [3, 4, 5])
@@ -440,7 +440,7 @@ def test_a_torus_keeps_the_contracts_by_dimension_order(width):
     destinations go that way along each of the two axes, whose 4 w^2 links share it."""
     topology = torus_of([width, width])
     fabric = Fabric(topology.sketch())
-    rule = routing_of(topology, fabric)
+    rule = routing_of_network(topology, fabric)
     assert isinstance(rule, DimensionOrder)
     net = Net(topology.graph(), rule.router(fabric, 0))
     src, dst = net.pairs()
@@ -461,13 +461,13 @@ def test_a_torus_keeps_the_contracts_by_dimension_order(width):
 def test_a_network_that_is_not_in_levels_gets_min_hop_unless_another_is_named(width):
     topology = Grid(**torus_of([width, width]).model_dump(mode="json", exclude_none=True))
     fabric = Fabric(topology.sketch())
-    assert routing_of(topology, fabric) == MinHop()
+    assert routing_of_network(topology, fabric) == MinHop()
     for rule in (DModK(), SModK()):
         with pytest.raises(TopologyError, match=r"cluster\.routing.*switches that stand in levels"):
             rule.router(fabric, 0)
     assert overloaded(Net(topology.graph()))  # and rightly: D-mod-K is not made for it
     for tree in (fat_tree(2, 3), abci(racks=2), star(3), switch_tree(8, 8, rails=2)):
-        assert routing_of(tree, Fabric(tree.sketch())) == DModK()
+        assert routing_of_network(tree, Fabric(tree.sketch())) == DModK()
 
 
 @pytest.mark.parametrize(

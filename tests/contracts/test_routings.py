@@ -450,8 +450,8 @@ def test_min_hop_gives_links_that_are_alike_equal_numbers_of_destinations(graphs
         router = MinHop().router(fabric, 0)
         assert isinstance(router, BalancedRouter)
         given = np.bincount(router.table[router.table >= 0], minlength=len(fabric.links.names))
-        of = fabric.shortest
-        choices = [of.links[a:b].tolist() for a, b in pairwise(of.first.tolist())]
+        of = fabric.shortest_choices
+        choices = [of.links[a:b].tolist() for a, b in pairwise(of.first_link.tolist())]
         members = Counter(link for choice in choices for link in choice)
         for choice in choices:
             if len(choice) > 1 and all(members[link] == 1 for link in choice):
@@ -473,7 +473,7 @@ def test_min_hop_takes_the_lowest_port_among_equals():
 
 
 def test_dimension_order_is_the_same_with_a_table_and_on_a_grid(graphs, fabrics, monkeypatch):
-    grids = [name for name, fabric in fabrics.items() if SwitchGrid.of(fabric) is not None]
+    grids = [name for name, fabric in fabrics.items() if SwitchGrid.from_fabric(fabric) is not None]
     assert len(grids) > 3
     for name in grids:
         pairs = Net(graphs[name], DimensionOrder().router(fabrics[name], 0)).pairs()
@@ -639,18 +639,18 @@ def test_adaptive_routing_looks_at_the_switches_on_its_ways_alone(monkeypatch):
         looked += 1
         return whole(*given)
 
-    monkeypatch.setattr(Fabric, "choices_of", none)
+    monkeypatch.setattr(Fabric, "build_choices", none)
     monkeypatch.setattr(fabric_module, "direct_steps", counted)
     for graph, detours in ((dragonfly(5, 2, 2), True), (fat_tree(2, 3).graph(), False)):
         fabric = Fabric(graph)
         router = Adaptive(detours=detours).router(fabric, 1)
-        ports = np.arange(len(fabric.at), dtype=np.int32)
+        ports = np.arange(len(fabric.switch_of_port), dtype=np.int32)
         for _ in range(3):
             found = router.routes(ports[:-1], ports[1:])
-        assert (fabric.entered[found[:, 1]] >= -1).all()
+        assert (fabric.entered_switch[found[:, 1]] >= -1).all()
     assert looked == 1
 
 
 def test_tori_are_no_groups_and_that_takes_no_table(monkeypatch):
     monkeypatch.setattr(fabric_module, "direct_steps", None)
-    assert not Fabric(torus_of([4, 4]).graph()).grouped
+    assert not Fabric(torus_of([4, 4]).graph()).has_linked_groups

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
-from simshuffle.fabric.routing import Fabric, ForwardingTable, MinHop, routing_of
+from simshuffle.fabric.routing import Fabric, ForwardingTable, MinHop, routing_of_network
 from simshuffle.fabric.topology import Custom, FatTree
 from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph
 from simshuffle.fabric.topology.graph import (
@@ -116,7 +116,7 @@ def test_the_same_graph_is_made_anew_each_time_and_from_the_resolved_record(topo
 _PRINT_ROUTES = """
 import hashlib, numpy as np, sys
 from pathlib import Path
-from simshuffle.fabric.routing import Fabric, routing_of
+from simshuffle.fabric.routing import Fabric, routing_of_network
 from tests.attached import attach_storage
 from tests.examples import small_topologies
 digest = hashlib.sha256()
@@ -124,7 +124,7 @@ for topology in small_topologies(Path(sys.argv[1])).values():
     graph = topology.graph()
     attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=2)
     fabric = Fabric(graph)
-    table = routing_of(topology, fabric).router(fabric, 0)
+    table = routing_of_network(topology, fabric).router(fabric, 0)
     nodes = [n for n in graph if graph.nodes[n]["kind"] != "switch"]
     ends = np.array([p for n in nodes for p in table.endpoints(n)], np.int32)
     routes = table.routes(np.repeat(ends, len(ends)), np.tile(ends, len(ends)))
@@ -637,7 +637,7 @@ def test_a_file_without_levels_is_routed_by_min_hop(tmp_path):
     custom = ring_file(tmp_path)
     assert custom.num_hosts == 4
     fabric = Fabric(custom.sketch())
-    rule = routing_of(custom, fabric)
+    rule = routing_of_network(custom, fabric)
     assert rule == MinHop()
     ends = np.array([0, 0], np.int32), np.array([1, 2], np.int32)
     assert (rule.router(fabric, 0).routes(*ends) >= 0).sum(axis=1).tolist() == [3, 4]

@@ -589,7 +589,7 @@ def _routed(folder: Path, arguments: tuple[str, ...]) -> None:
 
 
 def _owners(fabric: Fabric) -> list[int]:
-    return fabric.links.dst_node[fabric.eject].tolist()
+    return fabric.links.dst_node[fabric.eject_link].tolist()
 
 
 READERS = {

@@ -296,7 +296,7 @@ def test_a_detour_is_a_shortest_way_of_those_that_are_left():
         left.add_edges_from(kept.tolist())
         left.remove_nodes_from(fabric.cabling.names.index(name) for name in ("pfs", "pfs.switch"))
         for src, dst in rng.integers(0, 16, (20, 2)).tolist():
-            a, b = (int(fabric.links.src_node[fabric.inject[port]]) for port in (src, dst))
+            a, b = (int(fabric.links.src_node[fabric.inject_link[port]]) for port in (src, dst))
             route = detours.route(src, dst)
             if src == dst:
                 continue
@@ -331,18 +331,18 @@ def test_the_next_port_of_a_host_stands_in_for_one_without_a_cable(failed, port,
             connect(graph, host, switch, bandwidth=1e9, latency=0.0)
     fabric = Fabric(graph)
     a, b = fabric.endpoints("a"), fabric.endpoints("b")
-    cut = fabric.inject[[a[each] for each in failed]]
+    cut = fabric.inject_link[[a[each] for each in failed]]
     detours = Detours(fabric, np.concatenate([cut, cut ^ 1]).astype(np.int64))
     to, back = detours.route(a[port], b[1]), detours.route(b[1], a[port])
-    assert detours.parted(np.array([b[1], a[port]], np.int32)) == (
+    assert detours.find_unreachable(np.array([b[1], a[port]], np.int32)) == (
         a[port] if used is None else None
     )
     if used is None:
         assert to is None and back is None
         return
     assert to is not None and back is not None
-    assert [to[0], to[-1]] == [fabric.inject[a[used]], fabric.eject[b[1]]]
-    assert [back[0], back[-1]] == [fabric.inject[b[1]], fabric.eject[a[used]]]
+    assert [to[0], to[-1]] == [fabric.inject_link[a[used]], fabric.eject_link[b[1]]]
+    assert [back[0], back[-1]] == [fabric.inject_link[b[1]], fabric.eject_link[a[used]]]
     assert len(to) == len(back) == (2 if used == 1 else 3)
 
 

@@ -24,7 +24,7 @@ def test_every_flow_ends_when_simgrid_says(path):
     case = read_case(path)
     outcome = Fluid().finish_times(case.links, case.flows)
     np.testing.assert_allclose(outcome.finish, case.expected, rtol=1e-9)
-    assert outcome.makespan == pytest.approx(case.about["makespan"], rel=1e-9)
+    assert outcome.makespan == pytest.approx(case.metadata["makespan"], rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["p1_w2_32", "p2_w3_512", "torus_w2_27"])

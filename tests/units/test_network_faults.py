@@ -101,12 +101,12 @@ def test_networks_of_all_kinds_are_routed_around_a_cut(topology, kind):
     assert len(wires.fabric.cabling.ends) < len(cabling.ends)
     assert name not in wires.fabric.links.names
     router = wires.router(None, np.random.default_rng(0))
-    ports = np.flatnonzero(~wires.fabric.stores).astype(np.int32)
+    ports = np.flatnonzero(~wires.fabric.is_storage_port).astype(np.int32)
     src, dst = (index.ravel() for index in np.meshgrid(ports, ports))
     src, dst = src[src != dst], dst[src != dst]
     routes = router.routes(src, dst)
     last = routes[np.arange(len(routes)), (routes >= 0).sum(axis=1) - 1]
-    assert (last == wires.fabric.eject[dst]).all()
+    assert (last == wires.fabric.eject_link[dst]).all()
 
 
 def test_cables_of_an_imported_fabric_are_slowed_and_cut(here, capsys):

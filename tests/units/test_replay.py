@@ -203,7 +203,7 @@ def test_what_is_not_said_has_its_default():
     assert (got.name, got.expected, got.links.name(2)) == ("mine", None, "link 2")
     assert got.flows.start.tolist() == [0.0] * 5
     assert len(got.flows.after_to) == 0
-    assert got.about == {"desc": "worked out by hand"}
+    assert got.metadata == {"desc": "worked out by hand"}
 
 
 def test_a_case_is_read_as_it_is_written():
@@ -241,7 +241,7 @@ def refused(refused):
 
 def test_other_keys_are_allowed():
     case = VALID | {"seed": 3, "flows": VALID["flows"] | {"colour": ["red"] * 5}}
-    assert read_case(put(case)).about["seed"] == 3
+    assert read_case(put(case)).metadata["seed"] == 3
 
 
 def test_all_problems_of_a_file_are_named_at_once_but_not_a_thousand_times(refused):

@@ -21,7 +21,7 @@ from simshuffle.extensions.interop.fabrics.survey import (
     pattern_loads,
 )
 from simshuffle.fabric.routing import DModK, Fabric, MinHop
-from simshuffle.fabric.routing.router import loads, uniform_loads
+from simshuffle.fabric.routing.router import link_loads, uniform_loads
 from simshuffle.spec.library import shipped_names
 from tests.examples import ROUTINGS, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star
@@ -132,7 +132,7 @@ def test_uniform_traffic_is_every_port_to_every_other(name, tmp_path):
     src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
     apart = src != dst
     found = uniform_loads(router, ports)
-    np.testing.assert_array_equal(found, loads(again, src[apart], dst[apart]))
+    np.testing.assert_array_equal(found, link_loads(again, src[apart], dst[apart]))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -142,14 +142,14 @@ def test_every_port_sends_and_receives_alike(pattern):
     found = pattern_loads(router, pattern, np.random.default_rng(2))
     ports = host_ports(fabric).ravel()
     each = len(ports) - 1 if pattern == "all_to_all" else 1
-    out, into = found[fabric.inject[ports]], found[fabric.eject[ports]]
+    out, into = found[fabric.inject_link[ports]], found[fabric.eject_link[ports]]
     assert out.sum() == into.sum()
     assert set(out.tolist()) <= {0, each} and set(into.tolist()) <= {0, each}
     if pattern not in {"random_permutation", "random_pairs"}:
         assert set(out.tolist()) == {each}
     fabric = Fabric(star(6).sketch())
     found = pattern_loads(MinHop().router(fabric, 0), "random_pairs", np.random.default_rng(0))
-    assert found[fabric.inject[host_ports(fabric)[:, 0]]].tolist() == [1] * 6
+    assert found[fabric.inject_link[host_ports(fabric)[:, 0]]].tolist() == [1] * 6
 
 
 def test_show_prints_one_story_in_both_forms(capsys):

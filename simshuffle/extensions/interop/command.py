@@ -122,7 +122,12 @@ def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     """The network of a machine, or of a network's file, and its routing: one that is named in short
     form, or that of the machine, or of the topology. Raises an InputError if there is no such
     machine or routing."""
-    from simshuffle.fabric.routing import Fabric, routing_by_levels, routing_named, routing_of
+    from simshuffle.fabric.routing import (
+        Fabric,
+        parse_routing_rule,
+        routing_by_levels,
+        routing_of_network,
+    )
     from simshuffle.job.scenario.scenario import machine_of
 
     found = _fabric_in(source)
@@ -133,9 +138,9 @@ def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
         machine = machine_of(source)
         fabric, own = Fabric(machine.sketch()), machine.routing
         if own is None and not machine.is_cut:
-            own = routing_of(machine.topology, fabric)
+            own = routing_of_network(machine.topology, fabric)
     if routing is not None:
-        return fabric, routing_named(routing)
+        return fabric, parse_routing_rule(routing)
     return fabric, own or routing_by_levels(fabric)
 
 

@@ -1,5 +1,7 @@
-"""Routings, one file each: which of the ways through a network messages take. To add one, write a
-file and add it to the union."""
+"""Routing kinds, one file each: a routing selects the route of each message among the
+routes that a network offers. To add a kind, write a file and add it to the union
+`Routing`.
+"""
 
 from __future__ import annotations
 
@@ -46,37 +48,46 @@ _DEFAULTS: dict[str, RoutingRule] = {
 
 
 def routing_by_topology(topology: Any) -> RoutingRule | None:
-    """The routing of a network for which none is named, if its topology alone says it: it names
-    another than D-mod-K, or says that it is a tree."""
-    chosen = _DEFAULTS[topology.default_routing]
-    return None if isinstance(chosen, DModK) and topology.height is None else chosen
+    """Return the default routing of a network where its topology alone decides it, else
+    None.
+
+    The topology decides if its default is another kind than D-mod-K, or if it says that
+    it is a tree.
+    """
+    topology_default = _DEFAULTS[topology.default_routing]
+    return (
+        None
+        if isinstance(topology_default, DModK) and topology.height is None
+        else topology_default
+    )
 
 
-def routing_of(topology: Any, fabric: Fabric) -> RoutingRule:
-    """The routing of a network for which none is named: that of its topology; min-hop for files
-    whose switches do not stand in levels."""
+def routing_of_network(topology: Any, fabric: Fabric) -> RoutingRule:
+    """Return the routing of a network for which the scenario names none: the default of
+    its topology; min-hop for files whose switches do not stand in levels.
+    """
     return routing_by_topology(topology) or routing_by_levels(fabric)
 
 
 def routing_by_levels(fabric: Fabric) -> RoutingRule:
-    """D-mod-K for networks whose switches stand in levels, and min-hop for others."""
+    """Return D-mod-K for a network whose switches stand in levels, else min-hop."""
     return _DEFAULTS["d_mod_k" if fabric.switches.stand_in_levels() else "min_hop"]
 
 
-class _Named(Spec):
+class _RoutingHolder(Spec):
     routing: Routing
 
 
-def routing_named(text: str) -> RoutingRule:
-    """The routing of a short form such as ``ecmp:queue_pairs=4``.
+def parse_routing_rule(text: str) -> RoutingRule:
+    """Parse the short form of a routing, such as ``ecmp:queue_pairs=4``.
 
     Raises:
-        InputError: there is none of that kind, or a key of it is not valid.
+        InputError: no routing has that kind, or a key of it is not valid.
     """
-    found, problems = validated({"routing": by_kind(text)}, _Named)
-    if found is None or problems:
+    holder, problems = validated({"routing": by_kind(text)}, _RoutingHolder)
+    if holder is None or problems:
         raise InputError(problems, "command line")
-    return found.routing
+    return holder.routing
 
 
 __all__ = [
@@ -96,8 +107,8 @@ __all__ = [
     "SModK",
     "UpDown",
     "Valiant",
+    "parse_routing_rule",
     "routing_by_levels",
     "routing_by_topology",
-    "routing_named",
-    "routing_of",
+    "routing_of_network",
 ]

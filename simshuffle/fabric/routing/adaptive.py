@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.fabric.routing.fabric import Fabric
-from simshuffle.fabric.routing.minimal import DrawnSwitches, check_groups
+from simshuffle.fabric.routing.minimal import DetourDrawer, check_groups
 from simshuffle.fabric.routing.router import Router, RoutingRule
 from simshuffle.spec.arrays import Ints32
 
@@ -37,7 +37,7 @@ class Adaptive(RoutingRule):
     detours: bool = False
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router that keeps the load of every link; see `RoutingRule.router`."""
         if self.detours:
             check_groups(fabric, f"{self.kind} with detours")
         return _AdaptiveRouter(fabric, seed, detours=self.detours)
@@ -49,39 +49,41 @@ class _AdaptiveRouter(Router):
     def __init__(self, fabric: Fabric, seed: int, *, detours: bool) -> None:
         super().__init__(fabric)
         self._seed = seed
-        self._detours = DrawnSwitches(fabric, seed) if detours else None
+        self._detours = DetourDrawer(fabric, seed) if detours else None
         self._load = np.zeros(len(fabric.links), np.int64)
 
-    def afresh(self) -> Router:
+    def without_history(self) -> Router:
         return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours is not None)
 
     @property
     def diameter(self) -> int:
-        way = self.fabric.direct_way if self.fabric.grouped else self.fabric.longest_way
-        return 2 * (way - 2) + 2 if self._detours else way
+        fabric = self.fabric
+        grouped = fabric.has_linked_groups
+        longest_route = fabric.longest_direct_route if grouped else fabric.longest_route
+        return 2 * (longest_route - 2) + 2 if self._detours else longest_route
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         # here, as numba is loaded only where something is computed
-        from simshuffle.fabric.routing.least_loaded import least_loaded  # noqa: PLC0415 - numba
+        from simshuffle.fabric.routing.least_loaded import route_by_load  # noqa: PLC0415 - numba
 
-        out = np.full((len(src), self.diameter), -1, np.int32)
+        routes = np.full((len(src), self.diameter), -1, np.int32)
         if not len(src):
-            return out
+            return routes
         fabric = self.fabric
-        none = np.full(len(src), -1, np.int32)
-        least_loaded(
+        no_detour = np.full(len(src), -1, np.int32)
+        route_by_load(
             np.ascontiguousarray(src, np.int32),
             np.ascontiguousarray(dst, np.int32),
-            none if self._detours is None else self._detours.drawn(src, dst),
-            fabric.inject,
-            fabric.eject,
-            fabric.at,
+            no_detour if self._detours is None else self._detours.draw(src, dst),
+            fabric.inject_link,
+            fabric.eject_link,
+            fabric.switch_of_port,
             fabric.goals,
-            fabric.goal_of,
-            fabric.toward,
-            fabric.entered,
+            fabric.goal_of_port,
+            fabric.goal_arcs,
+            fabric.entered_switch,
             self._load,
-            np.empty(out.shape[1], np.int32),
-            out,
+            np.empty(routes.shape[1], np.int32),
+            routes,
         )
-        return out
+        return routes

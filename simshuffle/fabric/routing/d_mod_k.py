@@ -32,13 +32,15 @@ class DModK(RoutingRule):
     kind: Literal["d_mod_k"] = "d_mod_k"
 
     def router(self, fabric: Fabric, seed: int) -> ForwardingTable:
-        """See `RoutingRule.router`."""
+        """Return the forwarding tables of the network; see `RoutingRule.router`."""
         check_levels(fabric, self.kind)
         return ForwardingTable(fabric)
 
 
 def check_levels(fabric: Fabric, kind: str) -> None:
-    """Raises a TopologyError where the switches do not stand in levels, which ``kind`` needs."""
+    """Raise a TopologyError where the switches do not stand in levels, which routing
+    ``kind`` needs.
+    """
     if not fabric.switches.stand_in_levels():
         raise unsuited(
             f"{kind} is for switches that stand in levels, each link between them leading up or"
@@ -49,59 +51,74 @@ def check_levels(fabric: Fabric, kind: str) -> None:
 
 
 class LevelRouter(HopByHop):
-    """Up and down links by the digits of a port number."""
+    """A router of trees that chooses up and down links by the digits of a port index."""
 
     @cached_property
     def _strides(self) -> list[int]:
-        """Product of the numbers of parents below each height."""
-        of = self.fabric.switches
-        up = (of.depth[of.arc_dst] == of.depth[of.arc_src] + 1) & of.is_transit[of.arc_dst]
-        parents = np.bincount(of.arc_src[up], minlength=len(of.nodes))
+        """(heights + 1) the stride of the digit of each height, w_1 ... w_l: the product of
+        the numbers of parents at all heights below.
+        """
+        switches = self.fabric.switches
+        depth = switches.depth
+        is_upward = depth[switches.arc_dst] == depth[switches.arc_src] + 1
+        leads_up = is_upward & switches.is_transit[switches.arc_dst]
+        parents = np.bincount(switches.arc_src[leads_up], minlength=len(switches.nodes))
         strides = [1]
-        for height in range(int(of.depth.max()) + 1):
-            strides.append(strides[-1] * max(1, int(parents[of.depth == height].max(initial=1))))
+        for height in range(int(depth.max()) + 1):
+            max_parents = int(parents[depth == height].max(initial=1))
+            strides.append(strides[-1] * max(1, max_parents))
         return strides
 
-    def by_digits(self, step: MessagePositions, endpoints: Ints32) -> Ints32:
-        """(n,) the next link of each message, by the digits of the ports ``endpoints``."""
-        of, choice = self.choices, step.choice
-        height = self.fabric.switches.depth[step.here]
-        side, cable = np.empty_like(endpoints), np.empty_like(endpoints)
+    def links_by_digits(self, step: MessagePositions, endpoints: Ints32) -> Ints32:
+        """(n,) next link of each message, by the digits of the port indices ``endpoints``
+        (n,).
+        """
+        choices = self.choices
+        height = self.fabric.switches.depth[step.switch]
+        # (n,) index of the neighbour among those of the choice, and of the link to that neighbour
+        neighbour = np.empty_like(endpoints)
+        parallel_link = np.empty_like(endpoints)
+        leads_down = choices.leads_down[step.choice]
         for level in np.unique(height).tolist():
             for down in (False, True):
-                rows = np.flatnonzero((height == level) & (of.down[choice] == down))
-                if not len(rows):
+                messages = np.flatnonzero((height == level) & (leads_down == down))
+                if not len(messages):
                     continue
-                which, to = choice[rows], endpoints[rows]
-                nearer, cables = of.nearer[which], of.cables[which]
-                if down:  # the digits that lead up there
+                ports = endpoints[messages]
+                num_neighbours = choices.num_neighbours[step.choice[messages]]
+                num_parallel = choices.num_parallel[step.choice[messages]]
+                if down:  # by the digits that lead up on the port's own route
                     stride = self._strides[level - 1]
                     width = self._strides[level] // stride
-                    side[rows] = self._descent(level, nearer, to)
-                    cable[rows] = (to // stride // width) % cables
+                    neighbour[messages] = self._descent_neighbour(level, num_neighbours, ports)
+                    parallel_link[messages] = (ports // stride // width) % num_parallel
                 else:  # round robin over the parents, then over parallel links
-                    number = (to // self._strides[level]) % (nearer * cables)
-                    cable[rows], side[rows] = np.divmod(number, nearer)
-        return np.asarray(of.links[of.starts[of.begin[choice] + side] + cable])
+                    uplink = (ports // self._strides[level]) % (num_neighbours * num_parallel)
+                    parallel_link[messages], neighbour[messages] = np.divmod(uplink, num_neighbours)
+        row = choices.first_neighbour[step.choice] + neighbour
+        return np.asarray(choices.links[choices.first_link_of_neighbour[row] + parallel_link])
 
-    def _descent(self, height: int, count: Ints32, endpoints: Ints32) -> Ints32:
-        """Which of ``count`` lower neighbours leads down to each endpoint: the parents that D-mod-K
-        takes for it on its own way up."""
-        side, place = np.zeros_like(endpoints), 1
-        for below in range(height - 1, 0, -1):
-            parents = self._strides[below] // self._strides[below - 1]
-            digit = (endpoints // self._strides[below - 1]) % parents
-            side += np.where(place < count, digit * place, 0).astype(np.int32)
-            place *= parents
-        side += np.where(place < count, place * (endpoints // place), 0).astype(np.int32)
-        return side % count
+    def _descent_neighbour(self, height: int, count: Ints32, endpoints: Ints32) -> Ints32:
+        """(n,) index, among ``count`` lower neighbours, of the one that leads down to each
+        endpoint: the parents that D-mod-K takes on the endpoint's own route up.
+        """
+        # sum over the levels below of digit * stride, the digits being those of the route up
+        neighbour = np.zeros_like(endpoints)
+        stride = 1
+        for level in range(height - 1, 0, -1):
+            parents = self._strides[level] // self._strides[level - 1]
+            digit = (endpoints // self._strides[level - 1]) % parents
+            neighbour += np.where(stride < count, digit * stride, 0).astype(np.int32)
+            stride *= parents
+        neighbour += np.where(stride < count, stride * (endpoints // stride), 0).astype(np.int32)
+        return neighbour % count
 
 
 class ForwardingTable(LevelRouter):
     """Routes by D-mod-K.
 
     Args:
-        graph: the network: a `Fabric`, or what one is made of.
+        graph: the network: a `Fabric`, or the graph or cabling to make one of.
     """
 
     by_destination = True
@@ -110,8 +127,10 @@ class ForwardingTable(LevelRouter):
         super().__init__(graph if isinstance(graph, Fabric) else Fabric(graph))
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """See `HopByHop.choose`."""
-        return self.by_digits(step, step.dst)
+        """(n,) next link of each message, by the digits of its destination; see
+        `HopByHop.choose`.
+        """
+        return self.links_by_digits(step, step.dst)
 
 
 class SModK(RoutingRule):
@@ -124,7 +143,7 @@ class SModK(RoutingRule):
     kind: Literal["s_mod_k"] = "s_mod_k"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router by the digits of the source; see `RoutingRule.router`."""
         check_levels(fabric, self.kind)
         return _SModKRouter(fabric)
 
@@ -132,5 +151,5 @@ class SModK(RoutingRule):
 class _SModKRouter(LevelRouter):
     def choose(self, step: MessagePositions) -> Ints32:
         # a storage system stands for many servers, which are not all on one chain
-        served = self.fabric.stores[step.src]
-        return self.by_digits(step, np.where(served, step.dst, step.src))
+        is_served = self.fabric.is_storage_port[step.src]
+        return self.links_by_digits(step, np.where(is_served, step.dst, step.src))

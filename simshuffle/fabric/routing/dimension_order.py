@@ -1,5 +1,7 @@
-"""Dimension order: one coordinate after the other; and ways on grids of switches, found from
-coordinates alone, for networks too large for a table of all pairs of switches."""
+"""Dimension order routing: one coordinate after the other. Routes on grids of switches
+are found from coordinates alone, so that large networks need no table of all pairs
+of switches.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,15 @@ class DimensionOrder(RoutingRule):
     kind: Literal["dimension_order"] = "dimension_order"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router by dimension order; see `RoutingRule.router`."""
         check_coordinates(fabric, self.kind)
         return DimensionOrderRouter(fabric)
 
 
 def check_coordinates(fabric: Fabric, kind: str) -> None:
-    """Raises a TopologyError where the switches have no coordinates, which ``kind`` needs."""
+    """Raise a TopologyError where the switches have no coordinates, which routing ``kind``
+    needs.
+    """
     if fabric.groups is None:
         raise unsuited(
             f"{kind} is for switches with coordinates",
@@ -53,175 +57,231 @@ class DimensionOrderRouter(HopByHop):
 
     @cached_property
     def choices(self) -> Choices:
-        """See `HopByHop.choices`: of the shortest ways, those of the first dimension in which
-        something is left to go."""
+        """The links by which a switch may send, see `HopByHop.choices`: of those that begin a
+        shortest route, the ones along the first dimension in which the message still has to
+        move.
+        """
         fabric = self.fabric
-        of = fabric.switches
+        switches = fabric.switches
         coordinates = fabric.cabling.coordinates
         assert coordinates is not None  # noqa: S101 - checked where the router is made
-        place = coordinates[of.nodes]
+        position = coordinates[switches.nodes]
         # the storage switch has none: it comes after all dimensions
-        known = (place[of.arc_src] >= 0).all(axis=1) & (place[of.arc_dst] >= 0).all(axis=1)
-        differs = place[of.arc_src] != place[of.arc_dst]
-        dimension = np.where(known, differs.argmax(axis=1), place.shape[1])
-        steps = of.steps(fabric.goals)
+        src_position = position[switches.arc_src]
+        dst_position = position[switches.arc_dst]
+        both_on_grid = (src_position >= 0).all(axis=1) & (dst_position >= 0).all(axis=1)
+        # (arcs,) the first dimension in which the two ends of an arc differ
+        differs = src_position != dst_position
+        dimension = np.where(both_on_grid, differs.argmax(axis=1), position.shape[1])
+        steps = switches.steps(fabric.goals)
 
-        def nearer(switch: int, here: slice) -> Flags:
-            allowed = fabric.passable(here) & (steps[of.arc_dst[here]] == steps[switch] - 1)
-            rank = np.where(allowed, dimension[here][:, None], np.iinfo(np.int64).max)
-            return np.asarray(allowed & (rank == rank.min(axis=0)))
+        def nearer(switch: int, arcs: slice) -> Flags:
+            # (arcs, goals) of the arcs that begin a shortest route those of the lowest dimension
+            is_shortest = steps[switches.arc_dst[arcs]] == steps[switch] - 1
+            allowed = fabric.is_passable(arcs) & is_shortest
+            allowed_dimension = np.where(allowed, dimension[arcs][:, None], np.iinfo(np.int64).max)
+            return np.asarray(allowed & (allowed_dimension == allowed_dimension.min(axis=0)))
 
-        return fabric.choices_of(nearer)
+        return fabric.build_choices(nearer)
 
     @cached_property
     def _grid(self) -> SwitchGrid | None:
-        return SwitchGrid.of(self.fabric)
+        """The grid that the switches form; None if they do not."""
+        return SwitchGrid.from_fabric(self.fabric)
 
     @property
     def diameter(self) -> int:
-        """See `Router.diameter`."""
-        return super().diameter if self._grid is None else 3 + self._grid.farthest
+        """Number of links of the longest route; see `Router.diameter`."""
+        return super().diameter if self._grid is None else 3 + self._grid.longest_distance
 
-    def crossed(self, ports: Ints32) -> Ints32:
-        """See `Router.crossed`: on a grid those between coordinates that some route has."""
+    def possible_links(self, ports: Ints32) -> Ints32:
+        """The links that messages among ``ports`` (n,) may cross; on a grid those between
+        coordinates that some route has. See `Router.possible_links`.
+        """
         if self._grid is None:
-            return super().crossed(ports)
-        fabric, links = self.fabric, self.links
-        # the last one is of what is no switch
-        near = np.append(self._grid.among(np.unique(fabric.at[ports])), False)
-        used = near[fabric.number[links.src_node]] & near[fabric.entered]
-        used[fabric.inject[ports]] = used[fabric.eject[ports]] = True
-        return np.flatnonzero(used).astype(np.int32)
+            return super().possible_links(ports)
+        fabric = self.fabric
+        is_between = self._grid.switches_between(np.unique(fabric.switch_of_port[ports]))
+        is_near = np.append(is_between, False)  # the last one for nodes that are no switch
+        src_switch = fabric.switch_of_node[self.links.src_node]
+        is_used = is_near[src_switch] & is_near[fabric.entered_switch]
+        is_used[fabric.inject_link[ports]] = True
+        is_used[fabric.eject_link[ports]] = True
+        return np.flatnonzero(is_used).astype(np.int32)
 
-    def choice_of(self, here: Ints32, goal: Ints32) -> Ints32:
-        """See `HopByHop.choice_of`; on a grid there are none, and no table of all pairs."""
-        return super().choice_of(here, goal) if self._grid is None else np.zeros_like(here)
+    def choice_of(self, switches: Ints32, goal: Ints32) -> Ints32:
+        """(n,) the choice of each switch; on a grid all 0, as no table of all pairs of
+        switches is made. See `HopByHop.choice_of`.
+        """
+        return super().choice_of(switches, goal) if self._grid is None else np.zeros_like(switches)
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """See `HopByHop.choose`."""
+        """(n,) next link of each message; see `HopByHop.choose`."""
         if self._grid is None:
-            return self.of_count(step, step.dst)
-        ways = self._grid.ways(step.here, self.fabric.goals[step.goal])
-        return self.fabric.link_of(ways, step.dst)
+            return self.select_link(step, step.dst)
+        arcs = self._grid.next_arcs(step.switch, self.fabric.goals[step.goal])
+        return self.fabric.select_link(arcs, step.dst)
 
 
 @dataclass(frozen=True)
 class SwitchGrid:
-    """Switches on a full grid on which all lines of a dimension are wired alike, as in a torus or a
-    HyperX; and switches of storage systems, each of them linked to all of it."""
+    """Switches on a full grid on which all lines of a dimension are wired alike, as in a
+    torus or a HyperX; and switches of storage systems, each linked to every switch of
+    the grid.
+    """
 
-    place: Ints32  # (switches, dimensions) coordinates; -1 of the switches of storage
-    strides: Ints64  # (dimensions,) of a place in ``at``
-    at: Ints32  # (places,) the switch at each place
-    # for each dimension (size, size, most): by coordinate and that of the goal the ones next on the
-    # shortest ways along it, -1 where there are fewer than the most
-    nearer: list[Ints32]
-    pairs: Ints64  # (ways,) first switch x switches + second of all ways, ascending
-    way: Ints64  # (ways,) the number of each of them
-    farthest: int  # steps between the two switches farthest apart
+    position: Ints32  # (switches, dimensions) coordinates; -1 for switches of storage systems
+    strides: Ints64  # (dimensions,) the flat index of a position is position @ strides
+    switch_at: Ints32  # (positions,) the switch at each flat index
+    # for each dimension (size, size, most): [c, d] are the coordinates that come next after c on
+    # shortest routes to d, -1 where there are fewer than the most
+    next_coordinates: list[Ints32]
+    arc_keys: Ints64  # (arcs,) src * switches + dst of all arcs, ascending
+    arc_of_key: Ints64  # (arcs,) the arc of each of these keys
+    longest_distance: int  # steps between the two switches farthest apart
 
     @staticmethod
-    def of(fabric: Fabric) -> SwitchGrid | None:
-        """That of a network; None if it is not a grid."""
-        of, coordinates = fabric.switches, fabric.cabling.coordinates
-        if coordinates is None or not of.is_transit.any():
+    def from_fabric(fabric: Fabric) -> SwitchGrid | None:
+        """Return the grid of a network; None if its switches form none."""
+        switches = fabric.switches
+        coordinates = fabric.cabling.coordinates
+        if coordinates is None or not switches.is_transit.any():
             return None
-        place = coordinates[of.nodes]
-        inner = place[of.is_transit]
-        shape = inner.max(axis=0) + 1
-        if (inner < 0).any() or (place[~of.is_transit] >= 0).any() or shape.prod() != len(inner):
+        position = coordinates[switches.nodes]
+        grid_position = position[switches.is_transit]
+        shape = grid_position.max(axis=0) + 1
+        storage_position = position[~switches.is_transit]
+        if (grid_position < 0).any() or (storage_position >= 0).any():
+            return None
+        if shape.prod() != len(grid_position):
             return None
         strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1).astype(np.int64)
-        flat = inner @ strides
-        at = np.full(len(inner), -1, np.int32)
-        at[flat] = np.flatnonzero(of.is_transit)
-        lines = _lines(fabric, place, shape)
-        if (at < 0).any() or lines is None or not _storage_is_linked_to_all(fabric):
+        flat_index = grid_position @ strides
+        switch_at = np.full(len(grid_position), -1, np.int32)
+        switch_at[flat_index] = np.flatnonzero(switches.is_transit)
+        wirings = _find_wired_pairs(fabric, position, shape)
+        if (switch_at < 0).any() or wirings is None or not _storage_is_linked_to_all(fabric):
             return None
-        steps = [line_steps(line) for line in lines]
-        if any((each < 0).any() for each in steps):
+        steps = [line_steps(wiring) for wiring in wirings]
+        if any((distances < 0).any() for distances in steps):
             return None
-        pairs = of.arc_src.astype(np.int64) * len(of.nodes) + of.arc_dst
-        order = np.argsort(pairs)
-        nearer = [_nearer(line, each) for line, each in zip(lines, steps, strict=True)]
-        farthest = sum(int(each.max()) for each in steps)
-        return SwitchGrid(place, strides, at, nearer, pairs[order], order, farthest)
+        arc_keys = switches.arc_src.astype(np.int64) * len(switches.nodes) + switches.arc_dst
+        order = np.argsort(arc_keys)
+        next_coordinates = [
+            _next_coordinates(wiring, distances)
+            for wiring, distances in zip(wirings, steps, strict=True)
+        ]
+        longest_distance = sum(int(distances.max()) for distances in steps)
+        return SwitchGrid(
+            position=position,
+            strides=strides,
+            switch_at=switch_at,
+            next_coordinates=next_coordinates,
+            arc_keys=arc_keys[order],
+            arc_of_key=order,
+            longest_distance=longest_distance,
+        )
 
-    def among(self, ends: Ints32) -> Flags:
-        """(switches,) those whose coordinates, each by itself, lie on a way between some of the
-        switches ``ends`` (n,)."""
-        place = self.place[ends]
-        inner = (place >= 0).all(axis=1)
-        out: Flags = np.asarray((self.place >= 0).all(axis=1))
-        for dimension, nearer in enumerate(self.nearer):
-            goals = np.unique(place[inner, dimension])
-            found = np.zeros(len(nearer) + 1, bool)  # the last one for -1
-            new = goals
-            while len(new):
-                found[new] = True
-                following = np.unique(nearer[np.ix_(new, goals)])
-                new = following[~found[following] & (following >= 0)]
-            out &= found[self.place[:, dimension]]
-        out[ends] = True
-        return out
+    def switches_between(self, ends: Ints32) -> Flags:
+        """(switches,) True for the switches whose coordinates, dimension by dimension, lie on
+        a route between some of the switches ``ends`` (n,).
+        """
+        end_position = self.position[ends]
+        is_on_grid = (end_position >= 0).all(axis=1)
+        is_between: Flags = np.asarray((self.position >= 0).all(axis=1))
+        for dimension, next_coordinates in enumerate(self.next_coordinates):
+            goals = np.unique(end_position[is_on_grid, dimension])
+            is_reached = np.zeros(len(next_coordinates) + 1, bool)  # the last one for -1
+            frontier = goals
+            while len(frontier):
+                is_reached[frontier] = True
+                adjacent = np.unique(next_coordinates[np.ix_(frontier, goals)])
+                frontier = adjacent[~is_reached[adjacent] & (adjacent >= 0)]
+            is_between &= is_reached[self.position[:, dimension]]
+        is_between[ends] = True
+        return is_between
 
-    def ways(self, here: Ints32, there: Ints32) -> Ints64:
-        """(n, most) numbers of the ways from each of ``here`` by which dimension order goes on to
-        ``there``, another switch, ascending; a number larger than all where there are fewer."""
-        most = max(each.shape[2] for each in self.nearer)
-        following = np.full((len(here), most), -1, np.int64)
-        place, goal = self.place[here], self.place[there]
-        stored = (place < 0).any(axis=1) | (goal < 0).any(axis=1)
-        following[stored, 0] = there[stored]
-        first = (place != goal).argmax(axis=1)
-        for dimension, nearer in enumerate(self.nearer):
-            rows = np.flatnonzero((first == dimension) & ~stored)
-            now, to = place[rows, dimension], goal[rows, dimension]
-            found = nearer[now, to].astype(np.int64)
-            flat = place[rows] @ self.strides
-            moved = flat[:, None] + (found - now[:, None]) * self.strides[dimension]
-            valid = np.where(found < 0, flat[:, None], moved)
-            following[rows, : found.shape[1]] = np.where(found < 0, -1, self.at[valid])
-        pair = here[:, None].astype(np.int64) * len(self.place) + following
-        number = self.way[np.searchsorted(self.pairs, pair).clip(max=len(self.pairs) - 1)]
-        return np.sort(np.where(following < 0, len(self.way), number), axis=1)
+    def next_arcs(self, src: Ints32, dst: Ints32) -> Ints64:
+        """(n, most) the arcs by which dimension order goes on from each of the switches
+        ``src`` (n,) to ``dst`` (n,), another switch, ascending; a number larger than all
+        arcs where there are fewer.
+        """
+        max_choices = max(table.shape[2] for table in self.next_coordinates)
+        next_switch = np.full((len(src), max_choices), -1, np.int64)
+        src_position = self.position[src]
+        dst_position = self.position[dst]
+        touches_storage = (src_position < 0).any(axis=1) | (dst_position < 0).any(axis=1)
+        next_switch[touches_storage, 0] = dst[touches_storage]
+        first_dimension = (src_position != dst_position).argmax(axis=1)
+        for dimension, next_coordinates in enumerate(self.next_coordinates):
+            # a row for each message that moves along this dimension, a column for each of the
+            # coordinates that may come next: flat index + (next - coordinate) * stride
+            messages = np.flatnonzero((first_dimension == dimension) & ~touches_storage)
+            coordinate = src_position[messages, dimension]
+            goal_coordinate = dst_position[messages, dimension]
+            next_coordinate = next_coordinates[coordinate, goal_coordinate].astype(np.int64)
+            flat_index = (src_position[messages] @ self.strides)[:, None]
+            distance = next_coordinate - coordinate[:, None]
+            next_flat_index = flat_index + distance * self.strides[dimension]
+            valid_index = np.where(next_coordinate < 0, flat_index, next_flat_index)
+            switch = np.where(next_coordinate < 0, -1, self.switch_at[valid_index])
+            next_switch[messages, : next_coordinate.shape[1]] = switch
+        arc_key = src[:, None].astype(np.int64) * len(self.position) + next_switch
+        key_index = np.searchsorted(self.arc_keys, arc_key).clip(max=len(self.arc_keys) - 1)
+        arc = self.arc_of_key[key_index]
+        return np.sort(np.where(next_switch < 0, len(self.arc_of_key), arc), axis=1)
 
 
-def _lines(fabric: Fabric, place: Ints32, shape: Ints32) -> list[Flags] | None:
-    """For each dimension (size, size) which coordinates are linked, on all lines alike; None if
-    lines differ, or a way leads along no line."""
-    of = fabric.switches
-    inner = of.is_transit[of.arc_src] & of.is_transit[of.arc_dst]
-    here, there = place[of.arc_src[inner]], place[of.arc_dst[inner]]
-    differs = here != there
+def _find_wired_pairs(fabric: Fabric, position: Ints32, shape: Ints32) -> list[Flags] | None:
+    """Find the pairs of coordinates that are wired: for each dimension (size, size) True where
+    two are linked, on all lines alike; None if lines differ, or an arc leads along no line.
+
+    Args:
+        fabric: the network.
+        position: (switches, dimensions) coordinates, -1 for switches of storage
+            systems.
+        shape: (dimensions,) switches in every dimension.
+    """
+    switches = fabric.switches
+    is_inner = switches.is_transit[switches.arc_src] & switches.is_transit[switches.arc_dst]
+    src_position = position[switches.arc_src[is_inner]]
+    dst_position = position[switches.arc_dst[is_inner]]
+    differs = src_position != dst_position
     if (differs.sum(axis=1) != 1).any():
         return None
-    lines = []
+    wirings = []
     for dimension, size in enumerate(shape.tolist()):
-        along = differs[:, dimension]
-        pair = here[along, dimension].astype(np.int64) * size + there[along, dimension]
+        is_along = differs[:, dimension]
+        # (size, size) number of arcs from each coordinate to each other, over all lines
+        src = src_position[is_along, dimension].astype(np.int64)
+        pair = src * size + dst_position[is_along, dimension]
         count = np.bincount(pair, minlength=size * size).reshape(size, size)
-        if not np.isin(count, (0, len(of.is_transit[of.is_transit]) // size)).all():
+        num_lines = len(switches.is_transit[switches.is_transit]) // size
+        if not np.isin(count, (0, num_lines)).all():
             return None
-        lines.append(count > 0)
-    return lines
+        wirings.append(count > 0)
+    return wirings
 
 
 def _storage_is_linked_to_all(fabric: Fabric) -> bool:
-    """Whether every switch of a storage system is linked to all others, and to no such switch."""
-    of = fabric.switches
-    stored = np.flatnonzero(~of.is_transit)
-    counts = np.diff(of.first_arc)[stored]
-    among = ~of.is_transit[of.arc_src] & ~of.is_transit[of.arc_dst]
-    return bool((counts == of.is_transit.sum()).all() and not among.any())
+    """Return True if every switch of a storage system is linked to all switches of the
+    grid, and to no other switch of a storage system.
+    """
+    switches = fabric.switches
+    storage_switches = np.flatnonzero(~switches.is_transit)
+    num_neighbours = np.diff(switches.first_arc)[storage_switches]
+    joins_storage = ~switches.is_transit[switches.arc_src] & ~switches.is_transit[switches.arc_dst]
+    return bool((num_neighbours == switches.is_transit.sum()).all() and not joins_storage.any())
 
 
-def _nearer(line: Flags, steps: Ints32) -> Ints32:
-    """See `SwitchGrid.nearer`."""
-    size = len(line)
+def _next_coordinates(wiring: Flags, steps: Ints32) -> Ints32:
+    """(size, size, most) `SwitchGrid.next_coordinates` of one dimension, from its wiring
+    (size, size) and the steps (size, size) between coordinates.
+    """
+    size = len(wiring)
     # (coordinate, goal, next)
-    good = line[:, None, :] & (steps.T[None] == steps[:, :, None] - 1)
-    most = max(1, int(good.sum(axis=2).max()))
-    following = np.where(good, np.arange(size), size)
-    least = np.sort(following, axis=2)[:, :, :most]
-    return np.where(least == size, -1, least).astype(np.int32)
+    is_nearer = wiring[:, None, :] & (steps.T[None] == steps[:, :, None] - 1)
+    max_choices = max(1, int(is_nearer.sum(axis=2).max()))
+    candidates = np.where(is_nearer, np.arange(size), size)
+    lowest = np.sort(candidates, axis=2)[:, :, :max_choices]
+    return np.where(lowest == size, -1, lowest).astype(np.int32)

@@ -10,7 +10,13 @@ from pydantic import Field
 
 from simshuffle.errors import Problem
 from simshuffle.fabric.routing.fabric import Fabric
-from simshuffle.fabric.routing.router import HopByHop, MessagePositions, Router, RoutingRule, mixed
+from simshuffle.fabric.routing.router import (
+    HopByHop,
+    MessagePositions,
+    Router,
+    RoutingRule,
+    hash_words,
+)
 from simshuffle.spec.arrays import Ints32, Ints64
 
 
@@ -35,42 +41,50 @@ class Ecmp(RoutingRule):
     salt: Literal["per_switch", "none"] = "per_switch"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router that hashes headers; see `RoutingRule.router`."""
         return _EcmpRouter(fabric, seed, self)
 
     def warnings(self, fabric: Fabric) -> list[Problem]:
-        """See `RoutingRule.warnings`: polarisation, where a route has two choices or more."""
-        if self.salt != "none" or most_choices(fabric) < 2:
+        """List the warning of polarisation, where a route has two choices or more; see
+        `RoutingRule.warnings`.
+        """
+        if self.salt != "none" or max_choices_on_route(fabric) < 2:
             return []
         rule = "lets switches on one route make the same choice, so that some links stay unused"
         path, remedy = "cluster.routing.salt", "Write per_switch, or leave it out."
         return [Problem(path, rule, self.salt, remedy)]
 
 
-def most_choices(fabric: Fabric) -> int:
-    """How often, at most, switches of a shortest way to a host have several links to choose from;
-    of many switches with ports 256 are looked at."""
-    _, first = np.unique(fabric.at, return_index=True)
-    ports: Ints32 = first[:: -(-len(first) // 256)].astype(np.int32)
-    ends = ports[fabric.switches.is_transit[fabric.at[ports]]]  # nothing is written to storage
-    src, dst = np.repeat(ports, len(ends)), np.tile(ends, len(ports))
+def max_choices_on_route(fabric: Fabric) -> int:
+    """Return how often, at most, switches of a shortest route to a host choose among
+    several links.
+
+    In large networks, ports of about 256 switches are tried.
+    """
+    _, first_port = np.unique(fabric.switch_of_port, return_index=True)
+    ports: Ints32 = first_port[:: -(-len(first_port) // 256)].astype(np.int32)
+    is_host_port = fabric.switches.is_transit[fabric.switch_of_port[ports]]
+    ends = ports[is_host_port]  # nothing is written to storage
+    src = np.repeat(ports, len(ends))
+    dst = np.tile(ends, len(ports))
     counter = _ChoiceCounter(fabric, len(src))
     counter.routes(src, dst)
-    return int(counter.found.max(initial=0))
+    return int(counter.num_choices.max(initial=0))
 
 
 class _ChoiceCounter(HopByHop):
-    """Takes the first link of each choice, and counts in ``found``, (n,), how often each message
-    has others."""
+    """A router that takes the first link of each choice, and counts in ``num_choices``
+    (n,) how often each message had several links to choose from.
+    """
 
     def __init__(self, fabric: Fabric, count: int) -> None:
         super().__init__(fabric)
-        self.found = np.zeros(count, np.int64)
+        self.num_choices = np.zeros(count, np.int64)
 
     def choose(self, step: MessagePositions) -> Ints32:
-        first = self.choices.first
-        self.found[step.message] += first[step.choice + 1] - first[step.choice] > 1
-        return self.of_count(step, np.zeros(len(step.here), np.int64))
+        first_link = self.choices.first_link
+        self.num_choices[step.message] += first_link[step.choice + 1] - first_link[step.choice] > 1
+        return self.select_link(step, np.zeros(len(step.switch), np.int64))
 
 
 class _EcmpRouter(HopByHop):
@@ -81,23 +95,24 @@ class _EcmpRouter(HopByHop):
         self._header: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        pair = src.astype(np.int64) * (len(self.fabric.at) + 1) + dst
-        queue = _occurrence(pair) % self._rule.queue_pairs
-        port = mixed(self._seed, pair, queue) % np.uint64(self._rule.ports)
-        self._header = mixed(self._seed, src, dst, port)
+        port_pair = src.astype(np.int64) * (len(self.fabric.switch_of_port) + 1) + dst
+        queue_pair = _count_earlier_equals(port_pair) % self._rule.queue_pairs
+        udp_port = hash_words(self._seed, port_pair, queue_pair) % np.uint64(self._rule.ports)
+        self._header = hash_words(self._seed, src, dst, udp_port)
         return super().routes(src, dst)
 
     def choose(self, step: MessagePositions) -> Ints32:
-        salt = step.here if self._rule.salt == "per_switch" else 0
-        return self.of_count(step, mixed(self._header[step.message], salt))
+        salt = step.switch if self._rule.salt == "per_switch" else 0
+        return self.select_link(step, hash_words(self._header[step.message], salt))
 
 
-def _occurrence(keys: Ints64) -> Ints64:
-    """(n,) how many equal keys stand before each."""
+def _count_earlier_equals(keys: Ints64) -> Ints64:
+    """(n,) how many equal keys stand before each of ``keys`` (n,)."""
+    # equal keys, side by side in sorted order, are a run; a key's count is its index in its run
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    out = np.empty(len(keys), np.int64)
-    sizes = np.diff(np.append(begins, len(keys)))
-    out[order] = np.arange(len(keys)) - np.repeat(begins, sizes)
-    return out
+    first_of_run = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    num_earlier = np.empty(len(keys), np.int64)
+    run_length = np.diff(np.append(first_of_run, len(keys)))
+    num_earlier[order] = np.arange(len(keys)) - np.repeat(first_of_run, run_length)
+    return num_earlier

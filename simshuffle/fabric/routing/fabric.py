@@ -1,5 +1,6 @@
-"""A network as routings see it: its ports, its directed links, and which of them lead nearer to a
-goal."""
+"""A network in the form that routings need: its ports, its directed links, and the
+links that lead nearer to each goal switch.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +19,50 @@ from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 
 @dataclass(frozen=True)
 class Choices:
-    """The links among which switches choose the next one towards what is attached to others.
+    """The links among which switches choose the next one of a route, towards each goal
+    switch.
 
-    A choice is that of one switch for all goals with the same neighbours to choose from."""
+    A choice is a set of links of one switch. All goals with the same neighbours to
+    choose from share it.
+    """
 
-    # (switches, goals) which choice there is; -1 at the goal itself, and where there is no way
-    of: Ints32
-    nearer: Ints32  # (choices,) neighbours to choose from
-    cables: Ints32  # (choices,) parallel links to each of them, or to the one with the fewest
-    down: Flags  # (choices,) whether they all are lower than the switch
-    first: Ints64  # (choices + 1,) where the links of each begin in ``links``
-    links: Ints32  # of all choices, of each by neighbour and then by parallel link
-    begin: Ints64  # (choices + 1,) where the neighbours of each begin in ``starts``
-    # of all neighbours of all choices, where their links begin in ``links``
-    starts: Ints64
+    # (switches, goals) the choice that a switch has towards a goal; -1 at the goal itself, and
+    # where no route leads
+    index: Ints32
+    num_neighbours: Ints32  # (choices,) neighbours to choose from
+    num_parallel: Ints32  # (choices,) parallel links to each neighbour, or to the one with fewest
+    leads_down: Flags  # (choices,) True if all neighbours are lower than the switch
+    first_link: Ints64  # (choices + 1,) where the links of each choice begin in ``links``
+    links: Ints32  # links of all choices, by neighbour, then by parallel link
+    # (choices + 1,) where the neighbours of each choice begin in ``first_link_of_neighbour``
+    first_neighbour: Ints64
+    # (neighbours of all choices,) where the links to each neighbour begin in ``links``
+    first_link_of_neighbour: Ints64
 
 
-class Toward(NamedTuple):
-    """Which of the ways from a switch lead nearer to a goal: those at whose end as many steps less
-    are left to go as they cost. Where few messages go between few of many switches, that takes less
-    than `Choices`."""
+class GoalArcs(NamedTuple):
+    """The arcs that lead nearer to goals: an arc does if ``remaining_steps`` falls by
+    ``arc_cost``.
 
-    left: NDArray[np.int16]  # (goals, switches) steps to each goal
-    first: Ints32  # (switches + 1,) where the ways of each begin
-    there: Ints32  # (ways,) the switch at the end of each
-    cost: Ints32  # (ways,) steps that each takes
-    transit: Flags  # (switches,) see `SwitchGraph.transit`
-    begin: Ints64  # (ways,) where the links of each begin in ``links``
-    end: Ints64  # (ways,) and end
-    links: Ints32  # of all ways, see `Fabric.between`
+    Where few messages go between few of many switches, this takes less memory and time
+    than `Choices`.
+    """
+
+    remaining_steps: NDArray[np.int16]  # (goals, switches) steps from each switch to each goal
+    first_arc: Ints32  # (switches + 1,) where the arcs of each switch begin
+    arc_dst: Ints32  # (arcs,) the switch at the end of each arc
+    arc_cost: Ints32  # (arcs,) steps that each arc counts
+    is_transit: Flags  # (switches,) see `SwitchGraph.is_transit`
+    first_link: Ints64  # (arcs,) where the links of each arc begin in ``links``
+    end_link: Ints64  # (arcs,) where they end
+    links: Ints32  # the links of all arcs, see `Fabric.switch_links`
 
 
 class Fabric:
-    """The ports (HCAs, and those of storage systems) and links of a network.
+    """A network with ports and arcs: what routers read to find routes.
+
+    Ports are the HCAs of hosts and of storage systems. Arcs are ordered pairs of linked switches,
+    see `SwitchGraph`.
 
     Args:
         graph: the network, or its `Cabling`, without `graph_problems`.
@@ -58,16 +70,17 @@ class Fabric:
     Attributes:
         cabling: the network.
         links: its cables as directed links.
-        switches: those that some host reaches.
-        number: (nodes,) which of these each node is; -1 of the others.
-        entered: (links,) the switch that each enters, or -1.
-        between: the links between switches.
-        inject, eject: (ports,) the links of each port to its switch and back.
-        at: (ports,) that switch. Ports are numbered switch by switch, those of storage last.
-        stores: (ports,) whether it is one of a storage system.
+        switches: the switches that some host reaches.
+        switch_of_node: (nodes,) the switch that each node is, -1 for other nodes.
+        entered_switch: (links,) the switch that each link enters, or -1.
+        switch_links: the links between switches, arc by arc.
+        inject_link, eject_link: (ports,) the links of each port to its switch and back.
+        switch_of_port: (ports,) that switch. Ports are numbered switch by switch, those of storage
+            systems last.
+        is_storage_port: (ports,) True for the ports of storage systems.
         goals: the switches that have ports, ascending.
-        goal_of: (ports,) the place in ``goals`` of the switch of each port.
-        parallel: (ways,) links of each pair of linked switches, in the order of `SwitchGraph.here`.
+        goal_of_port: (ports,) index in ``goals`` of the switch of each port.
+        links_per_arc: (arcs,) parallel links of each arc.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -75,65 +88,78 @@ class Fabric:
         self.cabling = cabling
         self.links = directed_links(cabling)
         self.switches = SwitchGraph(cabling)
-        self.number = np.full(len(cabling.names), -1, np.int32)
-        self.number[self.switches.nodes] = np.arange(len(self.switches.nodes))
-        self.entered: Ints32 = self.number[self.links.dst_node]
-        self._number_ports()
-        self._number_ways()
-        goals, places = np.unique(self.at, return_inverse=True)
+        self.switch_of_node = np.full(len(cabling.names), -1, np.int32)
+        self.switch_of_node[self.switches.nodes] = np.arange(len(self.switches.nodes))
+        self.entered_switch: Ints32 = self.switch_of_node[self.links.dst_node]
+        self._index_ports()
+        self._index_arcs()
+        goals, goal_of_port = np.unique(self.switch_of_port, return_inverse=True)
         self.goals: Ints32 = goals
-        self.goal_of: Ints32 = places.astype(np.int32)
+        self.goal_of_port: Ints32 = goal_of_port.astype(np.int32)
 
-    def _number_ports(self) -> None:
+    def _index_ports(self) -> None:
+        """Number the ports switch by switch, storage systems last, and set their attributes."""
         cabling = self.cabling
-        leaves = cabling.ends.ravel()
-        switch = np.isin(np.arange(len(cabling.names)), cabling.nodes_of_kind("switch"))
-        inject = np.flatnonzero(~switch[leaves] & (self.entered >= 0))
-        node, at = leaves[inject], self.entered[inject]
-        storage = np.isin(node, cabling.nodes_of_kind("storage"))
-        order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
-        self.stores: Flags = storage[order]
-        self.inject: Ints32 = inject[order].astype(np.int32)
-        # links 2k and 2k + 1 are the two directions of cable k: the other one differs in a bit
-        self.eject: Ints32 = self.inject ^ 1
-        self.at: Ints32 = at[order]
+        src_node = self.links.src_node
+        is_switch = np.isin(np.arange(len(cabling.names)), cabling.nodes_of_kind("switch"))
+        inject_link = np.flatnonzero(~is_switch[src_node] & (self.entered_switch >= 0))
+        node = src_node[inject_link]
+        switch = self.entered_switch[inject_link]
+        is_storage = np.isin(node, cabling.nodes_of_kind("storage"))
+        order = np.lexsort((cabling.parallel[inject_link // 2], node, switch, is_storage))
+        self.is_storage_port: Flags = is_storage[order]
+        self.inject_link: Ints32 = inject_link[order].astype(np.int32)
+        # links 2k and 2k + 1 are the two directions of cable k: their indices differ in one bit
+        self.eject_link: Ints32 = self.inject_link ^ 1
+        self.switch_of_port: Ints32 = switch[order]
         self._endpoints: dict[str, list[int]] = {}
-        for number, owner in enumerate(node[order].tolist()):
-            self._endpoints.setdefault(cabling.names[owner], []).append(number)
+        for port, owner in enumerate(node[order].tolist()):
+            self._endpoints.setdefault(cabling.names[owner], []).append(port)
 
-    def _number_ways(self) -> None:
-        """The links of every pair of linked switches, in the order of `SwitchGraph.here`."""
-        of, count = self.switches, len(self.switches.nodes)
-        leaves, enters = self.number[self.cabling.ends.ravel()], self.entered
-        links = np.flatnonzero((leaves >= 0) & (enters >= 0))
-        pair = leaves[links].astype(np.int64) * count + enters[links]
-        order = np.argsort(pair, kind="stable")
-        self.between = links[order].astype(np.int32)
-        # one number for each ordered pair of switches; the links of a pair lie side by side
-        ways = of.arc_src.astype(np.int64) * count + of.arc_dst
-        begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
-        self._way, self.parallel = begin, end - begin
+    def _index_arcs(self) -> None:
+        """Set ``switch_links`` and where the links of every arc begin in it, in the order of
+        `SwitchGraph.arc_src`.
+        """
+        switches = self.switches
+        count = len(switches.nodes)
+        src = self.switch_of_node[self.links.src_node]
+        dst = self.entered_switch
+        links = np.flatnonzero((src >= 0) & (dst >= 0))
+
+        # one number for each ordered pair of switches, src * switches + dst; sorted by that
+        # number, the links of an arc lie side by side
+        arc_of_link = src[links].astype(np.int64) * count + dst[links]
+        order = np.argsort(arc_of_link, kind="stable")
+        self.switch_links = links[order].astype(np.int32)
+        arc_keys = switches.arc_src.astype(np.int64) * count + switches.arc_dst
+        first_link = np.searchsorted(arc_of_link[order], arc_keys, "left")
+        end_link = np.searchsorted(arc_of_link[order], arc_keys, "right")
+        self._first_link_of_arc = first_link
+        self.links_per_arc = end_link - first_link
 
     def endpoints(self, node: str) -> list[int]:
-        """Numbers of the ports of a host or storage system, in the order of its links to leaf
-        switches."""
+        """List the ports of a host or storage system, in the order of its links to leaf
+        switches.
+        """
         return self._endpoints[node]
 
     def switch_names(self, switches: Ints32) -> list[str]:
-        """The names of switches, (n,)."""
+        """List the names of ``switches`` (n,)."""
         return [self.cabling.names[node] for node in self.switches.nodes[switches].tolist()]
 
     @cached_property
     def groups(self) -> Ints32 | None:
-        """(switches,) the group that each stands in, the first of its coordinates; None if the
-        switches have none."""
-        found = self.cabling.coordinates
-        return None if found is None else found[self.switches.nodes, 0]
+        """(switches,) the group of each switch: the first of its coordinates; None if the
+        switches have none.
+        """
+        coordinates = self.cabling.coordinates
+        return None if coordinates is None else coordinates[self.switches.nodes, 0]
 
     @cached_property
-    def longest_way(self) -> int:
-        """Links of the longest shortest route that there can be, the injecting and ejecting ones
-        included."""
+    def longest_route(self) -> int:
+        """Number of links of the longest shortest route that there can be, the injecting and
+        ejecting links included.
+        """
         # of the topmost switches, if the topology says that it is a tree
         height = self.cabling.height
         if height is not None:
@@ -144,156 +170,204 @@ class Fabric:
         return 3 + int(steps[steps < FAR].max())
 
     @cached_property
-    def shortest(self) -> Choices:
-        """The links that begin a shortest way."""
-        return self.choices(
+    def shortest_choices(self) -> Choices:
+        """The choices among all links that begin a shortest route."""
+        return self.choices_by_steps(
             self.switches.steps(self.goals), np.ones(len(self.switches.arc_src), int)
         )
 
     @cached_property
-    def direct(self) -> Choices:
-        """The links that begin a way with the fewest hops between groups, of those the shortest;
-        with at most one hop between groups. Only if it is `grouped`."""
-        return self.choices(self._direct_steps, self._ways_cost)
+    def direct_choices(self) -> Choices:
+        """The choices among the links that begin a route with at most one hop between groups:
+        the routes with the fewest such hops, of those the shortest. Only where
+        `has_linked_groups`.
+        """
+        return self.choices_by_steps(self._direct_steps, self._arc_cost)
 
     @cached_property
-    def direct_way(self) -> int:
-        """As `longest_way`, of the ways of `direct`."""
+    def longest_direct_route(self) -> int:
+        """Number of links of the longest route of `direct_choices`, the injecting and ejecting
+        links included.
+        """
         steps = self._direct_steps
         return 2 + int((steps % GROUP_HOP)[steps < 2 * GROUP_HOP].max(initial=0))
 
     @cached_property
-    def grouped(self) -> bool:
-        """Whether the switches stand in groups of which each is linked to all others."""
+    def has_linked_groups(self) -> bool:
+        """True if the switches stand in groups, and each group is linked to all others."""
         if self.groups is None:
             return False
-        across = self._ways_cost > 1
-        pairs = self.groups[
-            np.stack([self.switches.arc_src[across], self.switches.arc_dst[across]])
-        ]
-        count = len(np.unique(self.groups[self.groups >= 0]))
-        if len(np.unique(pairs[0].astype(np.int64) << 32 | pairs[1])) < count * (count - 1):
+        is_global = self._arc_cost > 1
+        src_group = self.groups[self.switches.arc_src[is_global]].astype(np.int64)
+        dst_group = self.groups[self.switches.arc_dst[is_global]]
+        num_pairs = len(np.unique(src_group << 32 | dst_group))
+        num_groups = len(np.unique(self.groups[self.groups >= 0]))
+        if num_pairs < num_groups * (num_groups - 1):
             return False  # as is seen without a table of all pairs of switches
         return not (self._direct_steps == FAR).any()
 
     @cached_property
-    def _ways_cost(self) -> Ints32:
-        """(ways,) 1, and `GROUP_HOP` more for a way between groups."""
-        groups, of = self.groups, self.switches
+    def _arc_cost(self) -> Ints32:
+        """(arcs,) steps that each arc counts: 1, and `GROUP_HOP` more between two groups."""
+        groups = self.groups
         assert groups is not None  # noqa: S101 - checked where the router is made
-        here, there = groups[of.arc_src], groups[of.arc_dst]
-        apart = (here != there) & (here >= 0) & (there >= 0)
-        return np.where(apart, GROUP_HOP + 1, 1).astype(np.int32)
+        src_group = groups[self.switches.arc_src]
+        dst_group = groups[self.switches.arc_dst]
+        is_global = (src_group != dst_group) & (src_group >= 0) & (dst_group >= 0)
+        return np.where(is_global, GROUP_HOP + 1, 1).astype(np.int32)
 
     @cached_property
-    def toward(self) -> Toward:
-        """What leads nearer to goals on ways as of `direct` if the switches are `grouped`, or on
-        shortest ways."""
-        ways = self.switches
-        if self.grouped:
-            steps, cost = self._direct_steps, self._ways_cost
+    def goal_arcs(self) -> GoalArcs:
+        """The arcs that lead nearer to goals: on the routes of `direct_choices` where
+        `has_linked_groups`, else on shortest routes.
+        """
+        switches = self.switches
+        if self.has_linked_groups:
+            steps = self._direct_steps
+            arc_cost = self._arc_cost
         else:
-            steps, cost = ways.steps(self.goals), np.ones(len(ways.arc_src), np.int32)
-        begin = self._way.astype(np.int64)
-        end = begin + self.parallel
-        left = np.ascontiguousarray(steps.T)
-        return Toward(
-            left, ways.first_arc, ways.arc_dst, cost, ways.is_transit, begin, end, self.between
+            steps = switches.steps(self.goals)
+            arc_cost = np.ones(len(switches.arc_src), np.int32)
+        first_link = self._first_link_of_arc.astype(np.int64)
+        return GoalArcs(
+            remaining_steps=np.ascontiguousarray(steps.T),
+            first_arc=switches.first_arc,
+            arc_dst=switches.arc_dst,
+            arc_cost=arc_cost,
+            is_transit=switches.is_transit,
+            first_link=first_link,
+            end_link=first_link + self.links_per_arc,
+            links=self.switch_links,
         )
 
     @cached_property
     def _direct_steps(self) -> NDArray[np.int16]:
-        """(switches, goals) steps, and `GROUP_HOP` for the hop between groups; FAR if one is not
-        enough."""
-        return direct_steps(self.switches, self.goals, self._ways_cost)
+        """(switches, goals) steps to each goal, `GROUP_HOP` more for a hop between groups;
+        `FAR` if one such hop is not enough.
+        """
+        return direct_steps(self.switches, self.goals, self._arc_cost)
 
     @cached_property
     def port_order(self) -> Ints32 | None:
-        """(links,) the port of the switch that each leaves, by which links of a choice are ordered;
-        None if ports are not known."""
+        """(links,) index of the port of the switch that each link leaves, by which the links
+        of a choice are ordered; None if ports are not known.
+        """
         ports = self.cabling.ports
         return None if ports is None else ports.ravel()
 
-    def choices(self, steps: Ints, cost: Ints) -> Choices:
-        """The links by which a goal gets nearer.
+    def choices_by_steps(self, steps: Ints, cost: Ints) -> Choices:
+        """Build the choices among the links by which a goal gets nearer.
 
         Args:
             steps: (switches, goals) how far each goal is.
-            cost: (ways,) how much of that a way from switch to switch takes, in the order of
-                `SwitchGraph.here`.
+            cost: (arcs,) how much of that an arc takes, in the order of
+                `SwitchGraph.arc_src`.
         """
 
-        def nearer(switch: int, here: slice) -> Flags:
-            there = self.switches.arc_dst[here]
-            return np.asarray(steps[there] == steps[switch] - cost[here][:, None])
+        def nearer(switch: int, arcs: slice) -> Flags:
+            dst = self.switches.arc_dst[arcs]
+            return np.asarray(steps[dst] == steps[switch] - cost[arcs][:, None])
 
-        return self.choices_of(nearer)
+        return self.build_choices(nearer)
 
-    def passable(self, here: slice) -> Flags:
-        """(ways, goals) whether the ways ``here`` may lead to each goal: none does through the
-        switch of a storage system."""
-        there = self.switches.arc_dst[here]
-        return np.asarray(self.switches.is_transit[there][:, None] | (there[:, None] == self.goals))
+    def is_passable(self, arcs: slice) -> Flags:
+        """(arcs, goals) True where one of the ``arcs`` (a slice) may lead to a goal: no route
+        leads through the switch of a storage system.
+        """
+        dst = self.switches.arc_dst[arcs]
+        return np.asarray(self.switches.is_transit[dst][:, None] | (dst[:, None] == self.goals))
 
-    def choices_of(self, nearer: Any) -> Choices:
-        """The choices of which ``nearer(switch, here)`` says, for the ways ``here`` (a slice) from
-        a switch, (ways, goals) whether each is one of them, if it is `passable`."""
-        of = self.switches
-        chosen = np.full((len(of.nodes), len(self.goals)), -1, np.int32)
-        ways: list[Ints64] = []
-        for switch in range(len(of.nodes)):
-            here = slice(of.first_arc[switch], of.first_arc[switch + 1])
-            if here.start == here.stop:
+    def build_choices(self, nearer: Any) -> Choices:
+        """Build the choices from a rule that says which arcs lead nearer.
+
+        Args:
+            nearer: called with a switch and the slice of its arcs; returns (arcs, goals)
+                True where an arc leads nearer to a goal. Arcs that are not `is_passable`
+                are left out.
+        """
+        switches = self.switches
+        choice_index = np.full((len(switches.nodes), len(self.goals)), -1, np.int32)
+        arcs_of_choices: list[Ints64] = []
+        # for each switch: (arcs, goals) which arcs may be taken; goals with equal columns share a
+        # choice, and a column without any arc is none
+        for switch in range(len(switches.nodes)):
+            arcs = slice(switches.first_arc[switch], switches.first_arc[switch + 1])
+            if arcs.start == arcs.stop:
                 continue
-            allowed = nearer(switch, here) & self.passable(here)
-            examples, which = _kinds(allowed)
-            some = allowed[:, examples].any(axis=0)
-            chosen[switch] = np.where(some, len(ways) + np.cumsum(some) - 1, -1)[which]
-            number, way = np.nonzero(allowed[:, examples[some]].T)
-            ends = np.searchsorted(number, np.arange(1, np.count_nonzero(some)))
-            ways += np.split(of.first_arc[switch] + way, ends) if some.any() else []
-        return self._joined(chosen, ways)
+            is_allowed = nearer(switch, arcs) & self.is_passable(arcs)
+            example_goals, kind_of_goal = _group_equal_columns(is_allowed)
+            has_arcs = is_allowed[:, example_goals].any(axis=0)
+            new_choice = len(arcs_of_choices) + np.cumsum(has_arcs) - 1
+            choice_index[switch] = np.where(has_arcs, new_choice, -1)[kind_of_goal]
+            if not has_arcs.any():
+                continue
+            choice, arc = np.nonzero(is_allowed[:, example_goals[has_arcs]].T)
+            choice_ends = np.searchsorted(choice, np.arange(1, np.count_nonzero(has_arcs)))
+            arcs_of_choices += np.split(switches.first_arc[switch] + arc, choice_ends)
+        return self._assemble_choices(choice_index, arcs_of_choices)
 
-    def _joined(self, chosen: Ints32, ways: list[Ints64]) -> Choices:
-        """The choices of which each has the numbers of its pairs of switches."""
-        of = self.switches
-        flat = np.concatenate([np.zeros(0, np.int64), *ways])
-        nearer = np.array([len(each) for each in ways], np.int64)
-        begin = np.append(0, np.cumsum(nearer))
-        parallel = self.parallel[flat]
-        starts = np.cumsum(parallel) - parallel
-        lower = of.depth[of.arc_dst[flat]] < of.depth[of.arc_src[flat]]
-        column = np.arange(parallel.sum()) - np.repeat(starts, parallel)
+    def _assemble_choices(self, choice_index: Ints32, arcs_of_choices: list[Ints64]) -> Choices:
+        """Assemble the record of all choices.
+
+        Args:
+            choice_index: (switches, goals) `Choices.index`.
+            arcs_of_choices: for each choice its arcs.
+        """
+        switches = self.switches
+        # one row for each neighbour of each choice, in order
+        arcs = np.concatenate([np.zeros(0, np.int64), *arcs_of_choices])
+        num_neighbours = np.array([len(arcs) for arcs in arcs_of_choices], np.int64)
+        first_neighbour = np.append(0, np.cumsum(num_neighbours))
+        leads_down = switches.depth[switches.arc_dst[arcs]] < switches.depth[switches.arc_src[arcs]]
+
+        # link j of a neighbour stands at first_link + j
+        num_parallel = self.links_per_arc[arcs]
+        first_link = np.cumsum(num_parallel) - num_parallel
+        parallel_index = np.arange(num_parallel.sum()) - np.repeat(first_link, num_parallel)
+        link_index = np.repeat(self._first_link_of_arc[arcs], num_parallel) + parallel_index
         return Choices(
-            chosen,
-            nearer.astype(np.int32),
-            np.minimum.reduceat(parallel, begin[:-1]).astype(np.int32),
-            np.logical_and.reduceat(lower, begin[:-1]),
-            np.append(starts, parallel.sum())[begin],
-            self.between[np.repeat(self._way[flat], parallel) + column],
-            begin,
-            starts,
+            index=choice_index,
+            num_neighbours=num_neighbours.astype(np.int32),
+            num_parallel=np.minimum.reduceat(num_parallel, first_neighbour[:-1]).astype(np.int32),
+            leads_down=np.logical_and.reduceat(leads_down, first_neighbour[:-1]),
+            first_link=np.append(first_link, num_parallel.sum())[first_neighbour],
+            links=self.switch_links[link_index],
+            first_neighbour=first_neighbour,
+            first_link_of_neighbour=first_link,
         )
 
-    def link_of(self, ways: Ints, number: Ints32) -> Ints32:
-        """(n,) the link with that number, modulo how many there are, among those of ``ways``, (n,
-        most), numbers of pairs of linked switches, larger than all where there are fewer."""
-        known = ways < len(self.parallel)
-        parallel = np.where(known, self.parallel[np.where(known, ways, 0)], 0)
-        ends = parallel.cumsum(axis=1)
-        number = number % ends[:, -1]
-        rows = np.arange(len(ways))
-        slot = (number[:, None] >= ends).sum(axis=1)
-        place = self._way[ways[rows, slot]] + number - (ends - parallel)[rows, slot]
-        return np.asarray(self.between[place])
+    def select_link(self, arcs: Ints, index: Ints32) -> Ints32:
+        """(n,) the link with an index, modulo their number, among the links of several arcs.
+
+        Args:
+            arcs: (n, most) arcs of each message; numbers larger than all arcs where there
+                are fewer.
+            index: (n,) any index from 0.
+        """
+        # (n, most) a row for each message, a column for each arc; the links of a row are counted
+        # through: column c has those from link_ends[c] - num_parallel[c] to before link_ends[c]
+        is_arc = arcs < len(self.links_per_arc)
+        num_parallel = np.where(is_arc, self.links_per_arc[np.where(is_arc, arcs, 0)], 0)
+        link_ends = num_parallel.cumsum(axis=1)
+        index = index % link_ends[:, -1]
+        messages = np.arange(len(arcs))
+        column = (index[:, None] >= link_ends).sum(axis=1)
+        offset = index - (link_ends - num_parallel)[messages, column]
+        link_index = self._first_link_of_arc[arcs[messages, column]] + offset
+        return np.asarray(self.switch_links[link_index])
 
 
-def _kinds(columns: Flags) -> tuple[Ints64, Ints64]:
-    """An example of each kind of equal columns of (rows, n), and (n,) of which kind each is."""
-    padded = np.pad(np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0)))
-    words = np.ascontiguousarray(padded.T).view(np.uint64).T
+def _group_equal_columns(columns: Flags) -> tuple[Ints64, Ints64]:
+    """Group equal columns of a table (rows, n).
+
+    Returns:
+        An example column of each kind, and (n,) the kind of each column.
+    """
+    # equal columns are equal words of 64 bits: a bit for each row, packed and padded
+    column_bytes = np.pad(np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0)))
+    words = np.ascontiguousarray(column_bytes.T).view(np.uint64).T
     order = np.lexsort(words)
-    begins = np.append(True, (np.diff(words[:, order]) != 0).any(axis=0))
-    which = np.empty(len(order), np.int64)
-    which[order] = np.cumsum(begins) - 1
-    return order[begins], which
+    is_first = np.append(True, (np.diff(words[:, order]) != 0).any(axis=0))
+    kind = np.empty(len(order), np.int64)
+    kind[order] = np.cumsum(is_first) - 1
+    return order[is_first], kind

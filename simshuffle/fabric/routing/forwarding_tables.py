@@ -1,4 +1,4 @@
-"""Forwarding tables of a file: those that the switches of a machine really have."""
+"""Forwarding tables from a file: the ones that the switches of a real machine have."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class ForwardingTableFile(BaseModel):
-    """What a file of forwarding tables holds.
+    """The content of a file of forwarding tables.
 
     Attributes:
-        destinations: of each the node, and the number of the port at which it is reached.
-        switches: for each switch the number of the port to each destination; 0 for none.
+        destinations: of each the node, and the number of the port at which it is
+            reached.
+        switches: for each switch the number of the port to each destination; 0 for
+            none.
         source: where they are from.
     """
 
@@ -47,12 +49,12 @@ class ForwardingTableFile(BaseModel):
     source: str = ""
 
     def to_json(self) -> str:
-        """The text of the file; a line for each switch."""
+        """Return the text of the file; a line for each switch."""
         rows = ",\n".join(
             f"{json.dumps(name)}: {json.dumps(ports, separators=(',', ':'))}"
             for name, ports in self.switches.items()
         )
-        destinations = json.dumps([list(each) for each in self.destinations])
+        destinations = json.dumps([list(destination) for destination in self.destinations])
         return (
             f'{{"source": {json.dumps(self.source)},\n"destinations": {destinations},\n'
             f'"switches": {{\n{rows}\n}}}}\n'
@@ -74,11 +76,11 @@ class ForwardingTables(RoutingRule):
     sha256: str | None = None
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router that looks up the tables of the file; see `RoutingRule.router`."""
         return TableRouter(fabric, self.tables(), self.path)
 
     def tables(self) -> ForwardingTableFile:
-        """What the file holds.
+        """Read the file.
 
         Raises:
             TopologyError: it cannot be read, has changed, or holds no tables.
@@ -95,24 +97,25 @@ class ForwardingTables(RoutingRule):
             remedy = "Give the path relative to the machine's file."
             raise TopologyError(f"cannot be read: {error.strerror}. {remedy}", self.path) from None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
+            first_error = error.errors()[0]
+            where = ".".join(map(str, first_error["loc"]))
             remedy = "Write it with `simshuffle machine import --routes`."
-            raise TopologyError(Problem(where, first["msg"], "", remedy), self.path) from None
+            raise TopologyError(Problem(where, first_error["msg"], "", remedy), self.path) from None
         except ValueError as error:
             raise TopologyError(f"cannot be read: {error}. Correct the path.", self.path) from None
 
 
 class TableRouter(HopByHop):
-    """Routes by given tables.
+    """Routes by the forwarding tables of a file.
 
     Args:
         fabric: the network.
-        tables: of its switches.
-        source: what errors call them.
+        tables: the tables of its switches.
+        source: name of the file, for errors.
 
     Raises:
-        TopologyError: a port has no cable, a destination is not reached, or a way is a circle.
+        TopologyError: a port has no cable, a destination is not reached, or a route is
+            a circle.
     """
 
     by_destination = True
@@ -128,133 +131,164 @@ class TableRouter(HopByHop):
         self._problems: list[Problem] = []
         self._tables, self._source = tables, source
         kinds = np.array(fabric.cabling.kinds)
-        self._owner = fabric.links.dst_node[fabric.eject]
+        self._node_of_port = fabric.links.dst_node[fabric.eject_link]
         """(ports,) the node of each port."""
-        self._kind = kinds[self._owner]
-        self.table = self._filled()
-        self._steps = self._checked()
+        self._kind_of_port = kinds[self._node_of_port]
+        self.table = self._fill_table()
+        self._max_steps = self._check_routes()
 
     @property
     def diameter(self) -> int:
-        """See `Router.diameter`."""
-        return 2 + self._steps
+        """Number of links of the longest route; see `Router.diameter`."""
+        return 2 + self._max_steps
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """See `HopByHop.choose`."""
-        return self.table[step.here, step.dst]
+        """(n,) next link of each message, looked up in the table; see `HopByHop.choose`."""
+        return self.table[step.switch, step.dst]
 
-    def _filled(self) -> Ints32:
+    def _fill_table(self) -> Ints32:
         """(switches, ports) the link by which each switch sends to each port; -1 for none."""
         fabric, tables = self.fabric, self._tables
-        # what the file does not know: the storage that a machine adds, and the switch of its own
+        # the file does not know the storage that a machine adds, and the switch of that storage
         table = BalancedRouter(fabric).table.copy()
-        known = self._known_ports()
-        columns = np.array([known.get(each, -1) for each in tables.destinations], np.int64)
-        missing = set(np.flatnonzero(self._kind != "storage").tolist()) - set(columns.tolist())
-        for port in sorted(missing):
-            if self._kind[port] == "host":
-                self._problem("destinations", "must hold every host port", self._called(port))
-        asked = columns >= 0
+        port_by_node = self._ports_by_node()
+        port_of_column = np.array(
+            [port_by_node.get(destination, -1) for destination in tables.destinations], np.int64
+        )
+        host_ports = np.flatnonzero(self._kind_of_port == "host").tolist()
+        for port in sorted(set(host_ports) - set(port_of_column.tolist())):
+            rule = "must hold every host port"
+            self._note_problem("destinations", rule, self._describe_port(port))
+        is_known = port_of_column >= 0
+        known_ports = port_of_column[is_known]
         for switch, node in enumerate(fabric.switches.nodes.tolist()):
             name = fabric.cabling.names[node]
-            row = tables.switches.get(name)
-            if row is None:
+            switch_row = tables.switches.get(name)
+            if switch_row is None:
                 if fabric.switches.is_transit[switch]:
-                    self._problem(f"switches.{name}", "every switch needs a table", "none")
-            elif len(row) != len(columns):
-                rule = f"must have a port for each of the {len(columns)} destinations"
-                self._problem(f"switches.{name}", rule, f"{len(row)} ports")
+                    self._note_problem(f"switches.{name}", "every switch needs a table", "none")
+            elif len(switch_row) != len(port_of_column):
+                rule = f"must have a port for each of the {len(port_of_column)} destinations"
+                self._note_problem(f"switches.{name}", rule, f"{len(switch_row)} ports")
             else:
-                ports = np.array(row, np.int64)[asked]
-                table[switch, columns[asked]] = self._links(name, switch, ports, columns[asked])
-        self._raise()
+                row_ports = np.array(switch_row, np.int64)[is_known]
+                table[switch, known_ports] = self._links_by_port(
+                    name, switch, row_ports, known_ports
+                )
+        self._raise_problems()
         return table
 
-    def _known_ports(self) -> dict[tuple[str, int], int]:
-        """The number of each port by its node and the number that it has there."""
+    def _ports_by_node(self) -> dict[tuple[str, int], int]:
+        """Map the name of a node, and the number of a port at that node, to the port."""
         cabling = self.fabric.cabling
         assert cabling.ports is not None  # noqa: S101 - checked before
         # the end of a cable that link 2k leaves is the first; that of 2k + 1 the second
-        leaving = cabling.ports.ravel()[self.fabric.inject].tolist()
-        owners = [cabling.names[node] for node in self._owner.tolist()]
-        return {key: port for port, key in enumerate(zip(owners, leaving, strict=True))}
+        port_indices = cabling.ports.ravel()[self.fabric.inject_link].tolist()
+        node_names = [cabling.names[node] for node in self._node_of_port.tolist()]
+        return {key: port for port, key in enumerate(zip(node_names, port_indices, strict=True))}
 
-    def _links(self, name: str, switch: int, ports: Any, columns: Any) -> Ints32:
-        """(n,) the links that leave a switch by its ``ports`` (n,), -1 for 0."""
+    def _links_by_port(self, name: str, switch: int, ports: Any, destinations: Any) -> Ints32:
+        """(n,) the links that leave a switch by the port numbers ``ports`` (n,); -1 for 0. A
+        number without a cable is noted as a problem.
+
+        Args:
+            name: of the switch.
+            switch: its index.
+            ports: (n,) port numbers at the switch.
+            destinations: (n,) the ports to which they lead, for the text of a problem.
+        """
         fabric = self.fabric
         cabling = fabric.cabling
         assert cabling.ports is not None  # noqa: S101 - checked before
-        leaves = fabric.number[cabling.ends.ravel()]
-        own = np.flatnonzero(leaves == switch)
-        numbers = cabling.ports.ravel()[own]
-        by_port = np.full(
-            max(int(ports.max(initial=0)), int(numbers.max(initial=0))) + 1, -1, np.int32
-        )
-        by_port[numbers[numbers > 0]] = own[numbers > 0]
-        links: Ints32 = by_port[ports]
-        for wrong in np.flatnonzero((links < 0) & (ports > 0)).tolist():
-            to = self._called(int(columns[wrong]))
-            rule = f"the port towards {to} must have a cable"
-            self._problem(f"switches.{name}", rule, f"port {ports[wrong]}")
+        src_switch = fabric.switch_of_node[cabling.ends.ravel()]
+        switch_links = np.flatnonzero(src_switch == switch)
+        port_numbers = cabling.ports.ravel()[switch_links]
+        max_number = max(int(ports.max(initial=0)), int(port_numbers.max(initial=0)))
+        link_of_number = np.full(max_number + 1, -1, np.int32)
+        link_of_number[port_numbers[port_numbers > 0]] = switch_links[port_numbers > 0]
+        links: Ints32 = link_of_number[ports]
+        for row in np.flatnonzero((links < 0) & (ports > 0)).tolist():
+            destination = self._describe_port(int(destinations[row]))
+            rule = f"the port towards {destination} must have a cable"
+            self._note_problem(f"switches.{name}", rule, f"port {ports[row]}")
         return links
 
-    def _checked(self) -> int:
-        """The most switches that a way between hosts or storage passes after the first."""
+    def _check_routes(self) -> int:
+        """Follow all routes between hosts or storage; return the most switches that a route
+        passes after the first.
+
+        Raises:
+            TopologyError: with all problems.
+        """
         fabric, table = self.fabric, self.table
-        partake = np.flatnonzero(self._kind != "other")
-        starts = np.unique(fabric.at[partake])
-        longest = 0
-        for port in partake.tolist():
-            column, goal = table[:, port], int(fabric.at[port])
+        traffic_ports = np.flatnonzero(self._kind_of_port != "other")
+        start_switches = np.unique(fabric.switch_of_port[traffic_ports])
+        max_steps = 0
+        for port in traffic_ports.tolist():
+            link_to_port = table[:, port]
+            goal = int(fabric.switch_of_port[port])
             self._check_last(port, goal)
-            following = np.where(column >= 0, fabric.entered[column], -1)
-            following[goal] = goal
-            here, steps = starts, 0
-            while (here != goal).any() and steps <= len(table):
-                here = np.where(here < 0, -1, following[here])
-                if (here < 0).any():
+            next_switch = np.where(link_to_port >= 0, fabric.entered_switch[link_to_port], -1)
+            next_switch[goal] = goal
+            positions = start_switches
+            steps = 0
+            while (positions != goal).any() and steps <= len(table):
+                positions = np.where(positions < 0, -1, next_switch[positions])
+                if (positions < 0).any():
                     break
                 steps += 1
-            if (here != goal).any():
-                self._lost(port, goal, following, starts)
-            longest = max(longest, steps)
-        self._raise()
-        return longest
+            if (positions != goal).any():
+                self._note_lost_port(port, goal, next_switch, start_switches)
+            max_steps = max(max_steps, steps)
+        self._raise_problems()
+        return max_steps
 
     def _check_last(self, port: int, goal: int) -> None:
+        """Note a problem if the last switch ``goal`` does not send to ``port`` by the link
+        that leads there.
+        """
         link = int(self.table[goal, port])
-        if link not in (-1, int(self.fabric.eject[port])):
-            rule = f"what is for {self._called(port)} must leave by the port that leads there"
-            self._problem(f"switches.{self._name(goal)}", rule, f"port {self._port(link)}")
+        if link not in (-1, int(self.fabric.eject_link[port])):
+            destination = self._describe_port(port)
+            rule = f"what is for {destination} must leave by the port that leads there"
+            path = f"switches.{self._switch_name(goal)}"
+            self._note_problem(path, rule, f"port {self._port_of_link(link)}")
 
-    def _lost(self, port: int, goal: int, following: Ints32, starts: Ints32) -> None:
-        """Note the first switch from which a port is not reached, and why."""
-        for start in starts.tolist():
-            way = [start]
-            while way[-1] not in (goal, -1) and way[-1] not in way[:-1]:
-                way.append(int(following[way[-1]]))
-            if way[-1] == goal:
+    def _note_lost_port(
+        self, port: int, goal: int, next_switch: Ints32, start_switches: Ints32
+    ) -> None:
+        """Note the first switch from which a port is not reached, and the reason."""
+        for start in start_switches.tolist():
+            route = [start]
+            while route[-1] not in (goal, -1) and route[-1] not in route[:-1]:
+                route.append(int(next_switch[route[-1]]))
+            if route[-1] == goal:
                 continue
-            names = [self._name(switch) for switch in way if switch >= 0]
-            rule = f"{self._called(port)} must be reached from every host"
-            found = "no port for it" if way[-1] == -1 else f"a circle: {' > '.join(names)}"
-            self._problem(f"switches.{names[-1]}", rule, found)
+            names = [self._switch_name(switch) for switch in route if switch >= 0]
+            rule = f"{self._describe_port(port)} must be reached from every host"
+            observed = "no port for it" if route[-1] == -1 else f"a circle: {' > '.join(names)}"
+            self._note_problem(f"switches.{names[-1]}", rule, observed)
             return
 
-    def _name(self, switch: int) -> str:
+    def _switch_name(self, switch: int) -> str:
+        """Return the name of a switch."""
         return self.fabric.switch_names(np.array([switch]))[0]
 
-    def _port(self, link: int) -> int:
+    def _port_of_link(self, link: int) -> int:
+        """Return the number of the port by which a link leaves its node."""
         assert self.fabric.cabling.ports is not None  # noqa: S101 - checked before
         return int(self.fabric.cabling.ports.ravel()[link])
 
-    def _called(self, port: int) -> str:
-        name = self.fabric.cabling.names[int(self._owner[port])]
-        return f"{name} port {self._port(int(self.fabric.inject[port]))}"
+    def _describe_port(self, port: int) -> str:
+        """Describe a port by its node and its number there, for messages."""
+        name = self.fabric.cabling.names[int(self._node_of_port[port])]
+        return f"{name} port {self._port_of_link(int(self.fabric.inject_link[port]))}"
 
-    def _problem(self, path: str, rule: str, found: str) -> None:
-        self._problems.append(Problem(path, rule, found, _REMEDY))
+    def _note_problem(self, path: str, rule: str, observed: str) -> None:
+        """Note a problem of the tables."""
+        self._problems.append(Problem(path, rule, observed, _REMEDY))
 
-    def _raise(self) -> None:
+    def _raise_problems(self) -> None:
+        """Raise a TopologyError if problems were noted."""
         if self._problems:
             raise TopologyError(self._problems[:MANY], self._source)

@@ -1,5 +1,6 @@
-"""Forwarding tables of shortest ways: as OpenSM's default engine fills them, each link given about
-as many destinations as the others; or drawn at random."""
+"""Forwarding tables of shortest routes: filled as OpenSM's default engine does, so
+that links get about equal numbers of destinations; or drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.fabric.routing.fabric import Choices, Fabric
-from simshuffle.fabric.routing.router import HopByHop, MessagePositions, Router, RoutingRule, mixed
+from simshuffle.fabric.routing.router import (
+    HopByHop,
+    MessagePositions,
+    Router,
+    RoutingRule,
+    hash_words,
+)
 from simshuffle.spec.arrays import Ints32, Ints64
 
 
@@ -27,74 +34,95 @@ class MinHop(RoutingRule):
     kind: Literal["min_hop"] = "min_hop"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router by balanced forwarding tables; see `RoutingRule.router`."""
         return BalancedRouter(fabric)
 
 
 class BalancedRouter(HopByHop):
-    """Forwarding tables over given choices, filled so that links get equal numbers of
-    destinations."""
+    """Forwarding tables over the router's choices, filled so that links get equal numbers
+    of destinations.
+    """
 
     by_destination = True
 
     @cached_property
     def table(self) -> Ints32:
-        """(switches, ports) the link by which each switch sends to each port; -1 where there is no
-        way, or none is needed."""
-        fabric, of = self.fabric, self.choices
-        table = np.full((len(fabric.switches.nodes), len(fabric.at)), -1, np.int32)
-        given = np.zeros(len(fabric.links) + 1, np.int64)
-        given[-1] = np.iinfo(np.int64).max  # what fills up the rows of fewer links
-        sizes = np.diff(of.first)
-        order = fabric.port_order
-        ports_at = np.bincount(fabric.at, minlength=len(table))[fabric.goals]
+        """(switches, ports) the link by which each switch sends to each port; -1 where no
+        route leads, or none is needed.
+        """
+        fabric, choices = self.fabric, self.choices
+        table = np.full((len(fabric.switches.nodes), len(fabric.switch_of_port)), -1, np.int32)
+        num_destinations = np.zeros(len(fabric.links) + 1, np.int64)
+        num_destinations[-1] = np.iinfo(np.int64).max  # what fills up the rows of fewer links
+        num_links = np.diff(choices.first_link)
+        port_order = fabric.port_order
+        ports_at = np.bincount(fabric.switch_of_port, minlength=len(table))[fabric.goals]
         for goal in np.argsort(-ports_at, kind="stable").tolist():  # those with the most first
-            switches = np.flatnonzero(of.of[:, goal] >= 0)
-            among = _rows(of, of.of[switches, goal], sizes, order)
+            switches = np.flatnonzero(choices.index[:, goal] >= 0)
+            links_of_switch = _links_by_choice(
+                choices, choices.index[switches, goal], num_links, port_order
+            )
+            # a row for each switch, a column for each of its links to choose from
             rows = np.arange(len(switches))
             for port in self._ports_in_order(goal):
-                chosen = among[rows, given[among].argmin(axis=1)]
-                given[chosen] += 1
-                table[switches, port] = chosen
+                columns = num_destinations[links_of_switch].argmin(axis=1)
+                chosen_links = links_of_switch[rows, columns]
+                num_destinations[chosen_links] += 1
+                table[switches, port] = chosen_links
         return table
 
     def _ports_in_order(self, goal: int) -> Ints32:
-        """The ports at a goal, by the port of the switch that leads there if that is known."""
+        """List the ports at a goal switch, by the port of the switch that leads there if that
+        is known.
+        """
         fabric = self.fabric
-        ports = np.flatnonzero(fabric.at == fabric.goals[goal]).astype(np.int32)
-        order = fabric.port_order
-        if order is None:
+        ports = np.flatnonzero(fabric.switch_of_port == fabric.goals[goal]).astype(np.int32)
+        port_order = fabric.port_order
+        if port_order is None:
             return ports
-        return np.asarray(ports[np.argsort(order[fabric.eject[ports]], kind="stable")])
+        return np.asarray(ports[np.argsort(port_order[fabric.eject_link[ports]], kind="stable")])
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """See `HopByHop.choose`."""
-        return self.table[step.here, step.dst]
+        """(n,) next link of each message, looked up in the table; see `HopByHop.choose`."""
+        return self.table[step.switch, step.dst]
 
 
-def _rows(of: Choices, choice: Ints32, sizes: Ints64, order: Ints32 | None) -> Ints64:
-    """(n, most) the links of each choice, by port number if that is known, padded with -1."""
-    count = sizes[choice]
-    most = int(count.max(initial=1))
-    column = np.arange(most)
-    place = np.minimum(of.first[choice][:, None] + column, len(of.links) - 1)
-    out = np.where(column < count[:, None], of.links[place], -1).astype(np.int64)
-    if order is not None:
-        rank = np.where(out < 0, np.iinfo(np.int64).max, order[out])
-        out = np.take_along_axis(out, np.argsort(rank, axis=1, kind="stable"), axis=1)
-    return out
+def _links_by_choice(
+    choices: Choices, choice: Ints32, num_links: Ints64, port_order: Ints32 | None
+) -> Ints64:
+    """(n, most) the links of each of the choices ``choice`` (n,), by port number if that
+    is known, padded with -1.
+
+    Args:
+        choices: all choices.
+        choice: (n,) some of them.
+        num_links: (choices,) links of each.
+        port_order: see `Fabric.port_order`.
+    """
+    # a row for each choice, a column for each of its links, in the order of `choices.links`
+    links_per_row = num_links[choice]
+    max_links = int(links_per_row.max(initial=1))
+    column = np.arange(max_links)
+    link_index = np.minimum(choices.first_link[choice][:, None] + column, len(choices.links) - 1)
+    has_link = column < links_per_row[:, None]
+    links = np.where(has_link, choices.links[link_index], -1).astype(np.int64)
+    if port_order is not None:
+        port = np.where(links < 0, np.iinfo(np.int64).max, port_order[links])
+        links = np.take_along_axis(links, np.argsort(port, axis=1, kind="stable"), axis=1)
+    return links
 
 
 class RandomStatic(RoutingRule):
-    """Every switch draws for every destination one of the links that begin a shortest way, once and
-    for all."""
+    """Random static routing: every switch draws for every destination one of the links
+    that begin a shortest route, once and for all.
+    """
 
     drawn: ClassVar[bool] = True
 
     kind: Literal["random_static"] = "random_static"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router that draws links by a hash of the seed; see `RoutingRule.router`."""
         return _RandomStaticRouter(fabric, seed)
 
 
@@ -106,4 +134,4 @@ class _RandomStaticRouter(HopByHop):
         self._seed = seed
 
     def choose(self, step: MessagePositions) -> Ints32:
-        return self.of_count(step, mixed(self._seed, step.here, step.dst))
+        return self.select_link(step, hash_words(self._seed, step.switch, step.dst))

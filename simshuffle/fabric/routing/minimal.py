@@ -1,5 +1,6 @@
-"""Minimal routing of dragonflies, from group to group at once, and Valiant routing, by way of a
-switch drawn at random."""
+"""Minimal routing of dragonflies, from group to group at once, and Valiant routing, by
+way of a switch drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from simshuffle.fabric.routing.router import (
     MessagePositions,
     Router,
     RoutingRule,
-    mixed,
+    hash_words,
     unsuited,
 )
 from simshuffle.spec.arrays import Ints32
@@ -31,16 +32,17 @@ class Minimal(RoutingRule):
     kind: Literal["minimal"] = "minimal"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router with one hop between groups; see `RoutingRule.router`."""
         check_groups(fabric, self.kind)
         return MinimalRouter(fabric, 0)
 
 
 def check_groups(fabric: Fabric, kind: str) -> None:
-    """Raises a TopologyError where the switches do not stand in groups of which each is linked to
-    all others, which ``kind`` needs."""
+    """Raise a TopologyError where the switches do not stand in groups of which each is
+    linked to all others, which routing ``kind`` needs.
+    """
     check_coordinates(fabric, kind)
-    if not fabric.grouped:
+    if not fabric.has_linked_groups:
         raise unsuited(
             f"{kind} is for groups of switches of which each is linked to all others",
             "groups without a link between them",
@@ -49,7 +51,7 @@ def check_groups(fabric: Fabric, kind: str) -> None:
 
 
 class MinimalRouter(HopByHop):
-    """Routes with one hop between groups."""
+    """Routes with at most one hop between groups."""
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         super().__init__(fabric)
@@ -57,17 +59,19 @@ class MinimalRouter(HopByHop):
 
     @cached_property
     def choices(self) -> Choices:
-        """See `HopByHop.choices`."""
-        return self.fabric.direct
+        """The choices among links with at most one hop between groups; see `HopByHop.choices`."""
+        return self.fabric.direct_choices
 
     @property
     def diameter(self) -> int:
-        """See `Router.diameter`."""
-        return self.fabric.direct_way
+        """Number of links of the longest route; see `Router.diameter`."""
+        return self.fabric.longest_direct_route
 
     def choose(self, step: MessagePositions) -> Ints32:
-        """See `HopByHop.choose`."""
-        return self.of_count(step, mixed(self.seed, step.here, step.src, step.dst))
+        """(n,) next link of each message, by a hash of switch, source and destination; see
+        `HopByHop.choose`.
+        """
+        return self.select_link(step, hash_words(self.seed, step.switch, step.src, step.dst))
 
 
 class Valiant(RoutingRule):
@@ -82,7 +86,7 @@ class Valiant(RoutingRule):
     kind: Literal["valiant"] = "valiant"
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router by way of random switches; see `RoutingRule.router`."""
         check_groups(fabric, self.kind)
         return _ValiantRouter(fabric, seed)
 
@@ -92,40 +96,50 @@ class _ValiantRouter(MinimalRouter):
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         super().__init__(fabric, seed)
-        self._detours = DrawnSwitches(fabric, seed)
+        self._detours = DetourDrawer(fabric, seed)
 
-    def afresh(self) -> Router:
+    def without_history(self) -> Router:
         return _ValiantRouter(self.fabric, self.seed)
 
     @property
     def diameter(self) -> int:
-        return 2 * (self.fabric.direct_way - 2) + 2
+        return 2 * (self.fabric.longest_direct_route - 2) + 2
 
-    def stops(self, src: Ints32, dst: Ints32) -> list[Ints32]:
-        detour = self._detours.drawn(src, dst)
-        return [np.where(detour < 0, self.fabric.goal_of[src], detour)]
+    def intermediate_goals(self, src: Ints32, dst: Ints32) -> list[Ints32]:
+        detour = self._detours.draw(src, dst)
+        return [np.where(detour < 0, self.fabric.goal_of_port[src], detour)]
 
 
-class DrawnSwitches:
-    """Switches drawn for one message after the other, to go by.
+class DetourDrawer:
+    """A random switch for each of a sequence of messages, to go by.
 
     Args:
         fabric: a network whose switches stand in groups.
-        seed: another one draws others.
+        seed: another seed draws other switches.
     """
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         self._fabric, self._seed = fabric, seed
         self._sent = 0
 
-    def drawn(self, src: Ints32, dst: Ints32) -> Ints32:
-        """(n,) the place in `Fabric.goals` of a switch for each message between two ports, (n,)
-        each; -1 within a group, and to and from storage."""
+    def draw(self, src: Ints32, dst: Ints32) -> Ints32:
+        """Draw a switch for each message between two ports, ``src`` and ``dst`` (n,) each.
+
+        Returns:
+                (n,) index in `Fabric.goals`; -1 within a group, and to and from storage.
+        """
         fabric, groups = self._fabric, self._fabric.groups
         assert groups is not None  # noqa: S101 - checked where a router is made
-        number = np.arange(self._sent, self._sent + len(src))
+        message = np.arange(self._sent, self._sent + len(src))
         self._sent += len(src)
-        among = np.flatnonzero(groups[fabric.goals] >= 0)
-        drawn = among[(mixed(self._seed, number) % np.uint64(len(among))).astype(np.int64)]
-        here, there = groups[fabric.at[src]], groups[fabric.at[dst]]
-        return np.where((here == there) | (here < 0) | (there < 0), -1, drawn).astype(np.int32)
+        candidates = np.flatnonzero(groups[fabric.goals] >= 0)
+        detour = candidates[
+            (hash_words(self._seed, message) % np.uint64(len(candidates))).astype(np.int64)
+        ]
+        src_group, dst_group = (
+            groups[fabric.switch_of_port[src]],
+            groups[fabric.switch_of_port[dst]],
+        )
+        return np.where(
+            (src_group == dst_group) | (src_group < 0) | (dst_group < 0), -1, detour
+        ).astype(np.int32)

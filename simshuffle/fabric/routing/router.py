@@ -1,5 +1,6 @@
-"""What every routing answers; what it makes: a `Router`, which says over which links messages go,
-and finds its way from switch to switch; and what goes over every link."""
+"""The interface of every routing (`RoutingRule`) and of the router that it makes for a
+network (`Router`, `HopByHop`); and the loads that routes put on links.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +20,20 @@ from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32, Ints64
 from simshuffle.spec.record import Spec
 
 Words = NDArray[np.uint64]
-_TOGETHER = 1 << 20  # routes found at once: some 50 MB
+_ROUTES_AT_ONCE = 1 << 20  # routes found at once: some 50 MB
 
 
 @dataclass(frozen=True)
 class MessagePositions:
-    """Where messages are: each at a switch that is not its goal."""
+    """Positions of messages: each stands at a switch that is not its goal."""
 
-    hop: int  # how many links each has passed
-    here: Ints32  # (n,) the switch
-    goal: Ints32  # (n,) the place of the switch where it is going in `Fabric.goals`
-    choice: Ints32  # (n,) which of `Choices` it has
-    # src, dst: (n,) the ports from and to which it is sent
-    src: Ints32
-    dst: Ints32
-    message: Ints64  # (n,) its number in what was asked for
+    hop: int  # links that each message has passed
+    switch: Ints32  # (n,) the switch where each message is
+    goal: Ints32  # (n,) index in `Fabric.goals` of the switch where it goes
+    choice: Ints32  # (n,) index of its choice in `Choices`
+    src: Ints32  # (n,) the port that sent it
+    dst: Ints32  # (n,) the port that it is for
+    message: Ints64  # (n,) its index among the messages that are routed together
 
 
 class Router(ABC):
@@ -52,42 +52,46 @@ class Router(ABC):
     constant = True
     """Whether all messages from a port to another take one route, whenever they are asked for."""
 
-    def afresh(self) -> Router:
-        """The same routes as if none had been asked for yet."""
+    def without_history(self) -> Router:
+        """Return a router with the routes that this one gave before any message was routed."""
         return self
 
     @property
     def links(self) -> DirectedLinks:
-        """All links of the network."""
+        """The directed links of the network."""
         return self.fabric.links
 
     def endpoints(self, node: str) -> list[int]:
-        """See `Fabric.endpoints`."""
+        """List the ports of a host or storage system; see `Fabric.endpoints`."""
         return self.fabric.endpoints(node)
 
-    def leaves(self, endpoints: Ints32) -> list[str]:
-        """The switch that each of ``endpoints`` (n,) is attached to."""
-        return self.fabric.switch_names(self.fabric.at[endpoints])
+    def leaf_names(self, endpoints: Ints32) -> list[str]:
+        """List the name of the switch that each of the ports ``endpoints`` (n,) is attached
+        to.
+        """
+        return self.fabric.switch_names(self.fabric.switch_of_port[endpoints])
 
     def latencies(self, routes: Ints32) -> Floats:
         """(n,) sum of the link latencies of each route (s)."""
-        every: Floats = np.where(routes < 0, 0.0, self.links.latency[routes])
-        return np.asarray(every.sum(axis=1))
+        latencies: Floats = np.where(routes < 0, 0.0, self.links.latency[routes])
+        return np.asarray(latencies.sum(axis=1))
 
     @property
     def diameter(self) -> int:
-        """Links of the longest route that there can be, the injecting and ejecting ones
-        included."""
-        return self.fabric.longest_way
+        """Number of links of the longest route that there can be, the injecting and ejecting
+        links included.
+        """
+        return self.fabric.longest_route
 
-    def crossed(self, ports: Ints32) -> Ints32:
-        """The links that messages among ``ports`` (n,) may cross, ascending; more of them where
-        only a search of all routes would tell."""
+    def possible_links(self, ports: Ints32) -> Ints32:
+        """The links that messages among ``ports`` (n,) may cross, ascending; further ones
+        where only a search of all routes would tell.
+        """
         return np.arange(len(self.links), dtype=np.int32)
 
     @abstractmethod
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """Links from port ``src[i]`` to ``dst[i]``: (n, `diameter`) int32, padded with -1."""
+        """(n, `diameter`) int32 links from port ``src[i]`` to ``dst[i]``, padded with -1."""
 
 
 class HopByHop(Router):
@@ -98,68 +102,97 @@ class HopByHop(Router):
 
     @cached_property
     def choices(self) -> Choices:
-        """The links that a switch chooses among; those of all shortest ways."""
-        return self.fabric.shortest
+        """The choices among which switches pick the next link: by default all links that begin
+        a shortest route.
+        """
+        return self.fabric.shortest_choices
 
-    def choice_of(self, here: Ints32, goal: Ints32) -> Ints32:
-        """(n,) which of `choices` the switches ``here`` have for places in `Fabric.goals`."""
-        return self.choices.of[here, goal]
+    def choice_of(self, switches: Ints32, goal: Ints32) -> Ints32:
+        """(n,) index in `choices` of the choice that each of ``switches`` (n,) has towards
+        ``goal`` (n,), an index in `Fabric.goals`.
+        """
+        return self.choices.index[switches, goal]
 
     @abstractmethod
     def choose(self, step: MessagePositions) -> Ints32:
-        """(n,) the link by which each message goes on."""
+        """(n,) the next link of each message."""
 
-    def stops(self, src: Ints32, dst: Ints32) -> list[Ints32]:
-        """The switches through which messages have to go before they turn to their destination, as
-        places in `Fabric.goals`, (n,) each; there are none."""
+    def intermediate_goals(self, src: Ints32, dst: Ints32) -> list[Ints32]:
+        """List the goals (n,), as indices in `Fabric.goals`, that messages must pass before
+        they turn to their destination; by default none.
+        """
         return []
 
     def routes(self, src: Ints32, dst: Ints32) -> Ints32:
-        """See `Router.routes`."""
-        out = np.full((len(src), self.diameter), -1, np.int32)
+        """(n, `diameter`) int32 links of each route, switch by switch; see `Router.routes`."""
+        routes = np.full((len(src), self.diameter), -1, np.int32)
         if not len(src):
-            return out
+            return routes
         fabric = self.fabric
-        out[:, 0] = fabric.inject[src]
-        here = fabric.at[src]
+        routes[:, 0] = fabric.inject_link[src]
+        switch = fabric.switch_of_port[src]
         length = np.ones(len(src), np.int64)
-        for goal in [*self.stops(src, dst), fabric.goal_of[dst]]:
-            self._go(out, length, here, goal, src, dst)
-        out[np.arange(len(src)), length] = fabric.eject[dst]
-        return out
+        for goal in [*self.intermediate_goals(src, dst), fabric.goal_of_port[dst]]:
+            self._extend_routes(routes, length, switch, goal, src=src, dst=dst)
+        routes[np.arange(len(src)), length] = fabric.eject_link[dst]
+        return routes
 
-    def _go(
-        self, out: Ints32, length: Ints64, here: Ints32, goal: Ints32, src: Ints32, dst: Ints32
+    def _extend_routes(
+        self,
+        routes: Ints32,
+        length: Ints64,
+        switch: Ints32,
+        goal: Ints32,
+        *,
+        src: Ints32,
+        dst: Ints32,
     ) -> None:
-        """Go on from the switches ``here`` to the goals, noting the links in ``out`` from
-        ``length`` on; both arrays, and ``here``, are moved on."""
+        """Extend the routes of messages from where they are to their goals.
+
+        Args:
+            routes: (n, diameter) links; the next ones are written to it.
+            length: (n,) links of each route so far; moved on.
+            switch: (n,) where each message is; moved on.
+            goal: (n,) index in `Fabric.goals` of where it goes.
+            src, dst: (n,) its ports.
+        """
         fabric = self.fabric
-        there = fabric.goals[goal]
-        rows = np.flatnonzero(here != there)
+        goal_switch = fabric.goals[goal]
+        messages = np.flatnonzero(switch != goal_switch)
         hop = 1
-        while len(rows):
-            place, to = here[rows], goal[rows]
-            choice = self.choice_of(place, to)
-            step = MessagePositions(hop, place, to, choice, src[rows], dst[rows], rows)
-            following = self.choose(step)
-            out[rows, length[rows]] = following
-            length[rows] += 1
-            here[rows] = fabric.entered[following]
-            rows = rows[here[rows] != there[rows]]
+        while len(messages):
+            step = MessagePositions(
+                hop=hop,
+                switch=switch[messages],
+                goal=goal[messages],
+                choice=self.choice_of(switch[messages], goal[messages]),
+                src=src[messages],
+                dst=dst[messages],
+                message=messages,
+            )
+            next_link = self.choose(step)
+            routes[messages, length[messages]] = next_link
+            length[messages] += 1
+            switch[messages] = fabric.entered_switch[next_link]
+            messages = messages[switch[messages] != goal_switch[messages]]
             hop += 1
 
-    def of_count(self, step: MessagePositions, number: Ints) -> Ints32:
-        """(n,) the link with that number, modulo how many there are, among those of each choice."""
-        of = self.choices
-        first = of.first[step.choice]
-        count = of.first[step.choice + 1] - first
-        return of.links[first + (number % count.astype(number.dtype)).astype(np.int64)]
+    def select_link(self, step: MessagePositions, index: Ints) -> Ints32:
+        """(n,) link of each message: the one with ``index`` (n,), modulo the number of links of
+        its choice.
+        """
+        choices = self.choices
+        first = choices.first_link[step.choice]
+        count = choices.first_link[step.choice + 1] - first
+        return choices.links[first + (index % count.astype(index.dtype)).astype(np.int64)]
 
 
-def mixed(*words: Ints | int) -> Words:
-    """(n,) numbers that look random and are the same for the same words: each word, an array (n,)
-    or one number, is stirred in by the finaliser of SplitMix64 (Steele, Lea & Flood, Fast
-    Splittable Pseudorandom Number Generators, OOPSLA 2014)."""
+def hash_words(*words: Ints | int) -> Words:
+    """Hash words: (n,) numbers that look random and are equal for equal words.
+
+    Each word, an array (n,) or one number, is stirred in by the finaliser of SplitMix64
+    (Steele, Lea & Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
+    """
     state: Words = np.zeros(1, np.uint64)
     for word in words:
         state = state + np.uint64(0x9E3779B97F4A7C15) + np.asarray(word).astype(np.uint64)
@@ -170,7 +203,8 @@ def mixed(*words: Ints | int) -> Words:
 
 
 class RoutingRule(Spec, ABC):
-    """Which of the ways through a network messages take, by a few numbers.
+    """A routing, described by a few numbers: how the route of each message is selected
+    among the routes that a network offers.
 
     Attributes:
         drawn: whether it draws: another seed gives other routes.
@@ -182,122 +216,162 @@ class RoutingRule(Spec, ABC):
 
     @abstractmethod
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """The routes over a network; ``seed`` is for what is drawn.
+        """Return the router of a network; ``seed`` is for routings that draw.
 
         Raises:
             TopologyError: the routing is not known for this network.
         """
 
     def warnings(self, fabric: Fabric) -> list[Problem]:
-        """What is valid on a network and seldom meant."""
+        """List the warnings about this routing on a network: what is valid but seldom
+        intended.
+        """
         return []
 
     def short(self) -> str:
-        """As it is written in short: its kind, and the keys that are not the default ones, such as
-        ``ecmp:queue_pairs=4``."""
+        """Return the short form: the kind, and the keys that are not the default ones, such as
+        ``ecmp:queue_pairs=4``.
+        """
         keys = self.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
-        given = ",".join(f"{key}={value}" for key, value in keys.items())
-        return f"{self._name}:{given}" if given else self._name
+        settings = ",".join(f"{key}={value}" for key, value in keys.items())
+        return f"{self._kind_name}:{settings}" if settings else self._kind_name
 
     def describe(self) -> str:
-        """Its kind and keys, for people."""
+        """Describe the routing by its kind and keys, for people."""
         keys = self.model_dump(mode="json", exclude={"kind"}, exclude_none=True)
-        given = ", ".join(f"{key} {value}" for key, value in keys.items())
-        return f"{self._name} ({given})" if given else self._name
+        settings = ", ".join(f"{key} {value}" for key, value in keys.items())
+        return f"{self._kind_name} ({settings})" if settings else self._kind_name
 
     @property
-    def _name(self) -> str:
+    def _kind_name(self) -> str:
         return str(getattr(self, "kind", type(self).__name__))
 
 
-def unsuited(rule: str, found: str, remedy: str) -> TopologyError:
-    """The error of a routing that is not known for a network."""
-    return TopologyError(Problem("cluster.routing", rule, found, remedy), "routing")
+def unsuited(rule: str, observed: str, remedy: str) -> TopologyError:
+    """Return the error of a routing that is not known for a network.
+
+    Args:
+        rule: which networks the routing is for.
+        observed: what this network has instead.
+        remedy: a sentence that says which routing to use.
+    """
+    return TopologyError(Problem("cluster.routing", rule, observed, remedy), "routing")
 
 
-def loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
-    """(links,) how many of the messages from port ``src[i]`` to ``dst[i]``, (n,), each link has."""
+def link_loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
+    """(links,) number of messages on each link, if one goes from each port ``src[i]`` to
+    ``dst[i]``, (n,).
+    """
     out = np.zeros(len(router.links), np.int64)
-    for begin in range(0, len(src), _TOGETHER):
-        part = slice(begin, begin + _TOGETHER)
-        routes = router.routes(src[part], dst[part])
+    for begin in range(0, len(src), _ROUTES_AT_ONCE):
+        batch = slice(begin, begin + _ROUTES_AT_ONCE)
+        routes = router.routes(src[batch], dst[batch])
         out += np.bincount(routes[routes >= 0], minlength=len(out))
     return out
 
 
 def uniform_loads(router: Router, ports: Ints32) -> Ints64:
-    """(links,) how many of the messages from every one of ``ports`` (n,) to every other one each
-    link has.
+    """(links,) number of messages on each link, if every one of ``ports`` (n,) sends one
+    to every other.
 
-    Where switches look at the destination alone, the messages of all ports of a switch are followed
-    together.
+    Where switches look at the destination alone, the messages of all ports of a switch
+    are followed together.
     """
     if not (isinstance(router, HopByHop) and router.by_destination):
-        src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
-        return loads(router, src[src != dst], dst[src != dst])
+        src = np.repeat(ports, len(ports))
+        dst = np.tile(ports, len(ports))
+        return link_loads(router, src[src != dst], dst[src != dst])
     fabric = router.fabric
     out = np.zeros(len(router.links), np.int64)
-    out[fabric.inject[ports]] = len(ports) - 1
-    out[fabric.eject[ports]] = len(ports) - 1
-    at = fabric.at[ports]
-    switches, weight = np.unique(at, return_counts=True)
-    width = max(1, _TOGETHER // len(switches))
+    out[fabric.inject_link[ports]] = len(ports) - 1
+    out[fabric.eject_link[ports]] = len(ports) - 1
+    switch_of_port = fabric.switch_of_port[ports]
+    switches, ports_per_switch = np.unique(switch_of_port, return_counts=True)
+    width = max(1, _ROUTES_AT_ONCE // len(switches))
     for begin in range(0, len(ports), width):
-        to = ports[begin : begin + width]
-        here = np.repeat(switches, len(to)).astype(np.int32)
-        _follow(router, here, np.tile(to, len(switches)), np.repeat(weight, len(to)), out)
+        targets = ports[begin : begin + width]
+        switch = np.repeat(switches, len(targets)).astype(np.int32)
+        _follow_to_ports(
+            router,
+            switch,
+            np.tile(targets, len(switches)),
+            np.repeat(ports_per_switch, len(targets)),
+            out,
+        )
     return out
 
 
-def _follow(router: HopByHop, here: Ints32, dst: Ints32, weight: Ints64, out: Ints64) -> None:
-    """Add the messages, ``weight`` of each kind, on their way from the switches ``here``."""
+def _follow_to_ports(
+    router: HopByHop, switch: Ints32, dst: Ints32, weight: Ints64, out: Ints64
+) -> None:
+    """Add the load of groups of messages on the links of their routes.
+
+    Args:
+        router: a router by destination.
+        switch: (n,) where each group of messages is; moved on.
+        dst: (n,) the port where it goes.
+        weight: (n,) messages of each group.
+        out: (links,) messages on each link; changed in place.
+    """
     fabric = router.fabric
-    goal = fabric.goal_of[dst]
-    rows = np.flatnonzero(here != fabric.at[dst])
+    goal = fabric.goal_of_port[dst]
+    messages = np.flatnonzero(switch != fabric.switch_of_port[dst])
     hop = 1
-    while len(rows):
-        place, to = here[rows], goal[rows]
-        # whichever port of the switch they are from
+    while len(messages):
         step = MessagePositions(
-            hop, place, to, router.choice_of(place, to), dst[rows], dst[rows], rows
+            hop=hop,
+            switch=switch[messages],
+            goal=goal[messages],
+            choice=router.choice_of(switch[messages], goal[messages]),
+            src=dst[messages],  # not read: the switch looks at the destination alone
+            dst=dst[messages],
+            message=messages,
         )
-        following = router.choose(step)
-        out += np.bincount(following, weight[rows], len(out)).astype(np.int64)
-        here[rows] = fabric.entered[following]
-        rows = rows[here[rows] != fabric.at[dst[rows]]]
+        next_link = router.choose(step)
+        out += np.bincount(next_link, weight[messages], len(out)).astype(np.int64)
+        switch[messages] = fabric.entered_switch[next_link]
+        messages = messages[switch[messages] != fabric.switch_of_port[dst[messages]]]
         hop += 1
 
 
-def reach(router: Router, ports: Ints32) -> Flags:
-    """(links,) the links that messages between any two of ``ports`` (n,) may take.
+def reachable_links(router: Router, ports: Ints32) -> Flags:
+    """(links,) True for the links that messages between any two of ``ports`` (n,) may
+    take.
 
-    Those of all shortest ways; where there are groups of switches that are linked to one another,
-    of all ways with one hop between groups; all links between switches where a routing goes by
-    way of others.
+    These are the links of all shortest routes; where all groups of switches are linked,
+    of all routes with one hop between groups; and all links between switches where a
+    routing makes longer routes.
     """
     fabric = router.fabric
-    out = np.zeros(len(router.links), bool)
-    out[fabric.inject[ports]] = out[fabric.eject[ports]] = True
-    grouped = fabric.grouped
-    if router.diameter > (fabric.direct_way if grouped else fabric.longest_way):
-        out[fabric.between] = True
-        return out
-    of = fabric.direct if grouped else fabric.shortest
-    goals = np.unique(fabric.goal_of[ports])
-    at = fabric.goals[goals]
-    seen = np.zeros((len(fabric.switches.nodes), len(goals)), bool)
-    here, to = (index.ravel() for index in np.meshgrid(at, np.arange(len(goals)), indexing="ij"))
-    while len(here):
-        seen[here, to] = True
-        choice = of.of[here, goals[to]]
-        some = choice >= 0  # there is none at the goal itself
-        first, end = of.first[choice[some]], of.first[choice[some] + 1]
-        links = of.links[concatenate_ranges(first, end)]
-        out[links] = True
-        pairs = fabric.entered[links].astype(np.int64) * len(goals) + np.repeat(
-            to[some], end - first
-        )
-        here, to = np.divmod(np.unique(pairs), len(goals))
-        new = ~seen[here, to]
-        here, to = here[new], to[new]
-    return out
+    is_reached = np.zeros(len(router.links), bool)
+    is_reached[fabric.inject_link[ports]] = True
+    is_reached[fabric.eject_link[ports]] = True
+    has_groups = fabric.has_linked_groups
+    if router.diameter > (fabric.longest_direct_route if has_groups else fabric.longest_route):
+        is_reached[fabric.switch_links] = True
+        return is_reached
+    choices = fabric.direct_choices if has_groups else fabric.shortest_choices
+    goals = np.unique(fabric.goal_of_port[ports])
+    goal_switch = fabric.goals[goals]
+    # search from all pairs of a switch with ports and a goal: a pair is a row of `is_visited` (the
+    # switch where a message is) and a column (its goal)
+    is_visited = np.zeros((len(fabric.switches.nodes), len(goals)), bool)
+    switch = np.repeat(goal_switch, len(goals))
+    column = np.tile(np.arange(len(goals)), len(goals))
+    while len(switch):
+        is_visited[switch, column] = True
+        choice = choices.index[switch, goals[column]]
+        has_links = choice >= 0  # there is none at the goal itself
+        first_link = choices.first_link[choice[has_links]]
+        end_link = choices.first_link[choice[has_links] + 1]
+        links = choices.links[concatenate_ranges(first_link, end_link)]
+        is_reached[links] = True
+
+        next_switch = fabric.entered_switch[links].astype(np.int64)
+        next_column = np.repeat(column[has_links], end_link - first_link)
+        pair = np.unique(next_switch * len(goals) + next_column)
+        switch, column = np.divmod(pair, len(goals))
+        is_new = ~is_visited[switch, column]
+        switch = switch[is_new]
+        column = column[is_new]
+    return is_reached

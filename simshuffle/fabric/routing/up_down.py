@@ -1,4 +1,4 @@
-"""Up*/down* routing: any network, without circles."""
+"""Up*/down* routing, for any network: routes never wait for one another in a circle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UpDown(RoutingRule):
     roots: list[str] | None = None
 
     def router(self, fabric: Fabric, seed: int) -> Router:
-        """See `RoutingRule.router`."""
+        """Return a router whose routes go up and then down; see `RoutingRule.router`."""
         return _UpDownRouter(fabric, self.roots)
 
 
@@ -45,76 +45,112 @@ Steps = NDArray[np.int16]
 class _UpDownRouter(BalancedRouter):
     def __init__(self, fabric: Fabric, roots: list[str] | None) -> None:
         super().__init__(fabric)
-        self._upward, self._down, self._taken = self._levelled(roots)
+        self._upward, self._down_steps, self._route_steps = self._choose_roots(roots)
 
-    def _levelled(self, roots: list[str] | None) -> tuple[Flags, Steps, Steps]:
-        """(ways,) whether each leads up; (switches, goals) steps to each goal that lead down only,
-        and steps of the way that is taken."""
-        of = self.fabric.switches
-        farthest = of.is_transit & (of.depth == of.depth[of.is_transit].max())
-        topmost = np.flatnonzero(farthest).astype(np.int32)
-        tries = [self._named(roots)] if roots else [topmost, self._middle()]
-        for tried in tries:
-            upward = self._leads_up(tried)
-            down, taken = self._steps(upward)
-            if (taken[self.fabric.goals] < FAR).all():
-                return upward, down, taken
+    def _choose_roots(self, roots: list[str] | None) -> tuple[Flags, Steps, Steps]:
+        """Choose the roots, and find the arcs that lead up.
+
+        Returns:
+                (arcs,) True where an arc leads up; (switches, goals) steps to each goal that
+                lead down only; and (switches, goals) steps of the route that is taken.
+
+        Raises:
+            TopologyError: some destination cannot be reached by going up and then down.
+        """
+        switches = self.fabric.switches
+        max_depth = switches.depth[switches.is_transit].max()
+        is_topmost = switches.is_transit & (switches.depth == max_depth)
+        topmost = np.flatnonzero(is_topmost).astype(np.int32)
+        root_sets = [self._switches_by_name(roots)] if roots else [topmost, self._central_switch()]
+        for root_switches in root_sets:
+            upward = self._find_upward_arcs(root_switches)
+            down_steps, route_steps = self._count_steps(upward)
+            if (route_steps[self.fabric.goals] < FAR).all():
+                return upward, down_steps, route_steps
         raise unsuited(
             "with up_down every destination must be reached by going up and then down",
             f"roots {', '.join(roots or [])} between which ways go down and up again",
             "Name one root, or leave roots out.",
         )
 
-    def _named(self, roots: list[str]) -> Ints32:
-        names = dict(zip(self.fabric.cabling.names, self.fabric.number.tolist(), strict=True))
-        unknown = [name for name in roots if names.get(name, -1) < 0]
+    def _switches_by_name(self, roots: list[str]) -> Ints32:
+        """(n,) the switches with the names ``roots``.
+
+        Raises:
+            TopologyError: no switch has one of the names.
+        """
+        names = self.fabric.cabling.names
+        switch_by_name = dict(zip(names, self.fabric.switch_of_node.tolist(), strict=True))
+        unknown = [name for name in roots if switch_by_name.get(name, -1) < 0]
         if unknown:
             rule = "up_down needs the names of switches as roots"
             raise unsuited(rule, ", ".join(map(repr, unknown[:3])), "Correct them.")
-        return np.array([names[name] for name in roots], np.int32)
+        return np.array([switch_by_name[name] for name in roots], np.int32)
 
-    def _middle(self) -> Ints32:
-        """The switch from which the farthest other one is nearest, of several that with the most
-        links."""
-        of = self.fabric.switches
-        every = np.flatnonzero(of.is_transit).astype(np.int32)
-        steps = of.steps(every)[every]
-        farthest = np.where(steps < FAR, steps, 0).max(axis=1)
-        degree = np.bincount(of.arc_src[of.is_transit[of.arc_dst]], minlength=len(of.nodes))[every]
-        return np.asarray(every[np.lexsort((-degree, farthest))[:1]])
+    def _central_switch(self) -> Ints32:
+        """(1,) the switch from which the farthest other switch is nearest; of equal ones the
+        one with the most links.
+        """
+        switches = self.fabric.switches
+        transit_switches = np.flatnonzero(switches.is_transit).astype(np.int32)
+        steps = switches.steps(transit_switches)[transit_switches]
+        eccentricity = np.where(steps < FAR, steps, 0).max(axis=1)
+        leads_to_transit = switches.is_transit[switches.arc_dst]
+        degree = np.bincount(switches.arc_src[leads_to_transit], minlength=len(switches.nodes))[
+            transit_switches
+        ]
+        return np.asarray(transit_switches[np.lexsort((-degree, eccentricity))[:1]])
 
-    def _leads_up(self, roots: Ints32) -> Flags:
-        """(ways,) whether each leads up: to a level nearer to a root, or within a level to the
-        switch of a lower number."""
-        of = self.fabric.switches
-        level = of.steps(roots).min(axis=1).astype(np.int64)
-        here, there = level[of.arc_src], level[of.arc_dst]
-        return np.asarray((there < here) | ((there == here) & (of.arc_dst < of.arc_src)))
+    def _find_upward_arcs(self, roots: Ints32) -> Flags:
+        """(arcs,) True where an arc leads up: to a level nearer to a root, or within a level
+        to the switch with the lower index.
+        """
+        switches = self.fabric.switches
+        level = switches.steps(roots).min(axis=1).astype(np.int64)
+        src_level = level[switches.arc_src]
+        dst_level = level[switches.arc_dst]
+        is_lower_index = switches.arc_dst < switches.arc_src
+        return np.asarray((dst_level < src_level) | ((dst_level == src_level) & is_lower_index))
 
-    def _steps(self, upward: Flags) -> tuple[Steps, Steps]:
-        of, goals = self.fabric.switches, self.fabric.goals
-        down = np.full((len(of.nodes), len(goals)), FAR, np.int16)
-        down[goals, np.arange(len(goals))] = 0
-        relax(down, of, goals, np.flatnonzero(~upward), 1)
-        taken = down.copy()
+    def _count_steps(self, upward: Flags) -> tuple[Steps, Steps]:
+        """Return (switches, goals) steps to each goal that lead down only, and (switches,
+        goals) steps of the route that is taken.
+        """
+        switches = self.fabric.switches
+        goals = self.fabric.goals
+        down_steps = np.full((len(switches.nodes), len(goals)), FAR, np.int16)
+        down_steps[goals, np.arange(len(goals))] = 0
+        relax(down_steps, switches, goals, np.flatnonzero(~upward), 1)
+        route_steps = down_steps.copy()
         # only where there is no way down does a route go up
-        relax(taken, of, goals, np.flatnonzero(upward), 1, open_to=down == FAR)
-        return down, taken
+        relax(route_steps, switches, goals, np.flatnonzero(upward), 1, open_to=down_steps == FAR)
+        return down_steps, route_steps
 
     @property
     def diameter(self) -> int:
-        return 2 + int(self._taken[self._taken < FAR].max(initial=0))
+        return 2 + int(self._route_steps[self._route_steps < FAR].max(initial=0))
 
     @cached_property
     def choices(self) -> Choices:
-        """See `HopByHop.choices`: of the shortest ways down, or where there is none up."""
-        down, taken = self._down, self._taken
+        """The links by which a switch may send, see `HopByHop.choices`: those that begin a
+        shortest route down, or, where none leads down, up.
+        """
+        down_steps = self._down_steps
+        route_steps = self._route_steps
 
-        def nearer(switch: int, here: slice) -> Flags:
-            there = self.fabric.switches.arc_dst[here]
-            upward = self._upward[here][:, None]
-            goes_down = (down[switch] < FAR) & ~upward & (down[there] == down[switch] - 1)
-            goes_up = (down[switch] >= FAR) & upward & (taken[there] == taken[switch] - 1)
+        def nearer(switch: int, arcs: slice) -> Flags:
+            dst = self.fabric.switches.arc_dst[arcs]
+            is_upward = self._upward[arcs][:, None]
+            goes_down = (
+                (down_steps[switch] < FAR)
+                & ~is_upward
+                & (down_steps[dst] == down_steps[switch] - 1)
+            )
+            goes_up = (
+                (down_steps[switch] >= FAR)
+                & is_upward
+                & (route_steps[dst] == route_steps[switch] - 1)
+            )
             return np.asarray(goes_down | goes_up)
 
-        return self.fabric.choices_of(nearer)
+        return self.fabric.build_choices(nearer)

@@ -14,7 +14,7 @@ import numpy as np
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.routing.detour import Detours
-from simshuffle.fabric.routing.router import reach
+from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.plan.jobs import settled, shared
 from simshuffle.job.plan.recovery import check_losses, spare_hosts
@@ -125,7 +125,7 @@ class Targets:
     def drawn_from(self, kind: str) -> list[str]:
         """The names among which faults of a kind are drawn."""
         if kind == "cables":
-            used = np.flatnonzero(reach(self._of.forwarding, self._of.every_port)) // 2
+            used = np.flatnonzero(reachable_links(self._of.forwarding, self._of.every_port)) // 2
             return self._fabric.links.names_of(2 * np.unique(used))
         if kind == "gpus":
             hosts, gpus = self._of.host_of.tolist(), self._of.gpu_of.tolist()
@@ -181,11 +181,11 @@ class RunFaults:
         if not gone:
             return
         fabric = resources.forwarding.fabric
-        parted = Detours(fabric, np.concatenate([of.hit.cables for of in gone])).parted(
+        parted = Detours(fabric, np.concatenate([of.hit.cables for of in gone])).find_unreachable(
             resources.every_port
         )
         if parted is not None:
-            name = fabric.cabling.names[fabric.links.src_node[fabric.inject[parted]]]
+            name = fabric.cabling.names[fabric.links.src_node[fabric.inject_link[parted]]]
             rule = "must leave a way between all hosts of the run and their file system"
             names = ", ".join(of.what for of in gone[:3])
             remedy = "Say by 'for' how long each lasts, or let one be slow: a rate above 0."

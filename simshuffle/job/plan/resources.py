@@ -21,7 +21,7 @@ from simshuffle.errors import InputError, refuse
 from simshuffle.fabric.network import Links, Network
 from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.fabric.network.models import shared_network
-from simshuffle.fabric.routing.router import reach
+from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.job.plan.devices import Devices, LinkTable
 from simshuffle.job.plan.wiring import Domains, names_of, numbered, placed, wiring
 from simshuffle.job.scenario.cluster import Cluster
@@ -99,7 +99,7 @@ class Resources(Devices):
     @cached_property
     def places(self) -> RankPlaces:
         """Where the ranks are."""
-        leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
+        leaf = self.forwarding.leaf_names(self._endpoint[self.host_of, self.rail_of])
         rack = numbered([self._rack_of_switch[switch] for switch in leaf])
         return RankPlaces(self.host_of, numbered(leaf), rack)
 
@@ -120,7 +120,7 @@ class Resources(Devices):
 
     def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
         every = self.forwarding.links
-        crossed = self.forwarding.crossed(self.every_port)
+        crossed = self.forwarding.possible_links(self.every_port)
         self.cables = cables = np.arange(len(every), dtype=np.int32) if every_cable else crossed
         self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
         self._place[cables] = np.arange(len(cables))
@@ -250,12 +250,12 @@ class Resources(Devices):
 
     def reachable(self) -> Flags:
         """(cables,) those that messages between ranks may take, whatever the routing chooses."""
-        return reach(self.forwarding, self.ports)[self.cables]
+        return reachable_links(self.forwarding, self.ports)[self.cables]
 
     def afresh(self) -> Resources:
         """The same, with routes as if none had been asked for yet."""
         out = copy(self)
-        out.forwarding = self.forwarding.afresh()
+        out.forwarding = self.forwarding.without_history()
         return out
 
     def gradient(self, src: Ints32, dst: Ints32, rail: Ints32) -> Ints32:

@@ -101,7 +101,7 @@ def _in_turn(names: list[str], fabric: Fabric) -> list[str]:
     on: dict[int, int] = {}
     turn = []
     for name in names:
-        leaf = int(fabric.at[fabric.endpoints(name)[0]])
+        leaf = int(fabric.switch_of_port[fabric.endpoints(name)[0]])
         turn.append(on.get(leaf, 0))
         on[leaf] = turn[-1] + 1
     return [names[i] for i in np.argsort(turn, kind="stable")]

@@ -197,7 +197,9 @@ class ActiveFaults:
         out, found = np.full((len(routes), width), -1, np.int32), np.zeros(len(routes), bool)
         out[:, : routes.shape[1]] = routes[:, :width]
         port = np.full(len(fabric.links), -1, np.int32)
-        port[fabric.inject] = port[fabric.eject] = np.arange(len(fabric.at), dtype=np.int32)
+        port[fabric.inject_link] = port[fabric.eject_link] = np.arange(
+            len(fabric.switch_of_port), dtype=np.int32
+        )
         cable = (routes >= 0) & (routes < len(of.cables))
         first, last = cable.argmax(axis=1), cable.shape[1] - cable[:, ::-1].argmax(axis=1) - 1
         for row, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):

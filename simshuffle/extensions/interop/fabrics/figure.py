@@ -26,7 +26,7 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
     those of a group side by side."""
     place = _places(fabric)
     of, cabling = fabric.switches, fabric.cabling
-    switch = fabric.number[cabling.ends]
+    switch = fabric.switch_of_node[cabling.ends]
     between = np.flatnonzero((switch >= 0).all(axis=1) & of.is_transit[switch].all(axis=1))
     # what the busier direction of a cable carries, in units of the slowest cable
     load = loads.reshape(-1, 2).max(axis=1)[between].astype(float)

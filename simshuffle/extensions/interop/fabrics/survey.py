@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
 from simshuffle.fabric.routing import Fabric
-from simshuffle.fabric.routing.router import Router, loads, uniform_loads
+from simshuffle.fabric.routing.router import Router, link_loads, uniform_loads
 from simshuffle.fabric.topology.cabling import FAR
 from simshuffle.spec.arrays import Ints, Ints32, Ints64
 from simshuffle.spec.late import csgraph, sparse
@@ -52,7 +52,7 @@ class Survey:
     @cached_property
     def adapters(self) -> int:
         """Links between hosts, or whatever is no switch, and switches."""
-        return len(self.fabric.at)
+        return len(self.fabric.switch_of_port)
 
     @cached_property
     def cables(self) -> dict[tuple[str, ...], Counter[float]]:
@@ -95,7 +95,7 @@ class Survey:
     @cached_property
     def leaves(self) -> Ints32:
         """The switches with ports of hosts, ascending."""
-        return np.unique(self.fabric.at[self._host_ports])
+        return np.unique(self.fabric.switch_of_port[self._host_ports])
 
     @cached_property
     def diameter(self) -> int:
@@ -108,7 +108,9 @@ class Survey:
     def mean_distance(self) -> float:
         """Links on the shortest way, those of the hosts included; mean over all pairs of ports of
         hosts, a port and itself left out."""
-        ports = np.bincount(np.searchsorted(self.leaves, self.fabric.at[self._host_ports]))
+        ports = np.bincount(
+            np.searchsorted(self.leaves, self.fabric.switch_of_port[self._host_ports])
+        )
         of_sample = ports[np.searchsorted(self.leaves, self.sample)]
         # a port and itself is no pair, and no step from its switch to itself would count it
         pairs = float((ports.sum() - 1) * of_sample.sum())
@@ -146,7 +148,7 @@ class Survey:
         of, steps = self.fabric.switches, self._steps
         ways = np.zeros(steps.shape)
         ways[self.sample, np.arange(len(self.sample))] = 1.0
-        links = self.fabric.parallel * of.is_transit[of.arc_dst]
+        links = self.fabric.links_per_arc * of.is_transit[of.arc_dst]
         onward = sparse.coo_matrix(
             (links, (of.arc_src, of.arc_dst)), (len(ways), len(ways))
         ).tocsr()
@@ -199,7 +201,7 @@ def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Int
         return uniform_loads(router, ports.ravel())
     partner = PARTNERS[pattern](len(ports), rng)
     away = np.flatnonzero(partner != np.arange(len(ports)))
-    return loads(router, ports[away].ravel(), ports[partner[away]].ravel())
+    return link_loads(router, ports[away].ravel(), ports[partner[away]].ravel())
 
 
 def usual_pattern(survey: Survey) -> str:
