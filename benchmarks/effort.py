@@ -22,7 +22,7 @@ from simshuffle.fabric.network import Flows, Fluid, Links
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.study.store import Disk
-Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
+Fluid().finish_times(Links([1.0], [0.0]), Flows.from_lists([[0]], [1.0]))
 scenario = load_scenario(sys.argv[1], {"sweep": {}, **json.loads(sys.argv[2])})
 ready = time.process_time()
 cell = RunCell(scenario.to_dict(), "")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.fabric.network import Fluid
-from simshuffle.fabric.network.models import make_ready
+from simshuffle.fabric.network.models import load_model
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.plan.epochs import EpochPlan
 from simshuffle.job.plan.jobs import each_alone
@@ -69,7 +69,7 @@ def counted(simulate: Callable[[], Any]) -> int:
 
 def one(name: str, run: str) -> tuple[int, float, int]:
     """Iterations, CPU seconds and the largest resident set (bytes) of a run, in this process."""
-    make_ready(Fluid())
+    load_model(Fluid())
     RunCell.make_ready()
     scenario = each_alone(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))[run]
     cell = RunCell(scenario.to_dict(), run)

@@ -23,7 +23,7 @@ import simpy
 from simshuffle import load_scenario
 from simshuffle.job.sim import simulate as module
 from simshuffle.fabric.network import Flows, Fluid, Links
-Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
+Fluid().finish_times(Links([1.0], [0.0]), Flows.from_lists([[0]], [1.0]))
 scenario = load_scenario("abci-imagenet1k", {"epochs": 1, **json.loads(sys.argv[1])})
 clocks, begun = [], simpy.Environment.__init__
 def begin_and_keep(self, *args):

@@ -36,7 +36,7 @@ from packet import empty_events, machine, megabytes, reset_peak, steps
 
 from simshuffle.fabric.network import Flows, Fluid, Links, Packet
 from simshuffle.fabric.network import packet_records as records
-from simshuffle.fabric.network.packet import run
+from simshuffle.fabric.network.packet_run import run
 
 Ints = NDArray[np.int32]
 Case = tuple[Links, Flows]

@@ -24,7 +24,8 @@ import numpy as np
 from simshuffle import load_scenario
 from simshuffle.fabric.network import Flows, Links, Packet
 from simshuffle.fabric.network import packet_records as records
-from simshuffle.fabric.network.packet import PacketNetwork, run
+from simshuffle.fabric.network.packet import PacketNetwork
+from simshuffle.fabric.network.packet_run import run
 from simshuffle.job.plan.resources import Resources
 from simshuffle.spec.compiling import entry
 
@@ -45,8 +46,8 @@ def empty_events(heap: records.Records, count: int, pending: int) -> None:
         at = np.int64(state >> np.uint64(44))
         if event >= pending:
             at += heap[0].at
-            records.pop(heap, pending - 1)
-        records.push(heap, min(event, pending - 1), at, event)
+            records.pop_event(heap, pending - 1)
+        records.push_event(heap, min(event, pending - 1), at, event)
 
 
 def machine() -> tuple[Links, Resources]:

@@ -64,7 +64,7 @@ def ring_steps(count: int) -> Steps:
     where it began, and around once more: 2 (M-1) steps."""
     rank = np.arange(count)
     steps = range(2 * count - 2)
-    return Steps.joined(
+    return Steps.join(
         count,
         (
             (step, rank, (rank + 1) % count, part, part + 1, step < count - 1)
@@ -89,7 +89,7 @@ def tree_steps(on: np.ndarray) -> Steps:
         deepest = int(depth.max(initial=0))
         stages.append((deepest - depth, child, parent, half, half + 1, True))
         stages.append((deepest + depth - 1, parent, child, half, half + 1, False))
-    return Steps.joined(2, stages)
+    return Steps.join(2, stages)
 
 
 def depths(parent: np.ndarray) -> np.ndarray:
@@ -114,15 +114,15 @@ def grid_steps(grid: ColumnGrid, among: Steps) -> Steps:
         ends = leader[among.src], leader[among.dst]
         cut = among.first + before, among.end + before
         stages.append((hops + among.step, *ends, *cut, among.adds))
-    return Steps.joined(grid.columns * parts, stages)
+    return Steps.join(grid.columns * parts, stages)
 
 
 def sharp_steps(on: np.ndarray, rails: int) -> Steps:
     """Up to the switches, and down again."""
     hosts = len(np.unique(on))
     if hosts == 1:
-        return grid_steps(ColumnGrid(on, rails), Steps.joined(1, ()))
+        return grid_steps(ColumnGrid(on, rails), Steps.join(1, ()))
     host, switches = np.arange(hosts), hosts
-    among = Steps.joined(1, [(0, host, switches, 0, 1, True), (1, switches, host, 0, 1, False)])
+    among = Steps.join(1, [(0, host, switches, 0, 1, True), (1, switches, host, 0, 1, False)])
     with_switches = np.append(on, on.max() + 1).astype(np.int32)
     return grid_steps(ColumnGrid(with_switches, rails), among)

@@ -16,5 +16,5 @@ def finish_times(
 ) -> Floats:
     """(flows,) s when explicit flows end in the fluid network; ``after``: for each flow those that
     it waits for."""
-    flows = Flows.of(routes, nbytes, start, after)
+    flows = Flows.from_lists(routes, nbytes, start, after)
     return Fluid().finish_times(Links(capacities, latencies), flows).finish

@@ -147,7 +147,7 @@ def _rows(v: _View) -> Iterator[str]:
             if v.s.nodes["row"][flow] != row:
                 yield f"link {link}: flow {flow} does not know its row {row}"
             at = (first + row) * width
-            if v.s.others[at : at + width].tolist() != padded:
+            if v.s.other_links[at : at + width].tolist() != padded:
                 yield f"link {link}: the row of flow {flow} is not {padded}"
 
 

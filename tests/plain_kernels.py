@@ -125,7 +125,7 @@ def packet_ends(seed):
     ends = [rng.choice(4, 2, replace=False) for _ in range(count)]
     routes = [[a, 4, 5 + b] for a, b in ends]  # all meet on link 4
     after = [[int(rng.integers(0, i))] if i and rng.random() < 0.3 else [] for i in range(count)]
-    flows = Flows.of(routes, rng.uniform(0, 3e4, count), rng.uniform(0, 1e-6, count), after)
+    flows = Flows.from_lists(routes, rng.uniform(0, 3e4, count), rng.uniform(0, 1e-6, count), after)
     links = Links(rng.choice([1e9, 2e9], 9), np.full(9, 1e-7))
     return Packet(mtu="4 KiB", port_buffer="8 KiB").finish_times(links, flows).finish.tolist()
 

@@ -207,7 +207,7 @@ def replay(
 
 def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     """The summary as a table, and below it the ends unless a file has them."""
-    from simshuffle.fabric.network.replay import ends, facts, title
+    from simshuffle.fabric.network.replay import end_columns, facts, title
     from simshuffle.report.console import new_table
 
     summary = new_table(title(result), ["quantity", "value"])
@@ -215,7 +215,7 @@ def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
         summary.add_row(name, text)
     if not with_ends:
         return [summary]
-    columns = ends(result, compare=compare)
+    columns = end_columns(result, compare=compare)
     headings = [name.replace("_s", " (s)").replace("_", " ") for name in columns]
     table = new_table("When each flow ends", numbers=["flow", *headings])
     for number, row in enumerate(zip(*(of.tolist() for of in columns.values()), strict=True)):

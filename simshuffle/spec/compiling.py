@@ -14,10 +14,11 @@ extension points (its documentation, "Low-level extension API"): `_Addressed`, t
 what a value is in machine code; `_Fields`, the type of ``s.field``; `_read`, how that is read.
 
 The words are right as long as no array is replaced: whoever replaces one writes new words
-(`FluidNetwork._write_words`, `Core.put`) and keeps tuple and words alive, since compiled code
-counts no references. If another release of numba breaks it: ``tests/plain_kernels.py`` finds arrays
-by their address in plain Python, and a test compares all kernels so run with the compiled ones bit
-for bit. If that still works, what is wrong is in `_read` (compare numba/np/arrayobj.py,
+(`FluidNetwork._write_words`, `PacketCore.replace_arrays`) and keeps tuple and words alive, since
+compiled code counts no references. If another release of numba breaks it:
+``tests/plain_kernels.py`` finds arrays by their address in plain Python, and a test compares all
+kernels so run with the compiled ones bit for bit. If that still works, what is wrong is in `_read`
+(compare numba/np/arrayobj.py,
 `make_array` and `populate_array`) or in one of the three registrations.
 """
 

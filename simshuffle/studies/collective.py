@@ -120,7 +120,7 @@ def bench(
     if algorithm:
         plain = _named(algorithm)
     chosen, found = _allreduce(completed(plain, cluster), allreduce or {}, cluster)
-    chosen = chosen.over(cluster.hcas_per_domain)
+    chosen = chosen.over_hcas(cluster.hcas_per_domain)
     notes = (*ranks.notes, *found)
     made = Bench(label, cluster, chosen, of.network, of.seed, ranks.world_size, notes)
     if problems := allreduce_problems(cluster, made.allreduce):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import ScenarioError
-from simshuffle.fabric.allreduce.dependent import contributions
+from simshuffle.fabric.allreduce.dependent import count_contributions
 from simshuffle.fabric.allreduce.steps import Steps
 from simshuffle.job.lowering.collectives import Allreduces
 from simshuffle.job.plan.resources import Resources
@@ -127,7 +127,7 @@ def test_the_sum_of_so_many_ranks_is_sent(world_size):
     """As many contributions as the steps carried out bring together."""
     steps = steps_of(sparse(), hosts(world_size, 4))
     assert (carried_out(steps, world_size) == 1).all()
-    sent = contributions(steps, world_size)
+    sent = count_contributions(steps, world_size)
     for k in range(len(steps)):
         before = steps.step < steps.step[k]
         so_far = Steps(
@@ -152,7 +152,7 @@ def test_the_union_grows_as_that_of_random_positions():
         for k in np.flatnonzero(steps.step == step):
             share[k] = 2 * before[steps.src[k]].mean()
             chosen[steps.dst[k]] |= before[steps.src[k]]
-    law = sparse(density=0.02).share(contributions(steps, 16))
+    law = sparse(density=0.02).share(count_contributions(steps, 16))
     assert law == pytest.approx(share, rel=0.05)
     assert law.max() == pytest.approx(2 * (1 - 0.98**8))
 

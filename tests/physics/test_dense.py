@@ -380,7 +380,7 @@ def test_latency_and_a_later_start_only_shift(seed):
 def outcome(case, tolerance):
     capacity, latency, routes, size, start, *_ = case
     return Fluid(tolerance=tolerance).finish_times(
-        Links(capacity, latency), Flows.of(routes, size, start)
+        Links(capacity, latency), Flows.from_lists(routes, size, start)
     )
 
 

@@ -153,7 +153,7 @@ def test_a_transfer_can_wait_for_one_posted_before():
     network = FluidNetwork([10 * GB], tags=2)
     first = TransferBatch(tasks(1, work=10e6, tag=0), pad_routes([[0]]))
     network.post(0.0, first)
-    slot, seq = network.last
+    slot, seq = network.last_transfer
     network.post(
         0.0, TransferBatch(tasks(1, work=10e6, tag=1, after=slot, after_seq=seq), pad_routes([[0]]))
     )
@@ -318,7 +318,7 @@ def test_a_long_solution_tells_its_progress(monkeypatch):
     monkeypatch.setattr("simshuffle.fabric.network.fluid.SLICE", 20)
     shares = []
     links = Links([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
-    flows = Flows.of([[k % 3] for k in range(200)], np.arange(1.0, 201.0))
+    flows = Flows.from_lists([[k % 3] for k in range(200)], np.arange(1.0, 201.0))
     outcome = Fluid().finish_times(links, flows, shares.append)
     assert len(shares) > 5 and shares == sorted(shares)
     assert 0 <= shares[0] < shares[-1] <= 1

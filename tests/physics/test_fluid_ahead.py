@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simshuffle.fabric.network.batch import TransferBatch, chain, pad_routes, tasks
+from simshuffle.fabric.network.batch import TransferBatch, chain_edges, pad_routes, tasks
 from simshuffle.fabric.network.fluid import FluidNetwork
 from simshuffle.fabric.network.fluid_ahead import LARGE
 
@@ -13,7 +13,7 @@ def test_it_looks_no_farther_ahead_than_it_has_come():
     count = 900
     network = FluidNetwork(np.full(LARGE, 2.0), width=1, tags=count)
     what = tasks(count, work=6.0, tag=np.arange(count))
-    network.post(0.0, TransferBatch(what, pad_routes([[5]] * count), *chain(count)))
+    network.post(0.0, TransferBatch(what, pad_routes([[5]] * count), *chain_edges(count)))
     network.advance(np.inf)
     np.testing.assert_allclose(network.finish[:count], 3.0 * np.arange(1, count + 1), rtol=1e-12)
     assert 0.0 < network.clock["ahead"][0] <= network.now

@@ -120,7 +120,7 @@ def test_a_transfer_goes_on_over_another_route(started):
     records = tasks(2, work=[8.0, 8.0], nbytes=8.0, tag=[0, 1], start=0.0 if started else 5.0)
     network.post(0.0, TransferBatch(records, pad_routes([[0, 1], [0]])))
     network.advance(2.0)
-    slots, routes = network.crossing([1])
+    slots, routes = network.find_transfers_on([1])
     assert routes.tolist() == [[0, 1, -1, -1]]
     network.reroute(slots, np.array([[0, 2, 3]], np.int32), 2.0)
     assert check.violations(network._state) == []
@@ -147,13 +147,13 @@ def test_rates_are_fair_after_every_change_of_routes(seed, capped):
         now += rng.exponential(2.0)
         while upcoming <= now:
             upcoming, _ = network.advance(now)
-        slots, routes = network.crossing([0])
+        slots, routes = network.find_transfers_on([0])
         new = np.full((len(slots), 4), -1, np.int32)
         for i in range(len(slots)):
             alone = (routes[i] >= 0).sum() < 2
             size = 1 if alone else int(rng.integers(2, min(4, n_links - 1) + 1))
             new[i, :size] = 1 + rng.choice(n_links - 1, size, replace=False)
         upcoming = network.reroute(slots, new, now)
-        assert len(network.crossing([0])[0]) == 0
+        assert len(network.find_transfers_on([0])[0]) == 0
         assert_fair(network, n_links)
     assert network.alive == 0

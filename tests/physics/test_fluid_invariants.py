@@ -160,7 +160,7 @@ def _misplaced(s):
 
 def _wrong_row(s):
     link = int(np.flatnonzero(s.links["n_rows"] > 0)[0])
-    s.others[s.links["offset"][link] * (s.width - 1)] = link
+    s.other_links[s.links["offset"][link] * (s.width - 1)] = link
 
 
 def _lost_row(s):

@@ -18,7 +18,7 @@ import json, sys
 import numpy as np
 from simshuffle.fabric.network import fluid_sweep as sweep
 if sys.argv[1] == "restless":
-    sweep.RESTLESS = sweep.SOME = 0
+    sweep.MAX_MOVES_PER_LINK = sweep.EXTRA_MOVES = 0
 from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.fabric.network.fluid import FluidNetwork
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Packet
-from simshuffle.fabric.network.batch import TransferBatch, chain, pad_routes, tasks
+from simshuffle.fabric.network.batch import TransferBatch, chain_edges, pad_routes, tasks
 from simshuffle.fabric.network.fluid import FluidNetwork
 from simshuffle.fabric.network.hybrid import AnalyticNetwork, HybridNetwork
 from simshuffle.fabric.network.models import shared_network
-from simshuffle.fabric.network.packet import run
+from simshuffle.fabric.network.packet_run import run
 from simshuffle.job.plan.effort import expected_packets
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim import simulate as runs
@@ -242,7 +242,7 @@ def test_a_device_is_shared_by_transfers_with_and_without_cables(model):
 @pytest.mark.parametrize("model", [Analytic(), Fluid(), FINE])
 def test_transfers_over_cables_wait_and_are_waited_for(model):
     batch = together(([2], 4.0), ([0], 10.0), ([1, 2], 8.0), ([], 0.0), account=[-1, 0, -1, -1])
-    batch.edge_from, batch.edge_to = chain(4)
+    batch.edge_from, batch.edge_to = chain_edges(4)
     found, network = ends(model, batch, 4)
     assert found == pytest.approx([1, 1 + 1.5, 2.5 + 2, 4.5])
     assert network.accounts[0] == pytest.approx(1.5)
@@ -438,7 +438,11 @@ def test_packets_posted_on_the_way_equal_packets_posted_at_once(seed, count):
     env.process(env.timeout(step) for step in rng.uniform(0, 0.1, 40))
     env.run()
     expected = run(
-        links, Flows.of(routes, nbytes, start), model.mtu, model.port_buffer, pair=np.arange(count)
+        links,
+        Flows.from_lists(routes, nbytes, start),
+        model.mtu,
+        model.port_buffer,
+        pair=np.arange(count),
     )
     np.testing.assert_allclose(found, expected.outcome.finish, rtol=1e-9)
     np.testing.assert_allclose(net.link_statistics().nbytes, expected.statistics.nbytes, rtol=1e-9)

@@ -160,7 +160,7 @@ def test_weights_are_updated_when_all_is_summed():
 
 def test_what_does_not_fit_goes_in_the_next_message():
     rule = Horovod.model_validate({"kind": "horovod", "fusion": "50 B"})
-    assert rule.fused([20.0, 30.0, 10.0, 60.0, 5.0]) == [50.0, 10.0, 60.0, 5.0]
+    assert rule.fuse([20.0, 30.0, 10.0, 60.0, 5.0]) == [50.0, 10.0, 60.0, 5.0]
 
 
 def test_negotiation_grows_with_ranks():

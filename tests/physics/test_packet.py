@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from simshuffle.errors import SimulationError, TopologyError
 from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.fabric.network.deadlock import ChannelDependencies
-from simshuffle.fabric.network.packet import PacketNetwork, run
+from simshuffle.fabric.network.packet import PacketNetwork
+from simshuffle.fabric.network.packet_run import run
 from simshuffle.fabric.routing import ForwardingTable
 from tests.strategies import fat_tree
 
@@ -74,7 +75,7 @@ def test_one_message_takes_its_latencies_and_its_bytes(nbytes):
     # Cut-through with equal capacities: the tail follows the header without gaps, so every link
     # adds its latency only.
     links = Links(np.full(3, GB), np.array([1e-6, 2e-6, 4e-6]))
-    ends = packet().finish_times(links, Flows.of([[0, 1, 2]], [nbytes], [0.25])).finish
+    ends = packet().finish_times(links, Flows.from_lists([[0, 1, 2]], [nbytes], [0.25])).finish
     assert ends == pytest.approx(
         [0.25 + 7e-6 + nbytes / GB], rel=1e-12, abs=EXACT * nbytes / GB + 1e-12
     )
@@ -92,7 +93,9 @@ def test_one_message_over_links_of_different_speeds(speeds, nbytes):
     are there in time. The buffer holds all 21 packets, and so never throttles.
     """
     links = Links(GB * np.array(speeds, float), np.array([1e-6, 3e-6, 2e-6]))
-    ends = packet(buffer=21 * MTU).finish_times(links, Flows.of([[0, 1, 2]], [nbytes])).finish
+    ends = (
+        packet(buffer=21 * MTU).finish_times(links, Flows.from_lists([[0, 1, 2]], [nbytes])).finish
+    )
     assert ends == pytest.approx([6e-6 + nbytes / (GB * min(speeds))], rel=EXACT)
 
 
@@ -101,7 +104,7 @@ def test_a_short_buffer_on_the_way_to_a_slow_link_costs_nothing_more():
     # packet waiting while it sends one. The credit of packet k is back 0.1 us after it left, packet
     # k + 2 then needs 4 us + 0.1 us, less than the 8 us of packet k + 1.
     links = Links(np.array([GB, GB / 2]), np.array([1e-7, 1e-7]))
-    ends = packet(buffer=2 * MTU).finish_times(links, Flows.of([[0, 1]], [40 * MTU])).finish
+    ends = packet(buffer=2 * MTU).finish_times(links, Flows.from_lists([[0, 1]], [40 * MTU])).finish
     assert ends == pytest.approx([2e-7 + 80 * SLOT], rel=EXACT)
 
 
@@ -114,7 +117,9 @@ def test_two_flows_share_a_link():
     # before.
     links, route = star(3)
     ends = (
-        packet().finish_times(links, Flows.of([route(0, 2), route(1, 2)], [100 * MTU] * 2)).finish
+        packet()
+        .finish_times(links, Flows.from_lists([route(0, 2), route(1, 2)], [100 * MTU] * 2))
+        .finish
     )
     assert ends == pytest.approx([2e-6 + 199 * SLOT, 2e-6 + 200 * SLOT], rel=EXACT)
 
@@ -139,7 +144,9 @@ def test_fair_shares_of_one_bottleneck_are_those_of_fluid():
     # Six hosts send 200 to 700 packets to one: turns of one packet are fair shares, up to one round
     # of 6 packets at every end.
     links, route = star(7)
-    flows = Flows.of([route(i, 6) for i in range(6)], [(200 + 100 * i) * MTU for i in range(6)])
+    flows = Flows.from_lists(
+        [route(i, 6) for i in range(6)], [(200 + 100 * i) * MTU for i in range(6)]
+    )
     ends = packet().finish_times(links, flows).finish
     assert ends == pytest.approx(Fluid().finish_times(links, flows).finish, rel=0.03)
 
@@ -154,7 +161,7 @@ def test_inputs_share_an_output_whatever_is_behind_them():
     """
     # links: 0 A, 1 B, 2 between the switches, 3 C, 4 to D
     links, n = links_of(5), 400 * MTU
-    flows = Flows.of([[0, 2, 4], [1, 2, 4], [3, 4]], [n] * 3)
+    flows = Flows.from_lists([[0, 2, 4], [1, 2, 4], [3, 4]], [n] * 3)
     ends = packet().finish_times(links, flows).finish
     assert ends == pytest.approx(np.array([3, 3, 2]) * n / GB, rel=0.01)
     assert Fluid().finish_times(links, flows).finish == pytest.approx([3 * n / GB] * 3, rel=0.01)
@@ -165,7 +172,7 @@ def test_a_sender_takes_its_queue_pairs_in_turn():
     # one packet, so the last one needs 100 slots. In one queue pair with the others it is sent
     # after them, and needs 550.
     links, route = star(3)
-    flows = Flows.of([route(0, 1)] * 10 + [route(0, 2)], [50 * MTU] * 11)
+    flows = Flows.from_lists([route(0, 1)] * 10 + [route(0, 2)], [50 * MTU] * 11)
     assert packet().finish_times(links, flows).finish[10] == pytest.approx(
         2e-6 + 100 * SLOT, rel=0.011
     )
@@ -180,7 +187,7 @@ def test_messages_of_a_queue_pair_go_in_order_of_posting():
     links, route = star(2)
     ends = (
         packet()
-        .finish_times(links, Flows.of([route(0, 1)] * 2, [2 * MTU, 3 * MTU], [1e-6, 0.0]))
+        .finish_times(links, Flows.from_lists([route(0, 1)] * 2, [2 * MTU, 3 * MTU], [1e-6, 0.0]))
         .finish
     )
     assert ends == pytest.approx([2e-6 + 5 * SLOT, 2e-6 + 3 * SLOT], rel=EXACT)
@@ -201,7 +208,9 @@ def test_a_hot_spot_slows_down_a_flow_that_does_not_go_there():
     """
     # links: 0-3 A B C V, 4 between the switches, 5 D, 6 E
     links = Links(GB * np.array([1, 1, 1, 1, 4, 1, 1.0]), np.full(7, 1e-7))
-    flows = Flows.of([[0, 4, 5], [1, 4, 5], [2, 4, 5], [3, 4, 6]], [800 * MTU] * 3 + [200 * MTU])
+    flows = Flows.from_lists(
+        [[0, 4, 5], [1, 4, 5], [2, 4, 5], [3, 4, 6]], [800 * MTU] * 3 + [200 * MTU]
+    )
     alone = 200 * MTU / GB
     done = run_of(packet(), links, flows)
     assert done.outcome.finish[3] / alone == pytest.approx(4, rel=0.05)
@@ -253,7 +262,7 @@ def test_a_buffer_shorter_than_the_round_trip_throttles(window, share):
     """
     links = Links(np.array([GB, GB]), np.array([3.5 * SLOT, 1e-6]))
     count = 160
-    done = run_of(packet(buffer=window * MTU), links, Flows.of([[0, 1]], [count * MTU]))
+    done = run_of(packet(buffer=window * MTU), links, Flows.from_lists([[0, 1]], [count * MTU]))
     slots = 8 * (count // window - 1) + window if window < 8 else count
     assert done.outcome.finish == pytest.approx([3.5 * SLOT + 1e-6 + slots * SLOT], rel=EXACT)
     assert count / slots == pytest.approx(share, rel=0.05)
@@ -263,7 +272,7 @@ def test_a_buffer_shorter_than_the_round_trip_throttles(window, share):
 
 def test_smaller_packets_change_nothing_for_one_message():
     links = Links(GB * np.array([2.0, 1, 4]), np.full(3, 1e-6))
-    flows = Flows.of([[0, 1, 2]], [100_001])
+    flows = Flows.from_lists([[0, 1, 2]], [100_001])
     ends = [
         packet(mtu=mtu, buffer=120_000).finish_times(links, flows).finish[0]
         for mtu in (4000, 2000, 500)
@@ -279,7 +288,9 @@ def test_a_message_waits_for_the_packet_before_it_at_most(mtu):
     links, route = star(3)
     ends = (
         packet(mtu=mtu)
-        .finish_times(links, Flows.of([route(0, 1), route(0, 2)], [1e6, 100.0], [0.0, 1e-9]))
+        .finish_times(
+            links, Flows.from_lists([route(0, 1), route(0, 2)], [1e6, 100.0], [0.0, 1e-9])
+        )
         .finish
     )
     assert ends[1] == pytest.approx(2e-6 + (mtu + 100) / GB, rel=1e-6)
@@ -349,7 +360,7 @@ def cases(draw):
         sorted(set(pick.integers(0, i, 2).tolist())) if i and pick.random() < 0.3 else []
         for i in range(count)
     ]
-    return links, Flows.of(table, nbytes, start, after), draw(st.integers(1, 5))
+    return links, Flows.from_lists(table, nbytes, start, after), draw(st.integers(1, 5))
 
 
 @settings(max_examples=150)
@@ -523,7 +534,7 @@ def test_agrees_with_a_plain_simulator(seed, window, through):
     expected = Plain(links, routes, sizes, start, 8, 8 * window).run()
     model = packet(mtu=8, buffer=8 * window)
     np.testing.assert_array_equal(
-        model.finish_times(links, Flows.of(routes, sizes, start)).finish, expected
+        model.finish_times(links, Flows.from_lists(routes, sizes, start)).finish, expected
     )
 
 
@@ -535,7 +546,7 @@ def test_after_waits_for_the_latest_and_pays_the_latency_again():
     # 1 us), the second after 30; the third is posted then and needs 10 slots and 1 us itself. Its
     # own start is ignored.
     links, route = star(3, latency=5e-7)
-    flows = Flows.of(
+    flows = Flows.from_lists(
         [route(0, 1), route(0, 2), route(1, 2)],
         [10 * MTU, 20 * MTU, 10 * MTU],
         [0, 0, 9e9],
@@ -551,7 +562,7 @@ def test_a_barrier_ends_with_the_last_of_its_flows_and_starts_the_next():
     after = [[], [], [0, 1], [2], [3], [3]]
     ends = (
         packet()
-        .finish_times(links, Flows.of(routes, [MTU, 2 * MTU, 0, 0, MTU, MTU], None, after))
+        .finish_times(links, Flows.from_lists(routes, [MTU, 2 * MTU, 0, 0, MTU, MTU], None, after))
         .finish
     )
     last = 2e-6 + 2 * SLOT
@@ -562,7 +573,7 @@ def test_a_barrier_ends_with_the_last_of_its_flows_and_starts_the_next():
 
 def test_no_bytes_take_the_latencies_past_all_queues_and_no_links_take_nothing():
     links, route = star(2)
-    flows = Flows.of(
+    flows = Flows.from_lists(
         [route(0, 1), route(0, 1), [], route(0, 1)],
         [1e6, 0, 5e6, 0],
         [0, 1e-5, 2e-5, 0],
@@ -575,11 +586,13 @@ def test_no_bytes_take_the_latencies_past_all_queues_and_no_links_take_nothing()
 def test_a_circle_of_waiting_is_refused():
     links, route = star(2)
     with pytest.raises(SimulationError, match="2 flows wait for each other in a circle"):
-        packet().finish_times(links, Flows.of([route(0, 1)] * 3, [1.0] * 3, None, [[1], [0], []]))
+        packet().finish_times(
+            links, Flows.from_lists([route(0, 1)] * 3, [1.0] * 3, None, [[1], [0], []])
+        )
 
 
 def test_no_flows_and_no_links_at_all():
-    assert packet().finish_times(links_of(1), Flows.of([], [])).makespan == 0.0
+    assert packet().finish_times(links_of(1), Flows.from_lists([], [])).makespan == 0.0
     assert packet().finish_times(
         links_of(0), Flows(np.empty((2, 0), np.int32), [1.0, 2.0], [3.0, 4.0])
     ).finish.tolist() == [3.0, 4.0]
@@ -611,15 +624,16 @@ def test_routes_around_a_ring_are_refused(switches):
         [switches + i, i, (i + 1) % switches, 2 * switches + (i + 2) % switches]
         for i in range(switches)
     ]
-    circle = ChannelDependencies(links).add(Flows.of(table, [1.0] * switches).routes)
+    circle = ChannelDependencies(links).add(Flows.from_lists(table, [1.0] * switches).routes)
     assert circle == list(range(switches))
     with pytest.raises(TopologyError) as caught:
-        packet().finish_times(links, Flows.of(table, [1.0] * switches))
+        packet().finish_times(links, Flows.from_lists(table, [1.0] * switches))
     assert " -> ".join([*names[:switches], names[0]]) in str(caught.value)
     assert "kind: fluid" in str(caught.value)
     # one route less opens the circle
     assert (
-        ChannelDependencies(links).add(Flows.of(table[1:], [1.0] * (switches - 1)).routes) is None
+        ChannelDependencies(links).add(Flows.from_lists(table[1:], [1.0] * (switches - 1)).routes)
+        is None
     )
     network = PacketNetwork(links, mtu=MTU, port_buffer=MTU)
     network.inject(0.0, np.array(table[1:], np.int32), np.ones(switches - 1))
@@ -752,14 +766,14 @@ def test_a_network_refuses_a_link_that_is_too_slow():
 
 def test_a_link_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="links 0 to 1"):
-        packet().finish_times(links_of(2), Flows.of([[0, 2]], [1.0]))
+        packet().finish_times(links_of(2), Flows.from_lists([[0, 2]], [1.0]))
 
 
 def test_the_clock_holds_slow_networks():
     # 1 B/s and 1e9 B: 32 years, longer than the clock has ticks of 57 fs
     ends = (
         Packet.model_validate({"mtu": "1 MB", "port_buffer": "2 MB"})
-        .finish_times(links_of(2, capacity=1.0), Flows.of([[0, 1]], [1e9]))
+        .finish_times(links_of(2, capacity=1.0), Flows.from_lists([[0, 1]], [1e9]))
         .finish
     )
     assert ends == pytest.approx([1e9], rel=1e-6)
@@ -785,4 +799,4 @@ def test_a_run_can_be_interrupted_between_slices(monkeypatch):
     monkeypatch.setattr("simshuffle.fabric.network.packet.EVENTS_PER_SLICE", 10)
     links, route = star(2)
     with pytest.raises(KeyboardInterrupt):
-        packet().finish_times(links, Flows.of([route(0, 1)], [1e6]), progress=interrupt)
+        packet().finish_times(links, Flows.from_lists([route(0, 1)], [1e6]), progress=interrupt)

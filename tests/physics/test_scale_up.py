@@ -125,7 +125,7 @@ def finish(src: Any, dst: Any, nbytes: float, model: Any = None) -> list[float]:
     """When messages between ranks end that begin together."""
     routes, _ = ON.message(src, dst)
     links = Links(ON.links.capacity, ON.links.latency, ON.links.names)
-    flows = Flows.of(routes, np.full(len(routes), nbytes))
+    flows = Flows.from_lists(routes, np.full(len(routes), nbytes))
     return (model or Fluid()).finish_times(links, flows).finish.tolist()
 
 

@@ -226,7 +226,7 @@ def test_transfers_on_the_way_equal_all_of_them_at_once(seed, count):
             env.process(one(i))
     env.run()
     np.testing.assert_allclose(
-        ends, Fluid().finish_times(links, Flows.of(routes, nbytes, start)).finish, rtol=1e-9
+        ends, Fluid().finish_times(links, Flows.from_lists(routes, nbytes, start)).finish, rtol=1e-9
     )
 
 

@@ -12,7 +12,7 @@ from simshuffle.fabric.network.case import read_case
 from simshuffle.fabric.network.flows import Flows, Links
 from simshuffle.fabric.network.fluid import FluidNetwork
 from simshuffle.fabric.network.fluid_symmetry import (
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     Partition,
     finish_times,
     quotient,
@@ -45,7 +45,7 @@ def all_to_all(hosts, per_leaf, spines, nbytes=1e6):
     routes[inside] = np.stack([src, hosts + dst, -np.ones_like(src), -np.ones_like(src)], axis=1)[
         inside
     ]
-    return Links(np.full(count, 12.5e9), np.full(count, 1e-6)), Flows.of(
+    return Links(np.full(count, 12.5e9), np.full(count, 1e-6)), Flows.from_lists(
         routes.astype(np.int32), np.full(len(src), nbytes)
     )
 
@@ -68,7 +68,11 @@ def plain(links, flows):
 
 def one_by_one(links, flows):
     """The ends by the general engine, which sees every flow (s)."""
-    columns = {"nbytes": flows.nbytes, "delay": flows.latencies(links), "start": flows.posted}
+    columns = {
+        "nbytes": flows.nbytes,
+        "delay": flows.latencies(links),
+        "start": flows.earliest_post,
+    }
     batch = TransferBatch(
         tasks(len(flows), work=flows.nbytes, tag=np.arange(len(flows)), **columns), flows.routes
     )
@@ -162,7 +166,7 @@ def networks(draw):
         draw(st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(0.01, 20))) for _ in range(count)
     ]
     start = [draw(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 10))) for _ in range(count)]
-    return Links(np.array(capacity), np.array(latency)), Flows.of(routes, size, start)
+    return Links(np.array(capacity), np.array(latency)), Flows.from_lists(routes, size, start)
 
 
 def copies(links, flows, rng):
@@ -270,7 +274,7 @@ def chain(length):
     round."""
     first = np.arange(COPIES * length).reshape(COPIES, length)[:, :-1].ravel()
     routes = np.stack([first, first + 1], axis=1).astype(np.int32)
-    return Links(np.ones(COPIES * length), np.zeros(COPIES * length)), Flows.of(
+    return Links(np.ones(COPIES * length), np.zeros(COPIES * length)), Flows.from_lists(
         routes, np.ones(len(first))
     )
 
@@ -278,13 +282,13 @@ def chain(length):
 def test_refinement_gives_up_on_a_long_chain():
     short = chain(20)
     np.testing.assert_allclose(finish_times(*short), one_by_one(*short), rtol=1e-9)
-    assert finish_times(*chain(2 * MOST_ROUNDS + 10)) is None
+    assert finish_times(*chain(2 * MAX_ROUNDS + 10)) is None
 
 
 def test_many_classes_that_all_end_at_different_times_are_too_much_effort():
     rng = np.random.default_rng(4)
     links = Links(np.ones(20), np.zeros(20))
-    once = Flows.of(
+    once = Flows.from_lists(
         np.stack([rng.integers(0, 10, 1400), rng.integers(10, 20, 1400)], axis=1).astype(np.int32),
         rng.exponential(1, 1400),
     )
@@ -311,17 +315,18 @@ def test_no_answer_for_what_is_not_a_plain_problem():
         is None
     )
     # a link twice
-    assert finish_times(links, Flows.of(np.zeros((20, 2), np.int32), np.ones(20))) is None
+    assert finish_times(links, Flows.from_lists(np.zeros((20, 2), np.int32), np.ones(20))) is None
     # no such link
     assert (
-        finish_times(links, Flows.of(np.full((20, 2), len(links), np.int32), np.ones(20))) is None
+        finish_times(links, Flows.from_lists(np.full((20, 2), len(links), np.int32), np.ones(20)))
+        is None
     )
-    assert finish_times(links, Flows.of([], [])) is None
+    assert finish_times(links, Flows.from_lists([], [])) is None
 
 
 def test_flows_without_links_end_when_they_start():
     links = Links(np.ones(1), np.ones(1))
     ends = finish_times(
-        links, Flows.of(np.full((20, 1), -1, np.int32), np.ones(20), np.full(20, 3.0))
+        links, Flows.from_lists(np.full((20, 1), -1, np.int32), np.ones(20), np.full(20, 3.0))
     )
     np.testing.assert_array_equal(ends, 3.0)

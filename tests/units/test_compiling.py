@@ -14,7 +14,7 @@ from simshuffle import load_scenario, run
 from simshuffle.cli.common import reset_volume, set_volume
 from simshuffle.fabric.network import Analytic, Fluid, Packet, fluid_events, fluid_transfers
 from simshuffle.fabric.network import packet_kernel as kernel
-from simshuffle.fabric.network.models import make_ready
+from simshuffle.fabric.network.models import load_model
 from simshuffle.spec import compiling
 from simshuffle.spec.compiling import at_address, entry, fingerprint, words
 from tests.plain_kernels import ENDS
@@ -56,7 +56,9 @@ def test_a_result_is_shown_and_drawn_without_compiled_code(result_of, verb):
 
 def test_a_simulation_does():
     code = "from simshuffle.fabric.network import Flows, Fluid, Links\n"
-    assert loaded(code + "Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))")
+    assert loaded(
+        code + "Fluid().finish_times(Links([1.0], [0.0]), Flows.from_lists([[0]], [1.0]))"
+    )
 
 
 @pytest.mark.parametrize("name", ["a.py", "sub/b.py", "sub/deeper/c.py"])
@@ -135,7 +137,7 @@ def test_that_something_is_compiled_is_not_said_to_who_wants_errors_alone(caplog
 )
 def test_what_was_made_ready_is_all_that_a_run_needs(model):
     """A kernel that a run calls with other types would be compiled while it runs."""
-    make_ready(model)
+    load_model(model)
     kernels: Any = [fluid_events.post, fluid_transfers.advance]
     kernels += [fluid_transfers.complete, fluid_transfers.settle]
     kernels += [kernel.advance] if model == Packet() else []

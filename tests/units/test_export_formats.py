@@ -376,7 +376,7 @@ def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedu
         for rank in range(made.world_size)
     }
     released = {c.get("send_done_trigger"): place for place, c in enumerate(connections)}
-    flows = Flows.of(
+    flows = Flows.from_lists(
         [route[c["from"], c["to"]] for c in connections],
         [c["size"] for c in connections],
         [c.get("start", 0) / 1e12 for c in connections],

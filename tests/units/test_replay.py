@@ -21,7 +21,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.fabric.network import Analytic, Fluid, Packet
-from simshuffle.fabric.network.analytic import alone
+from simshuffle.fabric.network.analytic import isolated_seconds
 from simshuffle.fabric.network.case import read_case
 from simshuffle.fabric.network.flows import latest_ends
 from simshuffle.fabric.network.replay import network_model, relative_errors, replay
@@ -357,8 +357,8 @@ BILLION, IN_TURN = {"size": (1e9, 1e9)}, {"after": [[], [0]]}
 def test_what_floats_cannot_hold_is_refused_and_what_they_can_is_not(refused, held, lost, place):
     case = read_case(put(two_flows(**held)))
     ends = replay(case, Fluid()).outcome.finish
-    lower = latest_ends(case.flows, alone(case.links, case.flows))
-    assert (ends >= lower - np.maximum(1e-3 * alone(case.links, case.flows), 1e-6)).all()
+    lower = latest_ends(case.flows, isolated_seconds(case.links, case.flows))
+    assert (ends >= lower - np.maximum(1e-3 * isolated_seconds(case.links, case.flows), 1e-6)).all()
     message = refused(two_flows(**lost))
     assert f"{place}: must not be lost in rounding" in message
     assert "; got " in message

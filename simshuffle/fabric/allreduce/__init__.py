@@ -1,4 +1,4 @@
-"""Allreduce algorithms."""
+"""Allreduce algorithms, and the union `Allreduce` of all that a scenario may name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What all allreduce algorithms have in common, and what of them runs beside the backward pass."""
+"""The base of all allreduce algorithms, and the rules by which gradients are summed
+beside the backward pass.
+"""
 
 from __future__ import annotations
 
@@ -78,22 +80,42 @@ class Ddp(Overlapping):
     hooks: Seconds = 3e-3
 
     def parts(self, layers: Floats) -> Floats:
-        """The buckets: (buckets, 2) bytes, and the share of the backward pass after which they are
-        full, from the same of the layers, (layers, 2), in the order in which they are ready. A
-        bucket takes layers until it holds its size or more."""
-        buckets, filled, most = [], 0.0, self.first_bucket
+        """Divide the gradients into buckets; a bucket takes layers until it holds its size or
+        more.
+
+        Args:
+            layers: (layers, 2) bytes of each layer, and the share of the backward pass
+                after which its gradients are ready, in the order in which they are ready.
+
+        Returns:
+            (buckets, 2) bytes of each bucket, and the share of the backward pass after
+            which it is full.
+        """
+        buckets = []
+        filled = 0.0
+        bucket_size = self.first_bucket
         for nbytes, share in layers.tolist():
             filled += nbytes
-            if filled >= most:
+            if filled >= bucket_size:
                 buckets.append((filled, share))
-                filled, most = 0.0, self.bucket
+                filled = 0.0
+                bucket_size = self.bucket
         if filled:
             buckets.append((filled, share))
         return np.array(buckets)
 
     def messages(self, layers: Floats, backward: float, world_size: int) -> Floats:
-        """What is summed together, in its order: (messages, 2) bytes, and the share of a backward
-        pass of ``backward`` s after which ``world_size`` ranks post it. Here the `parts`."""
+        """The messages that are summed one after the other: here the buckets of `parts`.
+
+        Args:
+            layers: see `parts`.
+            backward: s that the backward pass takes.
+            world_size: number of ranks.
+
+        Returns:
+            (messages, 2) bytes, and the share of the backward pass after which the ranks
+            post it.
+        """
         return self.parts(layers)
 
 
@@ -124,44 +146,52 @@ class Horovod(Overlapping):
     negotiation_per_rank: Seconds = 3e-6
 
     def parts(self, layers: Floats) -> Floats:
-        """The layers themselves, which are fused when they are ready: see `Ddp.parts`."""
+        """The layers themselves, which are fused when they are ready; shapes as of
+        `Ddp.parts`.
+        """
         return layers
 
     def messages(self, layers: Floats, backward: float, world_size: int) -> Floats:
-        """Those of a backward pass that begins with a cycle of the coordinator; each is there when
-        the cycle ends and ranks have agreed: see `Ddp.messages`."""
-        agreeing = self.negotiation_seconds(world_size)
-        period = max(self.cycle, agreeing)
+        """The messages of a backward pass that begins with a cycle of the coordinator;
+        arguments and shapes as of `Ddp.messages`.
+
+        A message is posted when its cycle has ended and the ranks have agreed.
+        """
+        negotiation = self.negotiation_seconds(world_size)
+        period = max(self.cycle, negotiation)
         cycle = np.ceil(layers[:, 1] * backward / period)
         return np.array(
             [
-                (nbytes, min((each * period + agreeing) / backward, 1.0))
-                for each in np.unique(cycle).tolist()
-                for nbytes in self.fused(layers[cycle == each, 0].tolist())
+                (nbytes, min((cycle_index * period + negotiation) / backward, 1.0))
+                for cycle_index in np.unique(cycle).tolist()
+                for nbytes in self.fuse(layers[cycle == cycle_index, 0].tolist())
             ]
         )
 
     def negotiation_seconds(self, world_size: int) -> float:
-        """s until all ranks know what is ready on all of them."""
+        """Seconds until all ranks know which layers are ready everywhere."""
         return self.negotiation + world_size * self.negotiation_per_rank
 
-    def fused(self, nbytes: list[float]) -> list[float]:
-        """Bytes of the messages for layers of ``nbytes`` that are ready together."""
+    def fuse(self, nbytes: list[float]) -> list[float]:
+        """Fuse layers of ``nbytes`` that are ready together, in order, into messages of
+        `fusion` bytes at most; return the bytes of each message.
+        """
         messages: list[float] = []
-        for each in nbytes:
-            if messages and messages[-1] + each <= self.fusion:
-                messages[-1] += each
+        for layer_nbytes in nbytes:
+            if messages and messages[-1] + layer_nbytes <= self.fusion:
+                messages[-1] += layer_nbytes
             else:
-                messages.append(each)
+                messages.append(layer_nbytes)
         return messages
 
 
-def _named(value: Any) -> Any:
+def _parse_short_form(value: Any) -> Any:
     return by_kind(value) if isinstance(value, str) else value
 
 
 Overlap = Annotated[
-    Annotated[NoOverlap | Ddp | Horovod, Field(discriminator="kind")], BeforeValidator(_named)
+    Annotated[NoOverlap | Ddp | Horovod, Field(discriminator="kind")],
+    BeforeValidator(_parse_short_form),
 ]
 
 
@@ -173,8 +203,9 @@ def _no_edges() -> Ints32:
 class AllreduceFlows:
     """The flows of one allreduce.
 
-    Flows of one step run at once, as those of a pipeline do all together; where steps depend on one
-    another, edges say what a flow waits for."""
+    Flows of one step run at once, as those of a pipeline do all together; where steps
+    depend on one another, edges say which flow waits for which.
+    """
 
     # src, dst: (flows,) ranks
     src: Ints32
@@ -198,34 +229,46 @@ class AllreduceFlows:
 
     @property
     def delays(self) -> Floats:
-        """(flows,) s before each begins; those that wait for none have the latency before them."""
-        waits = np.zeros(len(self), bool)
-        waits[self.edge_to] = True
-        return self.delay + np.where(waits, 0.0, self.latency)
+        """(flows,) s before each flow begins; flows that wait for no other have the latency
+        before them.
+        """
+        has_predecessor = np.zeros(len(self), bool)
+        has_predecessor[self.edge_to] = True
+        return self.delay + np.where(has_predecessor, 0.0, self.latency)
 
     def packets(self, domain_of: Ints32, mtu: float) -> float:
-        """Packets of ``mtu`` bytes that leave scale-up domains, or hosts: ``domain_of``, (M,)."""
-        far = domain_of[self.src] != domain_of[self.dst]
-        return float(np.ceil(self.nbytes[far] / mtu).sum())
+        """Number of packets of ``mtu`` bytes that leave scale-up domains, or hosts.
+
+        Args:
+            domain_of: (M,) domain or host of each rank.
+            mtu: bytes of a packet.
+        """
+        leaves_domain = domain_of[self.src] != domain_of[self.dst]
+        return float(np.ceil(self.nbytes[leaves_domain] / mtu).sum())
 
     @property
     def seconds_uncontended(self) -> float:
-        """Time (s) if only caps limit: latency, then the longest chain of delays and transfers."""
+        """Seconds that the allreduce takes if only caps limit it: latency, then the longest
+        chain of delays and transfers.
+        """
         return self.seconds(self.cap)
 
     def seconds(self, bandwidth: Floats) -> float:
-        """Time (s) if each flow has its ``bandwidth``, (flows,) bytes/s, to itself."""
-        alone = self.delay + self.nbytes / bandwidth
+        """Seconds that the allreduce takes if each flow has its ``bandwidth``, (flows,)
+        bytes/s, to itself.
+        """
+        flow_seconds = self.delay + self.nbytes / bandwidth
         if not len(self.edge_to):
-            return self.latency + float(alone.max())
-        step, ready = np.broadcast_to(self.step, len(self)), np.zeros(len(self))
-        of_edge = step[self.edge_to]
-        order = np.argsort(of_edge, kind="stable")
-        starts = np.flatnonzero(np.diff(of_edge[order], prepend=-1))
-        for edges in np.split(order, starts[1:]):
+            return self.latency + float(flow_seconds.max())
+        step = np.broadcast_to(self.step, len(self))
+        ready = np.zeros(len(self))
+        step_of_edge = step[self.edge_to]
+        order = np.argsort(step_of_edge, kind="stable")
+        first_of_step = np.flatnonzero(np.diff(step_of_edge[order], prepend=-1))
+        for edges in np.split(order, first_of_step[1:]):
             origin = self.edge_from[edges]
-            np.maximum.at(ready, self.edge_to[edges], (ready + alone)[origin])
-        return self.latency + float((ready + alone).max())
+            np.maximum.at(ready, self.edge_to[edges], (ready + flow_seconds)[origin])
+        return self.latency + float((ready + flow_seconds).max())
 
 
 LATENCIES = ("intra_host_latency", "inter_host_latency")
@@ -250,15 +293,16 @@ class SlowHosts(Sourced):
     quantile: Annotated[Share, Field(gt=0)] = 0.5
 
     def share(self, hosts: int) -> float:
-        """What the slowest of so many hosts reaches, from 0 to 1.
+        """Share of the bus bandwidth, from 0 to 1, that the slowest of ``hosts`` hosts
+        reaches.
 
-        The smallest of H independent numbers is above x with probability (1 - F(x))^H (David &
-        Nagaraja, Order Statistics, 2003, section 2.1), so its quantile q is F's quantile
-        1 - (1 - q)^(1/H).
+        The smallest of H independent numbers is above x with probability (1 - F(x))^H
+        (David & Nagaraja, Order Statistics, 2003, section 2.1), so its quantile q is F's
+        quantile 1 - (1 - q)^(1/H).
         """
-        below = -math.expm1(math.log1p(-self.quantile) / hosts)
+        host_quantile = -math.expm1(math.log1p(-self.quantile) / hosts)
         variance = math.log1p(self.spread**2)
-        normal = NormalDist().inv_cdf(below)
+        normal = NormalDist().inv_cdf(host_quantile)
         return min(1.0, math.exp(math.sqrt(variance) * normal - variance / 2.0))
 
 
@@ -287,24 +331,30 @@ class AllreduceAlgorithm(Sourced):
 
     @classmethod
     def meaning(cls, key: str) -> str:
-        """As of `Spec`: how many HCAs, or whose latency a key is."""
+        """Name the meaning of a key, as `Spec.meaning`: one name for the number of HCAs, and
+        the algorithm's prefix before latencies.
+        """
         if key == cls.one_for_each_hca:
             return "one_for_each_hca"
         return f"{cls.latencies_of}{key}" if key in LATENCIES else key
 
-    def over(self, hcas: int) -> Self:
-        """The same over so many HCAs of a host, if it does not say over how many."""
+    def over_hcas(self, hcas: int) -> Self:
+        """Return the algorithm over ``hcas`` HCAs of a host, if it does not say over how many."""
         key = self.one_for_each_hca
         return self if getattr(self, key) else self.model_copy(update={key: hcas})
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank."""
+        """Return the flows of an allreduce of ``nbytes`` bytes; None for a single rank.
+
+        Args:
+            host_of: (M,) host of each rank.
+            nbytes: bytes of the buffer.
+        """
         return None if len(host_of) == 1 else self.flows_of_several(host_of, nbytes)
 
     @abstractmethod
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Those of two ranks or more."""
+        """Return the flows of an allreduce over two ranks or more; arguments as of `flows`."""
 
 
 class Paced(AllreduceAlgorithm):
@@ -328,14 +378,18 @@ class Paced(AllreduceAlgorithm):
     inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """As of `AllreduceAlgorithm`, those between hosts at the pace of the slowest."""
+        """Return the flows as `AllreduceAlgorithm.flows`, with those between hosts at the pace
+        of the slowest host.
+        """
         flows = super().flows(host_of, nbytes)
         if flows is None or self.slow_hosts is None:
             return flows
-        far = host_of[flows.src] != host_of[flows.dst]
-        share = self.share_left(self.slow_hosts, len(np.unique(host_of)))
-        return replace(flows, cap=np.where(far, share * flows.cap, flows.cap))
+        is_between_hosts = host_of[flows.src] != host_of[flows.dst]
+        share = self.slow_host_share(self.slow_hosts, len(np.unique(host_of)))
+        return replace(flows, cap=np.where(is_between_hosts, share * flows.cap, flows.cap))
 
-    def share_left(self, slow: SlowHosts, hosts: int) -> float:
-        """The share of the bus bandwidth between ``hosts`` hosts that is left."""
+    def slow_host_share(self, slow: SlowHosts, hosts: int) -> float:
+        """Share of the bus bandwidth between ``hosts`` hosts that the allreduce keeps with
+        slow hosts ``slow``.
+        """
         return slow.share(hosts)

@@ -1,5 +1,7 @@
-"""Allreduces whose steps wait for one another: by halving and doubling distances, of all gradients
-or of the largest; and over a grid: inside hosts, along each column of hosts, inside hosts again."""
+"""Allreduces whose steps wait for one another: by halving and doubling distances, of
+all gradients or of the largest; and over a grid: inside hosts, along each column of
+hosts, inside hosts again.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from simshuffle.fabric.allreduce.steps import (
     Sends,
     StepOfSends,
     Steps,
-    among_power_of_two,
+    add_folding_steps,
     dependent_flows,
+    fold_to_power_of_two,
     place_in_host,
     rail_of,
-    with_folding,
 )
 from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 from simshuffle.spec.record import Bandwidth, Count, OneEach, PositiveNBytes, whole_as_float
@@ -41,11 +43,13 @@ class Stepwise(Dependent):
 
     @abstractmethod
     def steps(self, host_of: Ints32) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send."""
+        """Return the sends of ranks on hosts ``host_of`` (M,), step by step."""
 
     def sends(self, host_of: Ints32) -> Sends:
-        """See `Dependent.sends`."""
-        return Sends.of(self.steps(host_of), rail_of(host_of, self.rails))
+        """Return the sends of all steps, each on the rail of its sender; see
+        `Dependent.sends`.
+        """
+        return Sends.from_steps(self.steps(host_of), rail_of(host_of, self.rails))
 
 
 class HalvingDoubling(Stepwise):
@@ -60,27 +64,31 @@ class HalvingDoubling(Stepwise):
     kind: Literal["halving_doubling"]
 
     def steps(self, host_of: Ints32) -> Steps:
-        """See `Stepwise.steps`: 2 floor(log2 M) steps, and two more if M is no power of two."""
+        """Return 2 floor(log2 M) steps, and two more if M is no power of two; see
+        `Stepwise.steps`.
+        """
         return halving_doubling_steps(len(host_of))
 
 
 def halving_doubling_steps(count: int) -> Steps:
-    """The steps among ``count`` ranks."""
-    ranks, _, _ = among_power_of_two(count)
-    here = np.arange(len(ranks))
-    bits = range(len(ranks).bit_length() - 1)
-    first, length = np.zeros(len(ranks), np.int64), len(ranks)  # of the parts that each sums
+    """Return the steps of halving and doubling among ``count`` ranks."""
+    ranks, _, _ = fold_to_power_of_two(count)
+    index = np.arange(len(ranks))
+    bit_range = range(len(ranks).bit_length() - 1)
+    # of the parts that each sums
+    kept_first = np.zeros(len(ranks), np.int64)
+    length = len(ranks)
     halving: list[StepOfSends] = []
     doubling: list[StepOfSends] = []
-    for bit in bits:
-        other = ranks[here ^ (1 << bit)]
+    for bit in bit_range:
+        partner = ranks[index ^ (1 << bit)]
         length //= 2
-        upper = (here >> bit & 1) * length
-        given = first + length - upper
-        first = first + upper
-        halving.append((ranks, other, given, given + length, True))
-        doubling.append((ranks, other, first, first + length, False))
-    return with_folding(count, len(ranks), [*halving, *reversed(doubling)])
+        upper_offset = (index >> bit & 1) * length
+        sent_first = kept_first + length - upper_offset
+        kept_first = kept_first + upper_offset
+        halving.append((ranks, partner, sent_first, sent_first + length, True))
+        doubling.append((ranks, partner, kept_first, kept_first + length, False))
+    return add_folding_steps(count, len(ranks), [*halving, *reversed(doubling)])
 
 
 class RecursiveDoubling(Stepwise):
@@ -93,24 +101,26 @@ class RecursiveDoubling(Stepwise):
     kind: Literal["recursive_doubling"]
 
     def steps(self, host_of: Ints32) -> Steps:
-        """See `Stepwise.steps`: floor(log2 M) steps, and two more if M is no power of two."""
+        """Return floor(log2 M) steps, and two more if M is no power of two; see
+        `Stepwise.steps`.
+        """
         return recursive_doubling_steps(len(host_of))
 
 
 def recursive_doubling_steps(count: int) -> Steps:
-    """The steps among ``count`` ranks."""
-    ranks, _, _ = among_power_of_two(count)
-    here = np.arange(len(ranks))
+    """Return the steps of recursive doubling among ``count`` ranks."""
+    ranks, _, _ = fold_to_power_of_two(count)
+    index = np.arange(len(ranks))
     steps: list[StepOfSends] = [
-        (ranks, ranks[here ^ (1 << bit)], 0, 1, True) for bit in range(len(ranks).bit_length() - 1)
+        (ranks, ranks[index ^ (1 << bit)], 0, 1, True) for bit in range(len(ranks).bit_length() - 1)
     ]
-    return with_folding(count, 1, steps)
+    return add_folding_steps(count, 1, steps)
 
 
 class Sparse(Paced):
-    """Every rank sends the share ``density`` of its gradients that is largest, each with its index,
-    and adds what it receives, by recursive doubling (SparCML: Renggli et al., SC 2019; over the
-    hosts of a cluster: Nguyen, Wahib & Takano, IPCCC 2019).
+    """Sparse allreduce: a rank sends the share ``density`` of its gradients that is largest, each
+    with its index, and adds what it receives, by recursive doubling (SparCML: Renggli et al., SC
+    2019; over the hosts of a cluster: Nguyen, Wahib & Takano, IPCCC 2019).
 
     Positions are independent, so the gradients of c ranks fill 1 - (1 - density)^c of all: at every
     doubling almost twice as many, until indices cost more than they save. What is larger than the
@@ -143,7 +153,7 @@ class Sparse(Paced):
     index_size: PositiveNBytes = 4.0
 
     @model_validator(mode="after")
-    def _some_are_sent(self) -> Sparse:
+    def _check_density(self) -> Sparse:
         if not 0 < self.density <= 1:
             problem = {
                 "key": "density",
@@ -155,42 +165,54 @@ class Sparse(Paced):
         return self
 
     def share(self, contributions: Ints) -> Floats:
-        """Bytes of the sum of so many ranks' gradients, as a share of the dense buffer."""
+        """(n,) bytes of the sum of ``contributions`` (n,) ranks' gradients, as a share of the
+        dense buffer.
+        """
         filled = 1 - (1 - self.density) ** contributions.astype(np.float64)
         return np.minimum(filled * (1 + self.index_size / self.value_size), 1.0)
 
     def steps(self, host_of: Ints32) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send, were it dense."""
+        """Return the sends of ranks on hosts ``host_of`` (M,), step by step, as if the buffer
+        were dense.
+        """
         return recursive_doubling_steps(len(host_of))
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Of ``nbytes`` bytes (dense), see `dependent_flows`."""
+        """Return the flows of a sparse allreduce of ``nbytes`` bytes (dense size), see
+        `dependent_flows`.
+        """
         steps = self.steps(host_of)
-        dense = Sends.of(steps, rail_of(host_of, self.rails))
-        sends = replace(dense, share=self.share(contributions(steps, len(host_of))))
+        dense = Sends.from_steps(steps, rail_of(host_of, self.rails))
+        sends = replace(dense, share=self.share(count_contributions(steps, len(host_of))))
         flows = dependent_flows(sends, host_of, nbytes, self)
         return replace(flows, latency=nbytes / self.selection_bandwidth)
 
 
-def contributions(steps: Steps, world_size: int) -> Ints64:
-    """(sends,) of how many ranks each send carries the gradients; all send the whole buffer."""
-    held, sent = np.ones(world_size, np.int64), np.zeros(len(steps), np.int64)
+def count_contributions(steps: Steps, world_size: int) -> Ints64:
+    """(sends,) number of ranks whose gradients each send carries; all send the whole
+    buffer.
+    """
+    num_held = np.ones(world_size, np.int64)
+    num_sent = np.zeros(len(steps), np.int64)
     for step in range(steps.count):
-        now = steps.step == step
-        dst, adds = steps.dst[now], steps.adds[now]
-        sent[now] = held[steps.src[now]]
-        held[dst] = sent[now] + np.where(adds, held[dst], 0)
-    return sent
+        in_step = steps.step == step
+        dst = steps.dst[in_step]
+        adds = steps.adds[in_step]
+        num_sent[in_step] = num_held[steps.src[in_step]]
+        num_held[dst] = num_sent[in_step] + np.where(adds, num_held[dst], 0)
+    return num_sent
 
 
 class ColumnGrid:
-    """Each column carries an equal share of the buffer. In every host one rank stands in it, the
-    one at place column * ranks / columns, rounded down; so in a host of fewer ranks than columns
-    some stand in several.
+    """A grid of hosts and columns, of which each column carries an equal share of the
+    buffer. In every host one rank stands in a column, the one at place column * ranks /
+    columns, rounded down; so in a host of fewer ranks than columns some stand in
+    several.
 
-    Inside a host the share of a column goes from rank to rank, around a ring that all columns have
-    in common, until it ends where its column is, and back from there. With as many columns as ranks
-    that is the ring's reduce-scatter and all-gather; with one it is a chain's reduce and broadcast.
+    Inside a host the share of a column goes from rank to rank, around a ring that all
+    columns have in common, until it ends where its column is, and back from there. With
+    as many columns as ranks that is the ring's reduce-scatter and all-gather; with one
+    it is a chain's reduce and broadcast.
 
     Args:
         host_of: (M,) hosts.
@@ -198,44 +220,64 @@ class ColumnGrid:
     """
 
     def __init__(self, host_of: Ints32, columns: int = 0) -> None:
-        _, first, number, size = np.unique(
+        _, first_rank, host_index, size = np.unique(
             host_of, return_index=True, return_inverse=True, return_counts=True
         )
-        met = np.argsort(first)  # hosts in the order of their first ranks
-        self.size = size[met]
-        self.hosts, self.columns = len(size), columns or int(size.max())
+        host_order = np.argsort(first_rank)  # hosts in the order of their first ranks
+        self.size = size[host_order]
+        self.hosts = len(size)
+        self.columns = columns or int(size.max())
         self._rank = np.full((self.hosts, int(size.max())), -1, np.int32)
-        self._rank[np.argsort(met)[number], place_in_host(host_of)] = np.arange(len(host_of))
-        self._place = np.arange(self.columns) * self.size[:, None] // self.columns
-        self.leader: Ints32 = np.take_along_axis(self._rank, self._place, axis=1)
+        self._rank[np.argsort(host_order)[host_index], place_in_host(host_of)] = np.arange(
+            len(host_of)
+        )
+        self._place_of_column = np.arange(self.columns) * self.size[:, None] // self.columns
+        self.leader: Ints32 = np.take_along_axis(self._rank, self._place_of_column, axis=1)
         """(hosts, columns) the rank in each column."""
 
     def chains(self, first: int) -> tuple[Ints, ...]:
-        """Host, column, hop, and ranks that send and receive on the chains inside hosts, whose
-        first sends are ``first`` places after their column's."""
+        """The hops of the chains inside hosts, whose first sends are ``first`` places after
+        their column's.
+
+        Returns:
+            (hops,) each: host, column, index of the hop, rank that sends, rank that
+            receives.
+        """
         hops = np.arange(self._rank.shape[1] - 1)
         goes_on = hops < self.size[:, None, None] - 1
         shape = (self.hosts, self.columns, len(hops))
         host, column, hop = np.nonzero(np.broadcast_to(goes_on, shape))
-        place = self._place[host, column] + first + hop
-        src, dst = (self._rank[host, each % self.size[host]] for each in (place, place + 1))
+        place = self._place_of_column[host, column] + first + hop
+        src, dst = (
+            self._rank[host, place_in_ring % self.size[host]]
+            for place_in_ring in (place, place + 1)
+        )
         return host, column, hop, src, dst
 
     def sends(self, among: Sends, rail: Ints32, rails: int = 1) -> Sends:
-        """All sends: the chains inside hosts as pipelines, and between them ``among``, those of the
-        hosts of a column. A host sends on ``rail``, (hosts, columns); columns are spread over
-        ``rails`` where a chain leaves a host, if what is called a host here is a row of them."""
+        """Return all sends: the chains inside hosts as pipelines, and between them the sends
+        of each column.
+
+        Args:
+            among: sends among the hosts of one column, by index of the host.
+            rail: (hosts, columns) the rail on which a host sends for a column.
+            rails: rails over which columns are spread where a chain leaves a host, if a
+                host of this grid is a row of hosts.
+        """
         stages: list[tuple[ArrayLike, ...]] = []
         for first, step in ((1, 0), (0, int(among.step.max(initial=-1)) + 2)):
             host, column, _, src, dst = self.chains(first)
-            hops, head = self.size[host] - 1, self.leader[host, column]
-            on = column * rails // self.columns
-            stages.append((step, src, dst, 1 / self.columns, on, hops, head))
+            hops = self.size[host] - 1
+            head = self.leader[host, column]
+            rail_of_send = column * rails // self.columns
+            stages.append((step, src, dst, 1 / self.columns, rail_of_send, hops, head))
         share = among.share / self.columns
-        for leader, on in zip(self.leader.T, rail.T, strict=True):
-            src, dst, head = (leader[each] for each in (among.src, among.dst, among.origin))
-            stages.append((among.step + 1, src, dst, share, on[among.src], among.hops, head))
-        return Sends.joined(stages)
+        for leader, rail_of_send in zip(self.leader.T, rail.T, strict=True):
+            src, dst, head = (leader[host] for host in (among.src, among.dst, among.origin))
+            stages.append(
+                (among.step + 1, src, dst, share, rail_of_send[among.src], among.hops, head)
+            )
+        return Sends.join(stages)
 
 
 class Hierarchical(Dependent):
@@ -245,8 +287,7 @@ class Hierarchical(Dependent):
 
     ``leaders`` ranks of a host each lead an equal share of the bytes, on an HCA of their own; in a
     host of fewer ranks one leads several: see `ColumnGrid`. Leaders go around a ring, or by
-        recursive
-    halving and doubling. Inside hosts and around the ring bytes move as in a pipeline.
+    recursive halving and doubling. Inside hosts and around the ring bytes move as in a pipeline.
 
     Attributes:
         leaders: leaders of a host, each with an HCA of its own; at most, and by default,
@@ -260,19 +301,19 @@ class Hierarchical(Dependent):
     among_hosts: Literal["ring", "halving_doubling"]
 
     def sends(self, host_of: Ints32) -> Sends:
-        """See `Dependent.sends`."""
+        """Return the sends inside hosts and among their leaders; see `Dependent.sends`."""
         grid = ColumnGrid(host_of, self.leaders)
         rail = np.broadcast_to(np.arange(self.leaders, dtype=np.int32), grid.leader.shape)
         if self.among_hosts == "ring":
             return grid.sends(ring_sends(grid.hosts), rail)
         steps = halving_doubling_steps(grid.hosts)
-        return grid.sends(Sends.of(steps, np.zeros(grid.hosts, np.int32)), rail)
+        return grid.sends(Sends.from_steps(steps, np.zeros(grid.hosts, np.int32)), rail)
 
 
 class Torus(Dependent):
-    """Reduce-scatter around the ring of a row, rings of the GPUs at the same place of all rows,
-    each with its share, and all-gather in the row (the 2D-Torus of Mikami et al.,
-    arXiv:1811.05233). A row is ``hosts_per_row`` hosts; theirs had 8 hosts of 4 GPUs.
+    """2D torus: reduce-scatter around the ring of a row, rings of the GPUs at equal places of all
+    rows, each with its share, and all-gather in the row (Mikami et al., arXiv:1811.05233). A row is
+    ``hosts_per_row`` hosts; theirs had 8 hosts of 4 GPUs.
 
     In a row of fewer ranks than the fullest, ranks stand in the rings of several places: see
     `ColumnGrid`. The GPUs of a host share ``rails`` HCAs; of a row's ring that leaves a host, each
@@ -289,13 +330,13 @@ class Torus(Dependent):
     hosts_per_row: Count = 1
 
     def grid(self, host_of: Ints32) -> ColumnGrid:
-        """Rows in the place of hosts."""
+        """Return the grid of ranks, with rows in the place of hosts."""
         _, first, host = np.unique(host_of, return_index=True, return_inverse=True)
-        met = np.argsort(np.argsort(first))  # hosts in the order of their first ranks
-        return ColumnGrid((met[host] // self.hosts_per_row).astype(np.int32))
+        host_order = np.argsort(np.argsort(first))  # hosts in the order of their first ranks
+        return ColumnGrid((host_order[host] // self.hosts_per_row).astype(np.int32))
 
     def sends(self, host_of: Ints32) -> Sends:
-        """See `Dependent.sends`."""
+        """Return the sends inside rows and along columns; see `Dependent.sends`."""
         grid = self.grid(host_of)
         rail = rail_of(host_of, self.rails)[grid.leader]
         return grid.sends(ring_sends(grid.hosts), rail, self.rails)
@@ -335,21 +376,25 @@ class Sharp(Paced):
     radix: Annotated[int, Field(ge=2, le=4096)] = 18
 
     def levels(self, hosts: int) -> int:
-        """Levels of switches above so many hosts; 0 above a single one."""
-        levels, below = 0, 1
-        while below < hosts:
-            levels, below = levels + 1, below * self.radix
+        """Number of levels of switches above ``hosts`` hosts; 0 above a single host."""
+        levels = 0
+        hosts_below = 1
+        while hosts_below < hosts:
+            levels = levels + 1
+            hosts_below = hosts_below * self.radix
         return levels
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """See above."""
+        """Return the flows that load every link as the reduction in the switches does; see the
+        class.
+        """
         grid = ColumnGrid(host_of, self.rails)
         host = np.arange(grid.hosts if grid.hosts > 1 else 0)
-        once = Sends.joined([(0, host, np.roll(host, -1), 1.0, 0, 1, host)])
+        ring_among_hosts = Sends.join([(0, host, np.roll(host, -1), 1.0, 0, 1, host)])
         rail = np.broadcast_to(np.arange(self.rails, dtype=np.int32), grid.leader.shape)
-        sends = grid.sends(once, rail)
-        at_once = replace(sends, step=np.zeros_like(sends.step))
-        flows = dependent_flows(at_once, host_of, nbytes, self)
-        inside = (int(grid.size.max()) - 1) * self.intra_host_latency
-        latency = 2 * (inside + self.levels(grid.hosts) * self.inter_host_latency)
+        sends = grid.sends(ring_among_hosts, rail)
+        single_step = replace(sends, step=np.zeros_like(sends.step))
+        flows = dependent_flows(single_step, host_of, nbytes, self)
+        host_latency = (int(grid.size.max()) - 1) * self.intra_host_latency
+        latency = 2 * (host_latency + self.levels(grid.hosts) * self.inter_host_latency)
         return replace(flows, delay=0.0, latency=latency)

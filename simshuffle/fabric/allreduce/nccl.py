@@ -1,4 +1,4 @@
-"""Allreduce around rings, over double binary trees, and as NCCL chooses between both."""
+"""Allreduce around rings, over double binary trees, and as NCCL selects between both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from simshuffle.fabric.allreduce.base import AllreduceAlgorithm, AllreduceFlows, Paced, SlowHosts
+from simshuffle.fabric.allreduce.base import (
+    AllreduceAlgorithm,
+    AllreduceFlows,
+    Paced,
+    SlowHosts,
+)
 from simshuffle.fabric.allreduce.steps import Sends
 from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.interpolation import BandwidthBySize
@@ -34,30 +39,35 @@ class Ring(Paced):
     rings: OneEach
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2
-        (H-1) on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model
-        counts them (v2.7); with one GPU a host it is 2 (M-1) alpha."""
+        """Return the flows of all rings: every rank sends 2 (M-1)/M n bytes.
+
+        The latency is that of 2 (M-1) steps, of which 2 (H-1) on H hosts cross the network
+        and the rest stay inside hosts, as NCCL's tuning model counts them (v2.7); with one
+        GPU a host it is 2 (M-1) alpha.
+        """
         world_size = len(host_of)
         rings = self.rings
         src = np.tile(np.arange(world_size, dtype=np.int32), rings)
         dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)
         hosts = len(np.unique(host_of))
-        each = 2 * (world_size - 1) / world_size * nbytes / rings
+        flow_nbytes = 2 * (world_size - 1) / world_size * nbytes / rings
         bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
-        inter = 2 * (hosts - 1)
-        intra = 2 * (world_size - 1) - inter
+        inter_steps = 2 * (hosts - 1)
+        intra_steps = 2 * (world_size - 1) - inter_steps
         return AllreduceFlows(
             src=src,
             dst=dst,
-            nbytes=np.full(len(src), each),
+            nbytes=np.full(len(src), flow_nbytes),
             rail=np.repeat(np.arange(rings, dtype=np.int32), world_size),
             cap=np.full(len(src), bus(nbytes) / rings),
-            latency=inter * self.inter_host_latency + intra * self.intra_host_latency,
+            latency=inter_steps * self.inter_host_latency + intra_steps * self.intra_host_latency,
         )
 
 
 def ring_sends(count: int) -> Sends:
-    """A ring of ``count`` ranks as one pipeline, on rail 0; nothing for one rank."""
+    """Return the sends around a ring of ``count`` ranks as one pipeline, on rail 0; none
+    for one rank.
+    """
     rank = np.arange(count if count > 1 else 0, dtype=np.int32)
     zeros = np.zeros_like(rank)
     return Sends(
@@ -95,48 +105,66 @@ class Tree(Paced):
     channels: OneEach
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra
-        + log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
-        (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep."""
+        """Return the flows of all trees and chains: all ranks together send 2 (M-1) n bytes,
+        as on a ring.
+
+        The latency is 2 ((M/H - 1) intra + log2(H) inter) on H hosts, both whole by
+        rounding down, as NCCL's tuning model counts it (v2.7, src/graph/tuning.cc); the
+        trees are ceil(log2(H)) deep.
+        """
         world_size = len(host_of)
         child, parent, share, rail = self._edges(host_of)
         hosts = len(np.unique(host_of))
         bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
-        each = np.tile(share * nbytes, 2)
-        inside = (world_size // hosts - 1) * self.intra_host_latency
+        flow_nbytes = np.tile(share * nbytes, 2)
+        chain_latency = (world_size // hosts - 1) * self.intra_host_latency
         levels = hosts.bit_length() - 1
         return AllreduceFlows(
             src=np.concatenate([child, parent]),
             dst=np.concatenate([parent, child]),
-            nbytes=each,
+            nbytes=flow_nbytes,
             rail=np.tile(rail, 2),
             # all end together, when bus bandwidth says
-            cap=each / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
-            latency=2 * (inside + levels * self.inter_host_latency),
+            cap=flow_nbytes / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
+            latency=2 * (chain_latency + levels * self.inter_host_latency),
         )
 
-    def share_left(self, slow: SlowHosts, hosts: int) -> float:
-        """As of `Paced`. Over two hosts each sends half of every byte up and half down, and so half
-        of what rings and more hosts send: a slow host costs them less (NCCL's bus bandwidth over
-        two hosts may exceed the network's: github.com/NVIDIA/nccl-tests, issue 196)."""
+    def slow_host_share(self, slow: SlowHosts, hosts: int) -> float:
+        """Share of the bus bandwidth that the trees keep with slow hosts; see
+        `Paced.slow_host_share`.
+
+        Over two hosts each sends half of every byte up and half down, and so half of what
+        rings and more hosts send: a slow host costs them less (NCCL's bus bandwidth over
+        two hosts may exceed the network's: github.com/NVIDIA/nccl-tests, issue 196).
+        """
         share = slow.share(hosts)
         return min(1.0, 2 * share) if hosts == 2 else share
 
     def _edges(self, host_of: Ints32) -> tuple[Ints32, Ints32, Floats, Ints32]:
-        """Child, parent, share of the bytes, and rail of every edge of all trees. An edge inside a
-        host is that of all, for these take the same NVLink one after the other."""
+        """Return (edges,) child, parent, share of the bytes, and rail of every edge of all
+        trees.
+
+        An edge inside a host stands for that of all trees, as these take one NVLink one
+        after the other.
+        """
         order = np.argsort(host_of, kind="stable").astype(np.int32)
-        inside = np.diff(host_of[order]) == 0
-        heads = order[np.concatenate([[True], ~inside])]
-        up = double_tree(len(heads))
-        tree, low = np.nonzero(up >= 0)
+        is_in_host = np.diff(host_of[order]) == 0
+        heads = order[np.concatenate([[True], ~is_in_host])]
+        parent = double_tree(len(heads))
+        tree, child_host = np.nonzero(parent >= 0)
         channels = np.arange(self.channels, dtype=np.int32)
-        chain = np.count_nonzero(inside)
+        num_in_hosts = np.count_nonzero(is_in_host)
         return (
-            np.concatenate([order[1:][inside], np.tile(heads[low], self.channels)]),
-            np.concatenate([order[:-1][inside], np.tile(heads[up[tree, low]], self.channels)]),
-            np.r_[np.ones(chain), np.full(len(low) * self.channels, 0.5 / self.channels)],
-            np.concatenate([np.zeros(chain, np.int32), np.repeat(channels, len(low))]),
+            np.concatenate([order[1:][is_in_host], np.tile(heads[child_host], self.channels)]),
+            np.concatenate(
+                [order[:-1][is_in_host], np.tile(heads[parent[tree, child_host]], self.channels)]
+            ),
+            np.r_[
+                np.ones(num_in_hosts), np.full(len(child_host) * self.channels, 0.5 / self.channels)
+            ],
+            np.concatenate(
+                [np.zeros(num_in_hosts, np.int32), np.repeat(channels, len(child_host))]
+            ),
         )
 
 
@@ -236,7 +264,7 @@ SETS = {"nccl_2.7": NCCL_2_7}
 """Protocols by the name of the set."""
 
 
-def _named(value: Any) -> Any:
+def _expand_set_name(value: Any) -> Any:
     if isinstance(value, str) and value not in SETS:
         text = f"must be one of {', '.join(SETS)}, or a mapping of protocols"
         raise PydanticCustomError("protocols", "{text}", {"text": text})
@@ -245,19 +273,21 @@ def _named(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm over a protocol."""
+    """A choice of NCCL: an algorithm over a protocol."""
 
     algorithm: Paced  # with the latencies of the protocol
     bandwidth: float = 1.0  # share of its bandwidths that the protocol has
-    base: float = 0.0  # s, once for each allreduce
-    longer: float = 1.0  # what its latency is multiplied by
+    base_latency: float = 0.0  # s, once for each allreduce
+    latency_factor: float = 1.0  # what its latency is multiplied by
 
     def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-        """As those of its algorithm."""
+        """Return the flows of its algorithm, with the bandwidth and the latency of its
+        protocol; None for a single rank.
+        """
         flows = self.algorithm.flows(host_of, nbytes)
         if flows is None:
             return None
-        latency = self.longer * (self.base + flows.latency)
+        latency = self.latency_factor * (self.base_latency + flows.latency)
         return replace(flows, cap=self.bandwidth * flows.cap, latency=latency)
 
 
@@ -293,23 +323,29 @@ class Nccl(AllreduceAlgorithm, Latencies):
     inter_host_bus_bandwidth: BandwidthBySize
     plateau: Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)] = PLATEAU
     protocols: (
-        Annotated[dict[str, Protocol], BeforeValidator(_named), Field(min_length=1)] | None
+        Annotated[dict[str, Protocol], BeforeValidator(_expand_set_name), Field(min_length=1)]
+        | None
     ) = None
     algorithms: Annotated[list[Literal["ring", "tree"]], Field(min_length=1)] | None = None
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """The fastest of all choices."""
-        several = bool((host_of != host_of[0]).any())
-        choices = self.choices(several, nbytes >= len(host_of) * PLATEAU_NBYTES)
-        found = [flows for each in choices if (flows := each.flows(host_of, nbytes)) is not None]
-        return min(found, key=lambda flows: flows.seconds_uncontended)
+        """Return the flows of the choice that takes the least time without contention."""
+        has_several_hosts = bool((host_of != host_of[0]).any())
+        choices = self.choices(has_several_hosts, nbytes >= len(host_of) * PLATEAU_NBYTES)
+        candidates = [
+            flows for choice in choices if (flows := choice.flows(host_of, nbytes)) is not None
+        ]
+        return min(candidates, key=lambda flows: flows.seconds_uncontended)
 
-    def choices(self, several: bool, large: bool) -> Iterator[Choice]:
-        """What may be taken of ring and trees over each protocol, the ring first; ``large`` is a
-        buffer of `PLATEAU_NBYTES` or more for each rank, ``several`` whether there are several
-        hosts."""
-        plateau = self.plateau if several and large else 1.0
-        taken = self.algorithms or ("ring", "tree")
+    def choices(self, has_several_hosts: bool, is_large: bool) -> Iterator[Choice]:
+        """Iterate over ring and trees over each protocol, the ring first.
+
+        Args:
+            has_several_hosts: whether the ranks are on several hosts.
+            is_large: whether the buffer has `PLATEAU_NBYTES` or more for each rank.
+        """
+        plateau = self.plateau if has_several_hosts and is_large else 1.0
+        algorithms = self.algorithms or ("ring", "tree")
         latencies = {key: getattr(self, key) for key in Latencies.model_fields}
         simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)
         bandwidths: dict[str, Any] = {
@@ -318,22 +354,24 @@ class Nccl(AllreduceAlgorithm, Latencies):
             "slow_hosts": self.slow_hosts,
         }
         for protocol in (simple, *(self.protocols or {}).values()):
-            inside = protocol.intra_host_factor if several else 1.0
+            latency_scale = protocol.intra_host_factor if has_several_hosts else 1.0
             ring = Ring.model_construct(
                 rings=self.channels,
-                intra_host_latency=protocol.ring_intra_host_latency * inside,
+                intra_host_latency=protocol.ring_intra_host_latency * latency_scale,
                 inter_host_latency=protocol.ring_inter_host_latency,
                 **bandwidths,
             )
             tree = Tree.model_construct(
                 channels=self.channels,
-                intra_host_latency=protocol.tree_intra_host_latency * inside,
+                intra_host_latency=protocol.tree_intra_host_latency * latency_scale,
                 inter_host_latency=protocol.tree_inter_host_latency,
                 **bandwidths,
             )
-            longer = plateau if protocol is simple else 1.0
-            if "ring" in taken:
-                yield Choice(ring, protocol.ring_bandwidth, protocol.ring_base_latency, longer)
-            if "tree" in taken:
+            latency_factor = plateau if protocol is simple else 1.0
+            if "ring" in algorithms:
+                yield Choice(
+                    ring, protocol.ring_bandwidth, protocol.ring_base_latency, latency_factor
+                )
+            if "tree" in algorithms:
                 bandwidth = TREE_BANDWIDTH * protocol.tree_bandwidth
                 yield Choice(tree, bandwidth, protocol.tree_base_latency)

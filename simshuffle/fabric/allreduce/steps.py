@@ -1,4 +1,6 @@
-"""What an allreduce does, step by step, and the flows of one whose steps wait for one another."""
+"""The sends of an allreduce, step by step (`Steps`) or as pipelines (`Sends`), and the
+flows of an allreduce whose steps wait for one another.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ StepOfSends = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike, bool]
 
 @dataclass(frozen=True)
 class Steps:
-    """All sends of an allreduce. Those of a step go at once, and carry what was there before it."""
+    """The sends of an allreduce, step by step. The sends of a step go at once, and carry
+    what was there before it.
+    """
 
     parts: int  # equal parts of the buffer; as many as are needed to cut it where the sends do
     step: Ints32  # (sends,) from 0, not decreasing
@@ -36,9 +40,15 @@ class Steps:
         return len(self.step)
 
     @classmethod
-    def joined(cls, parts: int, stages: Iterable[tuple[ArrayLike, ...]]) -> Steps:
-        """The sends of all ``stages`` by their step. Each is given by its columns in the order of
-        the attributes; numbers stand for all sends of the stage."""
+    def join(cls, parts: int, stages: Iterable[tuple[ArrayLike, ...]]) -> Steps:
+        """Join the sends of all ``stages``, ordered by step.
+
+        Args:
+            parts: equal parts of the buffer.
+            stages: for each the columns of its sends in the order of the attributes; numbers stand
+                for all sends of the stage.
+        """
+        # a column for each send; rows: step, src, dst, first, end, adds
         rows = [np.stack(np.broadcast_arrays(*stage)).astype(np.int32) for stage in stages]
         columns = np.concatenate([np.zeros((6, 0), np.int32), *rows], axis=1)
         step, src, dst, first, end, adds = columns[:, np.argsort(columns[0], kind="stable")]
@@ -51,31 +61,39 @@ class Steps:
 
     @property
     def share(self) -> Floats:
-        """(sends,) share of the buffer that travels."""
+        """(sends,) share of the buffer that each send carries."""
         return np.asarray((self.end - self.first) / self.parts, np.float64)
 
 
-def among_power_of_two(count: int) -> tuple[Ints32, Ints32, Ints32]:
-    """The ranks that take part where 2^k do, those that fold into one of them, and into which: of
-    2^k + r ranks the even ones of the first 2r fold into the next one (Thakur, Rabenseifner &
-    Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, as in MPICH)."""
-    spare = count - (1 << count.bit_length() - 1)
-    folding = np.arange(0, 2 * spare, 2, dtype=np.int32)
-    taking_part = np.concatenate([folding + 1, np.arange(2 * spare, count)]).astype(np.int32)
+def fold_to_power_of_two(count: int) -> tuple[Ints32, Ints32, Ints32]:
+    """Fold 2^k + r ranks to 2^k: the even ones of the first 2r ranks fold into the next
+    one (Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, as
+    in MPICH).
+
+    Returns:
+        (2^k,) the ranks that take part; (r,) the ranks that fold; (r,) the rank into
+        which each folds.
+    """
+    num_folding = count - (1 << count.bit_length() - 1)
+    folding = np.arange(0, 2 * num_folding, 2, dtype=np.int32)
+    taking_part = np.concatenate([folding + 1, np.arange(2 * num_folding, count)]).astype(np.int32)
     return taking_part, folding, folding + 1
 
 
-def with_folding(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
-    """``steps`` of those that take part (`among_power_of_two`), folding before, unfolding after."""
-    _, folding, into = among_power_of_two(count)
+def add_folding_steps(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
+    """Add to ``steps`` of the ranks that take part (`fold_to_power_of_two`) a step of
+    folding before and one of unfolding after.
+    """
+    _, folding, into = fold_to_power_of_two(count)
     if len(folding):
-        fold, unfold = (folding, into, 0, parts, True), (into, folding, 0, parts, False)
+        fold = (folding, into, 0, parts, True)
+        unfold = (into, folding, 0, parts, False)
         steps = [fold, *steps, unfold]
-    return Steps.joined(parts, ((number, *sends) for number, sends in enumerate(steps)))
+    return Steps.join(parts, ((step, *sends) for step, sends in enumerate(steps)))
 
 
 def place_in_host(host_of: Ints32) -> Ints32:
-    """(M,) place of every rank among those of its host, from 0."""
+    """(M,) index of each rank among the ranks of its host, from 0."""
     order = np.argsort(host_of, kind="stable")
     sorted_hosts = host_of[order]
     place = np.empty(len(host_of), np.int32)
@@ -91,7 +109,9 @@ def rail_of(host_of: Ints32, rails: int) -> Ints32:
 
 @dataclass(frozen=True)
 class Sends:
-    """Sends as the flows of `dependent_flows` carry them: a step, or a pipeline of many as one."""
+    """The sends of an allreduce as `dependent_flows` carries them: a send is one message
+    of a step, or all messages of a pipeline.
+    """
 
     step: Ints32  # (sends,) step or pipeline, in their order
     # src, dst: (sends,) ranks
@@ -105,18 +125,23 @@ class Sends:
     origin: Ints32
 
     @classmethod
-    def joined(cls, stages: Iterable[tuple[ArrayLike, ...]]) -> Sends:
-        """The sends of all ``stages``, each given by its columns in the order of the attributes;
-        numbers stand for all sends of the stage."""
+    def join(cls, stages: Iterable[tuple[ArrayLike, ...]]) -> Sends:
+        """Join the sends of all ``stages``, in order.
+
+        Args:
+            stages: for each the columns of its sends in the order of the attributes; numbers stand
+                for all sends of the stage.
+        """
         rows: list[list[NDArray[Any]]] = [list(np.broadcast_arrays(*stage)) for stage in stages]
         step, src, dst, share, rail, hops, origin = map(np.concatenate, zip(*rows, strict=True))
-        whole = (step, src, dst, rail, hops, origin)
-        step, src, dst, rail, hops, origin = (each.astype(np.int32) for each in whole)
+        integer_columns = (step, src, dst, rail, hops, origin)
+        step, src, dst, rail, hops, origin = (column.astype(np.int32) for column in integer_columns)
         return cls(step, src, dst, share.astype(np.float64), rail, hops, origin)
 
     @classmethod
-    def of(cls, steps: Steps, rail: Ints32) -> Sends:
-        """Each step by itself, on the rail of the rank that sends; ``rail`` is (M,)."""
+    def from_steps(cls, steps: Steps, rail: Ints32) -> Sends:
+        """Return the sends of ``steps``, each step by itself, on the rail of the rank that sends;
+        ``rail`` is (M,)."""
         hops = np.ones(len(steps), np.int32)
         return cls(steps.step, steps.src, steps.dst, steps.share, rail[steps.src], hops, steps.src)
 
@@ -132,83 +157,116 @@ def dependent_flows(
     stay apart, so that each crosses its GPU's NVLink. Those between the same two hosts on the same
     rail are one flow, which begins when the last of them could.
     """
-    size, far = len(host_of), host_of[sends.src] != host_of[sends.dst]
+    num_ranks = len(host_of)
+    is_between_hosts = host_of[sends.src] != host_of[sends.dst]
     _, host = np.unique(host_of, return_inverse=True)
-    ends = [np.where(far, host[end], end) for end in (sends.src, sends.dst)]
-    rail = np.where(far, sends.rail, 0)
-    key = _joined([sends.step, far, *ends, rail], [2, size, size, int(rail.max()) + 1])
-    _, first, flow = np.unique(key, return_index=True, return_inverse=True)
+    end_columns = [np.where(is_between_hosts, host[end], end) for end in (sends.src, sends.dst)]
+    rail = np.where(is_between_hosts, sends.rail, 0)
+    flow_key = _join_columns(
+        [sends.step, is_between_hosts, *end_columns, rail],
+        [2, num_ranks, num_ranks, int(rail.max()) + 1],
+    )
+    _, first_send, flow = np.unique(flow_key, return_index=True, return_inverse=True)
 
-    _, sender = np.unique(_joined([sends.step, far, sends.src], [2, size]), return_inverse=True)
-    busiest = _sums(sender, sends.share)[sender]
-    _, inside = np.unique(_joined([sends.step, host[sends.src]], [size]), return_inverse=True)
-    of_host = np.zeros(len(busiest))
-    np.maximum.at(of_host, inside[~far], busiest[~far])
-    busiest[~far] = of_host[inside[~far]]
-    buses = algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
-    cap = sends.share / busiest * np.array(buses)[far.astype(int)]
+    _, sender_in_step = np.unique(
+        _join_columns([sends.step, is_between_hosts, sends.src], [2, num_ranks]),
+        return_inverse=True,
+    )
+    busiest = _sum_by_group(sender_in_step, sends.share)[sender_in_step]
+    _, step_in_host = np.unique(
+        _join_columns([sends.step, host[sends.src]], [num_ranks]), return_inverse=True
+    )
+    busiest_in_host = np.zeros(len(busiest))
+    np.maximum.at(busiest_in_host, step_in_host[~is_between_hosts], busiest[~is_between_hosts])
+    busiest[~is_between_hosts] = busiest_in_host[step_in_host[~is_between_hosts]]
+    bus_bandwidths = (
+        algorithm.intra_host_bus_bandwidth(nbytes),
+        algorithm.inter_host_bus_bandwidth(nbytes),
+    )
+    cap = sends.share / busiest * np.array(bus_bandwidths)[is_between_hosts.astype(int)]
     latencies = np.array([algorithm.intra_host_latency, algorithm.inter_host_latency])
-    delay: Floats = sends.hops * latencies[far.astype(int)]
-    edge_from, edge_to = _edges(sends, flow)
+    delay: Floats = sends.hops * latencies[is_between_hosts.astype(int)]
+    edge_from, edge_to = _find_edges(sends, flow)
     return AllreduceFlows(
-        src=sends.src[first],
-        dst=sends.dst[first],
-        nbytes=_sums(flow, sends.share) * nbytes,
-        rail=rail[first].astype(np.int32),
-        cap=_sums(flow, cap),
+        src=sends.src[first_send],
+        dst=sends.dst[first_send],
+        nbytes=_sum_by_group(flow, sends.share) * nbytes,
+        rail=rail[first_send].astype(np.int32),
+        cap=_sum_by_group(flow, cap),
         latency=0.0,
-        delay=delay[first],
-        step=sends.step[first],
+        delay=delay[first_send],
+        step=sends.step[first_send],
         edge_from=edge_from,
         edge_to=edge_to,
     )
 
 
-def _sums(group: NDArray[np.intp], values: Floats) -> Floats:
-    """The sum of the values of every group."""
+def _sum_by_group(group: NDArray[np.intp], values: Floats) -> Floats:
+    """(groups,) sum of ``values`` (n,) of each group, where ``group`` (n,) is the group of
+    each value.
+    """
     return np.bincount(group, values).astype(np.float64)
 
 
-def _joined(columns: list[NDArray[Any]], ranges: list[int]) -> Ints64:
-    """One number for each row of ``columns``; all but the first are below their ``ranges``."""
-    key = columns[0].astype(np.int64)
-    for column, below in zip(columns[1:], ranges, strict=True):
-        key = key * below + column
-    return key
+def _join_columns(columns: list[NDArray[Any]], ranges: list[int]) -> Ints64:
+    """(n,) one number for each row of ``columns``, (n,) each: equal for equal rows only.
+    All columns but the first are below their ``ranges``.
+    """
+    joined = columns[0].astype(np.int64)
+    for column, range_of_column in zip(columns[1:], ranges, strict=True):
+        joined = joined * range_of_column + column
+    return joined
 
 
-def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
-    """From and to which flow somebody waits: ``flow``, (sends,), is what carries each send."""
-    steps = int(sends.step.max()) + 1
+def _find_edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
+    """Find which flow waits for which.
+
+    Args:
+        sends: all sends.
+        flow: (sends,) the flow that carries each send.
+
+    Returns:
+        (edges,) the flow that must end, and (edges,) the flow that waits for it.
+    """
+    num_steps = int(sends.step.max()) + 1
     # a moment is a rank in a step; at each it waits for its flows at the moment before
     ranks = np.concatenate([sends.src, sends.dst]).astype(np.int64)
-    moment = ranks * steps + np.tile(sends.step, 2)
-    order = np.argsort(moment, kind="stable")
-    moments, start, count = np.unique(moment[order], return_index=True, return_counts=True)
+    moment = ranks * num_steps + np.tile(sends.step, 2)
+    moment_order = np.argsort(moment, kind="stable")
+    moments, start, count = np.unique(moment[moment_order], return_index=True, return_counts=True)
     # a step begins when both its ends are there
-    steps_of_two = np.flatnonzero(sends.origin == sends.src)
-    waits = np.concatenate([np.arange(len(flow)), steps_of_two])
-    rank = np.concatenate([sends.origin, sends.dst[steps_of_two]])
-    last = np.searchsorted(moments, rank.astype(np.int64) * steps + sends.step[waits]) - 1
-    known = (last >= 0) & (moments[last] // steps == rank)
-    last, waits = last[known], waits[known]
+    stepwise_sends = np.flatnonzero(sends.origin == sends.src)
+    waiting_send = np.concatenate([np.arange(len(flow)), stepwise_sends])
+    rank = np.concatenate([sends.origin, sends.dst[stepwise_sends]])
+    last_moment = (
+        np.searchsorted(moments, rank.astype(np.int64) * num_steps + sends.step[waiting_send]) - 1
+    )
+    has_last = (last_moment >= 0) & (moments[last_moment] // num_steps == rank)
+    last_moment = last_moment[has_last]
+    waiting_send = waiting_send[has_last]
     # all of the flows of `last`, one after the other
-    each = count[last]
-    which = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
-    before = np.tile(flow, 2)[order][np.repeat(start[last], each) + which]
-    after = np.repeat(flow[waits], each)
+    flows_to_await = count[last_moment]
+    offset = np.arange(flows_to_await.sum()) - np.repeat(
+        np.cumsum(flows_to_await) - flows_to_await, flows_to_await
+    )
+    edge_from = np.tile(flow, 2)[moment_order][
+        np.repeat(start[last_moment], flows_to_await) + offset
+    ]
+    edge_to = np.repeat(flow[waiting_send], flows_to_await)
     flows = int(flow.max()) + 1
-    edges = np.unique(before.astype(np.int64) * flows + after)
+    edges = np.unique(edge_from.astype(np.int64) * flows + edge_to)
     return (edges // flows).astype(np.int32), (edges % flows).astype(np.int32)
 
 
 class Dependent(Paced):
-    """An algorithm whose steps wait for one another."""
+    """Base of the algorithms whose steps wait for one another."""
 
     @abstractmethod
     def sends(self, host_of: Ints32) -> Sends:
-        """What ranks on hosts ``host_of``, (M,), send, as `dependent_flows` carries it."""
+        """Return the sends of ranks on hosts ``host_of`` (M,), as `dependent_flows` carries
+        them.
+        """
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
-        """See `dependent_flows`."""
+        """Return the flows of `sends`; see `dependent_flows`."""
         return dependent_flows(self.sends(host_of), host_of, nbytes, self)

@@ -9,25 +9,28 @@ from simshuffle.spec.arrays import Floats
 
 
 def finish_times(links: Links, flows: Flows) -> FlowOutcome:
-    """What `Analytic.finish_times` returns and raises."""
-    finish = latest_ends(flows, alone(links, flows))
+    """Compute lower bounds of the ends of ``flows``; returns and raises as
+    `Analytic.finish_times`.
+    """
+    finish = latest_ends(flows, isolated_seconds(links, flows))
     return FlowOutcome(
         finish, max(float(finish.max(initial=0.0)), link_bound(links, flows, finish))
     )
 
 
-def alone(links: Links, flows: Flows) -> Floats:
-    """(flows,) s that each flow takes without any other: sum of latencies + nbytes / smallest
-    capacity."""
-    return np.asarray(flows.latencies(links) + _drain(links, flows))
+def isolated_seconds(links: Links, flows: Flows) -> Floats:
+    """(flows,) s that each flow takes without any other flow: sum of latencies + nbytes /
+    smallest capacity.
+    """
+    return np.asarray(flows.latencies(links) + _drain_seconds(links, flows))
 
 
-def unhindered(links: Links, flows: Flows) -> float:
-    """s until the last flow has ended if none gets into another's way."""
-    return float(latest_ends(flows, alone(links, flows)).max(initial=0.0))
+def isolated_makespan(links: Links, flows: Flows) -> float:
+    """Seconds until the last flow has ended if no flow slows another: the critical path."""
+    return float(latest_ends(flows, isolated_seconds(links, flows)).max(initial=0.0))
 
 
-def _drain(links: Links, flows: Flows) -> Floats:
+def _drain_seconds(links: Links, flows: Flows) -> Floats:
     """(flows,) s that the bytes of each flow take over its slowest link."""
     padded = np.append(links.capacity, np.inf)
     slowest = np.full(len(flows), np.inf)
@@ -37,15 +40,21 @@ def _drain(links: Links, flows: Flows) -> Floats:
 
 
 def link_bound(links: Links, flows: Flows, finish: Floats) -> float:
-    """The latest moment (s) before which some link cannot have carried all its bytes; ``finish`` as
-    `finish_times` gives it.
+    """The latest moment (s) before which some link cannot have carried all its bytes.
 
-    A link is not used before the first of its flows has been posted and has spent its latency.
+    A link is not used before the first of its flows has been posted and has spent its
+    latency.
+
+    Args:
+        links, flows: the network, and the flows on it.
+        finish: (flows,) s, the ends that `finish_times` gives.
     """
-    begin = finish - _drain(links, flows)
-    first = np.full(len(links) + 1, np.inf)
+    drain_start = finish - _drain_seconds(links, flows)
+    earliest_use = np.full(len(links) + 1, np.inf)
     for hop in flows.routes.T:
-        np.minimum.at(first, hop, begin)
-    used = np.isfinite(first[:-1])
-    bound = first[:-1][used] + flows.link_bytes(links)[used] / links.capacity[used]
-    return float(bound.max(initial=0.0))
+        np.minimum.at(earliest_use, hop, drain_start)
+    is_used = np.isfinite(earliest_use[:-1])
+    link_end = (
+        earliest_use[:-1][is_used] + flows.link_bytes(links)[is_used] / links.capacity[is_used]
+    )
+    return float(link_end.max(initial=0.0))

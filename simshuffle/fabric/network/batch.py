@@ -1,5 +1,6 @@
-"""TransferBatch: transfers that are posted together. The currency of exchange, allreduce and
-storage."""
+"""Transfer batches: transfers that are posted together. Exchange, allreduce and
+storage all hand the network such batches.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TASK = np.dtype(
         ("start", "f8"),  # s of simulated time, not ready before
         ("pair", "i8"),  # transfers of one pair go one after the other; NO_PAIR for none
         # with "after": a transfer posted before, which ends before this one is ready (see
-        # FluidNetwork.last)
+        # FluidNetwork.last_transfer)
         ("after_seq", "i8"),
         ("after", "i4"),  # NONE for none
         ("group", "i4"),  # groups count their transfers down; NONE for none
@@ -42,28 +43,33 @@ TASK = np.dtype(
 
 
 def tasks(count: int, **columns: Any) -> NDArray[Any]:
-    """``count`` transfers with the given columns of `TASK` (scalars or arrays of that length), all
-    others neutral."""
-    out = np.zeros(count, TASK)
-    out["cap"] = np.inf
+    """Make records of dtype `TASK` for ``count`` transfers.
+
+    Args:
+        count: number of transfers.
+        columns: fields of `TASK`, each a scalar or an array of that length; all other
+            fields are neutral.
+    """
+    records = np.zeros(count, TASK)
+    records["cap"] = np.inf
     for name in ("pair", "after", "group", "group2", "account", "tag"):
-        out[name] = NONE
+        records[name] = NONE
     for name, value in columns.items():
-        out[name] = value
-    return out
+        records[name] = value
+    return records
 
 
 def pad_routes(routes: Sequence[Sequence[int]]) -> Ints32:
-    """Routes of different lengths as one (count, longest) int32 array, padded with -1."""
+    """Pad routes of different lengths with -1: one (count, longest) int32 array."""
     width = max((len(route) for route in routes), default=0)
-    out = np.full((len(routes), max(width, 1)), -1, np.int32)
+    padded = np.full((len(routes), max(width, 1)), -1, np.int32)
     for i, route in enumerate(routes):
-        out[i, : len(route)] = route
-    return out
+        padded[i, : len(route)] = route
+    return padded
 
 
 def no_edges() -> Ints32:
-    """Of transfers that wait for none."""
+    """Empty array of edges, for transfers that do not wait for others."""
     return np.empty(0, np.int32)
 
 
@@ -83,21 +89,29 @@ class TransferBatch:
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def selected(self, order: Ints) -> TransferBatch:
-        """The transfers of these numbers, in this order, which wait for others of them alone."""
-        number = np.full(len(self), NONE, np.int32)
-        number[order] = np.arange(len(order))
-        ends = number[self.edge_from], number[self.edge_to]
-        kept = (ends[0] != NONE) & (ends[1] != NONE)
-        return TransferBatch(self.tasks[order], self.routes[order], ends[0][kept], ends[1][kept])
+    def select(self, transfers: Ints) -> TransferBatch:
+        """Return a batch of some transfers, with the edges among them alone.
+
+        Args:
+            transfers: (k,) indices in this batch, in the order of the new one.
+        """
+        new_index = np.full(len(self), NONE, np.int32)
+        new_index[transfers] = np.arange(len(transfers))
+        ends = new_index[self.edge_from], new_index[self.edge_to]
+        is_inside = (ends[0] != NONE) & (ends[1] != NONE)
+        return TransferBatch(
+            self.tasks[transfers], self.routes[transfers], ends[0][is_inside], ends[1][is_inside]
+        )
 
 
-def chain(count: int) -> tuple[Ints32, Ints32]:
-    """Edges that put ``count`` transfers one after the other: two (count - 1,) int32 arrays."""
-    steps = np.arange(max(count, 1), dtype=np.int32)
-    return steps[:-1].copy(), steps[1:].copy()
+def chain_edges(count: int) -> tuple[Ints32, Ints32]:
+    """Edges that put ``count`` transfers one after the other: two (count - 1,) int32
+    arrays.
+    """
+    transfer = np.arange(max(count, 1), dtype=np.int32)
+    return transfer[:-1].copy(), transfer[1:].copy()
 
 
 def as_floats(values: ArrayLike) -> Floats:
-    """``values`` as a contiguous array of floats."""
+    """Return ``values`` as a contiguous array of floats."""
     return np.ascontiguousarray(values, np.float64)

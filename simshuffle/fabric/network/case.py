@@ -29,15 +29,15 @@ LARGEST = 1e30
 least its inverse."""
 MOST_HOPS = 2**30
 """Entries of the padded table of routes: the compiled network numbers them with 32 bits."""
-_MOST_SHOWN = 3
+_MAX_LISTED = 3
 
-_short = reprlib.Repr()
-_short.maxlist = _short.maxdict = 6
-_short.maxstring = _short.maxlong = _short.maxother = 40
+_abbreviate = reprlib.Repr()
+_abbreviate.maxlist = _abbreviate.maxdict = 6
+_abbreviate.maxstring = _abbreviate.maxlong = _abbreviate.maxother = 40
 
 
-def _each(item: Any) -> Any:
-    """A list of which the first bad element is told."""
+def _strict_list(item: Any) -> Any:
+    """Type of a strict list whose validation stops at the first bad element."""
     return Annotated[list[item], Strict(), FailFast()]
 
 
@@ -61,23 +61,23 @@ _COLUMNS: dict[str, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class FlowCase:
-    """Flows over links, as a file holds them."""
+    """Flows over links, as a file describes them."""
 
     links: Links  # the links
     flows: Flows  # the flows
     expected: Floats | None = None  # (flows,) s, the ends that the file says; None if it says none
     name: str = ""  # what the file calls itself, else the name of the file without its suffixes
     # whatever else is at the top of the file: a description, who computed ``expected``, ...
-    about: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_case(path: str | Path) -> FlowCase:
-    """The case in a JSON file, which may be compressed with gzip. The format is described in
-    docs/network.md.
+    """Read a case from a JSON file, which may be compressed with gzip; docs/network.md
+    describes the format.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or is not a case; the first problem of
-            every list is in it.
+        InputError: the file cannot be read, is not JSON, or is not a case; the first
+            problem of every list is in it.
     """
     path = Path(path)
     # lists by the hundred thousand without a cycle among them: looking for cycles would take longer
@@ -85,7 +85,7 @@ def read_case(path: str | Path) -> FlowCase:
     enabled = gc.isenabled()
     gc.disable()
     try:
-        return _case(_load(path), path)
+        return _parse_case(_load_object(path), path)
     except MemoryError:
         problem = Problem("", "does not fit into memory", "", "Put the flows into several cases.")
         raise InputError(problem, str(path)) from None
@@ -94,50 +94,65 @@ def read_case(path: str | Path) -> FlowCase:
             gc.enable()
 
 
-def _case(data: dict[str, Any], path: Path) -> FlowCase:
+def _parse_case(data: dict[str, Any], path: Path) -> FlowCase:
+    """Build the case from the mapping of a file, which is emptied on the way.
+
+    Raises:
+        InputError: with the problems of all lists.
+    """
     problems: list[Problem] = []
     _check_keys(data, "", problems)
     name = data.pop("name", path.name.removesuffix(".gz").removesuffix(".json"))
     if type(name) is not str:
         rule, remedy = "must be a text", "Write it in quotes, or leave it out."
-        problems.append(Problem("name", rule, _short.repr(name), remedy))
-    link_part, flow_part = (_part(data, key, problems) for key in ("links", "flows"))
-    n_links, count = _count(link_part, "capacity"), _count(flow_part, "size")
-    found = {}
-    for where, kinds in _COLUMNS.items():
-        part, length = (link_part, n_links) if where[0] == "l" else (flow_part, count)
-        found[where] = _column(part, where, length, kinds, problems)
-    for key, noun, below in (("route", "link", n_links), ("after", "flow", count)):
-        item = Annotated[int, Strict(), Field(ge=0, lt=2**31 - 1 if below is None else below)]
-        last = "" if below is None else f" to {below - 1}"
-        kinds = _each(item), f"lists of numbers of a {noun}, by its place in the file: from 0{last}"
-        found[key] = _column(flow_part, f"flows.{key}", count, kinds, problems)
-    after = found["after"]
-    itself = [flow for flow, others in enumerate(after or ()) if flow in others]
+        problems.append(Problem("name", rule, _abbreviate.repr(name), remedy))
+    link_part, flow_part = (_take_part(data, key, problems) for key in ("links", "flows"))
+    num_links = _length_of(link_part, "capacity")
+    num_flows = _length_of(flow_part, "size")
+    columns = {}
+    for where, column_type in _COLUMNS.items():
+        part, length = (link_part, num_links) if where[0] == "l" else (flow_part, num_flows)
+        columns[where] = _parse_column(part, where, length, column_type, problems)
+    for key, noun, num_targets in (("route", "link", num_links), ("after", "flow", num_flows)):
+        item = Annotated[
+            int, Strict(), Field(ge=0, lt=2**31 - 1 if num_targets is None else num_targets)
+        ]
+        upper_bound = "" if num_targets is None else f" to {num_targets - 1}"
+        column_type = (
+            _strict_list(item),
+            f"lists of numbers of a {noun}, by its place in the file: from 0{upper_bound}",
+        )
+        columns[key] = _parse_column(flow_part, f"flows.{key}", num_flows, column_type, problems)
+    predecessors = columns["after"]
+    own_predecessors = [
+        flow
+        for flow, flow_predecessors in enumerate(predecessors or ())
+        if flow in flow_predecessors
+    ]
     rule = "must not name the flow itself"
-    problems += first_of_many("flows.after", rule, itself, str, "Give other flows.")
-    table = None if found["route"] is None else _table(found["route"], problems)
-    if problems or table is None:
+    problems += list_first_problems("flows.after", rule, own_predecessors, str, "Give other flows.")
+    routes = None if columns["route"] is None else _pad_checked_routes(columns["route"], problems)
+    if problems or routes is None:
         raise InputError(problems, str(path))
-    links = Links(found["links.capacity"], found["links.latency"], found["links.name"] or ())
-    flows = Flows.of(table, found["flows.size"], found["flows.start"], after)
+    links = Links(columns["links.capacity"], columns["links.latency"], columns["links.name"] or ())
+    flows = Flows.from_lists(routes, columns["flows.size"], columns["flows.start"], predecessors)
     _refuse_circles(flows, str(path))
-    end = found["flows.end"]
+    end = columns["flows.end"]
     return FlowCase(links, flows, None if end is None else as_floats(end), name, data)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """The mapping in a JSON file."""
+def _load_object(path: Path) -> dict[str, Any]:
+    """Load the mapping of a JSON file; raises InputErrors."""
     remedy = "Write it as docs/network.md says."
     try:
         raw = path.read_bytes()
         if raw.startswith(b"\x1f\x8b") or path.suffix == ".gz":
             raw = gzip.decompress(raw)
-        data = json.loads(raw, object_pairs_hook=_unique)
+        data = json.loads(raw, object_pairs_hook=_refuse_duplicate_keys)
         if isinstance(data, dict):
             return data
         rule = "must be a mapping with the keys 'links' and 'flows'"
-        problem = Problem("", rule, _short.repr(data), remedy)
+        problem = Problem("", rule, _abbreviate.repr(data), remedy)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         remedy = "Write it again; a name without .gz means that it is not compressed."
         problem = Problem("", "must be a whole gzip file", str(error), remedy)
@@ -145,24 +160,27 @@ def _load(path: Path) -> dict[str, Any]:
         rule = f"cannot be read: {error.strerror or error}"
         problem = Problem("", rule, "", "Give the path of a JSON file.")
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        problem = Problem(where, "must be JSON", error.msg, "Correct that place.")
+        place = f"line {error.lineno}, column {error.colno}"
+        problem = Problem(place, "must be JSON", error.msg, "Correct that place.")
     except (ValueError, RecursionError) as error:  # not UTF-8, or a path with a zero byte, too
         problem = Problem("", "must be JSON in UTF-8", str(error), remedy)
     raise InputError(problem, str(path))
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) < len(pairs):
+def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a mapping of the keys and values of a JSON object; raises a ValueError if a key
+    is written twice.
+    """
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in out if keys.count(key) > 1)
-        raise ValueError(f"the key {_short.repr(twice)} is written twice")
-    return out
+        duplicate = next(key for key in mapping if keys.count(key) > 1)
+        raise ValueError(f"the key {_abbreviate.repr(duplicate)} is written twice")
+    return mapping
 
 
-def _part(data: dict[str, Any], name: str, problems: list[Problem]) -> dict[str, Any]:
-    """The mapping ``name``, taken out of ``data``; empty if there is none."""
+def _take_part(data: dict[str, Any], name: str, problems: list[Problem]) -> dict[str, Any]:
+    """Take the mapping ``name`` out of ``data``; empty if there is none."""
     if name not in data:
         return {}
     part = data.pop(name)
@@ -170,62 +188,80 @@ def _part(data: dict[str, Any], name: str, problems: list[Problem]) -> dict[str,
         _check_keys(part, name, problems)
         return part
     rule, remedy = "must be a mapping of lists", "Write it as docs/network.md says."
-    problems.append(Problem(name, rule, _short.repr(part), remedy))
+    problems.append(Problem(name, rule, _abbreviate.repr(part), remedy))
     return {}
 
 
-def _check_keys(part: Mapping[str, Any], where: str, problems: list[Problem]) -> None:
-    """Note the keys that are missing, and those that look like a slip for one that is missing."""
-    known = (*_REQUIRED[where], *_OPTIONAL[where])
-    strange = [key for key in part if key not in known]
-    for key in known:
+def _check_keys(part: Mapping[str, Any], parent: str, problems: list[Problem]) -> None:
+    """Note the keys that are missing, and those that look like a misspelling of a missing
+    key.
+    """
+    known_keys = (*_REQUIRED[parent], *_OPTIONAL[parent])
+    unknown_keys = [key for key in part if key not in known_keys]
+    for key in known_keys:
         if key in part:
             continue
         # two letters that changed places, or capitals; or nearly the same letters
-        close = [other for other in strange if sorted(other.lower()) == sorted(key)]
-        if close := close or difflib.get_close_matches(key, strange, 1, 0.75):
+        similar_keys = [
+            unknown for unknown in unknown_keys if sorted(unknown.lower()) == sorted(key)
+        ]
+        if similar_keys := similar_keys or difflib.get_close_matches(key, unknown_keys, 1, 0.75):
             rule, remedy = "is not a key of a case", f"Did you mean '{key}'?"
-            value = _short.repr(part[close[0]])
-            problems.append(Problem(close[0], rule, value, remedy).below(where))
-        elif key in _REQUIRED[where]:
-            problems.append(Problem(key, "is required", "", "Add it.").below(where))
+            value = _abbreviate.repr(part[similar_keys[0]])
+            problems.append(Problem(similar_keys[0], rule, value, remedy).below(parent))
+        elif key in _REQUIRED[parent]:
+            problems.append(Problem(key, "is required", "", "Add it.").below(parent))
 
 
-def _count(part: Mapping[str, Any], key: str) -> int | None:
-    """How many elements every list beside ``key`` must have; None if that is not known."""
+def _length_of(part: Mapping[str, Any], key: str) -> int | None:
+    """Return the number of elements of the list ``key``, which all lists beside it must
+    have; None if it is no list.
+    """
     values = part.get(key)
     return len(values) if isinstance(values, list) else None
 
 
-def _column(
+def _parse_column(
     part: Mapping[str, Any],
-    where: str,
+    path: str,
     count: int | None,
-    kinds: tuple[Any, str],
+    column_type: tuple[Any, str],
     problems: list[Problem],
 ) -> Any:
-    """The list of a part of the file that the last word of ``where`` names; None if there is none,
-    or with a problem in it. See `_COLUMNS` for ``kinds``."""
-    key = where.rpartition(".")[2]
+    """Parse one list of the file.
+
+    Args:
+        part: the mapping that holds the list.
+        path: where the list stands in the file; its last word is the key.
+        count: how many elements it must have; None if that is not known.
+        column_type: the type of an element, and a text that says what the elements are;
+            see `_COLUMNS`.
+        problems: problems are added to it.
+
+    Returns:
+        The list; None if there is none, or an element is wrong.
+    """
+    key = path.rpartition(".")[2]
     if key not in part:
         return None
     try:
-        column = TypeAdapter(_each(kinds[0])).validate_python(part[key])
+        column = TypeAdapter(_strict_list(column_type[0])).validate_python(part[key])
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = "".join(f"[{step}]" for step in first["loc"])
-        rule, value = f"must be a list of {kinds[1]}", _short.repr(first["input"])
-        problems.append(Problem(where + place, rule, value, "Correct it; units are left out."))
+        first_error = error.errors(include_url=False)[0]
+        place = "".join(f"[{step}]" for step in first_error["loc"])
+        rule, value = f"must be a list of {column_type[1]}", _abbreviate.repr(first_error["input"])
+        problems.append(Problem(path + place, rule, value, "Correct it; units are left out."))
         return None
     if count is not None and len(column) != count:
         rule = f"must have {count} elements, as the lists beside it"
-        problems.append(Problem(where, rule, str(len(column)), "Give one for each."))
+        problems.append(Problem(path, rule, str(len(column)), "Give one for each."))
     return column
 
 
-def _table(routes: list[list[int]], problems: list[Problem]) -> Ints32 | None:
-    """(routes, longest) int32, padded with -1; None if it would be too large. A link that a route
-    has twice is noted."""
+def _pad_checked_routes(routes: list[list[int]], problems: list[Problem]) -> Ints32 | None:
+    """Pad routes to a (routes, longest) int32 table with -1; None if it would be too
+    large. A route that uses a link twice is noted in ``problems``.
+    """
     lengths = np.fromiter(map(len, routes), np.int64, len(routes))
     width = max(int(lengths.max(initial=0)), 1)
     if len(routes) * width > MOST_HOPS:
@@ -233,36 +269,57 @@ def _table(routes: list[list[int]], problems: list[Problem]) -> Ints32 | None:
         remedy = "Put the flows with long routes into a case of their own."
         problems.append(Problem("flows.route", rule, f"{len(routes)} x {width}", remedy))
         return None
-    out = np.full((len(routes), width), -1, np.int32)
-    flat = np.fromiter(chain.from_iterable(routes), np.int32, int(lengths.sum()))
-    out[np.arange(width) < lengths[:, None]] = flat
-    ordered = np.sort(out, axis=1)
-    twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+    padded = np.full((len(routes), width), -1, np.int32)
+    links = np.fromiter(chain.from_iterable(routes), np.int32, int(lengths.sum()))
+    padded[np.arange(width) < lengths[:, None]] = links
+    sorted_links = np.sort(padded, axis=1)
+    has_duplicate = (
+        (sorted_links[:, 1:] == sorted_links[:, :-1]) & (sorted_links[:, 1:] >= 0)
+    ).any(axis=1)
     rule, remedy = "must not use a link twice", "Give a route without a loop."
-    bad = np.flatnonzero(twice)
-    problems += first_of_many("flows.route", rule, bad, lambda i: _short.repr(routes[i]), remedy)
-    return out
+    bad_flows = np.flatnonzero(has_duplicate)
+    problems += list_first_problems(
+        "flows.route", rule, bad_flows, lambda i: _abbreviate.repr(routes[i]), remedy
+    )
+    return padded
 
 
-def first_of_many(
-    path: str, rule: str, bad: list[int] | Ints, value: Callable[[int], str], remedy: str
+def list_first_problems(
+    path: str,
+    rule: str,
+    bad_elements: list[int] | Ints,
+    describe_value: Callable[[int], str],
+    remedy: str,
 ) -> list[Problem]:
-    """Problems of the first of the elements at the places ``bad``, which break one rule, each with
-    its ``value``; and one of how many more there are."""
-    first = [Problem(f"{path}[{i}]", rule, value(int(i)), remedy) for i in list(bad[:_MOST_SHOWN])]
-    if more := len(bad[_MOST_SHOWN:]):
-        again = "as many more break the same rule"
-        first.append(Problem(path, again, str(more), "Correct them likewise."))
-    return first
+    """List the problems of the first of many elements that break one rule, and one problem
+    that says how many more there are.
+
+    Args:
+        path: the list in the file.
+        rule: the rule that is broken.
+        bad_elements: indices of the elements that break it.
+        describe_value: returns the text of the value of an element, by its index.
+        remedy: a sentence that says what to write instead.
+    """
+    problems = [
+        Problem(f"{path}[{i}]", rule, describe_value(int(i)), remedy)
+        for i in list(bad_elements[:_MAX_LISTED])
+    ]
+    if num_unlisted := len(bad_elements[_MAX_LISTED:]):
+        rule_of_rest = "as many more break the same rule"
+        problems.append(Problem(path, rule_of_rest, str(num_unlisted), "Correct them likewise."))
+    return problems
 
 
 def _refuse_circles(flows: Flows, source: str) -> None:
-    """See that no flows wait for each other."""
+    """Raise an InputError if flows wait for each other in a circle."""
     if not len(flows.after_to):
         return
-    from simshuffle.fabric.network.deadlock import circle_in  # compiled code, which few cases need
+    from simshuffle.fabric.network.deadlock import (
+        find_circle,
+    )  # compiled code, which few cases need
 
-    circle = circle_in(*successors(flows))
+    circle = find_circle(*successors(flows))
     if circle is None:
         return
     # from each to one that it waits for

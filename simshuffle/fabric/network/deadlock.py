@@ -1,10 +1,10 @@
-"""Whether a routing can deadlock: circles in the channel dependency graph.
+"""Deadlocks of a routing: circles in the channel dependency graph.
 
-Where no packet is dropped, a packet keeps its place in the buffer of one link until the next link
-of its route takes it. So link a waits for link b if some route has b right after a. Routes can be
-served whatever the traffic if and only if these dependencies have no circle (Dally & Seitz,
-Deadlock-Free Message Routing in Multiprocessor Interconnection Networks, IEEE Transactions on
-Computers C-36, 1987).
+Where no packet is dropped, a packet keeps its place in the buffer of one link until
+the next link of its route takes it. So link a waits for link b if some route has b
+right after a. Routes can be served whatever the traffic if and only if these
+dependencies have no circle (Dally & Seitz, Deadlock-Free Message Routing in
+Multiprocessor Interconnection Networks, IEEE Transactions on Computers C-36, 1987).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from simshuffle.spec.compiling import entry
 
 
 class ChannelDependencies:
-    """Which links wait for which, over all routes seen so far.
+    """The channel dependency graph: which links wait for which, over all routes added so
+    far.
 
     Args:
         links: the links of the network.
@@ -29,45 +30,45 @@ class ChannelDependencies:
     def __init__(self, links: Links) -> None:
         self._links = links
         # waiting link * number of links + link waited for, ascending
-        self._known = np.empty(0, np.int64)
+        self._pairs = np.empty(0, np.int64)
 
-    def add(self, routes: Ints32) -> list[int] | None:
-        """Take in routes, (n, hops) int32 links padded with -1.
+    def add_routes(self, routes: Ints32) -> list[int] | None:
+        """Add routes, (n, hops) int32 links padded with -1.
 
         Returns:
-            None; or a circle that they would close, and then they are not taken in: links of which
-            each is followed by the next on some route, and the last by the first.
+            None; or a circle that they would close, and then they are not added: links of
+            which each is followed by the next on some route, and the last by the first.
         """
-        count = len(self._links)
-        new = np.setdiff1d(
-            _unique_pairs(np.ascontiguousarray(routes, np.int32), count),
-            self._known,
+        num_links = len(self._links)
+        new_pairs = np.setdiff1d(
+            _unique_pairs(np.ascontiguousarray(routes, np.int32), num_links),
+            self._pairs,
             assume_unique=True,
         )
-        if not len(new):
+        if not len(new_pairs):
             return None
-        known = np.sort(np.concatenate([self._known, new]))
-        waiting, waited = np.divmod(known, count)
-        offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(np.bincount(waiting, minlength=count), out=offsets[1:])
-        circle = circle_in(offsets, waited)
+        pairs = np.sort(np.concatenate([self._pairs, new_pairs]))
+        waiting_link, awaited_link = np.divmod(pairs, num_links)
+        offsets = np.zeros(num_links + 1, np.int64)
+        np.cumsum(np.bincount(waiting_link, minlength=num_links), out=offsets[1:])
+        circle = find_circle(offsets, awaited_link)
         if circle is None:
-            self._known = known
+            self._pairs = pairs
         return circle
 
     def refuse_circles(self, routes: Ints32) -> None:
-        """As `add`.
+        """Add routes, (n, hops) int32 links padded with -1, if they close no circle.
 
         Raises:
             TopologyError: a circle, with the names of its links.
         """
-        circle = self.add(routes)
+        circle = self.add_routes(routes)
         if circle is not None:
-            raise TopologyError(deadlock(self._links, circle), "routes")
+            raise TopologyError(deadlock_problem(self._links, circle), "routes")
 
 
-def deadlock(links: Links, circle: Sequence[int]) -> Problem:
-    """What to tell the user about a circle of links."""
+def deadlock_problem(links: Links, circle: Sequence[int]) -> Problem:
+    """Return the problem of routes that wait for each other in a circle of links."""
     names = " -> ".join(links.name(link) for link in [*circle, circle[0]])
     return Problem(
         "network",
@@ -79,77 +80,96 @@ def deadlock(links: Links, circle: Sequence[int]) -> Problem:
     )
 
 
-def circle_in(offsets: Ints64, following: Ints64 | Ints32) -> list[int] | None:
-    """Numbers of which each is followed by the next, and the last by the first; None if there is no
-    such circle. Those that follow number k are from ``offsets[k]`` to ``offsets[k + 1]`` in
-    ``following``."""
+def find_circle(offsets: Ints64, edge_targets: Ints64 | Ints32) -> list[int] | None:
+    """Find a circle in a directed graph.
+
+    Args:
+        offsets: (nodes + 1,) where the edges of each node begin in ``edge_targets``.
+        edge_targets: (edges,) the node to which each edge leads.
+
+    Returns:
+        Nodes of which each leads to the next, and the last to the first, beginning with
+        the lowest; None if there is no circle.
+    """
     count = len(offsets) - 1
-    left = np.bincount(following, minlength=count)
-    _take_away(offsets, following.astype(np.int64), left, np.empty(count, np.int64))
-    if not left.any():
+    num_waiting = np.bincount(edge_targets, minlength=count)
+    _remove_unawaited_links(
+        offsets, edge_targets.astype(np.int64), num_waiting, np.empty(count, np.int64)
+    )
+    if not num_waiting.any():
         return None
     # each number that is left follows another one that is
-    first = np.repeat(np.arange(count), np.diff(offsets))
-    among = np.flatnonzero((left[first] > 0) & (left[following] > 0))
-    before = dict(zip(following[among].tolist(), first[among].tolist(), strict=True))
-    number = int(np.flatnonzero(left)[0])
+    src = np.repeat(np.arange(count), np.diff(offsets))
+    edges_inside = np.flatnonzero((num_waiting[src] > 0) & (num_waiting[edge_targets] > 0))
+    predecessor = dict(
+        zip(edge_targets[edges_inside].tolist(), src[edges_inside].tolist(), strict=True)
+    )
+    node = int(np.flatnonzero(num_waiting)[0])
     path: dict[int, None] = {}
-    while number not in path:
-        path[number] = None
-        number = before[number]
-    steps = list(path)
-    circle = steps[steps.index(number) :][::-1]
-    least = circle.index(min(circle))
-    return circle[least:] + circle[:least]
+    while node not in path:
+        path[node] = None
+        node = predecessor[node]
+    nodes_on_path = list(path)
+    circle = nodes_on_path[nodes_on_path.index(node) :][::-1]
+    lowest = circle.index(min(circle))
+    return circle[lowest:] + circle[:lowest]
 
 
-def _unique_pairs(routes: Ints32, count: int) -> Ints64:
-    """Neighbouring links of the routes, each pair once, as first * count + second; in no order."""
+def _unique_pairs(routes: Ints32, num_links: int) -> Ints64:
+    """Pairs of neighbouring links on the routes, each pair once, as first * num_links +
+    second; in no order.
+    """
     table = np.full(1 << 16, -1, np.int64)
-    while not _collect_pairs(routes, count, table):
+    while not _collect_pairs(routes, num_links, table):
         table = np.full(4 * len(table), -1, np.int64)
     return table[table >= 0]
 
 
 @entry
-def _collect_pairs(routes: Ints32, count: int, table: Ints64) -> bool:
-    """Enter the pairs into a hash table, empty where it is -1; False if it gets more than half
-    full."""
+def _collect_pairs(routes: Ints32, num_links: int, table: Ints64) -> bool:
+    """Enter the pairs of neighbouring links into a hash table, empty where it is -1;
+    returns False if it gets more than half full.
+    """
     mask = table.shape[0] - 1
-    room = table.shape[0] >> 1
+    free_places = table.shape[0] >> 1
     for i in range(routes.shape[0]):
         for hop in range(routes.shape[1] - 1):
             if routes[i, hop + 1] < 0:
                 break
-            key = np.int64(routes[i, hop]) * count + routes[i, hop + 1]
-            place = (key * 0x9E3779B1 >> 7) & mask
-            while table[place] >= 0 and table[place] != key:
-                place = (place + 1) & mask
-            if table[place] < 0:
-                if room == 0:
+            key = np.int64(routes[i, hop]) * num_links + routes[i, hop + 1]
+            slot = (key * 0x9E3779B1 >> 7) & mask
+            while table[slot] >= 0 and table[slot] != key:
+                slot = (slot + 1) & mask
+            if table[slot] < 0:
+                if free_places == 0:
                     return False
-                room -= 1
-                table[place] = key
+                free_places -= 1
+                table[slot] = key
     return True
 
 
 @entry
-def _take_away(offsets: Ints64, waited: Ints64, waits: Ints64, stack: Ints64) -> None:
-    """Take away, again and again, the links for which none waits.
+def _remove_unawaited_links(
+    offsets: Ints64, edge_targets: Ints64, num_waiting: Ints64, stack: Ints64
+) -> None:
+    """Remove the links for which no other waits, again and again.
 
-    ``waits``: (links,) how many links wait for each; afterwards how many still do, 0 for those
-    taken away. ``stack``: (links,) scratch.
+    Args:
+        offsets, edge_targets: see `find_circle`.
+        num_waiting: (links,) how many links wait for each; afterwards how many still
+            do, 0 for those removed.
+        stack: (links,) scratch.
     """
     top = 0
-    for link in range(waits.shape[0]):
-        if waits[link] == 0:
+    for link in range(num_waiting.shape[0]):
+        if num_waiting[link] == 0:
             stack[top] = link
             top += 1
     while top > 0:
         top -= 1
         link = stack[top]
         for k in range(offsets[link], offsets[link + 1]):
-            waits[waited[k]] -= 1
-            if waits[waited[k]] == 0:
-                stack[top] = waited[k]
+            num_waiting[edge_targets[k]] -= 1
+            if num_waiting[edge_targets[k]] == 0:
+                stack[top] = edge_targets[k]
                 top += 1

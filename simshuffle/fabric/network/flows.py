@@ -1,4 +1,6 @@
-"""Explicit flows over explicit links, in SI units: what network models are asked, and answer."""
+"""The input and output of network models: explicit flows over explicit links (`Flows`,
+`Links`), and the time when each flow ends (`FlowOutcome`). All in SI units.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 @dataclass(frozen=True)
 class Links:
-    """Directed links."""
+    """The directed links of a network."""
 
     capacity: Floats  # (links,) bytes/s, finite and greater than 0
     latency: Floats  # (links,) s, finite and at least 0
@@ -39,7 +41,7 @@ class Links:
         return len(self.capacity)
 
     def name(self, link: int) -> str:
-        """The name of a link."""
+        """Return the name of a link."""
         return self.names[link] if len(self.names) else f"link {link}"
 
 
@@ -81,63 +83,69 @@ class Flows:
         return len(self.nbytes)
 
     @classmethod
-    def of(
+    def from_lists(
         cls,
         routes: Sequence[Sequence[int]] | Ints32,
         nbytes: Sequence[float] | Floats,
         start: Sequence[float] | Floats | None = None,
-        after: Sequence[Sequence[int]] | None = None,
+        predecessors: Sequence[Sequence[int]] | None = None,
     ) -> Flows:
-        """Flows from lists.
+        """Build flows from lists.
 
         Args:
             routes: for each flow the indices of its links; or a padded array.
             nbytes: (flows,) bytes.
             start: (flows,) s; None for 0.
-            after: for each flow the indices of the flows it waits for; None if no flow waits.
+            predecessors: for each flow the indices of the flows it waits for; None if none waits.
 
         Raises:
             ValueError: lengths that do not fit, or numbers that are not finite or negative.
         """
         table = routes if isinstance(routes, np.ndarray) else pad_routes(routes)
-        edges = np.array(
-            [(i, j) for j, before in enumerate(after or ()) for i in before], np.int32
-        ).reshape(-1, 2)
+        # (edges, 2) a row for each pair of a flow that must end and a flow that waits for it
+        pairs = [
+            (predecessor, flow)
+            for flow, flow_predecessors in enumerate(predecessors or ())
+            for predecessor in flow_predecessors
+        ]
+        edges = np.array(pairs, np.int32).reshape(-1, 2)
         sizes = as_floats(nbytes)
         return cls(
-            table,
-            sizes,
-            np.zeros(len(sizes)) if start is None else as_floats(start),
-            edges[:, 0],
-            edges[:, 1],
+            routes=table,
+            nbytes=sizes,
+            start=np.zeros(len(sizes)) if start is None else as_floats(start),
+            after_from=edges[:, 0],
+            after_to=edges[:, 1],
         )
 
     @cached_property
-    def posted(self) -> Floats:
-        """(flows,) s: ``start``, or 0 for the flows that wait for others."""
-        out = self.start.copy()
-        out[self.after_to] = 0.0
-        return out
+    def earliest_post(self) -> Floats:
+        """(flows,) s, the earliest time at which each flow may be posted: ``start``, or 0 for
+        the flows that wait for others.
+        """
+        seconds = self.start.copy()
+        seconds[self.after_to] = 0.0
+        return seconds
 
     def latencies(self, links: Links) -> Floats:
         """(flows,) s: sum of the latencies of each route."""
         padded = np.append(links.latency, 0.0)
-        out = np.zeros(len(self))
+        seconds = np.zeros(len(self))
         for hop in self.routes.T:  # column by column: no copy of the whole table
-            out += padded[hop]
-        return out
+            seconds += padded[hop]
+        return seconds
 
     def link_bytes(self, links: Links) -> Floats:
         """(links,) bytes that cross each link."""
-        out = np.zeros(len(links) + 1)
+        nbytes = np.zeros(len(links) + 1)
         for hop in self.routes.T:
-            out += np.bincount(hop + 1, weights=self.nbytes, minlength=len(links) + 1)
-        return out[1:]
+            nbytes += np.bincount(hop + 1, weights=self.nbytes, minlength=len(links) + 1)
+        return nbytes[1:]
 
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """When flows end, by one network model."""
+    """The ends of flows, by one network model."""
 
     finish: Floats  # (flows,) s
     # s, when the last of them ends; for the analytic model the largest of its lower bounds
@@ -148,41 +156,49 @@ class FlowOutcome:
 
 
 def successors(flows: Flows) -> tuple[Ints64, Ints32]:
-    """For each flow those that wait for it: (flows + 1,) offsets into the second array, (edges,)
-    int32."""
+    """The flows that wait for each flow, as (flows + 1,) offsets into the second array,
+    (edges,) int32.
+    """
     offsets = np.zeros(len(flows) + 1, np.int64)
     np.cumsum(np.bincount(flows.after_from, minlength=len(flows)), out=offsets[1:])
     return offsets, flows.after_to[np.argsort(flows.after_from, kind="stable")]
 
 
 def latest_ends(flows: Flows, seconds: Floats) -> Floats:
-    """(flows,) s: end of each flow if it took ``seconds`` from its post on: the critical path.
+    """(flows,) s: end of each flow if it took ``seconds`` from its post on: the critical
+    path.
+
+    Args:
+        flows: the flows, and which of them wait for others.
+        seconds: (flows,) s from the post to the end of each.
 
     Raises:
         SimulationError: flows wait for each other in a circle.
     """
-    ends = flows.posted + seconds
+    ends = flows.earliest_post + seconds
     if not len(flows.after_to):
         return ends
-    offsets, following = successors(flows)
-    waiting = np.bincount(flows.after_to, minlength=len(flows))
-    posted = flows.posted.copy()  # the flows stay as they are, for another model
-    level = np.flatnonzero(waiting == 0)
-    reached = len(level)
-    while len(level):
-        counts = offsets[level + 1] - offsets[level]
-        place = np.repeat(offsets[level] - np.cumsum(counts) + counts, counts) + np.arange(
+    offsets, edge_targets = successors(flows)
+    num_waiting = np.bincount(flows.after_to, minlength=len(flows))
+    post_time = flows.earliest_post.copy()  # the flows stay as they are, for another model
+    ready_flows = np.flatnonzero(num_waiting == 0)
+    num_reached = len(ready_flows)
+    while len(ready_flows):
+        counts = offsets[ready_flows + 1] - offsets[ready_flows]
+        edge = np.repeat(offsets[ready_flows] - np.cumsum(counts) + counts, counts) + np.arange(
             counts.sum()
         )
-        to = following[place]
-        np.maximum.at(posted, to, np.repeat(ends[level], counts))
-        level, edges = np.unique(to, return_counts=True)
-        waiting[level] -= edges  # not over all flows: a long chain has as many levels as flows
-        level = level[waiting[level] == 0]
-        ends[level] = posted[level] + seconds[level]
-        reached += len(level)
-    if reached < len(flows):
+        edge_target = edge_targets[edge]
+        np.maximum.at(post_time, edge_target, np.repeat(ends[ready_flows], counts))
+        ready_flows, num_edges = np.unique(edge_target, return_counts=True)
+        num_waiting[ready_flows] -= (
+            num_edges  # not over all flows: a long chain has as many levels as flows
+        )
+        ready_flows = ready_flows[num_waiting[ready_flows] == 0]
+        ends[ready_flows] = post_time[ready_flows] + seconds[ready_flows]
+        num_reached += len(ready_flows)
+    if num_reached < len(flows):
         raise SimulationError(
-            f"{len(flows) - reached} flows wait for each other in a circle and never start"
+            f"{len(flows) - num_reached} flows wait for each other in a circle and never start"
         )
     return ends

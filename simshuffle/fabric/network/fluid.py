@@ -95,25 +95,25 @@ class FluidNetwork:
         capped: bool = True,
         tolerance: float = 0.0,
     ) -> None:
-        values = as_floats(capacities)
-        if not np.all(np.isfinite(values) & (values > 0)):
+        link_capacity = as_floats(capacities)
+        if not np.all(np.isfinite(link_capacity) & (link_capacity > 0)):
             raise ValueError("every link needs a capacity that is finite and greater than 0")
         self._tolerance = tolerance
         # called now and then during a long `advance`
         self.after_slice: Callable[[], None] | None = None
-        self._count = len(values)
-        self._state = records.no_links(max(width, 1) + capped)
-        self._graph = records.no_transfers(max(accounts, 1), max(tags, 1))
+        self._num_links = len(link_capacity)
+        self._state = records.empty_fluid_state(max(width, 1) + capped)
+        self._graph = records.empty_transfer_graph(max(accounts, 1), max(tags, 1))
         clock = self.clock = self._state.clock
-        clock["null_link"] = self._count
+        clock["null_link"] = self._num_links
         clock["free_node"] = clock["free_edge"] = clock["outbox"] = -1
         self._now, self._seq, self._n_done, self._outbox = (
-            _quick(clock[name]) for name in ("now", "seq", "n_done", "outbox")
+            _fast_view(clock[name]) for name in ("now", "seq", "n_done", "outbox")
         )
         self._n_posted = 0
         self._free_groups: list[int] = []
-        self._grow_links(self._count + 1 + (RATE_LIMITS if capped else 0))
-        self._state.load[CAPACITY, : self._count] = values
+        self._grow_links(self._num_links + 1 + (RATE_LIMITS if capped else 0))
+        self._state.load[CAPACITY, : self._num_links] = link_capacity
         self._grow_nodes(256)
         self._grow_edges(256)
         self._grow_groups(64)
@@ -129,7 +129,7 @@ class FluidNetwork:
         """(links,) records of dtype `LINK`, of which ``work`` (units carried), ``nbytes`` (bytes of
         the transfers that ended), ``busy`` (s with any transfer) and ``peak`` (highest load /
         capacity since `restart_peaks`) are up to date after `settle`."""
-        statistics: NDArray[Any] = self._state.links[: self._count]
+        statistics: NDArray[Any] = self._state.links[: self._num_links]
         return statistics
 
     @property
@@ -163,8 +163,9 @@ class FluidNetwork:
             self._write_words()
 
     def open_group(self, expected: int) -> int:
-        """The number of a new group, which is complete when ``expected`` (at least 1) of its
-        transfers have ended."""
+        """Open a group, which is complete when ``expected`` (at least 1) of its transfers have
+        ended; return its index.
+        """
         if not self._free_groups:
             self._grow_groups(2 * len(self._graph.groups))
             self._write_words()
@@ -174,68 +175,78 @@ class FluidNetwork:
         return group
 
     def is_complete(self, group: int) -> bool:
-        """Whether all transfers of a group have ended."""
+        """Return True if all transfers of a group have ended."""
         return bool(self._remaining[group] == 0)
 
     def watch(self, group: int) -> bool:
-        """Have `advance` report the completion of a group; False if it is complete already."""
+        """Make `advance` report the completion of a group; return False if it is complete
+        already.
+        """
         if self._remaining[group] == 0:
             return False
         self._watched[group] = 1
         return True
 
     def close_group(self, group: int) -> tuple[float, float]:
-        """Give the number of a complete group back: when its marked transfer ended, and its last
-        one (s)."""
+        """Free the index of a complete group; return when its marked transfer ended, and its
+        last one (s).
+        """
         self._free_groups.append(group)
         return self._t_mark[group], self._t_done[group]
 
     @property
-    def posted(self) -> Ints32:
-        """(n,) slots of the transfers of the batch posted last."""
+    def posted_slots(self) -> Ints32:
+        """(n,) slots of the transfers in the batch that was posted last."""
         return self._graph.slots[: self._n_posted]
 
     @property
-    def last(self) -> tuple[int, int]:
-        """The last transfer of the batch posted last, for the columns 'after' and 'after_seq' of
-        another."""
+    def last_transfer(self) -> tuple[int, int]:
+        """Slot and sequence number of the last transfer in the batch that was posted last, for
+        the columns 'after' and 'after_seq' of another batch.
+        """
         return self._slots[self._n_posted - 1], self._seq[0] - 1
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """Post transfers at time ``now`` (s); returns the time of the next event (s).
+        """Post transfers at time ``now`` (s); return the time of the next event (s).
 
         All events before ``now`` must have been run by `advance`.
         """
         columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
-        upcoming = events.post(*self._addresses, float(now), *columns, True)
-        while upcoming < 0.0:
-            self._make_room(upcoming, batch)
-            count = upcoming != events.LACKS_ENTRIES
-            upcoming = events.post(*self._addresses, float(now), *columns, count)
+        next_event = events.post(*self._addresses, float(now), *columns, True)
+        while next_event < 0.0:
+            self._make_room(next_event, batch)
+            is_uncounted = next_event != events.LACKS_ENTRIES
+            next_event = events.post(*self._addresses, float(now), *columns, is_uncounted)
         self._n_posted = len(batch.tasks)
-        return upcoming
+        return next_event
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
         """Run events up to ``horizon`` (s), stopping after the first instant that completes a
         watched group.
 
-        Returns the time of the next event (s, inf if there is none) and those groups; `now` is the
-        instant reached.
+        Returns:
+            The time of the next event (s, inf if there is none), and the watched groups
+            completed; `now` is the instant reached.
         """
-        until = float(horizon)
-        upcoming = transfers.advance(*self._addresses, until, self._tolerance, SLICE)
+        end_time = float(horizon)
+        next_event = transfers.advance(*self._addresses, end_time, self._tolerance, SLICE)
         while (
-            not self._n_done[0] and upcoming <= horizon and upcoming < inf and self._outbox[0] < 0
+            not self._n_done[0]
+            and next_event <= horizon
+            and next_event < inf
+            and self._outbox[0] < 0
         ):
             if self.after_slice is not None:
                 self.after_slice()
-            upcoming = transfers.advance(*self._addresses, until, self._tolerance, SLICE)
-        return upcoming, self._done[: self._n_done[0]].tolist()
+            next_event = transfers.advance(*self._addresses, end_time, self._tolerance, SLICE)
+        return next_event, self._done[: self._n_done[0]].tolist()
 
     def take_outbox(self) -> list[int]:
-        """The slots of the transfers whose turn it is to be carried elsewhere (`TASK.outside`), in
-        the order of posting."""
-        nodes, slots = self._state.nodes, []
+        """Take out the transfers whose turn it is to be carried elsewhere (`TASK.outside`):
+        list their slots in the order of posting.
+        """
+        nodes = self._state.nodes
+        slots = []
         slot = int(self._outbox[0])
         while slot >= 0:
             slots.append(slot)
@@ -245,7 +256,8 @@ class FluidNetwork:
 
     def complete(self, slot: int, now: float) -> float:
         """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
-        returns the time of the next event (s)."""
+        return the time of the next event (s).
+        """
         return transfers.complete(*self._addresses, slot, float(now))
 
     def settle(self, now: float | None = None) -> None:
@@ -263,73 +275,103 @@ class FluidNetwork:
         load = self._state.load
         load[PEAK, links] = load[CAPACITY, links]
 
-    def set_capacity(self, links: Ints, values: ArrayLike, now: float) -> float:
-        """Give ``links`` other capacities at ``now`` (s), (n,) units/s greater than 0; returns the
-        time of the next event (s). All events before ``now`` must have been run by `advance`."""
-        of = np.asarray(links, np.int32), as_floats(values)
-        return change.set_capacity(*self._addresses, float(now), *of)
+    def set_capacity(self, links: Ints, new_capacity: ArrayLike, now: float) -> float:
+        """Give ``links`` other capacities at ``now`` (s); return the time of the next event
+        (s). All events before ``now`` must have been run by `advance`.
 
-    def crossing(self, links: Ints) -> tuple[Ints32, Ints32]:
-        """The transfers not yet ended whose routes have any of ``links``: (n,) their slots, and (n,
-        links of the longest route) their routes, padded with -1 and without rate limits."""
-        return change.crossing(self._state, links, self._count)
+        Args:
+            links: (n,) indices.
+            new_capacity: (n,) units/s, greater than 0.
+            now: s.
+        """
+        state, graph = self._addresses
+        indices = np.asarray(links, np.int32)
+        return change.set_capacity(state, graph, float(now), indices, as_floats(new_capacity))
+
+    def find_transfers_on(self, links: Ints) -> tuple[Ints32, Ints32]:
+        """Find the transfers not yet ended whose routes have any of ``links``.
+
+        Returns:
+            (n,) their slots, and (n, links of the longest route) their routes, padded with
+            -1 and without rate limits.
+        """
+        return change.find_transfers_on(self._state, links, self._num_links)
 
     def reroute(self, slots: Ints32, routes: Ints32, now: float) -> float:
-        """Let the transfers in ``slots`` go on over ``routes``, (n, up to the width) links padded
-        with -1, from ``now`` (s) on; what they have carried stays with the links of their old ones.
-        Returns the time of the next event (s), as `set_capacity`."""
-        work, upcoming, count = np.empty(len(slots)), events.LACKS_ENTRIES, True
-        while upcoming == events.LACKS_ENTRIES:
+        """Continue the transfers in ``slots`` over other routes from ``now`` (s) on; return
+        the time of the next event (s), as `set_capacity`.
+
+        The units that they have carried stay with the links of their old routes.
+
+        Args:
+            slots: (n,) slots of transfers that have not ended.
+            routes: (n, up to the width) links, padded with -1.
+            now: s, up to which all events have been run.
+        """
+        total_work = np.empty(len(slots))
+        next_event = events.LACKS_ENTRIES
+        is_uncounted = True
+        while next_event == events.LACKS_ENTRIES:
             state, graph = self._addresses
-            upcoming = change.reroute(state, graph, float(now), slots, routes, work, count)
-            if upcoming == events.LACKS_ENTRIES:
+            next_event = change.reroute(
+                state, graph, float(now), slots, routes, total_work, is_uncounted
+            )
+            if next_event == events.LACKS_ENTRIES:
                 self._grow_arena(routes.size)
                 self._write_words()
-            count = False
-        self._state.nodes["work"][slots] = work
-        return upcoming
+            is_uncounted = False
+        self._state.nodes["work"][slots] = total_work
+        return next_event
 
     # ------------------------------------------------------------------------------- longer arrays
 
-    def _make_room(self, lack: float, batch: TransferBatch) -> None:
-        """Make more of what `events.post` says that it lacks for ``batch``."""
-        state, graph, clock = self._state, self._graph, self.clock
-        if lack == events.LACKS_WIDTH:
+    def _make_room(self, shortage: float, batch: TransferBatch) -> None:
+        """Enlarge the arrays that `events.post` says are too short for ``batch``."""
+        state = self._state
+        graph = self._graph
+        clock = self.clock
+        if shortage == events.LACKS_WIDTH:
             raise ValueError(
                 f"a route of {batch.routes.shape[1]} links does not fit the width of {state.width}"
             )
-        if lack == events.LACKS_NODES:
+        if shortage == events.LACKS_NODES:
             nodes = int(clock["n_alive"][0]) + len(batch)
             self._grow_nodes(max(len(state.nodes) * 3 // 2, nodes))
-        elif lack == events.LACKS_EDGES:
+        elif shortage == events.LACKS_EDGES:
             edges = int(clock["n_edges"][0]) + len(batch.edge_from) + len(batch)
             self._grow_edges(max(2 * len(graph.edges), edges))
-        elif lack == events.LACKS_LINKS:
+        elif shortage == events.LACKS_LINKS:
             self._grow_links(2 * len(state.links))
         else:
             self._grow_arena(batch.routes.size + len(batch))
         self._write_words()
 
-    def _thread(self, following: Ints32, old: int, head: str) -> None:
-        """Put the entries from ``old`` on in front of a free list, lowest index first."""
-        following[old:] = np.arange(old + 1, len(following) + 1)
-        following[-1] = self.clock[head][0]
-        self.clock[head] = old
+    def _prepend_free(self, next_free: Ints32, first_new: int, free_list: str) -> None:
+        """Put the entries from ``first_new`` on in front of a free list, lowest index first.
+
+        Args:
+            next_free: (any,) index of the next free entry; changed in place.
+            first_new: first entry to add.
+            free_list: the field of the clock with the head of the list.
+        """
+        next_free[first_new:] = np.arange(first_new + 1, len(next_free) + 1)
+        next_free[-1] = self.clock[free_list][0]
+        self.clock[free_list] = first_new
 
     def _grow_links(self, count: int) -> None:
-        """Make the number of links ``count``; what is new is for rate limits."""
+        """Make the number of links ``count``; new links are for rate limits."""
         state = self._state
-        old = len(state.links)
-        links = _longer(state.links, count)
+        old_count = len(state.links)
+        links = _enlarge(state.links, count)
         for name in ("head", "alone", "rank"):
-            links[name][old:] = -1
+            links[name][old_count:] = -1
         # not zeros: vector stores into memory that was never written are slow on some processors
         load = np.full((3, count), 0.0)
         load[CAPACITY] = np.inf
-        load[:, :old] = state.load
+        load[:, :old_count] = state.load
         groups = -(-count // FAN**2)
         ends = np.full(groups * PER_GROUP, np.inf)
-        ends[:old] = state.ends[:old]
+        ends[:old_count] = state.ends[:old_count]
         blocks = groups * FAN * FAN
         ends[blocks:-groups] = ends[:blocks].reshape(-1, FAN).min(axis=1)
         ends[-groups:] = ends[blocks:-groups].reshape(-1, FAN).min(axis=1)
@@ -337,68 +379,83 @@ class FluidNetwork:
         self._grow_scratch(count + 1)
 
     def _grow_scratch(self, count: int) -> None:
+        """Make the scratch arrays at least ``count`` long."""
         state = self._state
         if count > len(state.visits):
             self._state = state._replace(
-                visits=_longer(state.visits, count),
-                dirty=_longer(state.dirty, count),
-                order=_longer(state.order, count),
-                flows=_longer(state.flows, count),
+                visits=_enlarge(state.visits, count),
+                dirty=_enlarge(state.dirty, count),
+                order=_enlarge(state.order, count),
+                flows=_enlarge(state.flows, count),
             )
 
     def _grow_nodes(self, count: int) -> None:
-        state, old = self._state, len(self._state.nodes)
-        nodes = _longer(state.nodes, count)
-        self._state = state._replace(nodes=nodes, hops=_longer(state.hops, count * state.width))
+        """Make the number of slots for transfers ``count``."""
+        state = self._state
+        old_count = len(self._state.nodes)
+        nodes = _enlarge(state.nodes, count)
+        self._state = state._replace(nodes=nodes, hops=_enlarge(state.hops, count * state.width))
         self._graph = self._graph._replace(
-            heap=_longer(self._graph.heap, count),
+            heap=_enlarge(self._graph.heap, count),
             starting=np.empty(count, np.int32),
             queue=np.empty(2 * count, np.int32),
             slots=np.empty(count, np.int32),
         )
-        self._slots = _quick(self._graph.slots)
+        self._slots = _fast_view(self._graph.slots)
         self._grow_scratch(count)
-        self._thread(nodes["next"], old, "free_node")
+        self._prepend_free(nodes["next"], old_count, "free_node")
 
     def _grow_arena(self, hops: int) -> None:
-        """Enlarge the arena for the heaps of the links, at least by what so many hops may need."""
+        """Enlarge the arena for the heaps of the links, at least by what ``hops`` further hops
+        may need.
+        """
         state = self._state
         promised = int(self.clock["promised"][0])
         count = max(2 * len(state.entries), promised + events.MOVES * hops)
         # most of the arena is promised and never used: what was not written takes no memory
-        used, others = int(self.clock["heap_top"][0]), state.width - 1
+        used_entries = int(self.clock["heap_top"][0])
+        others_per_row = state.width - 1
         self._state = state._replace(
-            entries=_longer(state.entries, count, used),
-            members=_longer(state.members, count, used),
-            others=_longer(state.others, count * others, used * others),
+            entries=_enlarge(state.entries, count, used_entries),
+            members=_enlarge(state.members, count, used_entries),
+            other_links=_enlarge(
+                state.other_links, count * others_per_row, used_entries * others_per_row
+            ),
         )
 
     def _grow_edges(self, count: int) -> None:
-        old, edges = len(self._graph.edges), _longer(self._graph.edges, count)
+        """Make the number of slots for edges ``count``."""
+        old_count = len(self._graph.edges)
+        edges = _enlarge(self._graph.edges, count)
         self._graph = self._graph._replace(edges=edges)
-        self._thread(edges["next"], old, "free_edge")
+        self._prepend_free(edges["next"], old_count, "free_edge")
 
     def _grow_groups(self, count: int) -> None:
-        old, groups = len(self._graph.groups), _longer(self._graph.groups, count)
-        self._graph = self._graph._replace(groups=groups, done=np.empty(count, np.int32))
-        self._done = _quick(self._graph.done)
-        self._remaining, self._watched, self._t_mark, self._t_done = (
-            _quick(groups[name]) for name in ("remaining", "watched", "t_mark", "t_done")
+        """Make the number of groups ``count``."""
+        old_count = len(self._graph.groups)
+        groups = _enlarge(self._graph.groups, count)
+        self._graph = self._graph._replace(
+            groups=groups, completed_groups=np.empty(count, np.int32)
         )
-        self._free_groups[:0] = range(count - 1, old - 1, -1)
+        self._done = _fast_view(self._graph.completed_groups)
+        self._remaining, self._watched, self._t_mark, self._t_done = (
+            _fast_view(groups[name]) for name in ("remaining", "watched", "t_mark", "t_done")
+        )
+        self._free_groups[:0] = range(count - 1, old_count - 1, -1)
 
 
-def _quick(values: Any) -> Any:
-    """The same values, of which Python reads and writes single ones faster than of an array."""
+def _fast_view(values: Any) -> Any:
+    """Return a view of an array from which Python reads and writes single numbers faster."""
     return memoryview(values)
 
 
-def _longer(values: NDArray[Any], count: int, used: int | None = None) -> NDArray[Any]:
-    """A copy with room for ``count`` rows: the first ``used`` (all of them by default), the others
-    0. It begins with a cache line."""
+def _enlarge(values: NDArray[Any], count: int, num_used: int | None = None) -> NDArray[Any]:
+    """Return a copy of an array with ``count`` rows: the first ``num_used`` rows (all by
+    default), then zeros. It begins with a cache line.
+    """
     size = count * values.dtype.itemsize
-    room = np.zeros(size + records.CACHE_LINE, np.uint8)
-    first = -room.ctypes.data % records.CACHE_LINE
-    out = room[first : first + size].view(values.dtype)
-    out[: len(values[:used])] = values[:used]
-    return out
+    buffer = np.zeros(size + records.CACHE_LINE, np.uint8)
+    first = -buffer.ctypes.data % records.CACHE_LINE
+    enlarged = buffer[first : first + size].view(values.dtype)
+    enlarged[: len(values[:num_used])] = values[:num_used]
+    return enlarged

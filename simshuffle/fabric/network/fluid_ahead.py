@@ -1,4 +1,4 @@
-"""What is needed next, fetched into the caches before its turn comes.
+"""Prefetching: the data of the next links and flows, fetched into the caches in time.
 
 An event touches a few dozen items, each of which names others: a link its flows, a flow its links.
 Where a network is larger than the caches, it waits for one after the other. But the links whose
@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from simshuffle.fabric.network.fluid_records import CACHE_LINE, FAN, FIRST, PER_GROUP, FluidState
+from simshuffle.fabric.network.fluid_records import CACHE_LINE, FAN, PER_GROUP, ZERO, FluidState
 from simshuffle.spec.compiling import compiled, int64, intrinsic
 
 
@@ -27,12 +27,13 @@ def _fetch(_: Any, array: Any, index: Any, offset: Any) -> Any:
         data = context.make_array(array_type)(context, builder, arguments[0]).data
         word = context.cast(builder, arguments[1], index_type, types.int64)
         skipped = context.cast(builder, arguments[2], offset_type, types.int64)
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        byte = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
         item = builder.gep(builder.bitcast(builder.gep(data, [word]), byte), [skipped])
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        asked = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
         # to be written, to be kept in all caches, data
-        builder.call(asked, [item, number(0), number(3), number(1)])
+        builder.call(prefetch, [item, number(0), number(3), number(1)])
         return context.get_dummy_value()
 
     return types.void(array, index, offset), code
@@ -49,7 +50,7 @@ LISTED = 64
 IN_HEAP, TURNS = 85, 32
 FLOWS = 2
 # Links with an end to look ahead, about, and fewer than so many.
-FEWEST, MOST = 32, 128
+MIN_ENDS, MAX_ENDS = 32, 128
 
 
 @compiled
@@ -58,14 +59,17 @@ def _fetch_link(s: FluidState, ident: int) -> None:
     fetch(s.links, ident, CACHE_LINE)
     fetch(s.ends, ident, 0)
     # one item of every row of `load`, whose rows lie one after the other
-    for at in range(ident, s.load.shape[0] * s.load.shape[1], s.load.shape[1]):
-        fetch(s.load, at, 0)
+    for cell in range(ident, s.load.shape[0] * s.load.shape[1], s.load.shape[1]):
+        fetch(s.load, cell, 0)
 
 
 @compiled
-def _fetch_listed(s: FluidState, n: int) -> None:
-    """Fetch the first ``n`` links listed in ``flows``, some flows of each that is a bottleneck or
-    may become one, and all links of these; each step for all, before the next needs it."""
+def _fetch_links(s: FluidState, n: int) -> None:
+    """Fetch the first ``n`` links listed in ``flows``, some flows of each that is a
+    bottleneck or may become one, and all links of these flows.
+
+    Each step is done for all links, before the next step needs its data.
+    """
     width = s.width
     for i in range(n):
         _fetch_link(s, int64(s.flows[i]))
@@ -75,34 +79,36 @@ def _fetch_listed(s: FluidState, n: int) -> None:
         if link.n + link.n_open > 0:
             s.flows[i] = link.head
             fetch(s.entries, int64(link.offset), 0)
-            fetch(s.others, int64(link.offset * (width - 1)), 0)
+            fetch(s.other_links, int64(link.offset * (width - 1)), 0)
     for step in range(2 * FLOWS):
         for i in range(n):
-            at = int64(s.flows[i])
-            if at >= 0:
-                flow = at // width  # whose hop it is
+            hop = int64(s.flows[i])
+            if hop >= 0:
+                flow = hop // width  # whose hop it is
                 if step % 2 == 0:
                     fetch(s.nodes, flow, 0)
                     fetch(s.nodes, flow, CACHE_LINE)
                     fetch(s.hops, flow * width, 0)
                     fetch(s.hops, (flow + 1) * width - 1, 0)
                 else:
-                    s.flows[i] = s.hops[at].next
+                    s.flows[i] = s.hops[hop].next
                     for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
                         _fetch_link(s, int64(s.hops[k].link))
 
 
 @compiled
-def fetch_turns(s: FluidState, first: int, last: int) -> None:
-    """Fetch what is needed to freeze the flows of links listed in ``visits``."""
+def fetch_visits(s: FluidState, first: int, last: int) -> None:
+    """Fetch the data needed to freeze the flows of the links listed in ``visits`` from
+    ``first`` to before ``last``.
+    """
     for i in range(first, last):
         s.flows[i - first] = s.visits[i].link
-    _fetch_listed(s, last - first)
+    _fetch_links(s, last - first)
 
 
 @compiled
 def fetch_members(s: FluidState, first: int) -> None:
-    """Fetch the first flow of each of the next links."""
+    """Fetch the first flow of each of the next `LISTED` links."""
     last = min(first + LISTED, s.links.shape[0])
     for ident in range(first, last):
         if s.links[ident].n > 0:
@@ -113,18 +119,20 @@ def fetch_members(s: FluidState, first: int) -> None:
 
 
 @compiled
-def _list_ends(s: FluidState, until: float) -> int:
-    """List in ``flows`` links on which a flow ends ``until`` then (s), at most `MOST`."""
+def _list_ends(s: FluidState, end_time: float) -> int:
+    """List in ``flows`` links on which a flow ends until ``end_time`` (s), at most
+    `MAX_ENDS`; return how many there are.
+    """
     ends = s.ends
     groups = ends.shape[0] // PER_GROUP
     blocks = groups * FAN * FAN  # see `set_end` for where the minima lie
-    n = FIRST
+    n = ZERO
     for group in range(groups):
-        if ends[blocks + groups * FAN + group] <= until:
+        if ends[blocks + groups * FAN + group] <= end_time:
             for block in range(group * FAN, (group + 1) * FAN):
-                if ends[blocks + block] <= until:
+                if ends[blocks + block] <= end_time:
                     for ident in range(block * FAN, (block + 1) * FAN):
-                        if ends[ident] <= until and n < MOST:
+                        if ends[ident] <= end_time and n < MAX_ENDS:
                             s.flows[n] = ident
                             n += 1
     return int(n)
@@ -132,16 +140,16 @@ def _list_ends(s: FluidState, until: float) -> int:
 
 @compiled
 def fetch_ends(s: FluidState, first: float) -> None:
-    """Fetch what the ends need that come next, from ``first`` (s) on, unless that was done."""
+    """Fetch the data that the next ends need, from ``first`` (s) on, unless that was done."""
     clock = s.clock[0]
     if first <= clock.fetched or first == np.inf:
         return
     n = _list_ends(s, first + clock.ahead)
-    while n == MOST and clock.ahead > 0.0:
+    while n == MAX_ENDS and clock.ahead > 0.0:
         clock.ahead /= 2.0
         n = _list_ends(s, first + clock.ahead)
     clock.fetched = first + clock.ahead
-    _fetch_listed(s, n)
-    if n < FEWEST:
+    _fetch_links(s, n)
+    if n < MIN_ENDS:
         # no farther than the time so far: with few flows under way it would grow beyond all bounds
         clock.ahead = min(max(2.0 * clock.ahead, 1e-9 * first), first)

@@ -1,10 +1,11 @@
-"""What comes next: the ends of flows, and the delays that pass; where all arrays are; and transfers
-that are posted: room on their links, their routes, what they wait for.
+"""The next event: the ends of flows, and the delays that pass. Also where all arrays
+are, and how transfers are posted: room on their links, their routes, the transfers
+that they wait for.
 
-The next end is found by minima over the ends of all links, kept up to date. The transfers whose
-delay has not passed are in order of time and of posting: those with one delay that become ready one
-after the other come in order, as after a barrier, so they are kept in runs, each in order, and a
-heap has the first of each run.
+The next end is found by minima over the ends of all links, kept up to date. The
+transfers whose delay has not passed are in order of time and of posting: those with
+one delay that become ready one after the other come in order, as after a barrier,
+so they are kept in runs, each in order, and a heap has the first of each run.
 """
 
 from __future__ import annotations
@@ -18,31 +19,33 @@ from simshuffle.fabric.network.fluid_records import (
     UNUSED,
     WAITING,
     FluidState,
-    Graph,
     Records,
-    no_links,
-    no_transfers,
+    TransferGraph,
+    empty_fluid_state,
+    empty_transfer_graph,
 )
 from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.compiling import at_address, compiled, entry, int64, reducing
 
 
 @reducing
-def smallest(values: Floats, first: int, last: int) -> float:
-    """The smallest of ``values`` from ``first`` to before ``last``, inf if there are none."""
-    out = np.inf
+def minimum(values: Floats, first: int, last: int) -> float:
+    """Minimum of ``values`` from index ``first`` to before ``last``, inf if there are
+    none.
+    """
+    lowest = np.inf
     # an unsigned index cannot mean one counted from the end
     for i in range(np.uint64(first), np.uint64(last)):
-        out = min(out, values[i])
-    return out
+        lowest = min(lowest, values[i])
+    return lowest
 
 
 @compiled
-def set_end(s: FluidState, link: int, when: float) -> None:
-    """Note the next end of a link, and keep the minima above it."""
+def set_end(s: FluidState, link: int, end: float) -> None:
+    """Set the next end (s) of a link, and keep the minima above it up to date."""
     ends = s.ends
-    before = ends[link]
-    if when == before:
+    old_end = ends[link]
+    if end == old_end:
         return
     # `ends` has FAN * FAN links for each group; then, from `blocks` on, the minimum of each FAN
     # links; and from `supers` on that of each FAN of those
@@ -50,56 +53,60 @@ def set_end(s: FluidState, link: int, when: float) -> None:
     block = link // FAN
     blocks = groups * FAN * FAN
     supers = blocks + groups * FAN
-    ends[link] = when
-    if when < ends[blocks + block]:
-        ends[blocks + block] = when
-        ends[supers + block // FAN] = min(ends[supers + block // FAN], when)
-    elif before == ends[blocks + block]:
-        ends[blocks + block] = smallest(ends, block * FAN, (block + 1) * FAN)
+    ends[link] = end
+    if end < ends[blocks + block]:
+        ends[blocks + block] = end
+        ends[supers + block // FAN] = min(ends[supers + block // FAN], end)
+    elif old_end == ends[blocks + block]:
+        ends[blocks + block] = minimum(ends, block * FAN, (block + 1) * FAN)
         group = block // FAN
-        ends[supers + group] = smallest(ends, blocks + group * FAN, blocks + (group + 1) * FAN)
+        ends[supers + group] = minimum(ends, blocks + group * FAN, blocks + (group + 1) * FAN)
 
 
 @compiled
-def next_end(ends: Floats) -> float:
+def next_end_time(ends: Floats) -> float:
     """Time of the next end of a flow (s), inf if there is none."""
     groups = ends.shape[0] // PER_GROUP
-    return smallest(ends, groups * (PER_GROUP - 1), groups * PER_GROUP)
+    return minimum(ends, groups * (PER_GROUP - 1), groups * PER_GROUP)
 
 
 @compiled
-def next_link(ends: Floats) -> int:
-    """The link of the next end; the lowest number of several."""
+def link_of_next_end(ends: Floats) -> int:
+    """The link of the next end; of several the one with the lowest index."""
     groups = ends.shape[0] // PER_GROUP
-    when = next_end(ends)
+    end = next_end_time(ends)
     # from the minima of the last level to the place in each level below that has the same value
-    at = groups * (PER_GROUP - 1)
-    while ends[at] != when:
-        at += 1
-    at = groups * FAN * FAN + (at - groups * (PER_GROUP - 1)) * FAN
-    while ends[at] != when:
-        at += 1
-    at = (at - groups * FAN * FAN) * FAN
-    while ends[at] != when:
-        at += 1
-    return int(at)
+    cell = groups * (PER_GROUP - 1)
+    while ends[cell] != end:
+        cell += 1
+    cell = groups * FAN * FAN + (cell - groups * (PER_GROUP - 1)) * FAN
+    while ends[cell] != end:
+        cell += 1
+    cell = (cell - groups * FAN * FAN) * FAN
+    while ends[cell] != end:
+        cell += 1
+    return int(cell)
 
 
 @compiled
 def refresh_minima(ends: Floats, n_links: int) -> None:
-    """Make the minima over the ends of the links anew."""
+    """Compute the minima over the ends of the first ``n_links`` links anew."""
     groups = ends.shape[0] // PER_GROUP
-    to = groups * FAN * FAN
-    used = -(-n_links // FAN)
-    for block in range(used):
-        ends[to + block] = smallest(ends, block * FAN, (block + 1) * FAN)
-    for group in range(-(-used // FAN)):
-        ends[to + groups * FAN + group] = smallest(ends, to + group * FAN, to + (group + 1) * FAN)
+    first_block = groups * FAN * FAN
+    used_blocks = -(-n_links // FAN)
+    for block in range(used_blocks):
+        ends[first_block + block] = minimum(ends, block * FAN, (block + 1) * FAN)
+    for group in range(-(-used_blocks // FAN)):
+        ends[first_block + groups * FAN + group] = minimum(
+            ends, first_block + group * FAN, first_block + (group + 1) * FAN
+        )
 
 
 @compiled
-def upcoming_end(s: FluidState, ident: int) -> float:
-    """When the next flow of a link ends (s); its service must be up to date."""
+def next_end_on_link(s: FluidState, ident: int) -> float:
+    """Time (s) when the next flow of a link ends, inf if none does; the service of the
+    link must be up to date.
+    """
     link = s.links[ident]
     if link.n == 0 or link.level <= 0.0:
         return np.inf
@@ -107,28 +114,36 @@ def upcoming_end(s: FluidState, ident: int) -> float:
 
 
 # Runs that a transfer is offered to.
-RUNS = 4
+MAX_RUNS = 4
 
 
 @compiled
-def _before(nodes: Records, a: int, b: int) -> bool:
+def _comes_before(nodes: Records, a: int, b: int) -> bool:
+    """Return True if the event of transfer ``a`` comes before that of ``b``: by time, then
+    by posting.
+    """
     x = nodes[a].upcoming
     y = nodes[b].upcoming
     return bool(x < y or (x == y and nodes[a].seq < nodes[b].seq))
 
 
 @compiled
-def push_event(s: FluidState, g: Graph, flow: int) -> None:
-    """Add a transfer whose time is set: to the run that fits best of the first few in the heap,
-    else as a run of its own."""
-    nodes, heap, clock = s.nodes, g.heap, s.clock
+def push_event(s: FluidState, g: TransferGraph, flow: int) -> None:
+    """Add a transfer whose time is set: to the run that fits best of the first few in the
+    heap, else as a run of its own.
+    """
+    nodes = s.nodes
+    heap = g.heap
+    clock = s.clock
     n = int64(clock[0].n_heap)
     nodes[flow].next = -1
-    best, best_tail = int64(-1), int64(-1)
-    for k in range(min(n, RUNS)):
+    best = int64(-1)
+    best_tail = int64(-1)
+    for k in range(min(n, MAX_RUNS)):
         tail = int64(nodes[heap[k]].run_tail)
-        if _before(nodes, tail, flow) and (best < 0 or _before(nodes, best_tail, tail)):
-            best, best_tail = int64(heap[k]), tail
+        if _comes_before(nodes, tail, flow) and (best < 0 or _comes_before(nodes, best_tail, tail)):
+            best = int64(heap[k])
+            best_tail = tail
     if best >= 0:
         nodes[best_tail].next = flow
         nodes[best].run_tail = flow
@@ -137,7 +152,7 @@ def push_event(s: FluidState, g: Graph, flow: int) -> None:
     clock[0].n_heap = n + 1
     while n > 0:
         parent = (n - 1) >> 1
-        if not _before(nodes, flow, int64(heap[parent])):
+        if not _comes_before(nodes, flow, int64(heap[parent])):
             break
         heap[n] = heap[parent]
         n = parent
@@ -145,9 +160,11 @@ def push_event(s: FluidState, g: Graph, flow: int) -> None:
 
 
 @compiled
-def pop_event(s: FluidState, g: Graph) -> int:
-    """Take out the first transfer."""
-    nodes, heap, clock = s.nodes, g.heap, s.clock
+def pop_event(s: FluidState, g: TransferGraph) -> int:
+    """Take out the transfer of the first event, and return it."""
+    nodes = s.nodes
+    heap = g.heap
+    clock = s.clock
     first = heap[0]
     flow = int64(nodes[first].next)
     if flow >= 0:  # the next of its run comes in its place
@@ -156,24 +173,24 @@ def pop_event(s: FluidState, g: Graph) -> int:
         clock[0].n_heap -= 1
         flow = int64(heap[clock[0].n_heap])
     n = clock[0].n_heap
-    pos = 0  # a binary heap: below place k are 2k + 1 and 2k + 2
+    place = 0  # a binary heap: below place k are 2k + 1 and 2k + 2
     while True:
-        child = 2 * pos + 1
+        child = 2 * place + 1
         if child >= n:
             break
-        if child + 1 < n and _before(nodes, int64(heap[child + 1]), int64(heap[child])):
+        if child + 1 < n and _comes_before(nodes, int64(heap[child + 1]), int64(heap[child])):
             child += 1
-        if not _before(nodes, int64(heap[child]), flow):
+        if not _comes_before(nodes, int64(heap[child]), flow):
             break
-        heap[pos] = heap[child]
-        pos = child
-    heap[pos] = flow
+        heap[place] = heap[child]
+        place = child
+    heap[place] = flow
     return int(first)
 
 
 @compiled
-def make_ready(s: FluidState, g: Graph, flow: int) -> None:
-    """Let the delay of a transfer begin, which waits for nothing any more."""
+def make_ready(s: FluidState, g: TransferGraph, flow: int) -> None:
+    """Start the delay of a transfer that waits for no other any more."""
     node = s.nodes[flow]
     node.state = DELAYED
     node.t_ready = max(s.clock[0].now, node.t_ready)
@@ -182,33 +199,35 @@ def make_ready(s: FluidState, g: Graph, flow: int) -> None:
 
 
 @compiled
-def upcoming(s: FluidState, g: Graph) -> float:
+def next_event_time(s: FluidState, g: TransferGraph) -> float:
     """Time of the next event (s), inf if there is none."""
-    ends = next_end(s.ends)
-    return min(ends, s.nodes[g.heap[0]].upcoming) if s.clock[0].n_heap > 0 else ends
+    end_time = next_end_time(s.ends)
+    return min(end_time, s.nodes[g.heap[0]].upcoming) if s.clock[0].n_heap > 0 else end_time
 
 
-state_at = at_address(no_links)
-graph_at = at_address(no_transfers)
+state_at = at_address(empty_fluid_state)
+graph_at = at_address(empty_transfer_graph)
 
 
 # What `post` returns instead of a time if it needs a larger arena, more links for rate limits, room
 # for more transfers or for more of what they wait for, or for longer routes.
 LACKS_ENTRIES, LACKS_LINKS, LACKS_NODES, LACKS_EDGES, LACKS_WIDTH = -1.0, -2.0, -3.0, -4.0, -5.0
-# Entries of the arena for a place of a heap, with those that it had before it moved; see `promise`.
+# Entries of the arena for a place of a heap, with those that it had before it moved; see
+# `reserve_entries`.
 MOVES = 3
 
 
 @compiled
-def _limit_link(s: FluidState, limit: float) -> int:
-    """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1 if all
-    such links are taken."""
+def _link_of_limit(s: FluidState, limit: float) -> int:
+    """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1 if
+    all such links are taken.
+    """
     clock = s.clock[0]
-    first = clock.null_link + 1
-    for ident in range(first, first + clock.n_fixed):
+    first_limit = clock.null_link + 1
+    for ident in range(first_limit, first_limit + clock.n_fixed):
         if s.links[ident].level == limit:
             return ident
-    ident = first + clock.n_fixed
+    ident = first_limit + clock.n_fixed
     if ident == s.links.shape[0]:
         return -1
     s.links[ident].level = limit
@@ -218,13 +237,14 @@ def _limit_link(s: FluidState, limit: float) -> int:
 
 
 @compiled
-def promise(s: FluidState, ident: int) -> bool:
-    """Promise places in the arena for all transfers that may have their bottleneck on a link;
-    False if it is too small.
+def reserve_entries(s: FluidState, ident: int) -> bool:
+    """Reserve entries of the arena for all transfers that may have their bottleneck on a
+    link; return False if the arena is too small.
 
-    The heap of a link moves to four times its places, or to all that are promised, until these are
-    not enough. All its places together are fewer than 3 times the sum of those promised: the ones
-    of the first kind are at most a third more than the last of them.
+    The heap of a link moves to four times its places, or to all that are reserved,
+    until these are not enough. All its places together are fewer than 3 times the sum
+    of those reserved: the ones of the first kind are at most a third more than the last
+    of them.
     """
     link = s.links[ident]
     if link.n_alive <= link.reserved:
@@ -239,52 +259,63 @@ def promise(s: FluidState, ident: int) -> bool:
 
 @compiled
 def reserve_route(s: FluidState, routes: Ints32, i: int, counting: bool) -> bool:
-    """Count one more transfer on the links of route ``i``, or make room for it in their heaps;
-    whether there is."""
-    k = 0
-    while k < routes.shape[1] and routes[i, k] >= 0:
+    """Count one more transfer on the links of row ``i`` of ``routes`` if ``counting``,
+    else reserve room for it in their heaps; return False if there is none.
+    """
+    hop = 0
+    while hop < routes.shape[1] and routes[i, hop] >= 0:
         if counting:
-            s.links[routes[i, k]].n_alive += 1
-        elif not promise(s, int64(routes[i, k])):
+            s.links[routes[i, hop]].n_alive += 1
+        elif not reserve_entries(s, int64(routes[i, hop])):
             return False
-        k += 1
+        hop += 1
     return True
 
 
 @compiled
-def _reserve(s: FluidState, tasks: Records, routes: Ints32, count: bool) -> float:
-    """Make room on the links for a batch; ``count``: whether its transfers are still to be counted
-    on their links. Returns 0, `LACKS_ENTRIES` or `LACKS_LINKS`."""
+def _reserve(s: FluidState, tasks: Records, routes: Ints32, is_uncounted: bool) -> float:
+    """Reserve room on the links for a batch.
+
+    Args:
+        s: the arrays of links.
+        tasks: (n,) `TASK`.
+        routes: (n, hops) links, padded with -1.
+        is_uncounted: whether the transfers are still to be counted on their links.
+
+    Returns:
+        0, `LACKS_ENTRIES` or `LACKS_LINKS`.
+    """
     for i in range(tasks.shape[0]):
-        if tasks[i].cap < np.inf and _limit_link(s, tasks[i].cap) < 0:
+        if tasks[i].cap < np.inf and _link_of_limit(s, tasks[i].cap) < 0:
             return LACKS_LINKS
-    for counting in range(0 if count else 1, 2):
+    for counting in range(0 if is_uncounted else 1, 2):
         for i in range(tasks.shape[0]):
             if not reserve_route(s, routes, i, counting == 0):
                 return LACKS_ENTRIES
             if tasks[i].cap < np.inf:
-                limit = _limit_link(s, tasks[i].cap)
+                limit = _link_of_limit(s, tasks[i].cap)
                 if counting == 0:
                     s.links[limit].n_alive += 1
-                elif not promise(s, limit):
+                elif not reserve_entries(s, limit):
                     return LACKS_ENTRIES
     return 0.0
 
 
 @compiled
-def _add_edge(s: FluidState, g: Graph, before: int, after: int) -> None:
+def _add_edge(s: FluidState, g: TransferGraph, predecessor: int, successor: int) -> None:
+    """Add the edge by which transfer ``successor`` waits for ``predecessor``."""
     edge = s.clock[0].free_edge
     s.clock[0].free_edge = g.edges[edge].next
     s.clock[0].n_edges += 1
-    g.edges[edge].to = after
-    g.edges[edge].next = s.nodes[before].first_edge
-    s.nodes[before].first_edge = edge
-    s.nodes[after].n_deps += 1
+    g.edges[edge].to = successor
+    g.edges[edge].next = s.nodes[predecessor].first_edge
+    s.nodes[predecessor].first_edge = edge
+    s.nodes[successor].n_deps += 1
 
 
 @compiled
 def _add_node(s: FluidState, task: Records) -> int:
-    """A transfer, still without a route; returns its slot."""
+    """Add a transfer, still without a route; return its slot."""
     clock = s.clock[0]
     slot = int64(clock.free_node)
     node = s.nodes[slot]
@@ -314,21 +345,27 @@ def _add_node(s: FluidState, task: Records) -> int:
 
 @compiled
 def _add_route(s: FluidState, slot: int, routes: Ints32, i: int, limit: float) -> None:
-    """Note the links of route ``i``, and last that of the rate limit, if there is one."""
+    """Write the links of row ``i`` of ``routes`` as the route of a transfer, and last the
+    link of its rate limit, if it has one.
+    """
     n_hops = 0
     while n_hops < routes.shape[1] and routes[i, n_hops] >= 0:
         s.hops[slot * s.width + n_hops].link = routes[i, n_hops]
         n_hops += 1
     s.nodes[slot].alone = n_hops < 2
     if limit < np.inf:
-        s.hops[slot * s.width + n_hops].link = _limit_link(s, limit)
+        s.hops[slot * s.width + n_hops].link = _link_of_limit(s, limit)
         n_hops += 1
     s.nodes[slot].n_hops = n_hops
 
 
 @compiled
-def _lacks(s: FluidState, g: Graph, tasks: Records, routes: Ints32, n_edges: int) -> float:
-    """What a batch lacks that needs no count of links; 0 if nothing."""
+def _find_shortage(
+    s: FluidState, g: TransferGraph, tasks: Records, routes: Ints32, n_edges: int
+) -> float:
+    """Return what a batch lacks that needs no count of links: one of `LACKS_WIDTH`,
+    `LACKS_NODES`, `LACKS_EDGES`; 0 if nothing.
+    """
     if routes.shape[1] > s.width:
         return LACKS_WIDTH
     if s.clock[0].n_alive + tasks.shape[0] > s.nodes.shape[0]:
@@ -347,22 +384,32 @@ def post(
     routes: Ints32,
     edge_from: Ints32,
     edge_to: Ints32,
-    count: bool,
+    is_uncounted: bool,
 ) -> float:
-    """Post a batch of transfers; edges say which ends before which starts (indices within the
-    batch), and ``slots`` is filled with where they are kept.
+    """Post a batch of transfers; their slots are written to ``slots``.
 
-    Returns the time of the next event (s). If that is one of `LACKS_ENTRIES` to `LACKS_WIDTH`
-    nothing has been posted: the caller makes more of them and calls again, with ``count`` (whether
-    the transfers are still to be counted on their links) unless it was `LACKS_ENTRIES`.
+    Args:
+        state, graph: addresses of `FluidState` and `TransferGraph`.
+        now: s.
+        tasks: (n,) `TASK`.
+        routes: (n, hops) links, padded with -1.
+        edge_from, edge_to: (m,) which transfer ends before which starts, by index in
+            the batch.
+        is_uncounted: whether the transfers are still to be counted on their links.
+
+    Returns:
+        The time of the next event (s). If that is one of `LACKS_ENTRIES` to
+        `LACKS_WIDTH` nothing has been posted: the caller makes more of them and calls
+        again, with ``is_uncounted`` unless it was `LACKS_ENTRIES`.
     """
     s, g = state_at(state), graph_at(graph)
-    lack = _lacks(s, g, tasks, routes, int64(edge_from.shape[0]))
-    if lack == 0.0:
-        lack = _reserve(s, tasks, routes, count)
-    if lack < 0.0:
-        return lack
-    clock, slots = s.clock[0], g.slots
+    shortage = _find_shortage(s, g, tasks, routes, int64(edge_from.shape[0]))
+    if shortage == 0.0:
+        shortage = _reserve(s, tasks, routes, is_uncounted)
+    if shortage < 0.0:
+        return shortage
+    clock = s.clock[0]
+    slots = g.slots
     clock.now = max(clock.now, now)
     for i in range(tasks.shape[0]):
         slots[i] = _add_node(s, tasks[i])
@@ -371,14 +418,14 @@ def post(
     for i in range(edge_from.shape[0] - 1, -1, -1):
         _add_edge(s, g, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
     for i in range(tasks.shape[0]):
-        before = int64(tasks[i].after)
+        predecessor = int64(tasks[i].after)
         if (
-            before >= 0
-            and s.nodes[before].seq == tasks[i].after_seq
-            and s.nodes[before].state != UNUSED
+            predecessor >= 0
+            and s.nodes[predecessor].seq == tasks[i].after_seq
+            and s.nodes[predecessor].state != UNUSED
         ):
-            _add_edge(s, g, before, int64(slots[i]))
+            _add_edge(s, g, predecessor, int64(slots[i]))
     for i in range(tasks.shape[0]):
         if s.nodes[slots[i]].n_deps == 0:
             make_ready(s, g, int64(slots[i]))
-    return upcoming(s, g)
+    return next_event_time(s, g)

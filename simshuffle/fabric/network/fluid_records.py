@@ -1,8 +1,11 @@
-"""All arrays of the fluid network, grouped by the files that own them (members: fluid_members.py),
-and its constants.
+"""The record arrays of the fluid network, grouped by the files that own them (members:
+fluid_members.py), and its constants.
 
-All state lives in a few record arrays: what is needed together lies together. Indices
-are 32 bits wide where there are at most 2**31 of a thing. -1 stands for none.
+All state lives in a few record arrays: what is needed together lies together.
+Indices are 32 bits wide where there are at most 2**31 of a thing. -1 stands for
+none. In kernels, ``s`` is the `FluidState`, ``g`` the `TransferGraph`, ``ident``
+the index of a link, ``flow`` or ``slot`` that of a transfer in ``nodes``, and
+``hop`` an index in ``hops``: hop k of a flow is entry flow * width + k.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from simshuffle.spec.arrays import Floats, Ints32
 Records = Any  # a record array; its fields are those of the dtypes below
 
 # Typed zero: numba compiles a function once more for each literal that it is called with.
-FIRST: Any = np.int64(0)
+ZERO: Any = np.int64(0)
 
 # ------------------------------------------------------------------------------- life of a transfer
 
@@ -178,7 +181,7 @@ HOP = np.dtype([("link", "i4"), ("next", "i4"), ("prev", "i4")], align=True)
 
 
 class FluidState(NamedTuple):
-    """The arrays of links and rates, and what is known of every transfer."""
+    """The arrays of links, rates and transfers."""
 
     width: int  # hops kept for each transfer
     clock: Records  # (1,) `CLOCK`
@@ -195,21 +198,23 @@ class FluidState(NamedTuple):
     entries: Records
     members: Ints32  # (arena,) beside each heap, the flows of the link that share other links
     # (arena * (width - 1),) those other links of each such flow, padded with `CLOCK.null_link`
-    others: NDArray[np.uint32]
+    other_links: NDArray[np.uint32]
     visits: Records  # (any,) `VISIT`, scratch: a heap of links by the level at which to visit them
     dirty: Ints32  # (any,) links that have changed since rates were fair
     order: Ints32  # (any,) saturated links by level, while `CLOCK.in_order`
     flows: Ints32  # (any,) scratch: flows about to change their bottleneck
 
 
-class Graph(NamedTuple):
-    """The arrays of what transfers wait for, and of who waits for them."""
+class TransferGraph(NamedTuple):
+    """The arrays of the dependencies among transfers, and of the groups that count their
+    ends.
+    """
 
     heap: Ints32  # (nodes,) transfers whose delay has not passed, a heap by time
     edges: Records  # (any,) `EDGE`, which transfers wait for which
     groups: Records  # (any,) `GROUP`
     buckets: Ints32  # (any,) hash table of the pairs with a transfer under way
-    done: Ints32  # (groups,) watched groups completed in the last instant
+    completed_groups: Ints32  # (groups,) watched groups completed in the last instant
     starting: Ints32  # (nodes,) scratch: transfers that begin to drain at this instant
     queue: Ints32  # (2 * nodes,) scratch: transfers to be handled at this instant
     slots: Ints32  # (nodes,) where the transfers of the batch posted last are kept
@@ -217,9 +222,9 @@ class Graph(NamedTuple):
     finish: Floats  # (any,) s, see `TASK.tag`
 
 
-def no_links(width: int = 1) -> FluidState:
-    """The arrays without any link or transfer; routes have up to ``width`` links."""
-    ints = np.empty(0, np.int32)
+def empty_fluid_state(width: int = 1) -> FluidState:
+    """Return the arrays without any link or transfer; routes have up to ``width`` links."""
+    no_indices = np.empty(0, np.int32)
     return FluidState(
         width=width,
         clock=np.zeros(1, CLOCK),
@@ -229,27 +234,29 @@ def no_links(width: int = 1) -> FluidState:
         load=np.empty((3, 0)),
         ends=np.empty(0),
         entries=np.zeros(0, ENTRY),
-        members=ints,
-        others=np.empty(0, np.uint32),
+        members=no_indices,
+        other_links=np.empty(0, np.uint32),
         visits=np.zeros(0, VISIT),
-        dirty=ints,
-        order=ints,
-        flows=ints,
+        dirty=no_indices,
+        order=no_indices,
+        flows=no_indices,
     )
 
 
-def no_transfers(accounts: int = 1, tags: int = 1) -> Graph:
-    """The arrays without any transfer, with room for so many time accounts and end times."""
-    ints = np.empty(0, np.int32)
-    return Graph(
-        heap=ints,
+def empty_transfer_graph(accounts: int = 1, tags: int = 1) -> TransferGraph:
+    """Return the arrays without any transfer, with room for so many time accounts and end
+    times.
+    """
+    no_indices = np.empty(0, np.int32)
+    return TransferGraph(
+        heap=no_indices,
         edges=np.zeros(0, EDGE),
         groups=np.zeros(0, GROUP),
         buckets=np.full(PAIR_BUCKETS, -1, np.int32),
-        done=ints,
-        starting=ints,
-        queue=ints,
-        slots=ints,
+        completed_groups=no_indices,
+        starting=no_indices,
+        queue=no_indices,
+        slots=no_indices,
         accounts=np.zeros(accounts),
         finish=np.full(tags, np.nan),
     )

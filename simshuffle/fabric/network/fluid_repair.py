@@ -1,152 +1,162 @@
-"""Rates made fair again where few links change: those that do are visited, lowest level first.
+"""Repair of the rates where few links change: the links that do are visited, lowest
+level first.
 
-The links to visit are in a heap; of equal levels the lowest number comes first. Each entry has four
-below it, which lie together: half as many steps as with two, and each has to wait for memory but
-once.
+The links to visit are in a heap; of equal levels the lowest index comes first. Each
+entry has four below it, which lie together: half as many steps as with two, and
+each has to wait for memory but once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.fabric.network.fluid_events import set_end, upcoming_end
+from simshuffle.fabric.network.fluid_events import next_end_on_link, set_end
 from simshuffle.fabric.network.fluid_members import change_bottleneck, fair_level, mark_dirty
 from simshuffle.fabric.network.fluid_records import (
     CAPACITY,
-    FIRST,
     LEVEL_TOLERANCE,
     OTHER,
     PEAK,
     SMALLEST_STEP,
+    ZERO,
     FluidState,
 )
 from simshuffle.spec.compiling import compiled, int64
 
-BELOW = 4  # entries below one: below place k are 4k + 1 to 4k + 4
+NUM_CHILDREN = 4  # entries below one: below place k are 4k + 1 to 4k + 4
 
 
 @compiled
 def is_before(s: FluidState, a: int, b: int) -> bool:
-    """Whether the entry at ``a`` comes before the one at ``b``."""
+    """Return True if the visit at place ``a`` of the heap comes before the one at ``b``."""
     return _is_lower(s, a, s.visits[b].key, s.visits[b].link)
 
 
 @compiled
-def _is_lower(s: FluidState, at: int, key: float, link: int) -> bool:
-    this = s.visits[at]
-    return bool(this.key < key or (this.key == key and this.link < link))
+def _is_lower(s: FluidState, place: int, key: float, link: int) -> bool:
+    """Return True if the visit at ``place`` comes before one with ``key`` and ``link``."""
+    visit = s.visits[place]
+    return bool(visit.key < key or (visit.key == key and visit.link < link))
 
 
 @compiled
 def push_visit(s: FluidState, n: int, key: float, link: int) -> None:
-    """Add a link to a heap of ``n``."""
+    """Add a link to a heap of ``n`` visits."""
     visits = s.visits
-    pos = n
-    while pos > 0:
-        parent = (pos - 1) // BELOW
+    place = n
+    while place > 0:
+        parent = (place - 1) // NUM_CHILDREN
         if _is_lower(s, parent, key, link):
             break
-        visits[pos].key = visits[parent].key
-        visits[pos].link = visits[parent].link
-        pos = parent
-    visits[pos].key = key
-    visits[pos].link = link
+        visits[place].key = visits[parent].key
+        visits[place].link = visits[parent].link
+        place = parent
+    visits[place].key = key
+    visits[place].link = link
 
 
 @compiled
 def pop_visit(s: FluidState, n: int) -> None:
-    """Take out the first link, so that ``n`` are left."""
+    """Take out the first visit, so that ``n`` remain."""
     s.visits[0].key = s.visits[n].key
     s.visits[0].link = s.visits[n].link
-    sift_visits(s, n, FIRST)
+    sift_visits(s, n, ZERO)
 
 
 @compiled
 def order_visits(s: FluidState, n: int) -> None:
-    """Make a heap of ``n`` entries in any order."""
-    for pos in range((n - 2) // BELOW, -1, -1):
-        sift_visits(s, n, pos)
+    """Make a heap of ``n`` visits in any order."""
+    for place in range((n - 2) // NUM_CHILDREN, -1, -1):
+        sift_visits(s, n, place)
 
 
 @compiled
-def sift_visits(s: FluidState, n: int, pos: int) -> None:
-    """Restore the order of a heap of ``n`` of which the one at ``pos`` may be too large."""
+def sift_visits(s: FluidState, n: int, place: int) -> None:
+    """Restore the order of a heap of ``n`` visits, of which the one at ``place`` may be
+    too large.
+    """
     visits = s.visits
-    key = visits[pos].key
-    link = visits[pos].link
+    key = visits[place].key
+    link = visits[place].link
     while True:
-        first = BELOW * pos + 1
+        first = NUM_CHILDREN * place + 1
         if first >= n:
             break
         child = first
-        for other in range(first + 1, min(first + BELOW, n)):
-            if is_before(s, other, child):
-                child = other
+        for sibling in range(first + 1, min(first + NUM_CHILDREN, n)):
+            if is_before(s, sibling, child):
+                child = sibling
         if not _is_lower(s, child, key, link):
             break
-        visits[pos].key = visits[child].key
-        visits[pos].link = visits[child].link
-        pos = child
-    visits[pos].key = key
-    visits[pos].link = link
+        visits[place].key = visits[child].key
+        visits[place].link = visits[child].link
+        place = child
+    visits[place].key = key
+    visits[place].link = link
 
 
 # A repair that visits more links than a sweep costs becomes one: a visit costs about as much as
 # sweeping over so many saturated links, and over so many links whose load alone has to be looked
 # at.
-MOST_VISITS = 24
+MIN_SWEEP_COST = 24
 PER_SATURATED = 8
 PER_LINK = 128
 # With rate limits a repair gives up only if there is no end of it, after so many visits a link.
-RESTLESS = 256
+VISITS_PER_LINK = 256
 
 
 @compiled
-def _list_faster(s: FluidState, ident: int, level: float, at: int, n: int) -> int:
-    """List the flows of a list of hops that are faster than ``level`` elsewhere, after ``n``
-    others; returns how many there are."""
-    while at >= 0:
-        flow = at // s.width  # whose hop it is
-        other = int64(s.nodes[flow].bottleneck)
-        if other != ident and s.links[other].level > level * (1.0 + LEVEL_TOLERANCE):
+def _list_faster_flows(s: FluidState, ident: int, level: float, hop: int, n: int) -> int:
+    """List the flows of a list of hops that are faster than ``level`` elsewhere, after
+    ``n`` others; return how many are listed then.
+    """
+    while hop >= 0:
+        flow = hop // s.width  # whose hop it is
+        bottleneck = int64(s.nodes[flow].bottleneck)
+        if bottleneck != ident and s.links[bottleneck].level > level * (1.0 + LEVEL_TOLERANCE):
             s.flows[n] = flow
             n += 1
-        at = int64(s.hops[at].next)
+        hop = int64(s.hops[hop].next)
     return n
 
 
 @compiled
-def _move_flow(s: FluidState, flow: int, to: int) -> None:
-    """Give a flow another bottleneck; all links of its route have changed then."""
+def _move_flow(s: FluidState, flow: int, target: int) -> None:
+    """Make link ``target`` the bottleneck of a flow; all links of its route have changed
+    then.
+    """
     for hop in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
         mark_dirty(s, int64(s.hops[hop].link))
-    change_bottleneck(s, flow, to)
+    change_bottleneck(s, flow, target)
 
 
 @compiled
 def _steal_flows(s: FluidState, ident: int) -> float:
-    """Move flows to this link that are faster elsewhere than its level allows, the fastest first;
-    returns its level (units/s)."""
+    """Move flows to this link that are faster elsewhere than its level allows, the fastest
+    first; return its level (units/s).
+    """
     link = s.links[ident]
     level = fair_level(s, ident, link.n) if link.n > 0 else -1.0
     if link.n == 0:
         link.level = 0.0
-    n = FIRST
+    n = ZERO
     if link.n_rows < link.n_active - link.n_alone:
-        n = _list_faster(s, ident, level, int64(link.head), n)
+        n = _list_faster_flows(s, ident, level, int64(link.head), n)
     if link.n - link.n_rows < link.n_alone:
-        n = _list_faster(s, ident, level, int64(link.alone), n)
-    top = np.inf
+        n = _list_faster_flows(s, ident, level, int64(link.alone), n)
+    previous_highest = np.inf
     while n > 0:
-        best, highest = FIRST, -1.0
+        best = ZERO
+        highest = -1.0
         for i in range(n):
-            other = s.links[s.nodes[s.flows[i]].bottleneck].level
-            if other > highest:
-                best, highest = i, other
-                if other == top:  # many tie, and none is faster than the last
+            flow_level = s.links[s.nodes[s.flows[i]].bottleneck].level
+            if flow_level > highest:
+                best = i
+                highest = flow_level
+                if flow_level == previous_highest:  # many tie, and none is faster than the last
                     break
-        top = highest
-        if top <= level * (1.0 + LEVEL_TOLERANCE):
+        previous_highest = highest
+        if previous_highest <= level * (1.0 + LEVEL_TOLERANCE):
             break
         flow = int64(s.flows[best])
         n -= 1
@@ -157,54 +167,61 @@ def _steal_flows(s: FluidState, ident: int) -> float:
 
 
 @compiled
-def _give_flow(s: FluidState, ident: int, flow: int, to: int) -> float:
-    """Move a flow of this link to another; returns the level of this one without it (units/s)."""
-    _move_flow(s, flow, to)
+def _give_flow(s: FluidState, ident: int, flow: int, target: int) -> float:
+    """Move a flow of this link to link ``target``; return the level of this link without
+    it (units/s).
+    """
+    _move_flow(s, flow, target)
     n = s.links[ident].n
     return fair_level(s, ident, n) if n > 0 else np.inf
 
 
 @compiled
 def _give_flows(s: FluidState, ident: int, level: float) -> float:
-    """Move the flows of this link that meet a lower level elsewhere on their route; returns its
-    level without them (units/s)."""
+    """Move the flows of this link that meet a lower level elsewhere on their route; return
+    its level without them (units/s).
+    """
     link = s.links[ident]
     width = s.width
     row = int64(link.offset)  # rows are numbered through the arena, as entries are
-    quiet = 0  # rows in a row that stay
-    while quiet < link.n_rows:
+    rows_unmoved = 0  # rows in a row that stay
+    while rows_unmoved < link.n_rows:
         if row >= link.offset + link.n_rows:
             row = int64(link.offset)
-        best, lowest = int64(-1), level * (1.0 - LEVEL_TOLERANCE)
+        best = int64(-1)
+        lowest = level * (1.0 - LEVEL_TOLERANCE)
         for j in range(row * (width - 1), (row + 1) * (width - 1)):
-            other = s.links[s.others[j]]
-            if other.n > 0 and other.queued == 0 and other.level < lowest:
-                best, lowest = int64(s.others[j]), other.level
-        quiet += 1
+            other_link = s.links[s.other_links[j]]
+            if other_link.n > 0 and other_link.queued == 0 and other_link.level < lowest:
+                best = int64(s.other_links[j])
+                lowest = other_link.level
+        rows_unmoved += 1
         if best < 0:
             row += 1
         else:  # the last row has taken its place, and a higher level may send more away
             level = _give_flow(s, ident, int64(s.members[row]), best)
-            quiet = 0
+            rows_unmoved = 0
     return level
 
 
 @compiled
-def _give_limited(s: FluidState, ident: int, level: float) -> float:
-    """Move the flows of this link that have a rate limit below its level to the link of that limit;
-    returns its level without them."""
+def _give_limited_flows(s: FluidState, ident: int, level: float) -> float:
+    """Move the flows of this link that have a rate limit below its level to the link of
+    that limit; return its level without them (units/s).
+    """
     link = s.links[ident]
     while level * (1.0 - LEVEL_TOLERANCE) > link.floor:
-        n, floor = 0, np.inf
-        for at in range(link.offset, link.offset + link.n):
-            flow = int64(s.entries[at].flow)
-            last = s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link
-            if s.links[last].fixed:
-                if s.links[last].level < level * (1.0 - LEVEL_TOLERANCE):
+        n = 0
+        floor = np.inf
+        for entry in range(link.offset, link.offset + link.n):
+            flow = int64(s.entries[entry].flow)
+            limit_link = s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link
+            if s.links[limit_link].fixed:
+                if s.links[limit_link].level < level * (1.0 - LEVEL_TOLERANCE):
                     s.flows[n] = flow
                     n += 1
                 else:
-                    floor = min(floor, s.links[last].level)
+                    floor = min(floor, s.links[limit_link].level)
         link.floor = floor
         for i in range(n):
             flow = int64(s.flows[i])
@@ -216,8 +233,9 @@ def _give_limited(s: FluidState, ident: int, level: float) -> float:
 
 @compiled
 def _is_quiet(s: FluidState, ident: int) -> bool:
-    """Whether a link has no level to find: a rate limit, or the bottleneck of no flow, with room
-    for all that it carries."""
+    """Return True if a link has no level to find: it is a rate limit, or the bottleneck of
+    no flow and has room for all that it carries.
+    """
     link = s.links[ident]
     return bool(
         link.fixed
@@ -230,17 +248,20 @@ def _is_quiet(s: FluidState, ident: int) -> bool:
 
 @compiled
 def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
-    """Put the links listed in ``dirty`` into the heap of ``n`` links to visit; returns its new
-    size, and how many links are listed in ``order`` as seen.
+    """Put the links listed in ``dirty`` into the heap of ``n`` links to visit.
 
-    Most are quiet, and are done with at once; but where a repair may give up every visit counts.
+    Most are quiet, and are done with at once; but where a repair may give up every
+    visit counts.
+
+    Returns:
+        The new size of the heap, and how many links are listed in ``order`` as seen.
     """
     limited = s.clock[0].n_fixed > 0
     for i in range(s.clock[0].n_dirty):
         ident = int64(s.dirty[i])
         link = s.links[ident]
         if limited and _is_quiet(s, ident):
-            set_end(s, ident, upcoming_end(s, ident))
+            set_end(s, ident, next_end_on_link(s, ident))
             link.queued = 0
             s.order[n_seen % s.order.shape[0]] = ident
             n_seen += 1
@@ -258,8 +279,9 @@ def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
 
 @compiled
 def _visit_link(s: FluidState, ident: int) -> None:
-    """Bring one link up to date: its flows, its level, its next end; lists the links that this
-    changes as dirty."""
+    """Bring one link up to date: its flows, its level, its next end; and list the links
+    that this changes as dirty.
+    """
     link = s.links[ident]
     now = s.clock[0].now
     if not _is_quiet(s, ident):
@@ -270,7 +292,7 @@ def _visit_link(s: FluidState, ident: int) -> None:
             level = _give_flows(s, ident, level)
         if s.clock[0].n_fixed > 0:
             while level * (1.0 - LEVEL_TOLERANCE) > link.floor and link.n > 0:
-                level = _give_flows(s, ident, _give_limited(s, ident, level))
+                level = _give_flows(s, ident, _give_limited_flows(s, ident, level))
         step = level - link.level
         if link.n > 0 and abs(step) > SMALLEST_STEP * abs(level):
             link.served += link.level * (now - link.t_last)
@@ -278,31 +300,32 @@ def _visit_link(s: FluidState, ident: int) -> None:
             link.level = level
             for row in range(link.offset, link.offset + link.n_rows):
                 for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
-                    other = int64(s.others[j])
-                    if other == s.clock[0].null_link:
+                    neighbour = int64(s.other_links[j])
+                    if neighbour == s.clock[0].null_link:
                         break
-                    s.load[OTHER, other] += step
-                    mark_dirty(s, other)
-    set_end(s, ident, upcoming_end(s, ident))
+                    s.load[OTHER, neighbour] += step
+                    mark_dirty(s, neighbour)
+    set_end(s, ident, next_end_on_link(s, ident))
 
 
 @compiled
 def sweep_cost(s: FluidState) -> int:
     """Number of visits that cost as much as a sweep."""
     return int(
-        max(MOST_VISITS, s.clock[0].n_saturated // PER_SATURATED + s.links.shape[0] // PER_LINK)
+        max(MIN_SWEEP_COST, s.clock[0].n_saturated // PER_SATURATED + s.links.shape[0] // PER_LINK)
     )
 
 
 @compiled
 def repair(s: FluidState) -> bool:
-    """Visit what has changed, lowest level first. False if it came to be too much: then all that is
-    left is listed as dirty."""
+    """Visit the links that have changed, lowest level first. Return False if there are too
+    many: then the links that remain are listed as dirty.
+    """
     clock = s.clock[0]
     # rate limits have no place in the order of a sweep
-    most = sweep_cost(s) if clock.n_fixed == 0 else RESTLESS * s.links.shape[0]
-    visited = 0
-    n, n_seen = _queue_dirty(s, FIRST, FIRST)
+    max_visits = sweep_cost(s) if clock.n_fixed == 0 else VISITS_PER_LINK * s.links.shape[0]
+    num_visited = 0
+    n, n_seen = _queue_dirty(s, ZERO, ZERO)
     while n > 0:
         ident = int64(s.visits[0].link)
         key = s.visits[0].key
@@ -312,17 +335,17 @@ def repair(s: FluidState) -> bool:
             # it has risen since it was queued: others may come first
             if level > key * (1.0 + LEVEL_TOLERANCE) and n > 1:
                 s.visits[0].key = level
-                sift_visits(s, n, FIRST)
+                sift_visits(s, n, ZERO)
                 if s.visits[0].link != ident:
                     continue
-        if visited >= most:
+        if num_visited >= max_visits:
             for i in range(n):
                 s.dirty[i] = s.visits[i].link
             clock.n_dirty = n
             return False
         n -= 1
         pop_visit(s, n)
-        visited += 1
+        num_visited += 1
         _visit_link(s, ident)
         link.queued = 0
         s.order[n_seen % s.order.shape[0]] = ident
@@ -333,5 +356,5 @@ def repair(s: FluidState) -> bool:
             s.load[PEAK, ident],
             s.load[CAPACITY, ident] if s.links[ident].n > 0 else s.load[OTHER, ident],
         )
-    clock.n_visits += visited
+    clock.n_visits += num_visited
     return True

@@ -24,103 +24,117 @@ from simshuffle.spec.compiling import entry
 def finish_times(
     links: Links, flows: Flows, tolerance: float, progress: Callable[[float], None] | None
 ) -> FlowOutcome:
-    """What `Fluid.finish_times` returns and raises; by symmetry where it makes the problem small,
-    else flow by flow."""
-    equivalent = symmetry.finish_times(links, flows)
-    if equivalent is not None:
-        return FlowOutcome(equivalent, float(equivalent.max(initial=0.0)), 0.0)
-    count = len(flows)
+    """Compute when ``flows`` end; returns and raises as `Fluid.finish_times`. By symmetry
+    where that makes the problem small, else flow by flow.
+    """
+    finish_by_symmetry = symmetry.finish_times(links, flows)
+    if finish_by_symmetry is not None:
+        return FlowOutcome(finish_by_symmetry, float(finish_by_symmetry.max(initial=0.0)), 0.0)
+    num_flows = len(flows)
     columns: dict[str, Any] = {
         "nbytes": flows.nbytes,
         "delay": flows.latencies(links),
-        "start": flows.posted,
+        "start": flows.earliest_post,
     }
-    shared, routes = binding(links, flows)
+    used_links, routes = binding_links(links, flows)
     batch = TransferBatch(
-        tasks(count, work=flows.nbytes, tag=np.arange(count), **columns),
+        tasks(num_flows, work=flows.nbytes, tag=np.arange(num_flows), **columns),
         routes,
         flows.after_from,
         flows.after_to,
     )
     network = FluidNetwork(
-        shared.capacity, width=routes.shape[1], tags=count, capped=False, tolerance=tolerance
+        used_links.capacity,
+        width=routes.shape[1],
+        tags=num_flows,
+        capped=False,
+        tolerance=tolerance,
     )
     if progress is not None:
-        network.after_slice = lambda: progress(1.0 - network.alive / count)
+        network.after_slice = lambda: progress(1.0 - network.alive / num_flows)
     network.post(0.0, batch)
     network.advance(np.inf)
     if network.alive:
         raise SimulationError(
             f"{network.alive} flows wait for each other in a circle and never start"
         )
-    finish = network.finish[:count]
+    finish = network.finish[:num_flows]
     return FlowOutcome(finish, float(finish.max(initial=0.0)), float(network.clock["skipped"][0]))
 
 
 @entry
-def _meet(routes: Any, met: Any) -> None:
-    """Count the flows of each link, and find the other links that all of them cross.
+def _find_companions(routes: Any, companions: Any) -> None:
+    """Count the flows of each link, and find its companions: the other links that all of
+    its flows cross.
 
-    ``met``: (links, 1 + hops) int32, filled here: the number of flows, at first 0; then those links
-    and -1, at first -1.
+    Args:
+        routes: (flows, hops) links, padded with -1.
+        companions: (links, 1 + hops) int32, filled here: the number of flows, at first
+            0; then the companions and -1, at first -1.
     """
     for i in range(routes.shape[0]):
         for k in range(routes.shape[1]):
             link = routes[i, k]
             if link < 0:
                 break
-            first = met[link, 0] == 0
-            met[link, 0] += 1
+            is_first = companions[link, 0] == 0
+            companions[link, 0] += 1
             n = 1
             for j in range(routes.shape[1]):
-                other = routes[i, j] if first else met[link, 1 + j]
-                if other < 0:
+                candidate = routes[i, j] if is_first else companions[link, 1 + j]
+                if candidate < 0:
                     break
                 for m in range(routes.shape[1]):
-                    if routes[i, m] == other:
-                        if other != link:
-                            met[link, n] = other
+                    if routes[i, m] == candidate:
+                        if candidate != link:
+                            companions[link, n] = candidate
                             n += 1
                         break
-            while n <= routes.shape[1] and met[link, n] >= 0:
-                met[link, n] = -1
+            while n <= routes.shape[1] and companions[link, n] >= 0:
+                companions[link, n] = -1
                 n += 1
 
 
 @entry
-def _shorten(routes: Any, number: Any, out: Any) -> None:
-    """Write into ``out`` the links of each route that have a number, as numbers."""
+def _renumber_routes(routes: Any, new_index: Any, out: Any) -> None:
+    """Write into ``out`` (flows, hops) the links of each route that have a new index, as
+    such indices.
+    """
     for i in range(routes.shape[0]):
         n = 0
         for k in range(routes.shape[1]):
-            if routes[i, k] >= 0 and number[routes[i, k]] >= 0:
-                out[i, n] = number[routes[i, k]]
+            if routes[i, k] >= 0 and new_index[routes[i, k]] >= 0:
+                out[i, n] = new_index[routes[i, k]]
                 n += 1
 
 
-def binding(links: Links, flows: Flows) -> tuple[Links, Ints32]:
-    """The links that can be a bottleneck, renumbered, and the routes over them.
+def binding_links(links: Links, flows: Flows) -> tuple[Links, Ints32]:
+    """Select the links that can be a bottleneck, renumber them, and shorten the routes to
+    them.
 
     Returns:
-        The links that are left, and (flows, hops) int32 routes over them, padded with -1: every
-        rate is the same as over all links.
+        The links that are left, and (flows, hops) int32 routes over them, padded with
+        -1: every rate is the same as over all links.
     """
-    count, hops = len(links), flows.routes.shape[1]
-    met = np.full((count, 1 + hops), -1, np.int32)
-    met[:, 0] = 0
-    _meet(flows.routes, met)
-    used, others = met[:, 0], met[:, 1:]
-    padded = np.append(links.capacity, np.inf)
-    tighter = padded[others] < links.capacity[:, None]
+    num_links = len(links)
+    hops = flows.routes.shape[1]
+    companions = np.full((num_links, 1 + hops), -1, np.int32)
+    companions[:, 0] = 0
+    _find_companions(flows.routes, companions)
+    num_flows = companions[:, 0]
+    companion_links = companions[:, 1:]
+    padded_capacity = np.append(links.capacity, np.inf)
+    is_tighter = padded_capacity[companion_links] < links.capacity[:, None]
     # of two that carry the same flows at the same capacity, the first stays
-    as_tight = (padded[others] == links.capacity[:, None]) & (
-        (used[others] > used[:, None]) | (others < np.arange(count)[:, None])
+    is_equal_and_first = (padded_capacity[companion_links] == links.capacity[:, None]) & (
+        (num_flows[companion_links] > num_flows[:, None])
+        | (companion_links < np.arange(num_links)[:, None])
     )
-    kept = (used > 0) & ~(tighter | as_tight).any(axis=1)
-    number = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
+    is_binding = (num_flows > 0) & ~(is_tighter | is_equal_and_first).any(axis=1)
+    new_index = np.where(is_binding, np.cumsum(is_binding) - 1, -1).astype(np.int32)
     routes = np.full(flows.routes.shape, -1, np.int32)
-    _shorten(flows.routes, number, routes)
-    longest = int(np.flatnonzero((routes >= 0).any(axis=0)).max(initial=0)) + 1
-    return Links(links.capacity[kept], links.latency[kept]), np.ascontiguousarray(
-        routes[:, :longest]
+    _renumber_routes(flows.routes, new_index, routes)
+    longest_route = int(np.flatnonzero((routes >= 0).any(axis=0)).max(initial=0)) + 1
+    return Links(links.capacity[is_binding], links.latency[is_binding]), np.ascontiguousarray(
+        routes[:, :longest_route]
     )

@@ -1,12 +1,13 @@
-"""The life of a transfer, and the loop of events: a graph of dependent transfers over shared links;
-with which way to make the rates of flows fair again.
+"""The life of a transfer, and the loop of events: a graph of dependent transfers over
+shared links; and the choice of how to make the rates of flows fair again.
 
-The loop knows nothing of hosts, ranks or SimPy. It sees *links* (anything with a capacity: a
-cable direction, a PCIe slot, an SSD, the cores of a host) and *transfers*. A transfer becomes ready
-when all transfers it waits for have ended, spends ``delay`` seconds without using anything
-(latency, or fixed work of a processor), then drains ``work`` units through every link of its route
-at its max-min fair rate (`share`), and ends. Transfers of the same ``pair`` go one after the
-other, in the order in which they were posted.
+The loop knows nothing of hosts, ranks or SimPy. It sees *links* (anything with a
+capacity: a cable direction, a PCIe slot, an SSD, the cores of a host) and
+*transfers*. A transfer becomes ready when all transfers it waits for have ended,
+spends ``delay`` seconds without using anything (latency, or fixed work of a
+processor), then drains ``work`` units through every link of its route at its
+max-min fair rate (`make_rates_fair`), and ends. Transfers of the same ``pair`` go
+one after the other, in the order in which they were posted.
 """
 
 from __future__ import annotations
@@ -16,32 +17,33 @@ import numpy as np
 from simshuffle.fabric.network.fluid_ahead import LARGE, fetch_ends
 from simshuffle.fabric.network.fluid_events import (
     graph_at,
+    link_of_next_end,
     make_ready,
-    next_end,
-    next_link,
+    next_end_on_link,
+    next_end_time,
+    next_event_time,
     pop_event,
     push_event,
     set_end,
     state_at,
-    upcoming,
-    upcoming_end,
 )
+from simshuffle.fabric.network.fluid_fill import fill
 from simshuffle.fabric.network.fluid_members import start_flow, stop_flow
 from simshuffle.fabric.network.fluid_records import (
     ACTIVE,
     CAPACITY,
     DELAYED,
     ENDING,
-    FIRST,
     INSTANT,
     PEAK,
     QUEUED,
     UNUSED,
+    ZERO,
     FluidState,
-    Graph,
+    TransferGraph,
 )
 from simshuffle.fabric.network.fluid_repair import repair
-from simshuffle.fabric.network.fluid_sweep import PATIENCE, drop_rank, fill, sweep
+from simshuffle.fabric.network.fluid_sweep import PATIENCE, remove_from_order, sweep
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.compiling import compiled, entry, int64
 
@@ -50,7 +52,7 @@ REFRESH = 1 << 14
 
 
 @compiled
-def share(s: FluidState, starting: Ints32, n_starting: int) -> None:
+def make_rates_fair(s: FluidState, starting: Ints32, n_starting: int) -> None:
     """Make the rates max-min fair again: the first ``n_starting`` flows of ``starting`` have come,
     and those that `stop_flow` took have gone."""
     clock = s.clock[0]
@@ -65,7 +67,7 @@ def share(s: FluidState, starting: Ints32, n_starting: int) -> None:
         for i in range(clock.n_dirty):
             link = s.links[s.dirty[i]]
             if link.n == 0 and link.rank >= 0:
-                drop_rank(s, int64(link.rank))
+                remove_from_order(s, int64(link.rank))
     for i in range(n_starting):
         start_flow(s, int64(starting[i]))
     if clock.sweeping == 0 or clock.n_fixed > 0:
@@ -74,13 +76,14 @@ def share(s: FluidState, starting: Ints32, n_starting: int) -> None:
             return
         clock.sweeping = PATIENCE
     if clock.n_fixed > 0 or not sweep(s):
-        fill(s, starting, FIRST)
+        fill(s, starting, ZERO)
 
 
 @compiled
-def end_due(s: FluidState, ident: int, limit: float, queue: Ints32, tail: int) -> int:
-    """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue`` from place
-    ``tail`` on; returns the new end of it."""
+def end_due_flows(s: FluidState, ident: int, limit: float, queue: Ints32, tail: int) -> int:
+    """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue`` from
+    place ``tail`` on; return the new end of the queue.
+    """
     link = s.links[ident]
     now = s.clock[0].now
     link.served += link.level * (now - link.t_last)
@@ -90,14 +93,15 @@ def end_due(s: FluidState, ident: int, limit: float, queue: Ints32, tail: int) -
         stop_flow(s, flow)
         queue[tail] = flow
         tail += 1
-    set_end(s, ident, upcoming_end(s, ident))
+    set_end(s, ident, next_end_on_link(s, ident))
     return tail
 
 
 @compiled
-def end_early(s: FluidState, tolerance: float, queue: Ints32, tail: int) -> int:
-    """Stop the flows that have at most a share ``tolerance`` of their units left; returns the new
-    end of ``queue``."""
+def end_nearly_done_flows(s: FluidState, tolerance: float, queue: Ints32, tail: int) -> int:
+    """Stop the flows that have at most a share ``tolerance`` of their units left; return
+    the new end of ``queue``.
+    """
     clock = s.clock[0]
     for ident in range(s.links.shape[0]):
         link = s.links[ident]
@@ -108,16 +112,16 @@ def end_early(s: FluidState, tolerance: float, queue: Ints32, tail: int) -> int:
         stopped = False
         while link.n > 0:
             flow = int64(s.entries[link.offset].flow)
-            left = (s.entries[link.offset].key - link.served) / s.nodes[flow].work
-            if left > tolerance:
+            remaining_share = (s.entries[link.offset].key - link.served) / s.nodes[flow].work
+            if remaining_share > tolerance:
                 break
-            clock.skipped = max(clock.skipped, left)
+            clock.skipped = max(clock.skipped, remaining_share)
             stop_flow(s, flow)
             queue[tail] = flow
             tail += 1
             stopped = True
         if stopped:
-            set_end(s, ident, upcoming_end(s, ident))
+            set_end(s, ident, next_end_on_link(s, ident))
     return tail
 
 
@@ -134,28 +138,34 @@ def settle(state: int, now: float) -> None:
             link.busy += now - link.t_busy
             link.t_busy = now
         served = link.served + link.level * (now - link.t_last)
-        for at in range(link.offset, link.offset + link.n):
-            node = s.nodes[s.entries[at].flow]
-            drained = node.work - max(s.entries[at].key - served, 0.0)
-            for k in range(s.entries[at].flow * width, s.entries[at].flow * width + node.n_hops):
+        for place in range(link.offset, link.offset + link.n):
+            node = s.nodes[s.entries[place].flow]
+            drained = node.work - max(s.entries[place].key - served, 0.0)
+            for k in range(
+                s.entries[place].flow * width, s.entries[place].flow * width + node.n_hops
+            ):
                 s.links[s.hops[k].link].work += drained - node.booked
             node.booked = drained
 
 
 @compiled
-def _bucket_insert(s: FluidState, g: Graph, flow: int) -> None:
-    nodes, buckets = s.nodes, g.buckets
-    b = nodes[flow].pair % buckets.shape[0]
+def _insert_into_bucket(s: FluidState, g: TransferGraph, flow: int) -> None:
+    """Enter the first transfer of a pair into the hash table of pairs."""
+    nodes = s.nodes
+    buckets = g.buckets
+    bucket = nodes[flow].pair % buckets.shape[0]
     nodes[flow].bucket_prev = -1
-    nodes[flow].bucket_next = buckets[b]
-    if buckets[b] >= 0:
-        nodes[buckets[b]].bucket_prev = flow
-    buckets[b] = flow
+    nodes[flow].bucket_next = buckets[bucket]
+    if buckets[bucket] >= 0:
+        nodes[buckets[bucket]].bucket_prev = flow
+    buckets[bucket] = flow
 
 
 @compiled
-def _bucket_remove(s: FluidState, g: Graph, flow: int) -> None:
-    nodes, buckets = s.nodes, g.buckets
+def _remove_from_bucket(s: FluidState, g: TransferGraph, flow: int) -> None:
+    """Remove the first transfer of a pair from the hash table of pairs."""
+    nodes = s.nodes
+    buckets = g.buckets
     node = nodes[flow]
     if node.bucket_prev >= 0:
         nodes[node.bucket_prev].bucket_next = node.bucket_next
@@ -166,9 +176,12 @@ def _bucket_remove(s: FluidState, g: Graph, flow: int) -> None:
 
 
 @compiled
-def _pair_turn(s: FluidState, g: Graph, flow: int) -> bool:
-    """True if ``flow`` may start now; otherwise it is put behind the transfers of its pair."""
-    nodes, buckets = s.nodes, g.buckets
+def _take_turn_of_pair(s: FluidState, g: TransferGraph, flow: int) -> bool:
+    """Return True if ``flow`` may start now; otherwise put it behind the transfers of its
+    pair.
+    """
+    nodes = s.nodes
+    buckets = g.buckets
     node = nodes[flow]
     head = buckets[node.pair % buckets.shape[0]]
     while head >= 0:
@@ -179,15 +192,18 @@ def _pair_turn(s: FluidState, g: Graph, flow: int) -> bool:
             return False
         head = nodes[head].bucket_next
     node.pair_tail = flow
-    _bucket_insert(s, g, flow)
+    _insert_into_bucket(s, g, flow)
     return True
 
 
 @compiled
-def _begin(s: FluidState, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
-    """Let ``flow`` drain from now on; one that has nothing to drain is ENDING at once.
+def _begin_transfer(
+    s: FluidState, g: TransferGraph, n_starting: int, tail: int, flow: int
+) -> tuple[int, int]:
+    """Start to drain ``flow``; one that has nothing to drain is ENDING at once.
 
-    Returns how many begin at this instant, and how many are in `queue`.
+    Returns:
+        How many begin at this instant, and how many are in ``queue``.
     """
     node = s.nodes[flow]
     if node.outside:
@@ -206,41 +222,45 @@ def _begin(s: FluidState, g: Graph, n_starting: int, tail: int, flow: int) -> tu
 
 
 @compiled
-def _retire(s: FluidState, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[int, int]:
-    """Take a transfer that ended without draining off the count of its links; let the next of its
-    pair begin, as `_begin`."""
+def _retire_transfer(
+    s: FluidState, g: TransferGraph, n_starting: int, tail: int, flow: int
+) -> tuple[int, int]:
+    """Take a transfer that ended without draining off the count of its links; begin the
+    next of its pair, as `_begin_transfer`.
+    """
     node = s.nodes[flow]
     if node.place < 0:
         for k in range(flow * s.width, flow * s.width + node.n_hops):
             s.links[s.hops[k].link].n_alive -= 1
     if node.pair >= 0:
-        _bucket_remove(s, g, flow)
+        _remove_from_bucket(s, g, flow)
         follower = int64(node.pair_next)
         if follower >= 0:
             s.nodes[follower].pair_tail = node.pair_tail
-            _bucket_insert(s, g, follower)
-            n_starting, tail = _begin(s, g, n_starting, tail, follower)
+            _insert_into_bucket(s, g, follower)
+            n_starting, tail = _begin_transfer(s, g, n_starting, tail, follower)
     return n_starting, tail
 
 
 @compiled
-def _count_down(s: FluidState, g: Graph, group: int, mark: int) -> None:
+def _count_down(s: FluidState, g: TransferGraph, group: int, mark: int) -> None:
     """Note the end of a transfer in its group."""
     if group < 0:
         return
-    clock, of = s.clock[0], g.groups[group]
+    clock = s.clock[0]
+    record = g.groups[group]
     if mark:
-        of.t_mark = clock.now
-    of.remaining -= 1
-    if of.remaining == 0:
-        of.t_done = clock.now
-        if of.watched:
-            g.done[clock.n_done] = group
+        record.t_mark = clock.now
+    record.remaining -= 1
+    if record.remaining == 0:
+        record.t_done = clock.now
+        if record.watched:
+            g.completed_groups[clock.n_done] = group
             clock.n_done += 1
 
 
 @compiled
-def _end(s: FluidState, g: Graph, flow: int) -> None:
+def _end_transfer(s: FluidState, g: TransferGraph, flow: int) -> None:
     """Book the end of a transfer and make its successors ready."""
     node = s.nodes[flow]
     clock = s.clock[0]
@@ -253,7 +273,7 @@ def _end(s: FluidState, g: Graph, flow: int) -> None:
     _count_down(s, g, int64(node.group2), int64(node.mark))
     edge = node.first_edge
     while edge >= 0:
-        after = g.edges[edge].next
+        next_edge = g.edges[edge].next
         successor = int64(g.edges[edge].to)
         g.edges[edge].next = clock.free_edge
         clock.free_edge = edge
@@ -261,7 +281,7 @@ def _end(s: FluidState, g: Graph, flow: int) -> None:
         s.nodes[successor].n_deps -= 1
         if s.nodes[successor].n_deps == 0:
             make_ready(s, g, successor)
-        edge = after
+        edge = next_edge
     node.state = UNUSED
     node.next = clock.free_node
     clock.free_node = flow
@@ -269,14 +289,14 @@ def _end(s: FluidState, g: Graph, flow: int) -> None:
 
 
 @compiled
-def _list_due(s: FluidState, g: Graph, limit: float, tolerance: float) -> int:
+def _list_due(s: FluidState, g: TransferGraph, limit: float, tolerance: float) -> int:
     """List in `queue` the flows that end by ``limit`` (s), and the transfers whose delay has passed
     by then; returns how many there are."""
-    tail = FIRST
-    while next_end(s.ends) <= limit:
-        tail = end_due(s, next_link(s.ends), limit, g.queue, tail)
+    tail = ZERO
+    while next_end_time(s.ends) <= limit:
+        tail = end_due_flows(s, link_of_next_end(s.ends), limit, g.queue, tail)
     if tolerance > 0.0:
-        tail = end_early(s, tolerance, g.queue, tail)
+        tail = end_nearly_done_flows(s, tolerance, g.queue, tail)
     for i in range(tail):
         s.nodes[g.queue[i]].state = ENDING
     while s.clock[0].n_heap > 0 and s.nodes[g.heap[0]].upcoming <= limit:
@@ -286,57 +306,59 @@ def _list_due(s: FluidState, g: Graph, limit: float, tolerance: float) -> int:
 
 
 @compiled
-def _handle(s: FluidState, g: Graph, n_starting: int, tail: int) -> int:
+def _handle_queue(s: FluidState, g: TransferGraph, n_starting: int, tail: int) -> int:
     """Handle the first ``tail`` transfers of `queue`, and those that this adds to it; returns how
     many begin to drain at this instant."""
-    head = FIRST
+    head = ZERO
     while head < tail:
         flow = int64(g.queue[head])
         head += 1
         if s.nodes[flow].state != DELAYED:
-            n_starting, tail = _retire(s, g, n_starting, tail, flow)
-            _end(s, g, flow)
-        elif s.nodes[flow].pair < 0 or _pair_turn(s, g, flow):
-            n_starting, tail = _begin(s, g, n_starting, tail, flow)
+            n_starting, tail = _retire_transfer(s, g, n_starting, tail, flow)
+            _end_transfer(s, g, flow)
+        elif s.nodes[flow].pair < 0 or _take_turn_of_pair(s, g, flow):
+            n_starting, tail = _begin_transfer(s, g, n_starting, tail, flow)
     return n_starting
 
 
 @entry
 def advance(state: int, graph: int, horizon: float, tolerance: float, budget: int) -> float:
-    """Run all events up to ``horizon`` (s), but stop after the first instant that completes a group
-    for which somebody waits.
+    """Run all events up to ``horizon`` (s), but stop after the first instant that
+    completes a watched group.
 
-    Stops after about ``budget`` events and visits of links, too, and after an instant that put a
-    transfer into the outbox. Returns the time of the next event (s, inf if none); ``clock.now`` is
-    the time reached, ``done[:clock.n_done]`` those groups.
+    Stops after about ``budget`` events and visits of links, too, and after an instant
+    that put a transfer into the outbox. Returns the time of the next event (s, inf if
+    none); ``clock.now`` is the time reached, ``completed_groups[:clock.n_done]`` those
+    groups.
     """
     s, g = state_at(state), graph_at(graph)
     clock = s.clock[0]
     clock.n_done = 0
-    most = clock.n_events + clock.n_visits + budget
-    while clock.n_done == 0 and clock.outbox < 0 and clock.n_events + clock.n_visits < most:
-        first = upcoming(s, g)
-        if first > horizon or first == np.inf:
-            return first
+    max_count = clock.n_events + clock.n_visits + budget
+    while clock.n_done == 0 and clock.outbox < 0 and clock.n_events + clock.n_visits < max_count:
+        next_event = next_event_time(s, g)
+        if next_event > horizon or next_event == np.inf:
+            return next_event
         if s.links.shape[0] >= LARGE:
-            fetch_ends(s, next_end(s.ends))
-        clock.now = max(clock.now, first)
+            fetch_ends(s, next_end_time(s.ends))
+        clock.now = max(clock.now, next_event)
         limit = clock.now * (1.0 + INSTANT)
-        n_starting = FIRST
-        while upcoming(s, g) <= limit:
+        n_starting = ZERO
+        while next_event_time(s, g) <= limit:
             tail = _list_due(s, g, limit, tolerance)
             clock.n_events += tail
-            n_starting = _handle(s, g, n_starting, tail)
-        share(s, g.starting, n_starting)
-    return upcoming(s, g)
+            n_starting = _handle_queue(s, g, n_starting, tail)
+        make_rates_fair(s, g.starting, n_starting)
+    return next_event_time(s, g)
 
 
 @entry
 def complete(state: int, graph: int, slot: int, now: float) -> float:
-    """Have a transfer from the outbox end at ``now`` (s), up to which all events have been run;
-    returns the time of the next event (s)."""
+    """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
+    return the time of the next event (s).
+    """
     s, g = state_at(state), graph_at(graph)
     s.nodes[slot].state = ENDING
     s.nodes[slot].upcoming = now
     push_event(s, g, slot)
-    return upcoming(s, g)
+    return next_event_time(s, g)

@@ -1,9 +1,9 @@
-"""The network models that a scenario names: records with their parameters, each of which answers
-when explicit flows end; and the network of a run by each: one object that carries transfers over
-cables and over everything else.
+"""The network models that a scenario names: records with their parameters, each of
+which answers when explicit flows end; and the network of a run by each model: one
+object that carries transfers over cables and over everything else.
 
-What computes the answers is imported when it is first asked for: compiled code takes a second to
-load, which only a simulation should cost.
+The code that computes the answers is imported when it is first asked for: compiled
+code takes a second to load, which only a simulation should cost.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Progress = Callable[[float], None]
 
 
 class Analytic(Spec):
-    """Every flow as if it were alone: latency plus bytes over its slowest link (Hockney, Parallel
-    Computing 20, 1994).
+    """The analytic model: each flow as if it were alone, latency plus bytes over its slowest link
+    (Hockney, Parallel Computing 20, 1994).
 
     The makespan is also bounded by every single link: it cannot end its bytes before all of them
     have crossed it. A lower bound that no other model beats, in no time.
@@ -44,13 +44,15 @@ class Analytic(Spec):
     def finish_times(
         self, links: Links, flows: Flows, progress: Progress | None = None
     ) -> FlowOutcome:
-        """Lower bounds of the ends of ``flows``; ``progress`` is not needed for what takes no time.
+        """Compute lower bounds of the ends of ``flows``; ``progress`` is not called, as this
+        takes no time.
 
         Returns:
-            finish: (flows,) s, ``posted + sum of latencies + nbytes / smallest capacity of the
-                route``, where a flow that waits is posted at the latest bound of its predecessors.
-            makespan: s, the larger of the last of those and, over all links, of
-                ``earliest post + its flows' smallest latency + bytes / capacity``.
+            finish: (flows,) s, ``posted + sum of latencies + nbytes / smallest capacity of
+                the route``, where a flow that waits is posted at the latest bound of its
+                predecessors.
+            makespan: s, the larger of the last of those and, over all links, of ``earliest
+                post + its flows' smallest latency + bytes / capacity``.
 
         Raises:
             SimulationError: flows wait for each other in a circle.
@@ -78,19 +80,19 @@ class Fluid(Spec):
 
     @property
     def serial_pairs(self) -> bool:
-        """Whether the messages of one (src, dst) pair go one after the other."""
+        """True if the messages of one (src, dst) pair go one after the other."""
         return self.fair_share == "pair"
 
     def finish_times(
         self, links: Links, flows: Flows, progress: Progress | None = None
     ) -> FlowOutcome:
-        """When ``flows`` end, each draining its bytes at its max-min fair rate; ``progress`` is
-        told the share of them that have ended.
+        """Compute when ``flows`` end, each draining its bytes at its max-min fair rate;
+        ``progress`` is called with the share of the flows that have ended.
 
         Returns:
-            finish: (flows,) s; makespan: s; error_bound: the largest share of its bytes that a flow
-                skipped, 0 if exact. So the answer is the exact one for flows that are smaller by at
-                most this share.
+            finish: (flows,) s; makespan: s; error_bound: the largest share of its bytes
+                that a flow skipped, 0 if exact. So the answer is the exact one for flows
+                that are smaller by at most this share.
 
         Raises:
             SimulationError: flows wait for each other in a circle.
@@ -162,17 +164,17 @@ class Packet(Spec):
     port_buffer: PositiveNBytes = 65536.0
 
     @model_validator(mode="after")
-    def _buffer_holds_a_packet(self) -> Packet:
+    def _check_buffer(self) -> Packet:
         if int(self.port_buffer) < ceil(self.mtu):
             rule = f"must hold at least one packet of mtu = {self.mtu:g} B"
-            given = f"{self.port_buffer:g} B"
-            raise InputError(Problem("port_buffer", rule, given, "Raise port_buffer."))
+            buffer_text = f"{self.port_buffer:g} B"
+            raise InputError(Problem("port_buffer", rule, buffer_text, "Raise port_buffer."))
         return self
 
     def finish_times(
         self, links: Links, flows: Flows, progress: Progress | None = None
     ) -> FlowOutcome:
-        """When ``flows`` end; `packet.run` tells more.
+        """Compute when ``flows`` end; `packet_run.run` returns statistics as well.
 
         Returns:
             finish: (flows,) s; makespan: s; error_bound: None.
@@ -183,9 +185,9 @@ class Packet(Spec):
             SimulationError: flows wait for each other in a circle.
             ValueError: a route has a link that does not exist.
         """
-        from simshuffle.fabric.network import packet
+        from simshuffle.fabric.network import packet_run
 
-        return packet.run(links, flows, self.mtu, self.port_buffer, progress=progress).outcome
+        return packet_run.run(links, flows, self.mtu, self.port_buffer, progress=progress).outcome
 
 
 Model = Analytic | Fluid | Packet
@@ -199,14 +201,14 @@ MODELS: dict[str, type[Model]] = {
 def shared_network(
     model: Model, links: Links, cables: Flags, *, width: int, accounts: int = 0, tags: int = 0
 ) -> FluidNetwork:
-    """The network of a run. Only cables are the network: host devices, memory, the file system's
-    servers and rate limits are fluid in every model.
+    """Make the network of a run. Only cables follow ``model``: host devices, memory, the
+    file system's servers and rate limits are fluid in every model.
 
     Args:
         model: of the cables.
         links: all links; of their latencies only those of cables are read.
-        cables: (links,) which of them are cables. Latencies of cables are part of `TASK.delay`,
-            whatever the model.
+        cables: (links,) which of them are cables. Latencies of cables are part of
+            `TASK.delay`, whatever the model.
         width: the longest route, in links.
         accounts: number of time accounts (see `TASK.account`).
         tags: number of end times to note (see `TASK.tag`).
@@ -228,9 +230,10 @@ def shared_network(
     )
 
 
-def make_ready(model: Model) -> None:
-    """Load what simulates ``model``, or compile and keep it: so that processes which are started
-    after this need not, nor say so."""
+def load_model(model: Model) -> None:
+    """Load the code that simulates ``model``, or compile and cache it: so that processes
+    which are started afterwards need not, nor say so.
+    """
     links = Links(np.ones(1), np.zeros(1))
     network = shared_network(model, links, np.ones(1, bool), width=1)
     network.post(0.0, TransferBatch(tasks(1, work=1.0), np.zeros((1, 1), np.int32)))

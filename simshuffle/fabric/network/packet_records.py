@@ -1,5 +1,7 @@
-"""All arrays of the packet network, why its loop of events stops, and what its clock can count; and
-its queues: of events, of packets, of those who ask for a link, queue pairs."""
+"""The record arrays of the packet network, the reasons why its loop of events stops,
+and the range of its clock; and its queues: of events, of packets, of those who ask
+for a link, of queue pairs.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,7 @@ CLOCK = np.dtype(
 
 
 class PacketState(NamedTuple):
-    """All that the kernel works on."""
+    """The arrays that the kernel of the packet network works on."""
 
     links: Records  # (links,) `LINK`
     slots: Records  # (any,) `SLOT`, packets and credits
@@ -129,28 +131,28 @@ class PacketState(NamedTuple):
     finish: Floats  # (messages,) s, filled as messages end
     # (messages,) filled with the messages that ended since the caller last looked; empty if the
     # caller does not
-    done: Ints32
+    ended_messages: Ints32
     clock: Records  # (1,) `CLOCK`
 
 
-def no_messages() -> PacketState:
-    """The arrays without any link or message."""
-    ints = np.empty(0, np.int32)
+def empty_packet_state() -> PacketState:
+    """Return the arrays without any link or message."""
+    no_indices = np.empty(0, np.int32)
     return PacketState(
         links=np.zeros(0, LINK),
         slots=np.empty(0, SLOT),
         pairs=np.empty(0, PAIR),
-        buckets=ints,
+        buckets=no_indices,
         queue=np.empty(0, EVENT),
         messages=np.empty(0, MESSAGE),
         nbytes=np.empty(0),
         routes=np.empty((0, 1), np.int32),
         start=np.empty(0),
-        posts=ints,
+        posts=no_indices,
         offsets=np.empty(0, np.int64),
-        following=ints,
+        following=no_indices,
         finish=np.empty(0),
-        done=ints,
+        ended_messages=no_indices,
         clock=np.zeros(1, CLOCK),
     )
 
@@ -158,7 +160,7 @@ def no_messages() -> PacketState:
 TICK = 2.0**-44
 """Resolution of simulated time (s): 57 fs, 2e-7 of a packet of 4 KiB at 12.5 GB/s. Times are
 rounded up to it."""
-LONGEST = 2**61
+MAX_TICKS = 2**61
 """Ticks that a clock can count."""
 
 
@@ -166,56 +168,58 @@ LONGEST = 2**61
 
 
 @compiled
-def push(queue: Records, n: int, at: int, key: int) -> None:
-    """Put an event into the queue of ``n`` events, a binary heap by time and key."""
-    pos = n  # below place k are 2k + 1 and 2k + 2
-    while pos > 0:
-        parent = (pos - 1) >> 1
-        above = queue[parent]
-        if above.at < at or (above.at == at and above.key < key):
+def push_event(queue: Records, n: int, tick: int, key: int) -> None:
+    """Add an event to a queue of ``n`` events, a binary heap by tick and key."""
+    place = n  # below place k are 2k + 1 and 2k + 2
+    while place > 0:
+        parent = (place - 1) >> 1
+        parent_event = queue[parent]
+        if parent_event.at < tick or (parent_event.at == tick and parent_event.key < key):
             break
-        queue[pos].at = above.at
-        queue[pos].key = above.key
-        pos = parent
-    queue[pos].at = at
-    queue[pos].key = key
+        queue[place].at = parent_event.at
+        queue[place].key = parent_event.key
+        place = parent
+    queue[place].at = tick
+    queue[place].key = key
 
 
 @compiled
-def pop(queue: Records, n: int) -> None:
-    """Take out the first event, so that ``n`` are left."""
-    at = queue[n].at
+def pop_event(queue: Records, n: int) -> None:
+    """Take out the first event, so that ``n`` remain."""
+    tick = queue[n].at
     key = queue[n].key
-    pos = 0
+    place = 0
     while True:
-        child = 2 * pos + 1
+        child = 2 * place + 1
         if child >= n:
             break
-        a = queue[child].at
+        child_tick = queue[child].at
         if child + 1 < n:
-            b = queue[child + 1].at
-            if b < a or (b == a and queue[child + 1].key < queue[child].key):
+            sibling_tick = queue[child + 1].at
+            if sibling_tick < child_tick or (
+                sibling_tick == child_tick and queue[child + 1].key < queue[child].key
+            ):
                 child += 1
-                a = b
-        if a > at or (a == at and queue[child].key > key):
+                child_tick = sibling_tick
+        if child_tick > tick or (child_tick == tick and queue[child].key > key):
             break
-        queue[pos].at = a
-        queue[pos].key = queue[child].key
-        pos = child
-    queue[pos].at = at
-    queue[pos].key = key
+        queue[place].at = child_tick
+        queue[place].key = queue[child].key
+        place = child
+    queue[place].at = tick
+    queue[place].key = key
 
 
 @compiled
-def schedule(s: PacketState, at: int, key: int) -> None:
-    """Put an event into the queue."""
-    push(s.queue, s.clock[0].n_queue, at, key)
+def schedule_event(s: PacketState, tick: int, key: int) -> None:
+    """Add an event at ``tick`` to the queue."""
+    push_event(s.queue, s.clock[0].n_queue, tick, key)
     s.clock[0].n_queue += 1
 
 
 @compiled
 def new_slot(s: PacketState) -> int:
-    """An unused slot."""
+    """Return an unused slot."""
     slot = s.clock[0].free_slot
     if slot >= 0:
         s.clock[0].free_slot = s.slots[slot].next
@@ -228,14 +232,16 @@ def new_slot(s: PacketState) -> int:
 
 @compiled
 def free_slot(s: PacketState, slot: int) -> None:
-    """Give back a slot."""
+    """Give a slot back."""
     s.slots[slot].next = s.clock[0].free_slot
     s.clock[0].free_slot = slot
 
 
 @compiled
 def new_packet(s: PacketState, message: int, nbytes: float, final: bool) -> int:
-    """The slot of a new packet; ``final``: the last one of its message."""
+    """Return the slot of a new packet; ``final`` is True for the last packet of its
+    message.
+    """
     slot = new_slot(s)
     s.slots[slot].nbytes = nbytes
     s.slots[slot].message = message
@@ -244,42 +250,53 @@ def new_packet(s: PacketState, message: int, nbytes: float, final: bool) -> int:
 
 
 @compiled
-def _bucket(s: PacketState, link: int, key: int) -> int:
+def _bucket_of_pair(s: PacketState, link: int, key: int) -> int:
+    """Return the hash bucket of the queue pair ``key`` at ``link``."""
     # odd multipliers spread neighbouring numbers; buckets are a power of two
     return int((link * 0x9E3779B1 + key * 0x85EBCA6B) & (s.buckets.shape[0] - 1))
 
 
 @compiled
-def ask(s: PacketState, link: int, who: int) -> None:
-    """Put ``who`` behind those that ask for ``link``."""
+def ask_for_link(s: PacketState, link: int, asker: int) -> None:
+    """Put ``asker`` behind those that ask for ``link``: an input link, or number of links
+    + ``link`` for the source.
+    """
     count = s.links.shape[0]
     if s.links[link].ask_head < 0:
-        s.links[link].ask_head = who
+        s.links[link].ask_head = asker
     elif s.links[link].ask_tail < count:
-        s.links[s.links[link].ask_tail].ask_next = who
+        s.links[s.links[link].ask_tail].ask_next = asker
     else:
-        s.links[link].source_next = who
-    s.links[link].ask_tail = who
-    if who < count:
-        s.links[who].ask_next = -1
+        s.links[link].source_next = asker
+    s.links[link].ask_tail = asker
+    if asker < count:
+        s.links[asker].ask_next = -1
     else:
         s.links[link].source_next = -1
 
 
 @compiled
 def source_asks(s: PacketState, link: int) -> None:
-    """The source of ``link`` has data and asks for it, if it does not already."""
+    """Note that the source of ``link`` has data and asks for the link, if it does not
+    already.
+    """
     if s.links[link].source_asks == 0:
         s.links[link].source_asks = 1
-        ask(s, link, s.links.shape[0] + link)
+        ask_for_link(s, link, s.links.shape[0] + link)
 
 
 @compiled
-def enqueue(s: PacketState, message: int, first: int) -> None:
-    """Put a message behind those of its queue pair; ``first`` is its first link."""
+def enqueue_message(s: PacketState, message: int, first: int) -> None:
+    """Put a message at the end of its queue pair.
+
+    Args:
+        s: the arrays of the network.
+        message: its index.
+        first: its first link.
+    """
     key = s.messages[message].pair
     s.messages[message].next = -1
-    bucket = _bucket(s, first, key)
+    bucket = _bucket_of_pair(s, first, key)
     pair = s.buckets[bucket]
     while pair >= 0 and (s.pairs[pair].key != key or s.pairs[pair].link != first):
         pair = s.pairs[pair].chain
@@ -311,13 +328,14 @@ def enqueue(s: PacketState, message: int, first: int) -> None:
         source_asks(s, first)
     if link.state == IDLE:
         link.state = AWAKE
-        schedule(s, max(s.clock[0].now, link.free_at), 2 * s.links.shape[0] + first)
+        schedule_event(s, max(s.clock[0].now, link.free_at), 2 * s.links.shape[0] + first)
 
 
 @compiled
 def take_packet(s: PacketState, first: int, nbytes: float) -> bool:
-    """The source sends a packet of the queue pair in turn; True if it is the last one of its
-    message."""
+    """Take a packet of ``nbytes`` bytes from the queue pair in turn at the source; return
+    True if it is the last one of its message.
+    """
     link = s.links[first]
     pair = link.pair_head
     message = s.pairs[pair].head
@@ -325,14 +343,14 @@ def take_packet(s: PacketState, first: int, nbytes: float) -> bool:
     final = s.messages[message].left <= 0.0
     if final and s.messages[message].next < 0:
         link.pair_head = s.pairs[pair].next
-        bucket = _bucket(s, first, s.pairs[pair].key)
+        bucket = _bucket_of_pair(s, first, s.pairs[pair].key)
         if s.buckets[bucket] == pair:
             s.buckets[bucket] = s.pairs[pair].chain
         else:
-            other = s.buckets[bucket]
-            while s.pairs[other].chain != pair:
-                other = s.pairs[other].chain
-            s.pairs[other].chain = s.pairs[pair].chain
+            previous = s.buckets[bucket]
+            while s.pairs[previous].chain != pair:
+                previous = s.pairs[previous].chain
+            s.pairs[previous].chain = s.pairs[pair].chain
         s.pairs[pair].next = s.clock[0].free_pair
         s.clock[0].free_pair = pair
         return True

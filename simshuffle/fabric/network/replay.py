@@ -11,8 +11,8 @@ from multiprocessing.pool import ThreadPool
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.fabric.network.analytic import alone
-from simshuffle.fabric.network.case import FlowCase, first_of_many
+from simshuffle.fabric.network.analytic import isolated_seconds
+from simshuffle.fabric.network.case import FlowCase, list_first_problems
 from simshuffle.fabric.network.flows import FlowOutcome, Flows, Links, latest_ends
 from simshuffle.fabric.network.fluid_records import INSTANT
 from simshuffle.fabric.network.models import Analytic, Model, Network
@@ -25,57 +25,66 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Replay:
-    """How one model answered a case."""
+    """The answer of one network model to a case."""
 
     case: FlowCase  # the case
     model: Model  # the model
     outcome: FlowOutcome  # when the flows end
     bound: float  # s, the analytic lower bound of the makespan
-    cpu: float  # s of processor time that the model took; compiled code had been loaded before
+    cpu_seconds: (
+        float  # s of processor time that the model took; compiled code had been loaded before
+    )
 
 
-class _Named(Spec):
+class _NetworkHolder(Spec):
     network: Network
 
 
 def network_model(kind: str, settings: Mapping[str, object]) -> Model:
-    """The network model of that name with its settings, texts as on the command line; those that
-    are None keep their default.
+    """Return the network model ``kind`` with its settings, texts as on the command line;
+    settings that are None keep their default.
 
     Raises:
-        InputError: there is no such model, it has no such setting, or a value is out of range.
+        InputError: there is no such model, it has no such setting, or a value is out of
+            range.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
+    settings_as_values = {name: value for name, value in settings.items() if value is not None}
     with suppress(ValueError):
-        given |= {name: float(str(given[name])) for name in given if name == "tolerance"}
-    found, problems = validated({"network": {"kind": kind, **given}}, _Named)
-    if found is None or problems:
+        settings_as_values |= {
+            name: float(str(settings_as_values[name]))
+            for name in settings_as_values
+            if name == "tolerance"
+        }
+    holder, problems = validated({"network": {"kind": kind, **settings_as_values}}, _NetworkHolder)
+    if holder is None or problems:
         raise InputError(
-            [replace(each, path=_option(each.path)) for each in problems], "command line"
+            [replace(problem, path=_option(problem.path)) for problem in problems], "command line"
         )
-    return found.network
+    return holder.network
 
 
 def _option(path: str) -> str:
+    """Return the option of the command line that sets the key at ``path``."""
     name = path.rpartition(".")[2]
     return "--network" if name == "kind" else f"--{name.replace('_', '-')}"
 
 
 def replay(case: FlowCase, model: Model, progress: Callable[[float], None] | None = None) -> Replay:
-    """Have ``model`` answer ``case``; ``progress`` is told the share done, from another thread.
+    """Compute the answer of ``model`` to ``case``; ``progress`` is called with the share
+    done, from another thread.
 
     Raises:
-        InputError: the case is none for this model, or has numbers that floats cannot hold side by
-            side.
+        InputError: the case is none for this model, or has numbers that floats cannot
+            hold side by side.
         SimulationError: the model could not go on.
     """
     if problems := resolution_problems(case.links, case.flows):
         raise InputError(problems, case.name)
     # the first call of a process loads compiled code, or compiles it; that is no part of the work
-    model.finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
-    begin = time.process_time()
+    model.finish_times(Links(np.ones(1), np.zeros(1)), Flows.from_lists([[0]], [1.0]))
+    start = time.process_time()
     try:
-        outcome = _aside(lambda: model.finish_times(case.links, case.flows, progress))
+        outcome = _run_in_thread(lambda: model.finish_times(case.links, case.flows, progress))
     except InputError:
         raise
     except ValueError as error:
@@ -83,17 +92,17 @@ def replay(case: FlowCase, model: Model, progress: Callable[[float], None] | Non
         raise InputError(
             Problem("", rule, str(error), "Give other numbers, or use another network."), case.name
         ) from None
-    cpu = time.process_time() - begin
+    cpu_seconds = time.process_time() - start
     return Replay(
-        case, model, outcome, Analytic().finish_times(case.links, case.flows).makespan, cpu
+        case, model, outcome, Analytic().finish_times(case.links, case.flows).makespan, cpu_seconds
     )
 
 
-def _aside(work: Callable[[], FlowOutcome]) -> FlowOutcome:
-    """What ``work`` returns or raises, done by a thread beside this one.
+def _run_in_thread(work: Callable[[], FlowOutcome]) -> FlowOutcome:
+    """Run ``work`` in a thread beside this one; returns or raises what ``work`` does.
 
-    Compiled code does not look for Ctrl-C. This thread does, as far as that code lets other threads
-    run, and the process can end.
+    Compiled code does not look for Ctrl-C. This thread does, as far as that code lets
+    other threads run, and the process can end.
     """
     with ThreadPool(1) as pool:
         answer = pool.apply_async(work)
@@ -103,20 +112,21 @@ def _aside(work: Callable[[], FlowOutcome]) -> FlowOutcome:
         return answer.get()
 
 
-def relative_errors(found: Floats, expected: Floats) -> Floats:
-    """(n,) of ``|found - expected| / expected``; where 0 is expected, 0 if it is found and inf if
-    not."""
-    out = np.abs(found - expected)
+def relative_errors(computed: Floats, expected: Floats) -> Floats:
+    """(n,) of ``|computed - expected| / expected``; where 0 is expected, 0 if 0 is
+    computed and inf if not.
+    """
+    errors = np.abs(computed - expected)
     with np.errstate(divide="ignore", over="ignore"):
-        np.divide(out, expected, out=out, where=out > 0)
-    return out
+        np.divide(errors, expected, out=errors, where=errors > 0)
+    return errors
 
 
-def ends(result: Replay, *, compare: bool) -> dict[str, Floats]:
-    """When each flow ends, in the order of the case: columns of (flows,) by name.
+def end_columns(result: Replay, *, compare: bool) -> dict[str, Floats]:
+    """List the end of each flow, in the order of the case: columns of (flows,) by name.
 
-    They are finish_s; with ``compare``, which needs a case with ends, expected_s and relative_error
-    too.
+    They are finish_s; with ``compare``, which needs a case with ends, expected_s and
+    relative_error too.
     """
     columns = {"finish_s": result.outcome.finish}
     if compare and result.case.expected is not None:
@@ -126,47 +136,48 @@ def ends(result: Replay, *, compare: bool) -> dict[str, Floats]:
 
 
 def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
-    """The table of ends as CSV, in pieces of many rows; numbers to the last bit.
+    """Write the table of ends as CSV, in pieces of many rows; numbers to the last bit.
 
-    Columns: flow (its place in the case), and those of `ends`.
+    Columns: flow (its place in the case), and those of `end_columns`.
     """
-    columns = ends(result, compare=compare)
+    columns = end_columns(result, compare=compare)
     yield f"flow,{','.join(columns)}\n"
     for first in range(0, len(result.outcome.finish), _ROWS_AT_ONCE):
         texts = [
             map(repr, values[first : first + _ROWS_AT_ONCE].tolist()) for values in columns.values()
         ]
         yield "".join(
-            f"{number},{','.join(row)}\n"
-            for number, row in enumerate(zip(*texts, strict=True), first)
+            f"{flow},{','.join(row)}\n" for flow, row in enumerate(zip(*texts, strict=True), first)
         )
 
 
 def title(result: Replay) -> str:
-    """What was replayed."""
+    """Return the title: the name of the case, its size and the model."""
     case = result.case
     name = case.name if case.name.isprintable() else repr(case.name)
     return f"{name}: {len(case.flows)} flows, {len(case.links)} links, {result.model.kind} network"
 
 
 def facts(result: Replay) -> dict[str, str]:
-    """For people, by name: how long the case takes on the network, how good the answer is, and what
-    it cost."""
-    case, outcome = result.case, result.outcome
-    out = {"makespan": f"{outcome.makespan:.9g} s", "lower bound": f"{result.bound:.9g} s"}
+    """List facts for people, by name: how long the case takes on the network, how good the
+    answer is, and how much processor time it took.
+    """
+    case = result.case
+    outcome = result.outcome
+    texts = {"makespan": f"{outcome.makespan:.9g} s", "lower bound": f"{result.bound:.9g} s"}
     if result.bound > 0:
-        out["lower bound"] += f", slowdown over it {outcome.makespan / result.bound:.6g}"
+        texts["lower bound"] += f", slowdown over it {outcome.makespan / result.bound:.6g}"
     if outcome.error_bound:
         smaller = f"{outcome.error_bound:.3g}"
-        out["error bound"] = f"exact for flows whose bytes are smaller by at most {smaller}"
+        texts["error bound"] = f"exact for flows whose bytes are smaller by at most {smaller}"
     if case.expected is not None and len(case.flows):
         errors = relative_errors(outcome.finish, case.expected)
-        out["relative error"] = (
+        texts["relative error"] = (
             f"{errors.max():.3g} at most, {np.median(errors):.3g} in the median, against the"
             " case's own ends"
         )
-    out["solved in"] = f"{result.cpu:.3g} s of processor time"
-    return out
+    texts["solved in"] = f"{result.cpu_seconds:.3g} s of processor time"
+    return texts
 
 
 # --------------------------------------------------------------------------------------- resolution
@@ -187,40 +198,44 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 def resolution_problems(links: Links, flows: Flows) -> list[Problem]:
-    """The flows and links whose numbers are lost beside others; flows must not wait in a circle."""
-    crossed = np.append(flows.link_bytes(links), 0.0)
-    busiest = crossed[flows.routes].max(axis=1, initial=0.0)
-    lost = EPSILON * busiest
-    bad = np.flatnonzero((flows.nbytes > 0) & (lost > np.maximum(SHARE * flows.nbytes, NO_BYTES)))
-    problems = first_of_many(
+    """List the problems of flows and links whose numbers are lost beside others; flows
+    must not wait in a circle.
+    """
+    link_nbytes = np.append(flows.link_bytes(links), 0.0)
+    busiest_nbytes = link_nbytes[flows.routes].max(axis=1, initial=0.0)
+    rounding = EPSILON * busiest_nbytes
+    bad_flows = np.flatnonzero(
+        (flows.nbytes > 0) & (rounding > np.maximum(SHARE * flows.nbytes, NO_BYTES))
+    )
+    problems = list_first_problems(
         "flows.size",
         f"must not be lost in rounding, which is to {EPSILON:.2g} of all bytes over one of its"
         f" links and must be within {SHARE:g} of the flow's own",
-        bad,
-        lambda i: f"{flows.nbytes[i]:g} B of {busiest[i]:g} B",
+        bad_flows,
+        lambda i: f"{flows.nbytes[i]:g} B of {busiest_nbytes[i]:g} B",
         "Put flows of so different sizes into cases of their own.",
     )
-    drains = (flows.nbytes > 0) & (flows.routes >= 0).any(axis=1)
-    seconds = alone(links, flows)
+    has_bytes = (flows.nbytes > 0) & (flows.routes >= 0).any(axis=1)
+    seconds = isolated_seconds(links, flows)
     ends = latest_ends(flows, seconds)
-    lost = INSTANT * ends
-    bad = np.flatnonzero(drains & (lost > np.maximum(SHARE * seconds, NO_TIME)))
-    problems += first_of_many(
+    rounding = INSTANT * ends
+    bad_flows = np.flatnonzero(has_bytes & (rounding > np.maximum(SHARE * seconds, NO_TIME)))
+    problems += list_first_problems(
         "flows",
         f"must not be lost in rounding: times are told to {INSTANT:g} of themselves, which must be"
         f" within {SHARE:g} of what the flow takes alone",
-        bad,
+        bad_flows,
         lambda i: f"{seconds[i]:g} s that end at {ends[i]:g} s",
         "Let the case begin near 0 s, or put what comes later into a case of its own.",
     )
-    used = np.unique(flows.routes[flows.routes >= 0])
-    largest = float(links.capacity[used].max(initial=0.0))
-    slow = used[EPSILON * largest > SHARE * links.capacity[used]]
-    return problems + first_of_many(
+    used_links = np.unique(flows.routes[flows.routes >= 0])
+    largest = float(links.capacity[used_links].max(initial=0.0))
+    slow_links = used_links[EPSILON * largest > SHARE * links.capacity[used_links]]
+    return problems + list_first_problems(
         "links.capacity",
         f"must not be lost in rounding, which is to {EPSILON:.2g} of the largest capacity and must"
         f" be within {SHARE:g} of this one",
-        slow,
+        slow_links,
         lambda i: f"{links.capacity[i]:g} B/s beside {largest:g} B/s",
         f"Give capacities within a factor of {SHARE / EPSILON:.2g}; a link that never binds needs"
         " no more.",

@@ -1,4 +1,6 @@
-"""Text files that are written whole or not at all, compressed if their name ends in .gz."""
+"""Text files that are written as a whole or not at all, compressed if their name ends
+in .gz.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from simshuffle.errors import InputError, Problem
 
 
 def check_target(path: Path, source: Path | None = None, option: str = "--out") -> None:
-    """See that ``path``, which ``option`` names, may be written: a new file, or an ordinary one
-    that is not ``source`` and is then replaced.
+    """Check that ``path``, which ``option`` names, may be written: a new file, or an
+    ordinary one that is not ``source`` and is then replaced.
 
     Raises:
         InputError: it may not.
@@ -37,11 +39,11 @@ def check_target(path: Path, source: Path | None = None, option: str = "--out") 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """A text file to write to, which takes the place of ``path`` when all of it has been written
-    without an error.
+    """Open a text file to write to, which takes the place of ``path`` when all of it has
+    been written without an error.
 
-    Folders above it are made. A link to a file stays, and what it leads to is replaced. Equal texts
-    give equal bytes, compressed or not.
+    Folders above it are made. A link to a file stays, and what it leads to is replaced.
+    Equal texts give equal bytes, compressed or not.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)

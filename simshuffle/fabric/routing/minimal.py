@@ -126,7 +126,7 @@ class DetourDrawer:
         """Draw a switch for each message between two ports, ``src`` and ``dst`` (n,) each.
 
         Returns:
-                (n,) index in `Fabric.goals`; -1 within a group, and to and from storage.
+            (n,) index in `Fabric.goals`; -1 within a group, and to and from storage.
         """
         fabric, groups = self._fabric, self._fabric.groups
         assert groups is not None  # noqa: S101 - checked where a router is made

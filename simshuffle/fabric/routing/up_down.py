@@ -51,8 +51,8 @@ class _UpDownRouter(BalancedRouter):
         """Choose the roots, and find the arcs that lead up.
 
         Returns:
-                (arcs,) True where an arc leads up; (switches, goals) steps to each goal that
-                lead down only; and (switches, goals) steps of the route that is taken.
+            (arcs,) True where an arc leads up; (switches, goals) steps to each goal that
+            lead down only; and (switches, goals) steps of the route that is taken.
 
         Raises:
             TopologyError: some destination cannot be reached by going up and then down.

@@ -253,8 +253,8 @@ def _parse_numbers(
     """Parse the whole numbers of a text such as '0.3.1' under ``key`` of the attributes ``data``.
 
     Returns:
-            ``{key: numbers}``; empty if the key is left out or its text is wrong, which is
-            added to ``problems``.
+        ``{key: numbers}``; empty if the key is left out or its text is wrong, which is
+        added to ``problems``.
     """
     if key not in data:
         return {}

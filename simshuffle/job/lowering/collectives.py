@@ -149,7 +149,7 @@ class Half:
         flows = self.allreduce.flows(host_of, nbytes)
         if flows is None:
             return None
-        base = self.allreduce.base
+        base = self.allreduce.base_latency
         latency = base + (flows.latency - base) / 2
         return replace(flows, nbytes=flows.nbytes / 2, latency=latency)
 
@@ -265,14 +265,14 @@ class Recipes:
         rings = self._rings(spans_hosts)
         if node.collective in ("allgather", "reduce_scatter"):
             return [Half(ring) for ring in rings]
-        return [Pairs(node, rings[0].algorithm, rings[0].base, rail)]
+        return [Pairs(node, rings[0].algorithm, rings[0].base_latency, rail)]
 
     def _rings(self, spans_hosts: bool) -> list[Choice]:
         """Return the rings, the one of the Simple protocol first."""
         if not isinstance(self._allreduce, Nccl):
             return [Choice(_rings(self._allreduce))]
         all_algorithms = self._allreduce.model_copy(update={"algorithms": None})
-        choices = all_algorithms.choices(spans_hosts, large=False)
+        choices = all_algorithms.choices(spans_hosts, is_large=False)
         return [choice for choice in choices if isinstance(choice.algorithm, Ring)]
 
 

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simshuffle.fabric.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
+from simshuffle.fabric.network.batch import (
+    NO_PAIR,
+    NONE,
+    TransferBatch,
+    chain_edges,
+    pad_routes,
+    tasks,
+)
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.job.scenario.workload import Dataset
@@ -198,7 +205,7 @@ class MessageGraph:
         position_of_rank[ranks] = np.arange(len(ranks))
         position = position_of_rank[self.rank]
         order = np.argsort(position, kind="stable")[np.count_nonzero(position == NONE) :]
-        return self.batch.selected(order)
+        return self.batch.select(order)
 
 
 class MessageLowering:
@@ -270,7 +277,7 @@ class MessageLowering:
         rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
         edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
         batch = TransferBatch(records, routes, edge_from, edge_to)
-        return MessageGraph(batch.selected(np.flatnonzero(keep)), rank[keep])
+        return MessageGraph(batch.select(np.flatnonzero(keep)), rank[keep])
 
     def _fill(
         self,
@@ -324,7 +331,7 @@ class StoreLowering:
         self._records = tasks(2 * resources.world_size).reshape(-1, 2)
         self._group, self._group2 = self._records["group"], self._records["group2"]
         self._filled_for = -1
-        edges = chain(2)
+        edges = chain_edges(2)
         self._batches = [
             TransferBatch(records, pad_routes([[], [link]]), *edges)
             for records, link in zip(self._records, device[resources.host_of].tolist(), strict=True)

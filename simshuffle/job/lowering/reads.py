@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from simshuffle.fabric.network.batch import NONE, TransferBatch, chain, tasks
+from simshuffle.fabric.network.batch import NONE, TransferBatch, chain_edges, tasks
 from simshuffle.job.lowering.latencies import slowest_thread
 from simshuffle.job.lowering.read_requests import (
     ReadRequests,
@@ -233,7 +233,7 @@ class ReadChains:
 
         The next call fills these arrays again. ``group`` counts the last read (marked) and the
         copy. ``previous`` is the last transfer of the worker's previous batch
-        (`FluidNetwork.last`).
+        (`FluidNetwork.last_transfer`).
         """
         self._columns[rank] = self.filled[rank, iteration]
         self._group[rank, self._last_read] = self._group[rank, self._last] = group
@@ -321,8 +321,8 @@ def order_stages(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
     """
     decode, copy = stages - 2, stages - 1
     if threads == 1:
-        return (0,), chain(stages)
-    edge_from, edge_to = chain(decode)
+        return (0,), chain_edges(stages)
+    edge_from, edge_to = chain_edges(decode)
     return (0, decode), (
         np.append(edge_from, [decode - 1, decode]).astype(np.int32),
         np.append(edge_to, [copy, copy]).astype(np.int32),

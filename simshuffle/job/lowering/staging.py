@@ -148,7 +148,7 @@ class _StagingBuilder:
 
     def batch(self) -> TransferBatch:
         """Return all flows as one batch."""
-        flows = Flows.of(np.concatenate(self._routes), np.concatenate(self._nbytes))
+        flows = Flows.from_lists(np.concatenate(self._routes), np.concatenate(self._nbytes))
         records = tasks(
             len(flows),
             work=flows.nbytes,

@@ -215,7 +215,7 @@ class _StepBuilder:
             slot = np.zeros_like(slot) if is_common else self._slot_of_group[slot]
             if not self._whole:
                 selected = np.flatnonzero(slot >= 0)  # of the chosen groups
-                batch, slot = batch.selected(selected), slot[selected]
+                batch, slot = batch.select(selected), slot[selected]
             first = self._append(batch.tasks, batch.routes)
             self._edge(batch.edge_from + first, batch.edge_to + first)
             begins, ends = (

@@ -310,7 +310,7 @@ class Workload(Spec):
     def allreduce_on(self, cluster: Cluster) -> Allreduce:
         """The allreduce, with a ring, channel, leader or rail for each HCA if it does not say how
         many."""
-        return self.allreduce.over(cluster.hcas_per_domain)
+        return self.allreduce.over_hcas(cluster.hcas_per_domain)
 
     @property
     def source(self) -> Source | Literal["memory"]:

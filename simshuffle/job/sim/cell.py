@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from simshuffle.errors import InputError
 from simshuffle.fabric.network import Fluid
-from simshuffle.fabric.network.models import make_ready
+from simshuffle.fabric.network.models import load_model
 from simshuffle.job.plan.effort import SHARED_NBYTES, Effort, effort
 from simshuffle.job.plan.findings import SlowCables, extrapolated
 from simshuffle.job.plan.holding import counted, held_in
@@ -49,7 +49,7 @@ class NetworkCell(PlainCell):
     @staticmethod
     def make_ready() -> None:
         """As for `Cell`: loads the compiled network, or compiles it where no cache holds it yet."""
-        make_ready(Fluid())
+        load_model(Fluid())
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class ActiveFaults:
         self._detours = Detours(self._resources.forwarding.fabric, cables)
         self._clock.detour = self._posted
         network = self._clock.network
-        slots, routes = network.crossing(np.flatnonzero(self._failed))
+        slots, routes = network.find_transfers_on(np.flatnonzero(self._failed))
         new, found = self._ways_round(routes)
         if found.any():
             self._clock.reroute(slots[found], new[found])

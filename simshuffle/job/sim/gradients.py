@@ -260,7 +260,7 @@ class SumDuringBackward(GradientSum):
                 end += 1
             if agreeing:
                 yield self._env.timeout(agreeing)
-            messages = rule.fused(nbytes[first:end])
+            messages = rule.fuse(nbytes[first:end])
             for number, size in enumerate(messages):
                 self._queue(size, this, end == len(ready) and number == len(messages) - 1)
             first = end

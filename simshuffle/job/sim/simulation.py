@@ -184,7 +184,8 @@ class Loaders:
     ) -> None:
         self._loader, self._clock, self.chains = loader, clock, chains
         self._loaded = [0] * world_size
-        # of every rank and worker the last transfer of its latest batch (FluidNetwork.last)
+        # the last transfer of the latest batch of every rank and worker
+        # (FluidNetwork.last_transfer)
         self._turns = [[(NONE, 0)] * loader.workers for _ in range(world_size)]
         self._turn = 0  # the worker whose turn the first batch is
         self._next: Loaders | None = None
@@ -222,7 +223,7 @@ class Loaders:
         turns = self._turns[rank]
         worker = (self._turn + iteration) % len(turns)
         self._clock.post(self.chains.batch(rank, iteration, group, turns[worker]))
-        turns[worker] = self._clock.network.last
+        turns[worker] = self._clock.network.last_transfer
 
     def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
         """Take the next batch when it is there, load another; returns when it was read (s)."""

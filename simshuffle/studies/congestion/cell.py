@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.fabric.network import FlowOutcome, Fluid, Packet
-from simshuffle.fabric.network.models import make_ready
+from simshuffle.fabric.network.models import load_model
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.reading import unnamed
 from simshuffle.job.scenario.scenario import Scenario
@@ -260,7 +260,7 @@ class TrafficCell(PlainCell):
 
     def make_ready(self) -> None:
         """Load the compiled network, and build the network between the ranks."""
-        make_ready(Fluid())
+        load_model(Fluid())
         fabric_of(self.place)
 
     def run(self, tell: Tell) -> cell.Outcome:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.fabric.network import FlowOutcome, Flows, Links
-from simshuffle.fabric.network.analytic import unhindered
-from simshuffle.fabric.network.contention import first_stage
+from simshuffle.fabric.network.analytic import isolated_makespan
+from simshuffle.fabric.network.contention import first_stage_contention
 from simshuffle.spec.arrays import Floats
 from simshuffle.studies.congestion.sampling import TimeEstimate
 from simshuffle.studies.congestion.traffic import ExchangeTraffic, UsedFabric
@@ -36,7 +36,7 @@ def measure(
     links, tiers = fabric.links, np.array(fabric.tiers)
     nbytes = traffic.flows.link_bytes(links)
     bound = bound_seconds(links, traffic.flows)
-    alone = unhindered(links, traffic.flows)
+    alone = isolated_makespan(links, traffic.flows)
     p50, p99 = np.percentile(spent, [50, 99])
     share = nbytes / links.capacity / wire_s
     times = {
@@ -48,7 +48,7 @@ def measure(
         "slowdown": wire_s / bound,
         "alone_s": alone,
         "self_contention": wire_s / alone,
-        "first_contention": first_stage(links, traffic.flows)[0],
+        "first_contention": first_stage_contention(links, traffic.flows)[0],
         "flow_p50_s": float(p50),
         "flow_p99_s": float(p99),
         "flow_max_s": float(spent.max()),
@@ -85,6 +85,8 @@ def bound_seconds(links: Links, flows: Flows) -> float:
 def completion_seconds(traffic: ExchangeTraffic, outcome: FlowOutcome) -> Floats:
     """(messages,) s from the post of each message to its end."""
     flows = traffic.flows
-    posted = flows.posted.copy()  # the flows are not changed: another model may be given them
+    posted = (
+        flows.earliest_post.copy()
+    )  # the flows are not changed: another model may be given them
     np.maximum.at(posted, flows.after_to, outcome.finish[flows.after_from])
     return np.asarray((outcome.finish - posted)[: traffic.messages])

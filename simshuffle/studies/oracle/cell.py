@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simshuffle.fabric.network import Fluid
-from simshuffle.fabric.network.models import make_ready
+from simshuffle.fabric.network.models import load_model
 from simshuffle.job.scenario.reading import by_content
 from simshuffle.job.scenario.scenario import from_dict
 from simshuffle.job.uncertainty.residuals import MECHANISMS, residuals
@@ -100,7 +100,7 @@ class StepCell(PlainCell):
     @staticmethod
     def make_ready() -> None:
         """As for `Cell`: the compiled network."""
-        make_ready(Fluid())
+        load_model(Fluid())
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: s of the step, by closed form and simulated."""

@@ -23,7 +23,7 @@ from simshuffle.extensions.calibration.validation.answers import (
 from simshuffle.extensions.calibration.validation.concurrent import Evening
 from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, ends
 from simshuffle.fabric.network import Fluid
-from simshuffle.fabric.network.models import make_ready
+from simshuffle.fabric.network.models import load_model
 from simshuffle.fabric.topology import Abci
 from simshuffle.job.scenario.reading import by_content
 from simshuffle.job.scenario.scenario import load_scenario
@@ -88,7 +88,7 @@ class TaskCell(PlainCell):
     @staticmethod
     def make_ready() -> None:
         """As for `Cell`: loads the compiled network."""
-        make_ready(Fluid())
+        load_model(Fluid())
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the times of a run, the parts of an iteration, or one number."""

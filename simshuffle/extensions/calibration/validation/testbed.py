@@ -145,7 +145,7 @@ def finish_times(testbed: LeafSpine, pattern: NamespacePattern, overhead: Overhe
             if pair in last:
                 after[flow].append(last[pair])
             last[pair] = flow
-    flows = Flows.of(np.array(routes, np.int32), sizes, after=after)
+    flows = Flows.from_lists(np.array(routes, np.int32), sizes, predecessors=after)
     return Fluid().finish_times(links, flows).finish[: len(pattern)]
 
 
