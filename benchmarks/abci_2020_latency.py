@@ -14,7 +14,7 @@ import itertools
 from simshuffle.extensions.calibration.validation.answers import times
 from simshuffle.extensions.calibration.validation.concurrent import FILES
 from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, read_rows
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 ITERATIONS = 200
 LATENCIES = [0.069, 0.070, 0.071, 0.072, 0.073]
@@ -34,7 +34,9 @@ def error(row: ValidationRow, latency: float, spread: float) -> float:
 
 
 def main() -> None:
-    rows = [row for row in read_rows(shipped("validation")) if row.set == "abci_2020_latency"]
+    rows = [
+        row for row in read_rows(shipped_folder("validation")) if row.set == "abci_2020_latency"
+    ]
     sums = {}
     for pair in itertools.product(LATENCIES, SPREADS):
         errors = {row: error(row, *pair) for row in rows if row.use == "fit"}

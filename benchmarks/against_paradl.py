@@ -31,7 +31,7 @@ from simshuffle.extensions.calibration.validation.answers import parts_of
 from simshuffle.extensions.calibration.validation.table import ValidationRow, assignments, read_rows
 from simshuffle.report.canvas import legend_above, new_figure, save
 from simshuffle.report.style import STYLE
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 ROOT = Path(__file__).parent.parent
 APART = {"edgecolor": "white", "linewidth": 0.3}
@@ -71,7 +71,7 @@ class Column:
 
 def columns(model: str) -> list[Column]:
     """The columns of a model, those of a strategy together."""
-    rows = {(row.case, row.quantity): row for row in read_rows(shipped("validation"))}
+    rows = {(row.case, row.quantity): row for row in read_rows(shipped_folder("validation"))}
     found = [
         _column(line, rows[line.case, line.quantity])
         for line in published()

@@ -10,7 +10,7 @@ import pandas as pd
 from validation_tables import markdown_table
 
 from simshuffle.extensions.calibration.validation.text import span, value
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 SETS = {"data": "parallelism_data", "iteration with input": "parallelism_log"}
 """The set of a strategy or a part; `REPORT` for all others."""
@@ -76,7 +76,7 @@ class Published:
 
 def published() -> list[Published]:
     """All lines, in their order."""
-    path = shipped("validation") / "data" / "paradl_2021.csv"
+    path = shipped_folder("validation") / "data" / "paradl_2021.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return [_line(record) for record in csv.DictReader(file)]
 

@@ -36,7 +36,7 @@ from simshuffle.extensions.calibration.validation.text import (
     summary_cells,
 )
 from simshuffle.report import canvas, paper
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 from simshuffle.study.registry import read_folder
 
 ROOT = Path(__file__).parent.parent
@@ -147,7 +147,7 @@ def scoreboard(results: pd.DataFrame, days: pd.Series) -> str:
 
 def entries_table(results: pd.DataFrame, files: Sequence[Path]) -> str:
     """What others predict beside simshuffle, as a Markdown table."""
-    entries = read_entries(files, read_rows(shipped("validation")))
+    entries = read_entries(files, read_rows(shipped_folder("validation")))
     rows = entry_cells(beside(results, entries))
     return markdown_table(ENTRIES, rows, range(2, 9)) if rows else "None yet."
 

@@ -40,25 +40,25 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(importlib.import_module(f"simshuffle.{_HOMES[name]}"), name)
     elif name == "__all__":
-        value = sorted(["__version__", *_HOMES, *_functions(), *_of_extensions()])
-    elif not name.startswith("_") and name in (functions := _functions()):
+        value = sorted(["__version__", *_HOMES, *_verbs_by_function(), *_extension_functions()])
+    elif not name.startswith("_") and name in (functions := _verbs_by_function()):
         from simshuffle.study.functions import function_of  # noqa: PLC0415 - what computes
 
         value = function_of(functions[name])
-    elif not name.startswith("_") and name in (places := _of_extensions()):
+    elif not name.startswith("_") and name in (places := _extension_functions()):
         value = resolve_name(places[name])
     else:
-        raise AttributeError(f"module 'simshuffle' has no attribute '{name}'{_remedy(name)}")
+        raise AttributeError(f"module 'simshuffle' has no attribute '{name}'{_plugin_remedy(name)}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """The public names, for completion."""
-    return sorted([*globals(), *_HOMES, *_functions(), *_of_extensions()])
+    """List the public names, for completion."""
+    return sorted([*globals(), *_HOMES, *_verbs_by_function(), *_extension_functions()])
 
 
-def _remedy(name: str) -> str:
+def _plugin_remedy(name: str) -> str:
     """Return how to get a function of a plugin, or what replaces a removed one, after a colon."""
     from simshuffle.study.registry import APART, REMOVED  # noqa: PLC0415 - when one is missing
 
@@ -66,15 +66,17 @@ def _remedy(name: str) -> str:
     return f": {remedies[name]}" if name in remedies else ""
 
 
-def _functions() -> dict[str, Any]:
-    """The verb of every function that is made from one, by the name of the function."""
+def _verbs_by_function() -> dict[str, Any]:
+    """Map the name of every public function that is made from a verb to its verb."""
     from simshuffle.study.registry import verbs  # noqa: PLC0415 - when one is used
 
     return {verb.function: verb for verb in verbs().values() if verb.function}
 
 
-def _of_extensions() -> dict[str, str]:
-    """Return the other public functions of extensions: "module:function" by name."""
+def _extension_functions() -> dict[str, str]:
+    """Map the name of every other public function of extensions to its place,
+    "module:function".
+    """
     from simshuffle.study.registry import added  # noqa: PLC0415 - when one is used
 
     return {name: place for name, place in added().functions.items() if "." not in name}

@@ -65,25 +65,34 @@ def run(
             if progress:
                 progress(name, share)
 
-    given = RunOptions(
+    options = RunOptions(
         scenario=scenario, seeds=seeds, timeline=timeline, interval=interval, ranges=ranges or {}
     )
-    study, asked = request(given)
-    result = engine.run(study, asked, progress=tell if progress else None, force_size=force_size)
+    study, simulation_request = request(options)
+    result = engine.run(
+        study, simulation_request, progress=tell if progress else None, force_size=force_size
+    )
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result
 
 
 def compare(a: Comparable, b: Comparable) -> Comparison:
-    """What differs between two results, or two scenarios: in what was asked, and in what came out.
-    Each is a result or its folder, or a scenario, its file or its name. Returns tables of what
-    differs; printed, what ``simshuffle compare`` prints. Raises an InputError if one of them cannot
-    be read, or they are results of different kinds."""
+    """Compare two results, or two scenarios: their requests, and their outcomes.
+
+    Args:
+        a, b: each a result or its folder, or a scenario, its file or its name.
+
+    Returns:
+        Tables of the differences; printed, what ``simshuffle compare`` prints.
+
+    Raises:
+        InputError: one of them cannot be read, or they are results of different kinds.
+    """
     return comparison.compare(comparison.side(a), comparison.side(b))
 
 
 def read(folder: str | Path) -> Result:
-    """The result in ``folder``, of whatever study.
+    """Read the result in ``folder``, of whatever study.
 
     Raises:
         InputError: it holds none, or a damaged one.

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with an input."""
+    """A problem of an input: where it is, the rule that is broken, and a remedy."""
 
     path: str  # where, as a dotted key of the file ('' for the file itself)
     rule: str  # what must hold
@@ -18,7 +18,9 @@ class Problem:
     remedy: str = ""  # what to do about it
 
     def below(self, path: str) -> Problem:
-        """The problem of the same thing where it is part of what stands at ``path``."""
+        """Return this problem as one of a larger input, in which its object stands at
+        ``path``.
+        """
         return replace(self, path=".".join(filter(None, (path, self.path))))
 
     def __str__(self) -> str:
@@ -27,22 +29,22 @@ class Problem:
         return f"{self.path or '(file)'}: {self.rule}{got}{fix}"
 
 
-def first_of(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are, as the value of a problem."""
-    more = f" and {len(names) - 3} more" * (len(names) > 3)
-    return ", ".join(map(repr, names[:3])) + more
+def list_first(names: Sequence[str]) -> str:
+    """List the first three names, and how many more there are, as the value of a problem."""
+    ending = f" and {len(names) - 3} more" * (len(names) > 3)
+    return ", ".join(map(repr, names[:3])) + ending
 
 
 class SimshuffleError(Exception):
-    """Whatever simshuffle refuses, with a text for the user."""
+    """Base of all errors with a text for the user."""
 
 
 class Stopped(Exception):
-    """Ctrl-C, after which something is kept; its text says what."""
+    """Raised on Ctrl-C after which partial results are kept; its text says which."""
 
 
 class SimshuffleWarning(UserWarning):
-    """What can be done as asked, but is seldom meant."""
+    """Warning about an input that is valid but seldom intended."""
 
 
 class InputError(SimshuffleError, ValueError):
@@ -63,8 +65,7 @@ class InputError(SimshuffleError, ValueError):
         super().__init__(self._text())
 
     def __reduce__(self) -> tuple[type[InputError], tuple[list[Problem], str]]:
-        """The same error in another process: pickled from what it was made of, not from its
-        text."""
+        """Pickle the error by its problems and source, not by its text."""
         return type(self), (self.problems, self.source)
 
     def _text(self) -> str:

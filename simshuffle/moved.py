@@ -22,7 +22,7 @@ FOLDERS = {
     "extensions.planning": ("studies.month",),
     "extensions.learning": ("studies.accuracy", "studies.filtering", "studies.time_to_accuracy"),
 }
-PLACES = {
+NEW_PLACES = {
     "audit": "extensions.resuming",
     "doctor": "extensions.doctor",
     "plan.running_statistics": "studies.training.running_statistics",
@@ -36,37 +36,38 @@ PLACES = {
 """By the old name of a folder or file, below ``simshuffle``, the new one."""
 
 
-def place_of(name: str) -> str | None:
+def find_new_name(name: str) -> str | None:
     """Return the new name of the module ``name``; None if it has not moved."""
     package, *parts = name.split(".")
     if package == "simshuffle":
         for count in (2, 1):
             old = ".".join(parts[:count])
-            if len(parts) >= count and old in PLACES:
-                return ".".join([package, PLACES[old], *parts[count:]])
+            if len(parts) >= count and old in NEW_PLACES:
+                return ".".join([package, NEW_PLACES[old], *parts[count:]])
     return None
 
 
 class MovedFinder(MetaPathFinder, Loader):
-    """Imports the module at its new place where an old name is asked for."""
+    """Finder that imports a module at its new place where an old name is asked for."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a spec for the old name of a module that has moved."""
-        return spec_from_loader(fullname, self) if place_of(fullname) else None
+        return spec_from_loader(fullname, self) if find_new_name(fullname) else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import the module at its new place, and let the old name stand for it."""
-        old = module.__name__
-        new = str(place_of(old))
-        text = f"{old} is now {new}; the old name goes with version 0.4"
+        """Import the module at its new place, and register it under the old name as well."""
+        old_name = module.__name__
+        new_name = str(find_new_name(old_name))
+        text = f"{old_name} is now {new_name}; the old name goes with version 0.4"
         warnings.warn(text, FutureWarning, stacklevel=2)
-        sys.modules[old] = importlib.import_module(new)
+        sys.modules[old_name] = importlib.import_module(new_name)
 
 
 def keep_old_names() -> None:
-    """Let the old names be imported. First of all finders: a folder that is found by its old name
-    would else have its files imported once more, under that name."""
+    """Make the old names importable, by a finder before all others: a folder that is found
+    by its old name would else have its files imported once more, under that name.
+    """
     if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedFinder())

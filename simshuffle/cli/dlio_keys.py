@@ -10,7 +10,7 @@ from typing import Any
 
 from simshuffle.cli.new_machine import scalar
 from simshuffle.errors import Problem
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 
 SILENT = (
     "model", "framework", "output", "profiling", "metric", "checkpoint", "evaluation", "hydra",
@@ -167,7 +167,7 @@ class DlioKeys:
             return normal_moments(mean, self.number(f"{name}_stdev", default=0.0))
         kind = self.get(f"{name}.type") or "normal"
         if kind not in DISTRIBUTIONS:
-            remedy = nearest(str(kind), list(DISTRIBUTIONS))
+            remedy = suggest_nearest(str(kind), list(DISTRIBUTIONS))
             self.add_problem(f"{name}.type", "must be a distribution of DLIO", kind, remedy)
             return 1.0, 0.0
         parameters, moments = DISTRIBUTIONS[kind]

@@ -24,7 +24,7 @@ from simshuffle.cli.new_questions import (
 from simshuffle.cli.new_sources import quoted
 from simshuffle.errors import refuse
 from simshuffle.fabric.topology import RailOptimised
-from simshuffle.spec.library import find, is_file
+from simshuffle.spec.library import find_file, is_file
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 COLUMNS = 100
@@ -155,7 +155,7 @@ def machine_text(name: str, answers: Mapping[str, str], origins: Mapping[str, st
     the sources of those that have one (`simshuffle.cli.new_sources`), by name."""
     start = start_of(answers["topology"])
     if start == MACHINE:
-        path = find(answers["topology"], "topologies")
+        path = find_file(answers["topology"], "topologies")
         return COPY.format(name=name, topology=answers["topology"]) + _standing_alone(path)
     text = TEXT.replace("{network}", NETWORKS[start])
     values = {

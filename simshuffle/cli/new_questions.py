@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.cli.common import NAME_RULE, is_name
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import is_file, nearest, shipped_names
+from simshuffle.spec.library import is_file, shipped_names, suggest_nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.study.options import between_commas
 
@@ -158,7 +158,7 @@ def _start_problem(option: str, topology: str) -> Problem | None:
     elif suffix in NETWORKS + MACHINES:
         rule, remedy = "no such file", "Name it from the working directory."
     else:
-        remedy = nearest(topology, [*SHAPES, *machines])
+        remedy = suggest_nearest(topology, [*SHAPES, *machines])
     return Problem(option, rule, repr(topology), remedy)
 
 

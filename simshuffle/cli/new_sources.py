@@ -18,7 +18,7 @@ from simshuffle.cli.new_questions import (
     listed,
 )
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 
 KINDS = {"measured": MEASURED, "data_sheet": SHEET, "estimated": ESTIMATE}
 """What stands behind the numbers that an option names, by the name of its question."""
@@ -70,7 +70,7 @@ def _problem(
     """Return what is wrong with naming a number in an option."""
     flag = BY_NAME[option].option
     if name not in INPUTS:
-        return Problem(flag, "must name numbers", repr(name), nearest(name, [*INPUTS]))
+        return Problem(flag, "must name numbers", repr(name), suggest_nearest(name, [*INPUTS]))
     if INPUTS[name].name in named:
         remedy = "Leave it out of one of the options."
         return Problem(flag, f"names {name}, which another option names, too", name, remedy)

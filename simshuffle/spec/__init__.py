@@ -1,1 +1,1 @@
-"""What a scenario file is made of: records, quantities with units, curves, shipped files."""
+"""The parts of a scenario file: records, quantities with units, curves, shipped files."""

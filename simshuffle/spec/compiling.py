@@ -1,4 +1,4 @@
-"""How the kernels are compiled: numba's decorators with the types of what they decorate; and arrays
+"""Compilation of the kernels: numba's decorators with the types of what they decorate; and arrays
 that compiled code finds by one address.
 
 numba by itself optimises every function, makes machine code of it, and does both again in each
@@ -10,16 +10,17 @@ Each array that is passed to compiled code costs time: to take it apart with eve
 to hand it on, and to translate all that. So `words` writes a named tuple as integers of 64 bits, an
 array as its address and its shape; a kernel gets the address of the first word, and `at_address`
 makes the function that turns it into the tuple again. Four things are said to numba by its
-extension points (its documentation, "Low-level extension API"): `_Addressed`, the type; `_Model`,
-what a value is in machine code; `_Fields`, the type of ``s.field``; `_read`, how that is read.
+extension points (its documentation, "Low-level extension API"): `_AddressedTuple`, the type;
+`_AddressedTupleModel`, what a value is in machine code; `_AddressedTupleFields`, the type of
+``s.field``; `_read_field`, how that is read.
 
 The words are right as long as no array is replaced: whoever replaces one writes new words
 (`FluidNetwork._write_words`, `PacketCore.replace_arrays`) and keeps tuple and words alive, since
 compiled code counts no references. If another release of numba breaks it:
 ``tests/plain_kernels.py`` finds arrays by their address in plain Python, and a test compares all
-kernels so run with the compiled ones bit for bit. If that still works, what is wrong is in `_read`
-(compare numba/np/arrayobj.py,
-`make_array` and `populate_array`) or in one of the three registrations.
+kernels so run with the compiled ones bit for bit. If that still works, what is wrong is in
+`_read_field` (compare numba/np/arrayobj.py, `make_array` and `populate_array`) or in one of the
+three registrations.
 """
 
 from __future__ import annotations
@@ -85,13 +86,13 @@ NO_CACHE = (
 
 
 @cache
-def _say_once() -> None:
+def _announce_compilation() -> None:
     """Say that something is compiled that will be kept: on standard error, unless the program that
     uses simshuffle has its own way with logs."""
     logging.getLogger("simshuffle").warning(ONCE)
 
 
-class _Part(_Library):  # type: ignore[misc]
+class _PartLibrary(_Library):  # type: ignore[misc]
     """Code that is only ever linked into an entry, as it was translated, beside the parts that it
     calls."""
 
@@ -116,7 +117,7 @@ class _Part(_Library):  # type: ignore[misc]
         """Code that is not in memory has no place for the objects that its function refers to."""
 
 
-class _Whole(_Library):  # type: ignore[misc]
+class _EntryLibrary(_Library):  # type: ignore[misc]
     """Code of an entry with all parts that it calls, directly or not, which nothing else will be
     linked with.
 
@@ -127,8 +128,12 @@ class _Whole(_Library):  # type: ignore[misc]
     def finalize(self) -> None:
         libraries = self._linking_libraries
         for library in libraries:  # more are added meanwhile
-            if isinstance(library, _Part):
-                libraries += [one for one in library._linking_libraries if one not in libraries]
+            if isinstance(library, _PartLibrary):
+                libraries += [
+                    library_of_part
+                    for library_of_part in library._linking_libraries
+                    if library_of_part not in libraries
+                ]
         super().finalize()
 
     def _optimize_final_module(self) -> None:
@@ -148,18 +153,19 @@ class _Flags(_NumbaFlags):  # type: ignore[misc]
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Flags) and bool(self._values == other._values)
+    def __eq__(self, operand: object) -> bool:
+        return isinstance(operand, _Flags) and bool(self._values == operand._values)
 
     def __hash__(self) -> int:
         return len(self._values)
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
-    """numba's own compiler, without collecting garbage meanwhile: it makes many objects, and little
-    of it is garbage before the end."""
+    """The compiler of numba, run without garbage collection: it makes many
+    objects, and little of it is garbage before the end.
+    """
 
-    library: Any = _Whole
+    library: Any = _EntryLibrary
 
     def compile_extra(self, func: Any) -> Any:
         self.state.flags = _Flags(self.state.flags)
@@ -179,25 +185,29 @@ class _Compiler(_CompilerBase):  # type: ignore[misc]
 
 
 class _PartCompiler(_Compiler):
-    """Compiles to a `_Part`."""
+    """Compiler of functions that only other compiled functions call: it makes a
+    `_PartLibrary`.
+    """
 
-    library = _Part
+    library = _PartLibrary
 
 
 class _Cache(_FunctionCache):  # type: ignore[misc]
-    """numba's cache on disk; it loads what is there without all that numba needs for compiling,
-    which takes longer and more memory than the rest."""
+    """The cache of numba on disk; it loads cached code without all that numba needs for
+    compiling, which takes longer and more memory than the rest.
+    """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         with self._guard_against_spurious_io_errors():
-            found = self._load_overload(sig, target_context)
-            if found is None:
-                _say_once()
-            return found
+            overload = self._load_overload(sig, target_context)
+            if overload is None:
+                _announce_compilation()
+            return overload
 
-    def alone(self, compile_or_load: Callable[[Any], Any], sig: Any) -> Any:
-        """One process after the other, so that several that begin side by side do not all compile
-        the same."""
+    def compile_exclusively(self, compile_or_load: Callable[[Any], Any], sig: Any) -> Any:
+        """Compile or load while no other process does: several that begin side by side would
+        all compile the same code.
+        """
         with ExitStack() as stack:
             with suppress(OSError):  # where files cannot be locked
                 lock = stack.enter_context(Path(self.cache_path, "compiling.lock").open("w"))
@@ -216,73 +226,79 @@ def entry(function: F) -> F:
     except RuntimeError:  # numba found no folder that it may write to
         warnings.warn(NO_CACHE, stacklevel=1)  # said once, and not for each kernel
     else:
-        kernel.compile = partial(kernel._cache.alone, kernel.compile)
+        kernel.compile = partial(kernel._cache.compile_exclusively, kernel.compile)
     return cast(F, kernel)
 
 
 def compiled(function: F) -> F:
     """Compile ``function`` for other compiled functions only, as a part of each entry that needs
     it."""
-    return cast(F, _part()(function))
+    return cast(F, _part_decorator()(function))
 
 
 def reducing(function: F) -> F:
-    """As `compiled`, for sums and minima over values that are not NaN: their order is free, so that
-    vector instructions can be used."""
-    return cast(F, _part(fastmath={"nnan", "nsz", "reassoc"})(function))
+    """Compile ``function`` like `compiled`, for sums and minima over values that are not
+    NaN: their order is free, so that vector instructions can be used.
+    """
+    return cast(F, _part_decorator(fastmath={"nnan", "nsz", "reassoc"})(function))
 
 
-def _part(**options: Any) -> Any:
+def _part_decorator(**options: Any) -> Any:
     return _njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, **OPTIONS, **options)
 
 
 def words(values: Any) -> NDArray[np.int64]:
-    """A named tuple of integers and arrays as compiled code reads it: every integer, and of every
-    array its address and its shape. It holds for as long as the tuple is kept. Raises a ValueError
-    if an array is not C-contiguous."""
-    out: list[int] = []
+    """Write a named tuple of integers and arrays as compiled code reads it: every integer,
+    and of every array its address and its shape. The words hold for as long as the
+    tuple is kept.
+
+    Raises:
+        ValueError: an array is not C-contiguous.
+    """
+    integers: list[int] = []
     for name, value in zip(values._fields, values, strict=True):
         if not isinstance(value, np.ndarray):
-            out.append(value)
+            integers.append(value)
         elif value.flags.c_contiguous:
-            out += [value.ctypes.data, *value.shape]
+            integers += [value.ctypes.data, *value.shape]
         else:
             raise ValueError(f"the array '{name}' must be C-contiguous")
-    return np.array(out, np.int64)
+    return np.array(integers, np.int64)
 
 
-class _Addressed(_Type):  # type: ignore[misc]
-    """The type of a named tuple that is written down as `words`.
+class _AddressedTuple(_Type):  # type: ignore[misc]
+    """The numba type of a named tuple that is written down as `words`.
 
     Attributes:
-        fields: by name, which word is the first, the type of the value, and the bytes of an item.
+        fields: by name, the index of the first word, the type of the value, and the
+            bytes of an item.
     """
 
     def __init__(self, example: Any) -> None:
         super().__init__(f"Addressed{type(example).__module__}.{type(example).__name__}")
         self.fields: dict[str, tuple[int, Any, int]] = {}
-        at = 0
+        word_index = 0
         for name, value in zip(example._fields, example, strict=True):
-            self.fields[name] = at, _typeof(value), np.asarray(value).itemsize
-            at += 1 + np.ndim(value)
+            self.fields[name] = word_index, _typeof(value), np.asarray(value).itemsize
+            word_index += 1 + np.ndim(value)
 
 
-@extending.register_model(_Addressed)
-class _Model(_Primitive):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: _Addressed) -> None:
+@extending.register_model(_AddressedTuple)
+class _AddressedTupleModel(_Primitive):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: _AddressedTuple) -> None:
         super().__init__(manager, kind, WORD.as_pointer())
 
 
 @extending.infer_getattr
-class _Fields(_Attributes):  # type: ignore[misc]
-    key = _Addressed
+class _AddressedTupleFields(_Attributes):  # type: ignore[misc]
+    key = _AddressedTuple
 
-    def generic_resolve(self, kind: _Addressed, name: str) -> Any:
+    def generic_resolve(self, kind: _AddressedTuple, name: str) -> Any:
         return kind.fields[name][1] if name in kind.fields else None
 
 
-@_reader_of(_Addressed)  # type: ignore[untyped-decorator]
-def _read(context: Any, builder: Any, kind: _Addressed, value: Any, name: str) -> Any:
+@_reader_of(_AddressedTuple)  # type: ignore[untyped-decorator]
+def _read_field(context: Any, builder: Any, kind: _AddressedTuple, value: Any, name: str) -> Any:
     from numba.np import arrayobj  # noqa: PLC0415 - for compiling alone
 
     arrays: Any = arrayobj
@@ -308,16 +324,17 @@ def _read(context: Any, builder: Any, kind: _Addressed, value: Any, name: str) -
 
 
 def at_address(example: Callable[[], T]) -> Callable[[int], T]:
-    """A function for compiled code, which takes the address of `words` and returns the tuple that
-    they stand for; its fields have the types of those of ``example()``."""
+    """Make a function for compiled code, which takes the address of `words` and returns
+    the tuple that they stand for; its fields have the types of those of ``example()``.
+    """
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def found(_: Any, address: Any) -> Any:
-        kind = _Addressed(example())
+    def tuple_at(_: Any, address: Any) -> Any:
+        kind = _AddressedTuple(example())
 
         def code(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
             return builder.inttoptr(arguments[0], context.get_value_type(kind))
 
         return kind(address), code
 
-    return cast(Callable[[int], T], found)
+    return cast(Callable[[int], T], tuple_at)

@@ -14,44 +14,54 @@ _LIST = re.compile(rf"\s*{_NAME}(?:\s*,\s*{_NAME})*\s*")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
-def expanded(text: str, most: int = MOST_HOSTS) -> list[str]:
-    """The names that a node list stands for, at most ``most``, in its order. Names stand between
-    commas, and blanks around them count for nothing. A name may have numbers and ranges in
-    brackets, in several places; the last ones vary fastest. A range has the leading zeros of its
-    lower end. Raises an InputError if it is no such list, or one of too many names; its problem has
-    no path."""
+def expand_node_list(text: str, max_names: int = MOST_HOSTS) -> list[str]:
+    """Expand a node list to its names, in order.
+
+    Names stand between commas, and blanks around them count for nothing. A name may
+    have numbers and ranges in brackets, in several places; the last ones vary fastest.
+    A range has the leading zeros of its lower end.
+
+    Args:
+        text: the node list.
+        max_names: names that it may stand for.
+
+    Raises:
+        InputError: it is no node list, or one of too many names; the problem has no
+            path.
+    """
     if not _LIST.fullmatch(text):
         _refuse("must be names between commas", text, "Write for example 'node[001-016]'.")
-    out: list[str] = []
+    names: list[str] = []
     for name in re.findall(_NAME, text):
-        plain, *groups = re.split(r"\[([^\]]*)\]", name)
-        parts, count = [[plain]], 1
-        for number, group in enumerate(groups):
-            part = [group] if number % 2 else _numbers(group, text, most)
+        prefix, *groups = re.split(r"\[([^\]]*)\]", name)
+        parts, count = [[prefix]], 1
+        for index, group in enumerate(groups):
+            part = [group] if index % 2 else _expand_brackets(group, text, max_names)
             parts.append(part)
             count *= len(part)
-            if len(out) + count > most:
-                _refuse(f"must stand for at most {most} names", text, "Name fewer.")
-        out += map("".join, product(*parts))
-    return out
+            if len(names) + count > max_names:
+                _refuse(f"must stand for at most {max_names} names", text, "Name fewer.")
+        names += map("".join, product(*parts))
+    return names
 
 
-def _numbers(group: str, text: str, most: int) -> list[str]:
-    """The numbers of a pair of brackets."""
-    out: list[str] = []
+def _expand_brackets(group: str, text: str, max_names: int) -> list[str]:
+    """List the numbers, as texts, that a pair of brackets stands for."""
+    numbers: list[str] = []
     for part in group.split(","):
-        found = _RANGE.fullmatch(part.strip())
-        low = int(found[1]) if found else 0
-        high = int(found[2] or found[1]) if found else -1
-        if found is None or high < low:
+        match = _RANGE.fullmatch(part.strip())
+        low = int(match[1]) if match else 0
+        high = int(match[2] or match[1]) if match else -1
+        if match is None or high < low:
             rule = "brackets must hold whole numbers, and ranges from a lower to a higher one"
             _refuse(rule, text, "Write for example 'node[001-016,020]'.")
-        if len(out) + high - low >= most:
-            _refuse(f"must stand for at most {most} names", text, "Name fewer.")
-        out += (f"{number:0{len(found[1])}d}" for number in range(low, high + 1))
-    return out
+        if len(numbers) + high - low >= max_names:
+            _refuse(f"must stand for at most {max_names} names", text, "Name fewer.")
+        numbers += (f"{number:0{len(match[1])}d}" for number in range(low, high + 1))
+    return numbers
 
 
 def _refuse(rule: str, text: str, remedy: str) -> NoReturn:
-    shown = repr(text) if len(text) <= 60 else f"{text[:57]!r}..."
-    refuse("", rule, shown, remedy, "node list")
+    """Raise an InputError about a node list, with an excerpt of its text."""
+    excerpt = repr(text) if len(text) <= 60 else f"{text[:57]!r}..."
+    refuse("", rule, excerpt, remedy, "node list")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from simshuffle.spec.record import quantity_schema, written
+from simshuffle.spec.record import quantity_schema, text_type
 from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
 
 INTERPOLATIONS = ("log", "linear")
@@ -32,7 +32,7 @@ class Curve:
     constant: bool = False
 
     def __call__(self, x: float) -> float:
-        """The value at ``x``."""
+        """Return the value at ``x`` (SI unit)."""
         if self.constant:
             return self.y[0]
         if self.interpolation == "linear" or x in self.x or not self.covers(x):
@@ -40,11 +40,14 @@ class Curve:
         return math.exp(float(np.interp(math.log(x), np.log(self.x), np.log(self.y))))
 
     def covers(self, x: float) -> bool:
-        """Whether ``x`` lies within the measured points; always true for a constant."""
+        """Return True if ``x`` lies within the measured points; always True for a constant."""
         return self.constant or self.x[0] <= x <= self.x[-1]
 
 
-def _number(value: object, dimension: Dimension | None) -> float:
+def _parse_number(value: object, dimension: Dimension | None) -> float:
+    """Parse a quantity with a unit of ``dimension``, or a plain number if that is None;
+    raises a ValueError.
+    """
     if dimension is not None:
         try:
             return parse_quantity(value, dimension)
@@ -58,85 +61,116 @@ def _number(value: object, dimension: Dimension | None) -> float:
     raise ValueError(f"'{value}' is not a number")
 
 
-def _points(
-    points: object, over: Dimension | None, of: Dimension
+def _parse_points(
+    points: object, argument_dimension: Dimension | None, value_dimension: Dimension
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Parse the points of a curve: (n,) places, ascending, and (n,) values there; raises a
+    ValueError.
+    """
     if not isinstance(points, Mapping) or not points:
         raise ValueError("points must be a mapping of at least one place to its value")
-    pairs = sorted((_number(x, over), _number(y, of)) for x, y in points.items())
+    pairs = sorted(
+        (_parse_number(x, argument_dimension), _parse_number(y, value_dimension))
+        for x, y in points.items()
+    )
     x, y = zip(*pairs, strict=True)
     if len(set(x)) < len(x) or x[0] <= 0 or min(y) <= 0:
         raise ValueError("points must have distinct places, and places and values greater than 0")
     return x, y
 
 
-def _curve(over: Dimension | None, of: Dimension) -> Any:
-    """The annotations of a field that holds a curve of ``of`` over ``over`` (None: over a plain
-    number)."""
+def _curve_annotations(argument_dimension: Dimension | None, value_dimension: Dimension) -> Any:
+    """Make the annotations of a field that holds a curve.
+
+    Args:
+        argument_dimension: of the places of its points; None for a plain number.
+        value_dimension: of its values.
+    """
 
     def read(value: object) -> object:
         if isinstance(value, Curve):
             return value
         if not isinstance(value, Mapping):
-            constant = _number(value, of)
+            constant = _parse_number(value, value_dimension)
             if constant <= 0:
                 raise ValueError("must be greater than 0")
             return Curve((0.0,), (constant,), constant=True)
-        unknown = sorted(set(map(str, value)) - {"points", "interpolation"})
-        if unknown or "points" not in value:
-            found = ", ".join(map(str, value)) or "none"
-            raise ValueError(f"a curve has the keys points and interpolation; got {found}")
+        unknown_keys = sorted(set(map(str, value)) - {"points", "interpolation"})
+        if unknown_keys or "points" not in value:
+            written_keys = ", ".join(map(str, value)) or "none"
+            raise ValueError(f"a curve has the keys points and interpolation; got {written_keys}")
         interpolation = value.get("interpolation", INTERPOLATIONS[0])
         if interpolation not in INTERPOLATIONS:
-            known = ", ".join(INTERPOLATIONS)
-            raise ValueError(f"interpolation must be one of {known}; got {interpolation!r}")
-        return Curve(*_points(value["points"], over, of), interpolation=interpolation)
+            known_names = ", ".join(INTERPOLATIONS)
+            raise ValueError(f"interpolation must be one of {known_names}; got {interpolation!r}")
+        return Curve(
+            *_parse_points(value["points"], argument_dimension, value_dimension),
+            interpolation=interpolation,
+        )
 
     def write(curve: Curve) -> object:
         if curve.constant:
-            return format_quantity(curve.y[0], of)
+            return format_quantity(curve.y[0], value_dimension)
 
         def place(x: float) -> object:
-            return format_quantity(x, over) if over is not None else int(x) if x.is_integer() else x
+            return (
+                format_quantity(x, argument_dimension)
+                if argument_dimension is not None
+                else int(x)
+                if x.is_integer()
+                else x
+            )
 
-        points = {place(x): format_quantity(y, of) for x, y in zip(curve.x, curve.y, strict=True)}
+        points = {
+            place(x): format_quantity(y, value_dimension)
+            for x, y in zip(curve.x, curve.y, strict=True)
+        }
         return {"points": points, "interpolation": curve.interpolation}
 
-    reads = BeforeValidator(read, json_schema_input_type=_written(over, of))
+    reads = BeforeValidator(
+        read, json_schema_input_type=_curve_text_type(argument_dimension, value_dimension)
+    )
     return reads, PlainSerializer(write)
 
 
-def _written(over: Dimension | None, of: Dimension) -> Any:
-    """How such a curve is written, as a type with a JSON Schema."""
-    place = {} if over is None else {"pattern": pattern(over, positive=True)}
+def _curve_text_type(argument_dimension: Dimension | None, value_dimension: Dimension) -> Any:
+    """Make the type, with a JSON Schema, of the text of such a curve in a file."""
+    place = (
+        {}
+        if argument_dimension is None
+        else {"pattern": pattern(argument_dimension, positive=True)}
+    )
     points = {
         "type": "object",
         "description": "The value at each place that was measured.",
         "minProperties": 1,
         "propertyNames": place,
-        "additionalProperties": quantity_schema(of, positive=True),
+        "additionalProperties": quantity_schema(value_dimension, positive=True),
     }
-    between = {
+    interpolation = {
         "enum": list(INTERPOLATIONS),
         "default": INTERPOLATIONS[0],
         "description": "What joins neighbouring points: a straight line in log y over log x, or in"
         " y over x.",
     }
+    argument = "a number" if argument_dimension is None else argument_dimension.unit
     curve = {
         "type": "object",
-        "title": f"curve over {'a number' if over is None else over.unit}",
-        "properties": {"points": points, "interpolation": between},
+        "title": f"curve over {argument}",
+        "properties": {"points": points, "interpolation": interpolation},
         "required": ["points"],
         "additionalProperties": False,
     }
-    return written(of, positive=True) | Annotated[dict[str, Any], WithJsonSchema(curve)]
+    return (
+        text_type(value_dimension, positive=True) | Annotated[dict[str, Any], WithJsonSchema(curve)]
+    )
 
 
-BandwidthBySize = Annotated[Curve, *_curve(Dimension.NBYTES, Dimension.BANDWIDTH)]
+BandwidthBySize = Annotated[Curve, *_curve_annotations(Dimension.NBYTES, Dimension.BANDWIDTH)]
 """Bytes/s over bytes: '6.3 GB/s', or ``{points: {100 MB: 9 GB/s, 700 MB: 6.2 GB/s}}``."""
-BandwidthByCount = Annotated[Curve, *_curve(None, Dimension.BANDWIDTH)]
+BandwidthByCount = Annotated[Curve, *_curve_annotations(None, Dimension.BANDWIDTH)]
 """Bytes/s over a number, such as that of clients: '1 GB/s', or ``{points: {1: 512 MB/s, 8: 1
 GB/s}}``."""
-FrequencyByCount = Annotated[Curve, *_curve(None, Dimension.FREQUENCY)]
+FrequencyByCount = Annotated[Curve, *_curve_annotations(None, Dimension.FREQUENCY)]
 """Operations/s over a number, such as the queue depth: '500 k/s', or ``{points: {1: 12 k/s, 32: 300
 k/s}}``."""

@@ -6,15 +6,16 @@ import importlib
 from typing import Any
 
 
-class Late:
-    """Stands for a package that takes longer to import than a command that does not need it takes
-    in all, such as ``simshuffle check``; has all its attributes."""
+class LatePackage:
+    """A package that is imported when an attribute of it is first used: one that takes
+    longer to import than a command such as ``simshuffle check`` takes in all.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def load(self) -> None:
-        """Import it now, for what is forked from this process."""
+        """Import the package now, for processes that are forked from this one."""
         importlib.import_module(self._name)
 
     def __getattr__(self, attribute: str) -> Any:
@@ -23,8 +24,8 @@ class Late:
         return value
 
 
-networkx = Late("networkx")
-special = Late("scipy.special")
-stats = Late("scipy.stats")
-sparse = Late("scipy.sparse")
-csgraph = Late("scipy.sparse.csgraph")
+networkx = LatePackage("networkx")
+special = LatePackage("scipy.special")
+stats = LatePackage("scipy.stats")
+sparse = LatePackage("scipy.sparse")
+csgraph = LatePackage("scipy.sparse.csgraph")

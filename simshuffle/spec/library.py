@@ -1,5 +1,6 @@
-"""The files that simshuffle brings along: scenarios, studies, topologies, the catalog of models and
-data sets; and safe reading of YAML."""
+"""The files that come with simshuffle: scenarios, studies, topologies, the catalog of
+models and data sets; and safe reading of YAML.
+"""
 
 from __future__ import annotations
 
@@ -24,44 +25,53 @@ INPUTS = "inputs"
 """The folder in a result folder with the files that its documents name."""
 
 
-def shipped(folder: str) -> Path:
-    """The folder of that name in the installed package, or in the checkout when simshuffle runs
-    from one."""
+def shipped_folder(folder: str) -> Path:
+    """Return the folder of shipped files with that name: in the installed package, or in
+    the checkout when simshuffle runs from one.
+    """
     installed = _PACKAGE / "_shipped" / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder
 
 
 def shipped_names(folder: str) -> list[str]:
-    """Names of the files in a shipped folder, such as 'paper/strategies', sorted."""
-    root = shipped(folder)
+    """List the names of the files in a shipped folder, such as 'paper/strategies', sorted."""
+    root = shipped_folder(folder)
     return sorted(
         path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")
     )
 
 
-def find(reference: str, folder: str, beside: Path | None = None) -> Path:
-    """The file that ``reference`` names: a path (from ``beside``, or the working directory), or a
-    shipped file's name. Raises a ScenarioError if there is none."""
-    given = Path(reference)
+def find_file(reference: str, folder: str, beside: Path | None = None) -> Path:
+    """Find the file that ``reference`` names.
+
+    Args:
+        reference: a path, or the name of a shipped file.
+        folder: the shipped folder to search.
+        beside: the folder from which a path counts, before the working directory.
+
+    Raises:
+        ScenarioError: there is no such file.
+    """
+    path = Path(reference)
     with suppress(RuntimeError):  # a user without a home
-        given = given.expanduser()
-    looks_like_path = given.suffix in _SUFFIXES or reference.startswith((".", "/", "~"))
-    candidates = [given] if beside is None else [beside / given, given]
+        path = path.expanduser()
+    looks_like_path = path.suffix in _SUFFIXES or reference.startswith((".", "/", "~"))
+    candidates = [path] if beside is None else [beside / path, path]
     if looks_like_path:
         for candidate in candidates:
             if is_file(candidate):
                 return candidate
-    elif is_file(named := shipped(folder) / f"{reference}.yaml"):
-        return named
-    remedy = nearest(reference, shipped_names(folder))
-    written = [
+    elif is_file(shipped_file := shipped_folder(folder) / f"{reference}.yaml"):
+        return shipped_file
+    remedy = suggest_nearest(reference, shipped_names(folder))
+    existing_suffixes = [
         suffix
         for candidate in ([] if looks_like_path else candidates)
         for suffix in _SUFFIXES
         if is_file(candidate.parent / f"{candidate.name}{suffix}")
     ]
-    if written:
-        name = f"{reference}{written[0]}"
+    if existing_suffixes:
+        name = f"{reference}{existing_suffixes[0]}"
         remedy = (
             f"There is a file {name}. Write {name}: a name without suffix is one of those that come"
             " with simshuffle."
@@ -71,7 +81,7 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether ``path`` is a file; False for what cannot be a path."""
+    """Return True if ``path`` is a file; False if it cannot be a path."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -79,17 +89,17 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether ``path`` is a folder; False for what cannot be a path."""
+    """Return True if ``path`` is a folder; False if it cannot be a path."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
         return False
 
 
-def nearest(word: str, words: list[str]) -> str:
-    """A remedy that names the closest of ``words`` and then all of them."""
-    close = difflib.get_close_matches(word, words, 1)
-    hint = f"Did you mean '{close[0]}'? " if close else ""
+def suggest_nearest(word: str, words: list[str]) -> str:
+    """Return a remedy that names the closest of ``words``, then every word."""
+    close_matches = difflib.get_close_matches(word, words, 1)
+    hint = f"Did you mean '{close_matches[0]}'? " if close_matches else ""
     return f"{hint}Known: {', '.join(words)}."
 
 
@@ -104,48 +114,55 @@ MAX_NUMBER = 100
 """Most characters of a number: longer ones fit no float, and Python refuses to print some."""
 
 
-class _Refused(yaml.constructor.ConstructorError):
-    """YAML that breaks a rule of simshuffle's own: `rule`, `remedy` as of `Problem`."""
+class _RuleError(yaml.constructor.ConstructorError):
+    """Error of YAML that breaks a rule of simshuffle's own: ``rule`` and ``remedy`` as of
+    `Problem`.
+    """
 
-    def __init__(self, rule: str, found: str, mark: Any, remedy: str) -> None:
-        super().__init__(None, None, found, mark)
+    def __init__(self, rule: str, observed: str, mark: Any, remedy: str) -> None:
+        super().__init__(None, None, observed, mark)
         self.rule = rule
         self.remedy = remedy
 
 
 if TYPE_CHECKING or not yaml.__with_libyaml__:  # noqa: SIM108 - mypy needs a class
-    _Parsed = yaml.SafeLoader
+    _SafeLoader = yaml.SafeLoader
 else:
-    _Parsed = yaml.CSafeLoader
+    _SafeLoader = yaml.CSafeLoader
 
 
-class _Loader(_Parsed):
+class _Loader(_SafeLoader):
     """Safe YAML, which refuses a key written twice."""
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse YAML of too many values, too deep, or that hold themselves. An alias is the same node
-    again: nodes are few even where the values are too many to walk through. So values are counted
-    as if written out, before anything is constructed."""
+    """Refuse YAML of too many values, too deep, or that hold themselves.
+
+    An alias repeats a node: nodes are few even where the values are too many to walk
+    through. So values are counted as if written out, before anything is constructed.
+
+    Raises:
+        _RuleError: the text breaks a bound.
+    """
     count = 0
     sizes: dict[str | None, tuple[int, int]] = {}  # values and depth of what an anchor names
     # of each node that is open: its anchor, the values before it, the depth of what is in it
-    nodes: list[tuple[str | None, int, int]] = []
-    for event in yaml.parse(text, _Parsed):
+    open_nodes: list[tuple[str | None, int, int]] = []
+    for event in yaml.parse(text, _SafeLoader):
         values = depth = 1
         anchor = getattr(event, "anchor", None)
         if isinstance(event, yaml.DocumentStartEvent):
             sizes.clear()
         if isinstance(event, yaml.CollectionEndEvent):
-            anchor, before, inside = nodes.pop()
-            values, depth = count - before, inside + 1
+            anchor, count_before, inner_depth = open_nodes.pop()
+            values, depth = count - count_before, inner_depth + 1
         elif not isinstance(event, yaml.NodeEvent):
             continue
         else:
             if isinstance(event, yaml.AliasEvent):
-                if any(anchor == of for of, _, _ in nodes):
-                    rule, found = "a value must not hold itself", "an alias"
-                    raise _Refused(rule, found, event.start_mark, "Leave it out.")
+                if any(anchor == open_anchor for open_anchor, _, _ in open_nodes):
+                    rule, observed = "a value must not hold itself", "an alias"
+                    raise _RuleError(rule, observed, event.start_mark, "Leave it out.")
                 if anchor not in sizes:
                     mark: Any = event.start_mark  # of the parser in C or the other
                     raise ComposerError(None, None, f"found undefined alias {anchor!r}", mark)
@@ -157,52 +174,60 @@ def _check_bounds(text: str) -> None:
                     " that it stands for"
                 )
                 remedy = "Leave aliases out, or split the file."
-                raise _Refused(rule, "more of them", event.start_mark, remedy)
-            if len(nodes) + depth > MAX_YAML_DEPTH:
-                raise _Refused(TOO_DEEP, "more of them", event.start_mark, "Nest less.")
+                raise _RuleError(rule, "more of them", event.start_mark, remedy)
+            if len(open_nodes) + depth > MAX_YAML_DEPTH:
+                raise _RuleError(TOO_DEEP, "more of them", event.start_mark, "Nest less.")
             if isinstance(event, yaml.CollectionStartEvent):
-                nodes.append((anchor, count - 1, 0))
+                open_nodes.append((anchor, count - 1, 0))
                 continue
         sizes[anchor] = values, depth
-        if nodes:
-            of, before, inside = nodes[-1]
-            nodes[-1] = of, before, max(inside, depth)
+        if open_nodes:
+            open_anchor, count_before, inner_depth = open_nodes[-1]
+            open_nodes[-1] = open_anchor, count_before, max(inner_depth, depth)
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
-    seen: dict[Any, int] = {}
+def _construct_dict(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+    """Construct a mapping; raises a `_RuleError` if it has a key twice."""
+    line_of_key: dict[Any, int] = {}
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, Hashable) and key in seen:
-            found = f"the key '{key}' is written twice (line {seen[key]} and here)"
-            mark = key_node.start_mark
-            raise _Refused("must have every key once", found, mark, "Correct that line.")
+        if isinstance(key, Hashable) and key in line_of_key:
+            observed = f"the key '{key}' is written twice (line {line_of_key[key]} and here)"
+            position = key_node.start_mark
+            raise _RuleError("must have every key once", observed, position, "Correct that line.")
         if isinstance(key, Hashable):
-            seen[key] = key_node.start_mark.line + 1
+            line_of_key[key] = key_node.start_mark.line + 1
     return loader.construct_mapping(node, deep=True)
 
 
-def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+def _construct_number(loader: _Loader, node: yaml.ScalarNode) -> float:
+    """Construct a number; raises a `_RuleError` if it has more than `MAX_NUMBER`
+    characters.
+    """
     if len(node.value) > MAX_NUMBER:
         rule = f"a number has at most {MAX_NUMBER} characters"
-        found = f"{len(node.value)} characters"
-        raise _Refused(rule, found, node.start_mark, "Round it, or put it in quotes.")
-    whole = node.tag == "tag:yaml.org,2002:int"
-    return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)
+        observed = f"{len(node.value)} characters"
+        raise _RuleError(rule, observed, node.start_mark, "Round it, or put it in quotes.")
+    is_whole = node.tag == "tag:yaml.org,2002:int"
+    return loader.construct_yaml_int(node) if is_whole else loader.construct_yaml_float(node)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_Loader.add_constructor("tag:yaml.org,2002:int", _number)
-_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_dict)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_number)
 
 # what constructors of yaml raise for a tag whose text does not fit it, beside YAMLError
-_UNFIT = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
+_CONSTRUCTOR_ERRORS = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
 
 
 def read_yaml(path: Path) -> list[Any]:
-    """The documents of a YAML file, as plain Python values. Raises a ScenarioError if the file
-    cannot be read, is not YAML, is larger than `MAX_YAML_LENGTH`, `MAX_YAML_VALUES` or
-    `MAX_YAML_DEPTH`, writes a key twice, or tries to construct objects."""
+    """Read the documents of a YAML file, as plain Python values.
+
+    Raises:
+        ScenarioError: the file cannot be read, is not YAML, is larger than
+            `MAX_YAML_LENGTH`, `MAX_YAML_VALUES` or `MAX_YAML_DEPTH`, writes a key
+            twice, or tries to construct objects.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_YAML_LENGTH + 1)
@@ -212,18 +237,25 @@ def read_yaml(path: Path) -> list[Any]:
     except OSError as error:
         problem = Problem("", f"cannot be read: {error.strerror}", remedy="Check the path.")
         raise ScenarioError(problem, str(path)) from None
-    return documents(text, str(path))
+    return parse_documents(text, str(path))
 
 
 def read_value(text: str, path: str) -> Any:
-    """A single value in YAML, bounded as in `read_yaml`; ``path`` is the key that it is for. Raises
-    a ScenarioError if it is not YAML, or not a plain value, or too large."""
+    """Read a single value in YAML, bounded as in `read_yaml`.
+
+    Args:
+        text: the value.
+        path: the key that it is for.
+
+    Raises:
+        ScenarioError: it is not YAML, or not a plain value, or too large.
+    """
     try:
-        values = documents(text, path)
+        values = parse_documents(text, path)
     except ScenarioError as error:
-        (found,) = error.problems
-        what = f"the value must be plain YAML: {found.rule}"
-        problem = Problem(path, what, shortened(repr(text)), "Quote it, or write it shorter.")
+        (problem_of_text,) = error.problems
+        rule = f"the value must be plain YAML: {problem_of_text.rule}"
+        problem = Problem(path, rule, shorten(repr(text)), "Quote it, or write it shorter.")
         raise ScenarioError(problem) from None
     if len(values) > 1:
         problem = Problem(path, "must be one value", f"{len(values)} documents", "Quote it.")
@@ -231,77 +263,95 @@ def read_value(text: str, path: str) -> Any:
     return values[0] if values else None
 
 
-def documents(text: str, source: str) -> list[Any]:
-    """The documents of a text in YAML, bounded as in `read_yaml`; ``source`` is where it is from.
-    Raises a ScenarioError if it is not YAML, or too large."""
+def parse_documents(text: str, source: str) -> list[Any]:
+    """Parse the documents of a text in YAML, bounded as in `read_yaml`.
+
+    Args:
+        text: the YAML.
+        source: where it is from, for errors.
+
+    Raises:
+        ScenarioError: it is not YAML, or too large.
+    """
     try:
         if len(text) > MAX_YAML_LENGTH:
             rule = f"must have at most {MAX_YAML_LENGTH} characters"
-            raise _Refused(rule, "more of them", None, "Split it into several files.")
+            raise _RuleError(rule, "more of them", None, "Split it into several files.")
         _check_bounds(text)
         return list(yaml.load_all(text, _Loader))
-    except _Refused as error:
+    except _RuleError as error:
         problem = _yaml_problem(error, error.rule, error.remedy)
     except yaml.constructor.ConstructorError as error:
         rule = "may hold only plain values; nothing is constructed from a file"
         problem = _yaml_problem(error, rule)
-    except (yaml.YAMLError, *_UNFIT) as error:
+    except (yaml.YAMLError, *_CONSTRUCTOR_ERRORS) as error:
         # libyaml looks ahead, and meets a bound of its own before ours
-        deeper = "maximum nesting depth" in str(error)
-        problem = _yaml_problem(error, TOO_DEEP if deeper else "must be YAML")
+        is_too_deep = "maximum nesting depth" in str(error)
+        problem = _yaml_problem(error, TOO_DEEP if is_too_deep else "must be YAML")
     raise ScenarioError(problem, source) from None
 
 
-def shortened(text: str) -> str:
-    """The text, or the first 77 characters of a longer one."""
+def shorten(text: str) -> str:
+    """Return the text, or the first 77 characters of a longer one."""
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def by_kind(text: str) -> dict[str, Any]:
-    """The plain values of a record that is named by its kind, such as
-    ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``. Raises a ScenarioError if a
-    parameter is not written name=value, or cannot be set."""
+def parse_kind(text: str) -> dict[str, Any]:
+    """Parse the short form of a record: its kind and parameters, such as
+    ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``. Returns plain
+    values.
+
+    Raises:
+        ScenarioError: a parameter is not written name=value, or cannot be set.
+    """
     kind, _, arguments = text.partition(":")
-    out: dict[str, Any] = {"kind": kind}
+    values: dict[str, Any] = {"kind": kind}
     for item in filter(None, arguments.split(",")):
         name, equals, value = item.partition("=")
         if not equals:
             rule = "parameters are written name=value"
             remedy = "For example partial_local_shuffle:exchange_fraction=0.1."
             raise ScenarioError(Problem("", rule, repr(item), remedy))
-        at = out
+        mapping = values
         *parents, last = name.strip().split(".")
         for part in parents:
-            if isinstance(at.get(part), str):
-                at[part] = by_kind(at[part])
-            at = at.setdefault(part, {})
-            if not isinstance(at, dict):
+            if isinstance(mapping.get(part), str):
+                mapping[part] = parse_kind(mapping[part])
+            mapping = mapping.setdefault(part, {})
+            if not isinstance(mapping, dict):
                 rule = f"cannot be set: '{part}' holds a plain value"
                 remedy = "Give one of the two."
                 raise ScenarioError(Problem(name, rule, repr(value), remedy))
-        at[last] = read_value(value, name)
-    return out
+        mapping[last] = read_value(value, name)
+    return values
 
 
 def _yaml_problem(error: Exception, rule: str, remedy: str = "Correct that line.") -> Problem:
+    """Turn an error of the YAML parser into a problem with line and column."""
     mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    what = getattr(error, "problem", None) or str(error)
-    return Problem(where, rule, shortened(" ".join(what.split())), remedy)
+    place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    message = getattr(error, "problem", None) or str(error)
+    return Problem(place, rule, shorten(" ".join(message.split())), remedy)
 
 
 def catalog_entry(kind: str, name: str) -> dict[str, Any]:
-    """The entry ``name`` of the catalog ``kind`` ('models', 'datasets', 'failures'), with its name
-    in it. Raises a ScenarioError if there is no such entry."""
+    """Return the entry ``name`` of the catalog ``kind`` ('models', 'datasets',
+    'failures'), with its name in it.
+
+    Raises:
+        ScenarioError: there is no such entry.
+    """
     entries = _catalog(kind)
     if name not in entries:
         rule = f"no such entry among the {kind}"
-        raise ScenarioError(Problem("", rule, repr(name), nearest(name, sorted(entries))))
+        raise ScenarioError(Problem("", rule, repr(name), suggest_nearest(name, sorted(entries))))
     return {"name": name, **copy.deepcopy(entries[name])}
 
 
 def catalog_names(kind: str) -> list[str]:
-    """Names of the entries of the catalog ``kind`` ('models', 'datasets' or 'failures'), sorted."""
+    """List the names of the entries of the catalog ``kind`` ('models', 'datasets' or
+    'failures'), sorted.
+    """
     return sorted(_catalog(kind))
 
 
@@ -310,6 +360,8 @@ dataset_names, model_names = (partial(catalog_names, kind) for kind in ("dataset
 
 @cache
 def _catalog(kind: str) -> dict[str, Any]:
-    """All entries by name, read once a process: every scenario asks for two."""
+    """Read the entries of a catalog, by name; once a process, as every scenario asks for
+    two.
+    """
     entries: dict[str, Any] = read_yaml(CATALOG / f"{kind}.yaml")[0]
     return entries

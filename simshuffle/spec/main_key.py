@@ -1,4 +1,6 @@
-"""What to write where a plain value stands in the place of a record: the key that it belongs to."""
+"""The remedy where a plain value stands in the place of a record: the key of the
+record that the value belongs to.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from simshuffle.spec.library import shortened
+from simshuffle.spec.library import shorten
 from simshuffle.spec.record import records_in
 
-WORDS = ("name", "kind", "description", "source", "note")
+FREE_TEXT_KEYS = ("name", "kind", "description", "source", "note")
 """Keys that take any text, and so none in particular."""
 
 
@@ -33,10 +35,10 @@ def write_as_record(
     for model in models:
         if (key := main_key(value, model)) is None:
             continue
-        others = [other for other in required_keys(model) if other != key]
-        more = f", and add {', '.join(others)}" if others else ""
-        return f"Write {head}{{{key}: {_as_yaml(value)}}}, or set {path}.{key}{more}."
-    keys = list(dict.fromkeys(key for model in models for key in _own_keys(model)))
+        other_keys = [required_key for required_key in required_keys(model) if required_key != key]
+        hint = f", and add {', '.join(other_keys)}" if other_keys else ""
+        return f"Write {head}{{{key}: {_as_yaml(value)}}}, or set {path}.{key}{hint}."
+    keys = list(dict.fromkeys(key for model in models for key in _specific_keys(model)))
     return f"Write its keys below it: {', '.join(keys)}." if keys else "Write its keys below it."
 
 
@@ -48,14 +50,16 @@ def kinds_at(location: Iterable[int | str], record: type[BaseModel]) -> list[str
 
 
 def records_at(location: Iterable[int | str], record: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the records that may stand at a place in ``record``: those of a union are several."""
+    """List the records that may stand at a place in ``record``; the members of a union are
+    several.
+    """
     models = [record]
     for step in location:
         fields = [model.model_fields[step] for model in models if step in model.model_fields]
         if fields:
             models = [part for f in fields for part in records_in(f.annotation, deep=True)]
         else:  # a number in a list, a key of a mapping, or the kind of a member of a union
-            models = [model for model in models if step in _kinds(model)] or models
+            models = [model for model in models if step in _kinds_of(model)] or models
     return models
 
 
@@ -64,9 +68,11 @@ def main_key(value: Any, model: type[BaseModel]) -> str | None:
     one that takes it, else the first that does; None if none does."""
     if isinstance(value, dict | list) or value is None:
         return None
-    taking = [key for key in _own_keys(model) if _takes(model.model_fields[key], value)]
-    needed = [key for key in taking if key in required_keys(model)]
-    return next(iter([*needed, *taking]), None)
+    accepting_keys = [
+        key for key in _specific_keys(model) if _accepts(model.model_fields[key], value)
+    ]
+    required = [key for key in accepting_keys if key in required_keys(model)]
+    return next(iter([*required, *accepting_keys]), None)
 
 
 def required_keys(model: type[BaseModel]) -> list[str]:
@@ -74,29 +80,31 @@ def required_keys(model: type[BaseModel]) -> list[str]:
     return [key for key, field in model.model_fields.items() if field.is_required()]
 
 
-def _annotated(field: FieldInfo) -> Any:
+def _field_type(field: FieldInfo) -> Any:
     """Return the type of a field, with all that reads and checks its values."""
     return Annotated[field.annotation, *field.metadata, None]
 
 
 def _as_yaml(value: Any) -> str:
     """Return a plain value as YAML has it."""
-    return shortened(str(value).lower() if isinstance(value, bool) else str(value))
+    return shorten(str(value).lower() if isinstance(value, bool) else str(value))
 
 
-def _own_keys(model: type[BaseModel]) -> list[str]:
-    return [key for key in model.model_fields if key not in WORDS]
+def _specific_keys(model: type[BaseModel]) -> list[str]:
+    """List the keys of a record that do not take any text."""
+    return [key for key in model.model_fields if key not in FREE_TEXT_KEYS]
 
 
-def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
+def _kinds_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """List the kinds of a record; empty if it has none."""
     kind = model.model_fields.get("kind")
     return get_args(kind.annotation) if kind else ()
 
 
-def _takes(field: FieldInfo, value: Any) -> bool:
+def _accepts(field: FieldInfo, value: Any) -> bool:
     """Return whether a field may have a value."""
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(_annotated(field))
+        adapter: TypeAdapter[Any] = TypeAdapter(_field_type(field))
         adapter.validate_python(value, strict=True)
     except (ValidationError, TypeError, ValueError):
         return False

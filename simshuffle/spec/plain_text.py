@@ -54,7 +54,7 @@ def share_of_ascii(content: bytes) -> float:
     return count / max(len(content), 1)
 
 
-def plain(text: str) -> str:
+def clean_text(text: str) -> str:
     """Remove colours, fences of Markdown, and labels before each line; lines keep their numbers.
 
     Line ends become those of Unix.

@@ -1,5 +1,6 @@
-"""What every record of a scenario is made of: frozen pydantic models without unknown keys, and
-quantities with units."""
+"""The base of every record of a scenario: frozen pydantic models without unknown keys,
+and quantities with units.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ class Spec(BaseModel):
     )
 
     @classmethod
-    def meaning(cls, key: str) -> str:
-        """What a key means: records of several kinds have the same value where their keys mean the
-        same, whatever each calls it."""
+    def meaning_of_key(cls, key: str) -> str:
+        """Return the meaning of a key: a name that records of several kinds have in common where
+        their keys, whatever they are called, hold one quantity."""
         return key
 
 
@@ -49,11 +50,13 @@ def records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
 
 
 @dataclass(frozen=True)
-class Keyed(Generic[T]):
-    """What a cached function makes something of, which is the same for equal keys."""
+class CacheArgument(Generic[T]):
+    """An argument of a cached function, compared by its key alone: equal keys give equal
+    results.
+    """
 
     key: Any  # hashable
-    of: T = field(compare=False)
+    argument: T = field(compare=False)
 
 
 class Sourced(Spec):
@@ -71,22 +74,25 @@ class Sourced(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _sources_of_defaults(cls, values: Any) -> Any:
+    def _add_default_sources(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        said = values.get("source") or {}
-        left_out = {key: text for key, text in cls.default_sources.items() if key not in values}
-        if isinstance(said, dict) and left_out:
-            return {**values, "source": {**said, **left_out}}
-        if isinstance(said, str) and left_out:
-            texts = (f"{key}: {text}" for key, text in left_out.items())
-            return {**values, "source": "; ".join((said, *texts))}
+        written_source = values.get("source") or {}
+        used_defaults = {
+            key: text for key, text in cls.default_sources.items() if key not in values
+        }
+        if isinstance(written_source, dict) and used_defaults:
+            return {**values, "source": {**written_source, **used_defaults}}
+        if isinstance(written_source, str) and used_defaults:
+            texts = (f"{key}: {text}" for key, text in used_defaults.items())
+            return {**values, "source": "; ".join((written_source, *texts))}
         return values
 
 
 def quantity_schema(dimension: Dimension, positive: bool = False) -> dict[str, Any]:
-    """The JSON Schema of a quantity that is not negative, as it is written in a file; with
-    ``positive`` not 0 either."""
+    """Return the JSON Schema of a quantity that is not negative, as it is written in a
+    file; with ``positive`` not 0 either.
+    """
     return {
         "type": "string",
         "pattern": pattern(dimension, positive),
@@ -95,12 +101,18 @@ def quantity_schema(dimension: Dimension, positive: bool = False) -> dict[str, A
     }
 
 
-def written(dimension: Dimension, positive: bool = False) -> Any:
-    """The type of the text that a file has for a quantity; arguments as of `quantity_schema`."""
+def text_type(dimension: Dimension, positive: bool = False) -> Any:
+    """Return the type of the text that a file has for a quantity; arguments as of
+    `quantity_schema`.
+    """
     return Annotated[str, WithJsonSchema(quantity_schema(dimension, positive))]
 
 
-def _quantity(dimension: Dimension, *, positive: bool) -> Any:
+def _quantity_annotations(dimension: Dimension, *, positive: bool) -> Any:
+    """Make the annotations of a field that holds a quantity in SI units and is written
+    with a unit.
+    """
+
     def read(value: object) -> object:
         try:
             return parse_quantity(value, dimension)
@@ -108,14 +120,16 @@ def _quantity(dimension: Dimension, *, positive: bool) -> Any:
             raise PydanticCustomError("unit", "{text}", {"text": str(error)}) from None
 
     return (
-        BeforeValidator(read, json_schema_input_type=written(dimension, positive)),
+        BeforeValidator(read, json_schema_input_type=text_type(dimension, positive)),
         PlainSerializer(lambda value: format_quantity(value, dimension), return_type=str),
         Field(gt=0) if positive else Field(ge=0),
     )
 
 
 def whole_as_float(value: object) -> object:
-    """A whole number as a float; strict models take no int for a float."""
+    """Turn a whole number into a float, as strict models take no int for a float; other
+    values are returned as they are.
+    """
     if type(value) is not int:
         return value
     try:
@@ -125,7 +139,7 @@ def whole_as_float(value: object) -> object:
 
 
 def share_as_float(value: object) -> object:
-    """A share as a float, which may be written in percent: '1 %' is 0.01."""
+    """Turn a share into a float, which may be written in percent: '1 %' is 0.01."""
     if isinstance(value, str) and value.rstrip().endswith("%"):
         try:
             return float(Decimal(value.rstrip().removesuffix("%").strip()) / 100)
@@ -134,17 +148,17 @@ def share_as_float(value: object) -> object:
     return whole_as_float(value)
 
 
-NBytes = Annotated[float, *_quantity(Dimension.NBYTES, positive=False)]
+NBytes = Annotated[float, *_quantity_annotations(Dimension.NBYTES, positive=False)]
 """Bytes, not negative; written with a unit ('110 kB')."""
-PositiveNBytes = Annotated[float, *_quantity(Dimension.NBYTES, positive=True)]
+PositiveNBytes = Annotated[float, *_quantity_annotations(Dimension.NBYTES, positive=True)]
 """Bytes, greater than 0."""
-Seconds = Annotated[float, *_quantity(Dimension.SECONDS, positive=False)]
+Seconds = Annotated[float, *_quantity_annotations(Dimension.SECONDS, positive=False)]
 """Seconds, not negative; written with a unit ('90 ns')."""
-PositiveSeconds = Annotated[float, *_quantity(Dimension.SECONDS, positive=True)]
+PositiveSeconds = Annotated[float, *_quantity_annotations(Dimension.SECONDS, positive=True)]
 """Seconds, greater than 0."""
-Bandwidth = Annotated[float, *_quantity(Dimension.BANDWIDTH, positive=True)]
+Bandwidth = Annotated[float, *_quantity_annotations(Dimension.BANDWIDTH, positive=True)]
 """Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
-Frequency = Annotated[float, *_quantity(Dimension.FREQUENCY, positive=True)]
+Frequency = Annotated[float, *_quantity_annotations(Dimension.FREQUENCY, positive=True)]
 """Operations per second, greater than 0; written with a unit ('45 k/s')."""
 _Percent = Annotated[
     str,

@@ -1,5 +1,6 @@
-"""Named random streams: from one seed, each independent of every other and the same on every
-machine; and what is drawn from them."""
+"""Named random streams: from one seed, each independent of every other and equal on
+every machine; and random factors drawn from them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +13,17 @@ from simshuffle.spec.arrays import Floats
 
 
 def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
-    """The random stream of that name (and numbers, such as the epoch). Adding a reader of another
-    stream never shifts this one."""
-    word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-    return np.random.default_rng([seed, word, *numbers])
+    """Return the random stream of a name and numbers, such as the epoch. Adding a reader
+    of another stream never shifts this one.
+    """
+    name_word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+    return np.random.default_rng([seed, name_word, *numbers])
 
 
 def lognormal_factor(rng: np.random.Generator, spread: float, shape: tuple[int, ...]) -> Floats:
-    """Random factors of mean 1 and standard deviation ``spread``, log-normal: ``shape`` of them."""
+    """Draw an array of ``shape`` of random factors with mean 1 and standard deviation
+    ``spread``, log-normal.
+    """
     if spread == 0:
         return np.ones(shape)
     variance = math.log1p(spread**2)

@@ -1,4 +1,4 @@
-"""What becomes of a record's values when a dotted key gives it another kind."""
+"""Switches of kind: the values of a record when a dotted key gives it another kind."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from simshuffle.errors import Problem, SimshuffleWarning
-from simshuffle.spec.library import shortened
-from simshuffle.spec.overrides import References, expand, inside, plain_copy, put, related
+from simshuffle.spec.library import shorten
+from simshuffle.spec.overrides import (
+    References,
+    expand_name,
+    keys_overlap,
+    plain_copy,
+    set_key,
+    value_under,
+)
 from simshuffle.spec.record import Spec, records_in
 
 KIND = "kind"
@@ -19,62 +26,67 @@ KIND = "kind"
 
 @dataclass
 class KindSwitch:
-    """What became of the values of a record whose kind was replaced."""
+    """The record of one switch: which values of a record were kept, renamed or dropped
+    when its kind was replaced.
+    """
 
     key: str  # dotted, of the record
-    before: str  # its kind
-    after: str
-    places: dict[str, str | None]  # what the new kind calls each key; None where it has none
-    kept: list[str] = field(default_factory=list)  # keys that both kinds have
+    old_kind: str  # its kind
+    new_kind: str
+    new_names: dict[str, str | None]  # what the new kind calls each key; None where it has none
+    kept_keys: list[str] = field(default_factory=list)  # keys that both kinds have
     renamed: dict[str, str] = field(default_factory=dict)  # what the new kind calls a key
     dropped: dict[str, Any] = field(default_factory=dict)  # values that it has no place for
     filled: dict[str, Any] = field(default_factory=dict)  # what it needs and nobody set
 
     @property
     def note(self) -> Problem | None:
-        """What is to be said of it; None if every value was kept under its name."""
+        """The note to the user about this switch; None if every value was kept under its name."""
         if not (self.renamed or self.dropped or self.filled):
             return None
-        parts = {
-            "dropped": _listed(self.dropped),
-            "kept": ", ".join(self.kept),
+        texts = {
+            "dropped": _format_values(self.dropped),
+            "kept": ", ".join(self.kept_keys),
             "called otherwise": ", ".join(f"{a} is now {b}" for a, b in self.renamed.items()),
-            "filled in": _listed(self.filled),
+            "filled in": _format_values(self.filled),
         }
-        told = "; ".join(f"{name}: {text}" for name, text in parts.items() if text)
-        rule = f"replaces the kind '{self.before}' and its values ({told})"
-        return Problem(f"{self.key}.{KIND}", rule, repr(self.after), "Set what is meant otherwise.")
+        summary = "; ".join(f"{name}: {text}" for name, text in texts.items() if text)
+        rule = f"replaces the kind '{self.old_kind}' and its values ({summary})"
+        return Problem(
+            f"{self.key}.{KIND}", rule, repr(self.new_kind), "Set what is meant otherwise."
+        )
 
 
-def told(switches: Iterable[KindSwitch]) -> list[Problem]:
-    """What is to be said of them."""
+def list_notes(switches: Iterable[KindSwitch]) -> list[Problem]:
+    """List the notes to the user about ``switches``."""
     return [note for switch in switches if (note := switch.note) is not None]
 
 
-def warn(switches: Iterable[KindSwitch]) -> list[Problem]:
-    """Say what is to be said of them, which is returned."""
-    notes = told(switches)
+def warn_of_switches(switches: Iterable[KindSwitch]) -> list[Problem]:
+    """Warn the user of ``switches``, and return the notes."""
+    notes = list_notes(switches)
     for note in notes:
         warnings.warn(str(note), SimshuffleWarning, stacklevel=2)
     return notes
 
 
-def _listed(values: Mapping[str, Any]) -> str:
+def _format_values(values: Mapping[str, Any]) -> str:
+    """Format values by key, for a note."""
     return ", ".join(
-        f"{key} = {'a mapping' if isinstance(value, dict) else shortened(str(value))}"
+        f"{key} = {'a mapping' if isinstance(value, dict) else shorten(str(value))}"
         for key, value in values.items()
     )
 
 
-class Left:
-    """The records that other kinds are set for, as they were before."""
+class PendingSwitches:
+    """The records whose kind was replaced while keys were set, as they were before."""
 
     def __init__(self, root: type[BaseModel]) -> None:
-        """``root`` is the record that the values are for."""
+        """Start without any; ``root`` is the record that the values are for."""
         self._root = root
         self._records: dict[str, dict[str, Any]] = {}
 
-    def put(
+    def set_key(
         self,
         raw: dict[str, Any],
         key: str,
@@ -82,110 +94,142 @@ class Left:
         problems: list[Problem],
         references: References | None = None,
     ) -> bool:
-        """Set a dotted key of ``raw``, as `simshuffle.spec.overrides.put` does, and note the record
-        whose kind it is."""
+        """Set a dotted key of ``raw``, as `simshuffle.spec.overrides.set_key` does, and note
+        the record whose kind it is.
+        """
         for name in references or {}:
             if references and key.startswith(f"{name}."):
-                expand(raw, name, references, [])  # what is wrong is reported below
-        of, _, last = key.rpartition(".")
-        record = _at(raw, of) if of and last == KIND else None
+                expand_name(raw, name, references, [])  # what is wrong is reported below
+        record_key, _, last = key.rpartition(".")
+        record = _value_at(raw, record_key) if record_key and last == KIND else None
         if isinstance(record, dict) and isinstance(value, str):
             kind = record.get(KIND)
             if isinstance(kind, str) and kind != value:
-                self._records.setdefault(of, plain_copy(record))
-        return put(raw, key, value, problems, references)
+                self._records.setdefault(record_key, plain_copy(record))
+        return set_key(raw, key, value, problems, references)
 
-    def settle(self, raw: Mapping[str, Any], own: Mapping[str, Any]) -> list[KindSwitch]:
-        """Give every record of ``raw`` the keys of its new kind, after all values ``own``, by
-        dotted key, were set, which stay as they are. A key that means the same there is kept, or
-        renamed (`Spec.meaning`). Others are dropped, and values that only the kind before took.
-        Returns what became of each, the outermost first; and forgets them."""
-        noted = sorted(self._records.items(), key=lambda item: item[0].count("."))
+    def settle(self, raw: Mapping[str, Any], set_values: Mapping[str, Any]) -> list[KindSwitch]:
+        """Give every record of ``raw`` the keys of its new kind, after all values were set;
+        and forget the pending switches.
+
+        A key that means the same in the new kind is kept, or renamed (`Spec.meaning_of_key`).
+        Others are dropped, and values that only the old kind took.
+
+        Args:
+            raw: the values; changed in place.
+            set_values: the values that were set, by dotted key, which stay as they are.
+
+        Returns:
+            The switches, the outermost record first.
+        """
+        pending = sorted(self._records.items(), key=lambda item: item[0].count("."))
         self._records = {}
-        found = [_settled(raw, self._root, key, before, own) for key, before in noted]
-        return [each for each in found if each is not None]
+        switches = [
+            _settle_record(raw, self._root, key, old_values, set_values)
+            for key, old_values in pending
+        ]
+        return [switch for switch in switches if switch is not None]
 
 
-def _settled(
+def _settle_record(
     raw: Mapping[str, Any],
     root: type[BaseModel],
     key: str,
-    before: dict[str, Any],
-    own: Mapping[str, Any],
+    old_values: dict[str, Any],
+    set_values: Mapping[str, Any],
 ) -> KindSwitch | None:
-    record = _at(raw, key)
-    known = _kinds_at(root, raw, key)
-    if not isinstance(record, dict) or str(record.get(KIND)) not in known:
+    """Give one record the keys of its new kind; None if its kind is not known, which is
+    refused elsewhere.
+    """
+    record = _value_at(raw, key)
+    records = _kinds_at(root, raw, key)
+    if not isinstance(record, dict) or str(record.get(KIND)) not in records:
         return None  # which is refused elsewhere
-    old, new = known.get(before[KIND]), known[record[KIND]]
-    called = {meaning(new, name): name for name in new.model_fields}
-    names = [*before, *(old.model_fields if old is not None else ())]
-    places = {n: called.get(n if old is None else meaning(old, n)) for n in names if n != KIND}
-    out = KindSwitch(key, before[KIND], record[KIND], places)
-    ours = [name for name in before if name in record and name != KIND]
-    ours = [name for name in ours if not _is_own(f"{key}.{name}", own)]
-    for name in ours:
-        now = places[name]
-        if now is None or (now != name and now in record):
-            out.dropped[name] = record.pop(name)
-        elif now != name:
-            out.renamed[name] = now
-            record[now] = record.pop(name)
-    unfit = _refused(new, record) - (_refused(old, before) if old is not None else set())
-    for name in ours:
-        if name in unfit and name in record:
-            out.dropped[name] = record.pop(name)
-    out.kept = [name for name in ours if name in record]
+    old_record, new_record = records.get(old_values[KIND]), records[record[KIND]]
+    name_of_meaning = {meaning_of_key(new_record, name): name for name in new_record.model_fields}
+    old_names = [*old_values, *(old_record.model_fields if old_record is not None else ())]
+    new_names = {
+        name: name_of_meaning.get(name if old_record is None else meaning_of_key(old_record, name))
+        for name in old_names
+        if name != KIND
+    }
+    switch = KindSwitch(key, old_values[KIND], record[KIND], new_names)
+    inherited_keys = [name for name in old_values if name in record and name != KIND]
+    inherited_keys = [
+        name for name in inherited_keys if not _is_set_directly(f"{key}.{name}", set_values)
+    ]
+    for name in inherited_keys:
+        new_name = new_names[name]
+        if new_name is None or (new_name != name and new_name in record):
+            switch.dropped[name] = record.pop(name)
+        elif new_name != name:
+            switch.renamed[name] = new_name
+            record[new_name] = record.pop(name)
+    rejected = _rejected_keys(new_record, record) - (
+        _rejected_keys(old_record, old_values) if old_record is not None else set()
+    )
+    for name in inherited_keys:
+        if name in rejected and name in record:
+            switch.dropped[name] = record.pop(name)
+    switch.kept_keys = [name for name in inherited_keys if name in record]
     source = record.get("source")
-    if isinstance(source, dict) and "source" in ours:  # where its numbers are from, by key
-        moved = {**dict.fromkeys(out.dropped), **out.renamed}
+    if (
+        isinstance(source, dict) and "source" in inherited_keys
+    ):  # where its numbers are from, by key
+        name_changes = {**dict.fromkeys(switch.dropped), **switch.renamed}
         record["source"] = {
-            now: text for key, text in source.items() if (now := moved.get(key, key)) is not None
+            new_name: text
+            for key, text in source.items()
+            if (new_name := name_changes.get(key, key)) is not None
         }
-    return out
+    return switch
 
 
-def _is_own(key: str, own: Mapping[str, Any]) -> bool:
-    """Whether a dotted key has its value from one of ``own``: not if that names a record which has
-    it."""
+def _is_set_directly(key: str, set_values: Mapping[str, Any]) -> bool:
+    """Return True if a dotted key has its value from one of ``set_values``: not if that
+    names a record which has the key.
+    """
     return any(
-        related(key, name) and (not key.startswith(f"{name}.") or isinstance(value, dict))
-        for name, value in own.items()
+        keys_overlap(key, name) and (not key.startswith(f"{name}.") or isinstance(value, dict))
+        for name, value in set_values.items()
     )
 
 
-def meaning(record: type[BaseModel], key: str) -> str:
-    """What a key of a record means: see `Spec.meaning`."""
-    return record.meaning(key) if issubclass(record, Spec) else key
+def meaning_of_key(record: type[BaseModel], key: str) -> str:
+    """Return the meaning of a key of a record: see `Spec.meaning_of_key`."""
+    return record.meaning_of_key(key) if issubclass(record, Spec) else key
 
 
-def _at(raw: Any, key: str) -> Any:
+def _value_at(raw: Any, key: str) -> Any:
+    """Return the value at a dotted key; None if there is none."""
     for part in key.split("."):
-        raw = inside(raw, part)
+        raw = value_under(raw, part)
     return raw
 
 
 def _kinds_at(root: type[BaseModel], raw: Any, key: str) -> dict[str, type[BaseModel]]:
-    """The records that may stand at a dotted key of ``raw``, by kind; {} where there is no
-    choice."""
-    found: list[type[BaseModel]] = [root]
+    """Map each kind to the record that may stand at a dotted key of ``raw``; {} where
+    there is no choice.
+    """
+    records: list[type[BaseModel]] = [root]
     for part in key.split("."):
         if not part.isdigit():  # of a list, whose records are found already
-            named = _by_kind(found).get(str(inside(raw, KIND)))
-            of = found[0] if len(found) == 1 else named
-            if of is None or part not in of.model_fields:
+            named_record = _index_by_kind(records).get(str(value_under(raw, KIND)))
+            record = records[0] if len(records) == 1 else named_record
+            if record is None or part not in record.model_fields:
                 return {}
-            found = records_in(of.model_fields[part].annotation, deep=True)
-        raw = inside(raw, part)
-    return _by_kind(found)
+            records = records_in(record.model_fields[part].annotation, deep=True)
+        raw = value_under(raw, part)
+    return _index_by_kind(records)
 
 
-def kinds(union: Any) -> dict[str, type[BaseModel]]:
-    """The record of each kind of an annotated union."""
-    return _by_kind(records_in(union))
+def records_by_kind(union: Any) -> dict[str, type[BaseModel]]:
+    """Map each kind of an annotated union to its record."""
+    return _index_by_kind(records_in(union))
 
 
-def _by_kind(records: list[type[BaseModel]]) -> dict[str, type[BaseModel]]:
+def _index_by_kind(records: list[type[BaseModel]]) -> dict[str, type[BaseModel]]:
+    """Map each kind to the record that has it."""
     return {
         str(kind): record
         for record in records
@@ -194,8 +238,8 @@ def _by_kind(records: list[type[BaseModel]]) -> dict[str, type[BaseModel]]:
     }
 
 
-def _refused(record: type[BaseModel], values: Mapping[str, Any]) -> set[Any]:
-    """The keys whose values a record does not take."""
+def _rejected_keys(record: type[BaseModel], values: Mapping[str, Any]) -> set[Any]:
+    """Return the keys whose values a record does not take."""
     try:
         record.model_validate(values)
     except ValidationError as error:

@@ -27,7 +27,7 @@ _DECIMAL = {
     "T": 12,
     "P": 15,
 }
-_LONG = {"min": 60, "h": 3600, "d": 86_400}
+_LONG_TIMES = {"min": 60, "h": 3600, "d": 86_400}
 """Seconds of the longer units of time, which are read; seconds are what is written."""
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
 _NUMBER = re.compile(
@@ -37,7 +37,7 @@ _NUMBER = re.compile(
 
 
 class Dimension(Enum):
-    """What a quantity measures: its SI unit, and examples of how to write it."""
+    """The dimension of a quantity: its SI unit, and examples of how to write it."""
 
     NBYTES = ("B", "'110 kB', '4 MiB', '1.6 TB'")
     SECONDS = ("s", "'90 ns', '1.5 ms', '2 s'")
@@ -46,7 +46,7 @@ class Dimension(Enum):
 
     @property
     def unit(self) -> str:
-        """The SI unit."""
+        """The SI unit as text."""
         return self.value[0]
 
     @property
@@ -60,17 +60,19 @@ class UnitError(ValueError):
 
 
 def _scales(dimension: Dimension) -> dict[str, Decimal]:
-    """Every symbol of a unit of ``dimension``, and the factor to the SI unit."""
+    """Map every symbol of a unit of ``dimension`` to its factor to the SI unit."""
     prefixes = {prefix: Decimal(10) ** power for prefix, power in _DECIMAL.items()}
     prefixes |= {prefix: Decimal(1024) ** power for prefix, power in _BINARY.items()}
     if dimension is Dimension.SECONDS:
-        short = {f"{prefix}s": scale for prefix, scale in prefixes.items() if scale <= 1}
-        return short | {name: Decimal(seconds) for name, seconds in _LONG.items()}
+        small_units = {f"{prefix}s": scale for prefix, scale in prefixes.items() if scale <= 1}
+        return small_units | {name: Decimal(seconds) for name, seconds in _LONG_TIMES.items()}
     if dimension is Dimension.FREQUENCY:
-        return {f"{prefix}{one}/s": prefixes[prefix] for one in ("", "1") for prefix in prefixes}
-    per = "/s" if dimension is Dimension.BANDWIDTH else ""
+        return {
+            f"{prefix}{digit}/s": prefixes[prefix] for digit in ("", "1") for prefix in prefixes
+        }
+    suffix = "/s" if dimension is Dimension.BANDWIDTH else ""
     return {
-        f"{prefix}{symbol}{per}": scale * factor
+        f"{prefix}{symbol}{suffix}": scale * factor
         for symbol, factor in (("bit", Decimal(1) / 8), ("B", Decimal(1)))
         for prefix, scale in prefixes.items()
         if scale >= 1
@@ -81,27 +83,33 @@ _SCALES = {dimension: _scales(dimension) for dimension in Dimension}
 
 
 def pattern(dimension: Dimension, positive: bool = False) -> str:
-    """A regular expression, as JSON Schema has them, of what `parse_quantity` reads and is not
-    negative; with ``positive`` not 0 either. Blanks inside a unit are left out."""
+    """Return a regular expression, as JSON Schema has them, of what `parse_quantity` reads
+    and is not negative; with ``positive`` not 0 either. Blanks inside a unit are left
+    out.
+    """
     decimal = [prefix for prefix, power in _DECIMAL.items() if power >= 0]
     prefixes = "|".join(filter(None, [*_BINARY, *decimal]))
     size = f"({prefixes})?(bit|B)"
     small = "|".join(prefix for prefix, power in _DECIMAL.items() if power < 0)
     unit = {
         Dimension.NBYTES: size,
-        Dimension.SECONDS: f"(({small})?s|{'|'.join(_LONG)})",
+        Dimension.SECONDS: f"(({small})?s|{'|'.join(_LONG_TIMES)})",
         Dimension.BANDWIDTH: f"{size}/s",
         Dimension.FREQUENCY: f"({'|'.join([*_BINARY, *filter(None, _DECIMAL)])})?1?/s",
     }[dimension]
-    some = r"(?=[\d_.]*[1-9])" if positive else ""
+    not_zero = r"(?=[\d_.]*[1-9])" if positive else ""
     number = r"(\d+(_\d+)*\.?\d*|\.\d+)([eE][+-]?\d+)?"
-    return rf"^\s*\+?{some}{number}\s*{unit}(\s*/\s*\d+(_\d+)*)?\s*$"
+    return rf"^\s*\+?{not_zero}{number}\s*{unit}(\s*/\s*\d+(_\d+)*)?\s*$"
 
 
 def parse_quantity(text: object, dimension: Dimension) -> float:
-    """The SI value (float) of a quantity such as ``'12.5 GB/s'``, or of one over a whole number
-    such as ``'110 ms / 64'``. Raises a UnitError if ``text`` is not a string, has no unit, has a
-    unit of another kind, or is divided by 0."""
+    """Parse a quantity such as ``'12.5 GB/s'``, or one over a whole number such as ``'110
+    ms / 64'``; return its SI value.
+
+    Raises:
+        UnitError: ``text`` is not a string, has no unit, has a unit of another kind, or
+            is divided by 0.
+    """
     expected = f"expected a quantity in {dimension.unit} such as {dimension.examples}"
     if isinstance(text, bool) or not isinstance(text, str):
         raise UnitError(f"has no unit; {expected}")
@@ -128,7 +136,9 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
 
 
 def written_unit(text: str) -> str:
-    """The unit of a quantity as it is written, such as 'Gbit/s'; '' where there is none."""
+    """Return the unit of a quantity as it is written, such as 'Gbit/s'; '' where there is
+    none.
+    """
     match = _NUMBER.match(text)
     return match[2] or "" if match else ""
 
@@ -148,41 +158,43 @@ _WORDS = (
 
 
 def _hint(unit: str, dimension: Dimension) -> str:
-    """Names the units of ``dimension`` that one may stand for which is written in other letters or
-    words; '' if there are none. A small b may be bits or bytes."""
+    """Suggest the units of ``dimension`` that an unknown unit may stand for, which is
+    written in other letters or words; '' if there are none. A small b may be bits or
+    bytes.
+    """
     for word, symbol in _WORDS:
         unit = re.sub(word, symbol, unit)
-    bits = re.sub(r"(?<!i)b(?=/s$|$)", "bit", unit)
-    meant = [
+    unit_in_bits = re.sub(r"(?<!i)b(?=/s$|$)", "bit", unit)
+    suggestions = [
         f"'{name if name != '/s' else '1/s'}'"
         for name in _SCALES[dimension]
-        if name.lower() in {unit.lower(), bits.lower()} and "1" not in name
+        if name.lower() in {unit.lower(), unit_in_bits.lower()} and "1" not in name
     ]
-    return f" did you mean {' or '.join(meant)}?" if meant else ""
+    return f" did you mean {' or '.join(suggestions)}?" if suggestions else ""
 
 
 def format_quantity(value: float, dimension: Dimension) -> str:
-    """``value`` (SI) as a string that `parse_quantity` reads back to the last bit."""
-    exact = Decimal(repr(float(value)))
-    if exact == 0:
+    """Format ``value`` (SI) as a text that `parse_quantity` reads back to the last bit."""
+    decimal = Decimal(repr(float(value)))
+    if decimal == 0:
         return f"0 {dimension.unit}"
     steps = [("n", -9), ("u", -6), ("m", -3), ("", 0)]
     if dimension is not Dimension.SECONDS:
         steps = [("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15)]
     prefix, power = steps[0]
     for name, exponent in steps:
-        if abs(exact) >= Decimal(10) ** exponent:
+        if abs(decimal) >= Decimal(10) ** exponent:
             prefix, power = name, exponent
-    number = (exact / Decimal(10) ** power).normalize()
+    number = (decimal / Decimal(10) ** power).normalize()
     unit = "/s" if prefix and dimension is Dimension.FREQUENCY else dimension.unit
     return f"{number:f} {prefix}{unit}"
 
 
 def readable(value: float, dimension: Dimension, digits: int = 4) -> str:
-    """``value`` (SI) for people: rounded to ``digits`` significant digits."""
+    """Format ``value`` (SI) for people: rounded to ``digits`` significant digits."""
     return format_quantity(float(f"{value:.{digits}g}"), dimension)
 
 
 def readable_count(value: float) -> str:
-    """A number of things for people: '1.28 M', rounded to three significant digits."""
+    """Format a number of things for people: '1.28 M', rounded to three significant digits."""
     return readable(value, Dimension.FREQUENCY, 3).removesuffix("/s").removesuffix(" 1")

@@ -15,7 +15,7 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.console import new_table
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.rng import stream
 from simshuffle.studies.collective import ALLREDUCE, BenchMachine, ranks_of
 from simshuffle.study.options import COMMAND_LINE
@@ -74,7 +74,13 @@ def algorithms(text: str) -> tuple[Algorithm, ...]:
         known = [name for name in ALGORITHMS if name == word]
         if not known:
             rule = f"of an alltoall must be of {', '.join(ALGORITHMS)}"
-            refuse("--algorithm", rule, repr(word), nearest(word, list(ALGORITHMS)), COMMAND_LINE)
+            refuse(
+                "--algorithm",
+                rule,
+                repr(word),
+                suggest_nearest(word, list(ALGORITHMS)),
+                COMMAND_LINE,
+            )
         found += known
     return tuple(found)
 

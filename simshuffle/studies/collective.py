@@ -27,12 +27,12 @@ from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, single_run
 from simshuffle.report.console import new_table
 from simshuffle.spec.interpolation import Curve
-from simshuffle.spec.library import by_kind, find, nearest, read_yaml, shipped_names
+from simshuffle.spec.library import find_file, parse_kind, read_yaml, shipped_names, suggest_nearest
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.switching import Left, told
+from simshuffle.spec.switching import PendingSwitches, list_notes
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
-from simshuffle.spec.validation import unreported, validated
+from simshuffle.spec.validation import drop_reported_problems, validate_record
 from simshuffle.study.options import COMMAND_LINE, between_commas
 
 VERB = "a collective"
@@ -113,7 +113,7 @@ def bench(
     ranks = ranks_of(name, values, hosts, gpus_per_host, chosen_elsewhere)
     of, cluster = ranks.of, ranks.cluster
     if isinstance(of, BenchMachine):
-        plain, label = by_kind("nccl"), of.cluster.name
+        plain, label = parse_kind("nccl"), of.cluster.name
     else:
         plain = of.workload.allreduce.model_dump(mode="json", exclude_none=True)
         label = of.name
@@ -194,12 +194,12 @@ def sizes(text: str, element: int = ELEMENT) -> tuple[float, ...]:
 def _found(name: str) -> tuple[Path, bool]:
     """The file of a scenario or machine, and whether it is a machine."""
     try:
-        path = find(name, "scenarios")
+        path = find_file(name, "scenarios")
     except ScenarioError as error:
         if name in shipped_names("topologies"):
-            return find(name, "topologies"), True
+            return find_file(name, "topologies"), True
         known = [n for folder in ("scenarios", "topologies") for n in shipped_names(folder)]
-        remedy = error.problems[0].remedy if Path(name).suffix else nearest(name, known)
+        remedy = error.problems[0].remedy if Path(name).suffix else suggest_nearest(name, known)
         problem = Problem("", "no such scenario or machine, file or name", repr(name), remedy)
         raise ScenarioError(problem) from None
     first = next(iter(read_yaml(path)), None)
@@ -210,11 +210,11 @@ def _machine(path: Path, values: Mapping[str, Any]) -> tuple[BenchMachine, list[
     """The machine with ``values``, and what became of others if kinds are among them."""
     resolved = resolve({"cluster": str(path.resolve())}, values, path.parent, BenchMachine)
     resolved.plain.pop("sweep", None)  # which `resolve` adds
-    machine, found = validated(resolved.plain, BenchMachine)
-    problems = [*resolved.problems, *unreported(found, resolved.problems)]
+    machine, found = validate_record(resolved.plain, BenchMachine)
+    problems = [*resolved.problems, *drop_reported_problems(found, resolved.problems)]
     if problems or machine is None:
         raise ScenarioError(problems, str(path))
-    return machine, [*map(str, told(resolved.switches))]
+    return machine, [*map(str, list_notes(resolved.switches))]
 
 
 def _with_gpus(cluster: Cluster, gpus: int) -> Cluster:
@@ -224,7 +224,7 @@ def _with_gpus(cluster: Cluster, gpus: int) -> Cluster:
         refuse("--gpus-per-host", rule, str(gpus), "Use fewer.", COMMAND_LINE)
     plain = cluster.model_dump(mode="json", exclude_none=True)
     plain["host"]["gpus"] = gpus
-    changed, found = validated(plain, Cluster)
+    changed, found = validate_record(plain, Cluster)
     if changed is None or found:
         remedy = "Add for example --set cluster.host.hcas=1 --set cluster.host.pcie_slots=1."
         refuse("--gpus-per-host", found[0].rule, str(gpus), remedy, COMMAND_LINE)
@@ -233,7 +233,7 @@ def _with_gpus(cluster: Cluster, gpus: int) -> Cluster:
 
 def _named(algorithm: str) -> dict[str, Any]:
     try:
-        return by_kind(algorithm)
+        return parse_kind(algorithm)
     except InputError as error:
         problems = [problem.below("--algorithm") for problem in error.problems]
         raise InputError(problems, COMMAND_LINE) from None
@@ -244,19 +244,19 @@ def _allreduce(
 ) -> tuple[Allreduce, list[str]]:
     """The allreduce with ``values``, and what became of others if one is its kind."""
     problems: list[Problem] = []
-    raw, left = {"allreduce": plain}, Left(_Reduced)
+    raw, left = {"allreduce": plain}, PendingSwitches(_Reduced)
     own = {f"allreduce.{key}": value for key, value in values.items()}
     for key, value in own.items():
-        left.put(raw, key, value, problems)
+        left.set_key(raw, key, value, problems)
     switches = left.settle(raw, own)
     for switch in switches:
         if switch.key == "allreduce":
             fill(raw["allreduce"], cluster, switch)
-    made, found = validated(raw, _Reduced)
-    problems += unreported(found, problems)
+    made, found = validate_record(raw, _Reduced)
+    problems += drop_reported_problems(found, problems)
     if problems or made is None:
         raise InputError([problem.below("workload") for problem in problems], COMMAND_LINE)
-    return made.allreduce, [f"workload.{note}" for note in told(switches)]
+    return made.allreduce, [f"workload.{note}" for note in list_notes(switches)]
 
 
 HEADINGS = ["size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]

@@ -20,7 +20,7 @@ from simshuffle.report.console import html, terminal_text
 from simshuffle.report.folders import meta_of
 from simshuffle.report.names import short_names, with_short_names
 from simshuffle.report.table_io import rows as rows_of
-from simshuffle.spec.library import documents
+from simshuffle.spec.library import parse_documents
 from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
 from simshuffle.study.registry import read_folder, verbs
 from simshuffle.study.study import Result
@@ -184,7 +184,7 @@ def _documents(result: Result) -> dict[str, Flat]:
     """What the stored documents hold, by the name that each gives itself."""
     out: dict[str, Flat] = {}
     for file, text in result.documents.items():
-        for number, document in enumerate(documents(text, file), 1):
+        for number, document in enumerate(parse_documents(text, file), 1):
             plain = document if isinstance(document, dict) else {"": document}
             name = str(plain.get("name", file))
             out[f"{name} {number}" if name in out else name] = flat(plain)

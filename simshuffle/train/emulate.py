@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, ScenarioError, SimshuffleWarning, refuse
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.validation import Record, validated
+from simshuffle.spec.validation import Record, validate_record
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
@@ -266,7 +266,7 @@ def records_of(
     """Arguments that are records, each ``given`` as one, as plain values, or as text; or raise
     InputError, told by their names, or by what they are ``called``."""
     raw = {name: plain_record(value, name, source) for name, value in given.items()}
-    found, problems = validated(raw, kind)
+    found, problems = validate_record(raw, kind)
     if problems or found is None:
         names = called or {}
         told = [replace(each, path=names.get(each.path, each.path)) for each in problems]
@@ -279,7 +279,7 @@ def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return by_kind(given)
+        return parse_kind(given)
     except ScenarioError as error:
         raise InputError([replace(each, path=name) for each in error.problems], source) from None
 

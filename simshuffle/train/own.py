@@ -19,9 +19,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, refuse
-from simshuffle.spec.overrides import related
+from simshuffle.spec.overrides import keys_overlap
 from simshuffle.spec.record import Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study import engine
@@ -210,7 +210,7 @@ def _values(network: nn.Module, own: OwnTraining, study: StudyOptions) -> dict[s
         sgd = {
             key
             for key in OF_SGD
-            if key in training or any(related(of, f"training.{key}") for of in over)
+            if key in training or any(keys_overlap(of, f"training.{key}") for of in over)
         }
         training |= training_values(network, own.optimizer, sgd)
         optimizer = type(own_optimizer(network, own.optimizer)).__name__
@@ -237,7 +237,7 @@ def _values(network: nn.Module, own: OwnTraining, study: StudyOptions) -> dict[s
 
 def _study(raw: dict[str, Any]) -> Study:
     """The study of these values, or raise InputError."""
-    study, problems = validated({key: of for key, of in raw.items() if of is not None}, Study)
+    study, problems = validate_record({key: of for key, of in raw.items() if of is not None}, Study)
     if problems or study is None:
         raise InputError(problems, "train_study")
     try:

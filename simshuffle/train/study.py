@@ -15,18 +15,18 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.spec.library import by_kind, find, is_file, nearest, read_yaml
+from simshuffle.spec.library import find_file, is_file, parse_kind, read_yaml, suggest_nearest
 from simshuffle.spec.overrides import (
-    expand,
+    expand_name,
     grid,
     grid_problems,
-    outermost_first,
-    pin,
-    related,
+    keys_overlap,
+    pin_axis,
+    sort_outermost_first,
 )
 from simshuffle.spec.record import Count, Spec
-from simshuffle.spec.switching import Left, warn
-from simshuffle.spec.validation import unreported, validated
+from simshuffle.spec.switching import PendingSwitches, warn_of_switches
+from simshuffle.spec.validation import drop_reported_problems, validate_record
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition
@@ -127,30 +127,30 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
     by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``, which blocks no longer vary; or
     raise InputError with every problem of the file and of the runs that its blocks make."""
-    path = find(str(reference), "studies")
+    path = find_file(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
-    left = Left(Study)
-    for key, value in outermost_first(values or {}).items():
+    left = PendingSwitches(Study)
+    for key, value in sort_outermost_first(values or {}).items():
         _set(raw, key, value, problems, left)
     switches = left.settle(raw, values or {})
     for key in REFERENCES:
-        expand(raw, key, REFERENCES, problems)
+        expand_name(raw, key, REFERENCES, problems)
     locate(raw.get("data"), "path", path.parent)
     if isinstance(raw.get("cluster"), str) and is_file(path.parent / raw["cluster"]):
         raw["cluster"] = str((path.parent / raw["cluster"]).absolute())
     for number, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
         _normalise(block, f"runs.{number}", path.parent, problems)
-    study, found = validated(raw, Study)
-    problems += unreported(found, problems)
+    study, found = validate_record(raw, Study)
+    problems += drop_reported_problems(found, problems)
     if study is not None:
         try:
             study.all_runs()
         except InputError as error:
-            problems += unreported(error.problems, problems)
+            problems += drop_reported_problems(error.problems, problems)
     if problems or study is None:
         raise InputError(problems, str(path))
-    warn(switches)
+    warn_of_switches(switches)
     return study
 
 
@@ -172,7 +172,7 @@ def document(path: Path) -> dict[str, Any]:
 
 
 REFERENCES = dict.fromkeys(
-    ("data", "model", "partition", "exchange", "exchange.schedule", "training.loss"), by_kind
+    ("data", "model", "partition", "exchange", "exchange.schedule", "training.loss"), parse_kind
 )
 """Keys whose records may be named by their kind: ``exchange:
 importance_pair:exchange_fraction=0.1,lagging=true``."""
@@ -182,13 +182,15 @@ _KEYS = set(Run.model_fields) - {"seed"}
 # ----------------------------------------------------------------------- from raw values to a study
 
 
-def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem], left: Left) -> None:
+def _set(
+    raw: dict[str, Any], key: str, value: Any, problems: list[Problem], left: PendingSwitches
+) -> None:
     """Set a dotted key, and take it out of the blocks, which would set it again."""
-    if left.put(raw, key, value, problems, REFERENCES) and key != "runs":
+    if left.set_key(raw, key, value, problems, REFERENCES) and key != "runs":
         blocks = raw["runs"] if isinstance(raw.get("runs"), list) else []
         for number, block in enumerate(blocks):
             if isinstance(block, dict):
-                pin(block, key, value, f"runs.{number}", problems)
+                pin_axis(block, key, value, f"runs.{number}", problems)
 
 
 def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> None:
@@ -200,7 +202,7 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
         values = block[key] if isinstance(block[key], list) else [block[key]]
         records = [{key: copy.deepcopy(value)} for value in values]
         for record in records:
-            expand(record, key, REFERENCES, found)
+            expand_name(record, key, REFERENCES, found)
             if key == "data":
                 locate(record[key], "path", folder)
         block[key] = [record[key] for record in records]
@@ -223,19 +225,21 @@ def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
         axes = {key: lists[key] for key in lists if key.split(".")[0] in _KEYS}
         known = sorted({*_KEYS, "seeds"})
         problems += [
-            Problem(f"{at}.{key}", "is not a known key", "", nearest(key.split(".")[0], known))
+            Problem(
+                f"{at}.{key}", "is not a known key", "", suggest_nearest(key.split(".")[0], known)
+            )
             for key in lists
             if key not in axes
         ]
         if bad := grid_problems(lists):
             problems += [problem.below(at) for problem in bad]
             continue
-        for values in grid(outermost_first(axes)):
-            raw, found, left = copy.deepcopy(base), list[Problem](), Left(Run)
-            ready = all(left.put(raw, *item, found, REFERENCES) for item in values.items())
-            warn(left.settle(raw, values))
-            if ready and all(expand(raw, key, REFERENCES, found) for key in REFERENCES):
-                run, found = validated(raw, Run)
+        for values in grid(sort_outermost_first(axes)):
+            raw, found, left = copy.deepcopy(base), list[Problem](), PendingSwitches(Run)
+            ready = all(left.set_key(raw, *item, found, REFERENCES) for item in values.items())
+            warn_of_switches(left.settle(raw, values))
+            if ready and all(expand_name(raw, key, REFERENCES, found) for key in REFERENCES):
+                run, found = validate_record(raw, Run)
                 if run is not None and not found:
                     yield from (run.model_copy(update={"seed": seed}) for seed in seeds)
             problems += [replace(p, path=_blamed(p.path, at, axes)) for p in found]
@@ -243,5 +247,5 @@ def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
 
 def _blamed(path: str, at: str, keys: Iterable[str]) -> str:
     """Where in the study's file the value stands that a problem of a run's key comes from."""
-    of_block = any(related(path, key) for key in keys)
+    of_block = any(keys_overlap(path, key) for key in keys)
     return f"{at}.{path}" if of_block or path in {"exchange", "world_size"} else path

@@ -18,7 +18,7 @@ from simshuffle.fabric.routing import DModK, Fabric, Router, routing_of_network
 from simshuffle.fabric.topology import RailOptimised
 from simshuffle.fabric.topology.graph import graph_problems
 from simshuffle.job.scenario.cluster import Cluster
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 from tests.attached import attach_storage
 from tests.examples import ABCI
 from tests.strategies import (
@@ -837,7 +837,7 @@ def test_what_cannot_be_built_is_one_problem_of_its_key(kind, change, where, tex
     values = {"kind": kind, "link_bandwidth": "1 GB/s", **REFUSED[kind][0], **change}
     topology = {key: value for key, value in values.items() if value is not None}
     raw = ABCI.model_dump(mode="json", exclude_none=True)
-    _, problems = validated({**raw, "topology": topology}, Cluster)
+    _, problems = validate_record({**raw, "topology": topology}, Cluster)
     (found,) = problems
     assert found.path == f"topology.{where}" and found.rule and found.value
     assert text in f"{found.rule} {found.remedy}"

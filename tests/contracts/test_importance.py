@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from simshuffle.errors import InputError
 from simshuffle.spec.record import Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 from simshuffle.workload.exchange import (
     ExchangePlan,
     ExchangeSchedule,
@@ -487,7 +487,7 @@ class Trained(Spec):
 def test_pair_keeps_its_defaults_where_one_key_is_given():
     exchange = {"kind": "importance_pair", "exchange_fraction": 0.1}
     exchange |= {"schedule": {"rank_importance": "sum"}}
-    read, problems = validated({"exchange": exchange}, Trained)
+    read, problems = validate_record({"exchange": exchange}, Trained)
     assert read is not None and not problems
     schedule = read.exchange.exchange_schedule
     assert schedule == PairSchedule(rank_importance="sum")
@@ -506,7 +506,7 @@ def test_pair_keeps_its_defaults_where_one_key_is_given():
 def test_problems_name_the_key_without_the_kind(kind):
     exchange = {"kind": kind, "exchange_fraction": 2.0, "selectoin": "highest"}
     exchange |= {"schedule": {"partner_rule": "pairs"}}
-    problems = {each.path: each for each in validated({"exchange": exchange}, Trained)[1]}
+    problems = {each.path: each for each in validate_record({"exchange": exchange}, Trained)[1]}
     assert set(problems) == {
         "exchange.exchange_fraction",
         "exchange.selectoin",

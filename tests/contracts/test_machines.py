@@ -16,8 +16,8 @@ from simshuffle.fabric.topology.cabling import FAR, Cabling
 from simshuffle.job.plan import wiring
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
-from simshuffle.spec.library import read_yaml, shipped
-from simshuffle.spec.validation import validated
+from simshuffle.spec.library import read_yaml, shipped_folder
+from simshuffle.spec.validation import validate_record
 from tests.attached import attach_storage
 
 HOST, LEAF, SPINE, MIDDLE = "host", "leaf", "spine", "level2"
@@ -151,8 +151,8 @@ STARS = {
 
 
 def machine(name: str) -> Cluster:
-    (raw,) = read_yaml(shipped("topologies") / f"{name}.yaml")
-    cluster, problems = validated(raw, Cluster)
+    (raw,) = read_yaml(shipped_folder("topologies") / f"{name}.yaml")
+    cluster, problems = validate_record(raw, Cluster)
     assert cluster is not None and not problems
     return cluster
 
@@ -389,7 +389,7 @@ def leaves_of(found: Cabling, host: str) -> set[str]:
 
 def test_a_star_stands_for_an_unknown_fabric_only():
     found = {}
-    for file in sorted(shipped("topologies").glob("*.yaml")):
+    for file in sorted(shipped_folder("topologies").glob("*.yaml")):
         text = file.read_text()
         if "\n  kind: star\n" in text:
             found[file.stem] = " ".join(line[2:] for line in text.splitlines() if line[0] == "#")

@@ -44,7 +44,7 @@ from simshuffle.fabric.topology.graph import (
     new_graph,
 )
 from simshuffle.job.plan.resources import Resources
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from tests.attached import attach_storage
 from tests.contracts.test_routing import IRREGULAR, Net, ring_of_switches
 from tests.examples import ROUTINGS, cluster, small_topologies, written
@@ -254,7 +254,7 @@ def test_minimal_ways_have_one_hop_between_groups(rule):
 def test_short_form_and_description_of_each(rule):
     read: Any = TypeAdapter(Routing)
     assert read.validate_python(rule.model_dump(mode="json")) == rule
-    assert read.validate_python(by_kind("ecmp:queue_pairs=4,salt=none")).queue_pairs == 4
+    assert read.validate_python(parse_kind("ecmp:queue_pairs=4,salt=none")).queue_pairs == 4
     assert rule.describe().startswith(rule.kind)
 
 
@@ -263,7 +263,7 @@ def test_short_form_and_description_of_each(rule):
 
 def circle(net: Net, routes: Ints) -> list[int] | None:
     table = net.table.links
-    return ChannelDependencies(Links(table.capacity, table.latency, table.names)).add(routes)
+    return ChannelDependencies(Links(table.capacity, table.latency, table.names)).add_routes(routes)
 
 
 @pytest.mark.parametrize("rule", [DModK(), SModK(), UpDown()], ids=str)

@@ -13,8 +13,8 @@ from simshuffle.cli.schema_files import schema
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.reading import _references
 from simshuffle.job.scenario.scenario import from_dict, load_scenarios, machine_of
-from simshuffle.spec.library import find, read_yaml, shipped, shipped_names
-from simshuffle.spec.overrides import put
+from simshuffle.spec.library import find_file, read_yaml, shipped_folder, shipped_names
+from simshuffle.spec.overrides import set_key
 from simshuffle.spec.record import quantity_schema
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.study.options import fields_of, filled
@@ -49,7 +49,7 @@ def test_the_schema_is_one_of_draft_2020_12(schemas, what):
 
 @pytest.mark.parametrize(("what", "name"), SHIPPED)
 def test_every_shipped_file_obeys_its_schema(validators, what, name):
-    documents = read_yaml(find(name, FOLDERS[what]))
+    documents = read_yaml(find_file(name, FOLDERS[what]))
     assert documents
     for document in documents:
         assert told(validators[what], document) == []
@@ -58,7 +58,7 @@ def test_every_shipped_file_obeys_its_schema(validators, what, name):
 def test_what_scenarios_and_machines_are_resolved_to_obeys_it_too(validators):
     """All keys are written then, with their defaults."""
     for name in shipped_names("scenarios"):
-        for scenario in load_scenarios(shipped("scenarios") / f"{name}.yaml"):
+        for scenario in load_scenarios(shipped_folder("scenarios") / f"{name}.yaml"):
             assert told(validators["scenario"], scenario.to_dict()) == [], name
     for name in shipped_names("topologies"):
         plain = machine_of(name).model_dump(mode="json", exclude_none=True)
@@ -70,7 +70,7 @@ def quickstart(**values):
     (plain,) = [each.to_dict() for each in load_scenarios("quickstart")]
     for key, value in values.items():
         problems = []
-        assert put(plain, key.replace("__", "."), copy.deepcopy(value), problems), problems
+        assert set_key(plain, key.replace("__", "."), copy.deepcopy(value), problems), problems
     return plain
 
 
@@ -153,7 +153,7 @@ def test_what_the_reader_refuses_breaks_the_schema(validators, values):
     ],
 )
 def test_what_is_wrong_in_a_study_breaks_its_schema(validators, key, value):
-    (plain,) = read_yaml(find("quick", "studies"))
+    (plain,) = read_yaml(find_file("quick", "studies"))
     *parents, last = key.split(".", 2 if key.startswith("runs") else -1)
     at = plain
     for part in parents:
@@ -164,8 +164,8 @@ def test_what_is_wrong_in_a_study_breaks_its_schema(validators, key, value):
 
 @pytest.mark.parametrize(("key", "value"), [("hosts", 4), ("ssd.capacity", "1.6 TBs")])
 def test_what_is_wrong_in_a_machine_breaks_its_schema(validators, key, value):
-    (plain,) = read_yaml(find("abci", "topologies"))
-    assert put(plain, key, value, [])
+    (plain,) = read_yaml(find_file("abci", "topologies"))
+    assert set_key(plain, key, value, [])
     assert told(validators["topology"], plain) != []
 
 

@@ -34,7 +34,7 @@ from simshuffle.fabric.topology.graph import (
 )
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.verdict import derived
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 from tests.attached import attach_storage
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
 from tests.strategies import (
@@ -477,7 +477,7 @@ def test_impossible_tree_of_switches_says_what_would_do(changes, path, text):
         **changes,
     }
     given_values = {key: value for key, value in values.items() if value is not None}
-    made, problems = validated(given_values, FatTree)
+    made, problems = validate_record(given_values, FatTree)
     assert made is None or made.num_hosts
     (problem,) = problems
     assert problem.path.rsplit(".", 1)[-1] == path

@@ -12,7 +12,7 @@ from simshuffle import validate
 from simshuffle.extensions.calibration.validation.sealed import seal
 from simshuffle.extensions.calibration.validation.table import read_rows, summary
 from simshuffle.extensions.calibration.validation.text import cells, reasons
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -63,7 +63,7 @@ def test_every_row_is_what_comes_out(computed):
 
 
 def test_every_row_and_set_of_the_files_is_shown():
-    rows = read_rows(shipped("validation"))
+    rows = read_rows(shipped_folder("validation"))
     shown = block("validation rows")
     summary = block("validation summary")
     for row in rows:
@@ -83,7 +83,7 @@ def lines_of(board):
 def test_the_scoreboard_has_a_line_for_every_set(computed):
     board = block("scoreboard", BOARD)
     lines = lines_of(board)
-    rows = [row.set for row in read_rows(shipped("validation")) if row.use == "predict"]
+    rows = [row.set for row in read_rows(shipped_folder("validation")) if row.use == "predict"]
     assert {name: int(of[1]) for name, of in lines.items()} == {of: rows.count(of) for of in rows}
     found = summary(computed[computed["use"] == "predict"]).set_index("set")
     for name in CHEAP:

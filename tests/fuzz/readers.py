@@ -37,7 +37,7 @@ from simshuffle.job.scenario.calibrated import Fragment
 from simshuffle.job.scenario.options import assignments, scenarios_of
 from simshuffle.job.scenario.scenario import all_runs
 from simshuffle.job.verdict import derived, tables, verdict
-from simshuffle.spec.library import read_yaml, shipped
+from simshuffle.spec.library import read_yaml, shipped_folder
 from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.request import request as loader_request
 from simshuffle.study.registry import read_folder
@@ -179,7 +179,7 @@ def _cluster(rng: random.Random, _: Path) -> Input:
 
 @cache
 def _shipped(folder: str, name: str) -> Any:
-    (values,) = read_yaml(shipped(folder) / f"{name}.yaml")
+    (values,) = read_yaml(shipped_folder(folder) / f"{name}.yaml")
     return values
 
 
@@ -348,7 +348,7 @@ def _calibrate(folder: Path, arguments: tuple[str, ...]) -> None:
 
 def _rows(rng: random.Random, _: Path) -> Input:
     name = rng.choice(("collectives", "storage", "slides", "abci_2020", "resnet50"))
-    lines = (shipped("validation") / f"{name}.csv").read_text().splitlines()
+    lines = (shipped_folder("validation") / f"{name}.csv").read_text().splitlines()
     text = "\n".join([lines[0], *rng.sample(lines[1:], min(3, len(lines) - 1))])
     content = changed_lines(text, rng).encode("utf-8", "surrogateescape")
     return Input({"own.csv": changed_bytes(content, rng) if rng.random() < 0.1 else content})

@@ -607,7 +607,7 @@ def test_up_and_down_in_a_tree_never_deadlocks(seed):
     links, routes, hosts = tree(levels=3, arity=3)
     src, dst, nbytes = random_traffic(hosts, 2000, seed)
     flows = Flows(routes(src, dst), nbytes, np.zeros(len(src)))
-    assert ChannelDependencies(links).add(flows.routes) is None
+    assert ChannelDependencies(links).add_routes(flows.routes) is None
     assert (packet(buffer=MTU).finish_times(links, flows).finish > 0).all()
 
 
@@ -624,7 +624,7 @@ def test_routes_around_a_ring_are_refused(switches):
         [switches + i, i, (i + 1) % switches, 2 * switches + (i + 2) % switches]
         for i in range(switches)
     ]
-    circle = ChannelDependencies(links).add(Flows.from_lists(table, [1.0] * switches).routes)
+    circle = ChannelDependencies(links).add_routes(Flows.from_lists(table, [1.0] * switches).routes)
     assert circle == list(range(switches))
     with pytest.raises(TopologyError) as caught:
         packet().finish_times(links, Flows.from_lists(table, [1.0] * switches))
@@ -632,7 +632,9 @@ def test_routes_around_a_ring_are_refused(switches):
     assert "kind: fluid" in str(caught.value)
     # one route less opens the circle
     assert (
-        ChannelDependencies(links).add(Flows.from_lists(table[1:], [1.0] * (switches - 1)).routes)
+        ChannelDependencies(links).add_routes(
+            Flows.from_lists(table[1:], [1.0] * (switches - 1)).routes
+        )
         is None
     )
     network = PacketNetwork(links, mtu=MTU, port_buffer=MTU)
@@ -644,7 +646,7 @@ def test_routes_around_a_ring_are_refused(switches):
 
 
 def test_a_link_that_follows_itself_is_a_circle():
-    assert ChannelDependencies(links_of(3)).add(np.array([[0, 1, 1, 2]], np.int32)) == [1]
+    assert ChannelDependencies(links_of(3)).add_routes(np.array([[0, 1, 1, 2]], np.int32)) == [1]
 
 
 # ----------------------------------------------------------------------------------- beside a clock

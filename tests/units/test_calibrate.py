@@ -25,7 +25,7 @@ from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 from simshuffle.job.plan.findings import extrapolated
 from simshuffle.job.scenario.calibrated import read_fragment
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 from simshuffle.studies.simulation.text import notes
 from tests.calibrated import calibrate
 from tests.drawn import laid_out
@@ -373,7 +373,7 @@ def test_several_models_get_files_of_their_own(tmp_path):
 @pytest.fixture
 def scenario(measured, tmp_path):
     """A scenario file that includes a fragment beside it."""
-    raw = yaml.safe_load((shipped("scenarios") / "quickstart.yaml").read_text())
+    raw = yaml.safe_load((shipped_folder("scenarios") / "quickstart.yaml").read_text())
     whole = raw | {"include": "parts/calibration.yaml", "sweep": {}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(whole))
     (tmp_path / "parts").mkdir()

@@ -174,10 +174,10 @@ def test_an_alltoall_is_printed_as_osu_does_and_read_back(tmp_path, capsys):
 
 
 def test_files_of_both_kinds_are_told_apart(tmp_path, capsys):
-    from simshuffle.spec.library import shipped
+    from simshuffle.spec.library import shipped_folder
 
-    machine = shipped("topologies") / "abci.yaml"
-    scenario = shipped("scenarios") / "quickstart.yaml"
+    machine = shipped_folder("topologies") / "abci.yaml"
+    scenario = shipped_folder("scenarios") / "quickstart.yaml"
     for file, kind in ((machine, "nccl"), (scenario, "ring")):
         copy = tmp_path / file.name
         copy.write_text(file.read_text())

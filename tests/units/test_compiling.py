@@ -121,7 +121,7 @@ def test_one_of_the_processes_that_begin_together_compiles_and_says_so_once(scri
 
 
 def test_that_something_is_compiled_is_not_said_to_who_wants_errors_alone(caplog):
-    said = compiling._say_once.__wrapped__
+    said = compiling._announce_compilation.__wrapped__
     try:
         set_volume(quiet=True, verbose=False)
         said()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.spec.hostlist import expanded
+from simshuffle.spec.hostlist import expand_node_list
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from simshuffle.spec.hostlist import expanded
     ],
 )
 def test_a_list_stands_for_its_names_in_order(text, names):
-    assert expanded(text) == names
+    assert expand_node_list(text) == names
 
 
 @given(
@@ -40,7 +40,7 @@ def test_a_list_stands_for_its_names_in_order(text, names):
 def test_ranges_keep_the_zeros_of_their_lower_end(ranges, width):
     text = ",".join(f"{name}[{low:0{width}d}-{low + more:0{width}d}]" for name, low, more in ranges)
     expected = [f"{name}{low + i:0{width}d}" for name, low, more in ranges for i in range(more + 1)]
-    assert expanded(text) == expected
+    assert expand_node_list(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_ranges_keep_the_zeros_of_their_lower_end(ranges, width):
 )
 def test_what_is_no_list_is_refused(text):
     with pytest.raises(InputError) as caught:
-        expanded(text)
+        expand_node_list(text)
     (problem,) = caught.value.problems
     assert problem.path == "" and problem.rule and problem.remedy
     assert problem.value == repr(text)
@@ -63,6 +63,6 @@ def test_what_is_no_list_is_refused(text):
 )
 def test_lists_are_bounded(text):
     with pytest.raises(InputError, match="at most"):
-        expanded(text, 10) if len(text) < 12 else expanded(text)
-    assert len(expanded("a[1-5,1-5]", 10)) == 10
-    assert len(str(expanded("a[0-199999]"))) > 200_000
+        expand_node_list(text, 10) if len(text) < 12 else expand_node_list(text)
+    assert len(expand_node_list("a[1-5,1-5]", 10)) == 10
+    assert len(str(expand_node_list("a[0-199999]"))) > 200_000

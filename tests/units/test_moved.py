@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import simshuffle
-from simshuffle.moved import PLACES, place_of
+from simshuffle.moved import NEW_PLACES, find_new_name
 
 
-@pytest.mark.parametrize("old", PLACES)
+@pytest.mark.parametrize("old", NEW_PLACES)
 def test_every_new_place_is_there(old):
-    path = Path(simshuffle.__file__).parent.joinpath(*PLACES[old].split("."))
+    path = Path(simshuffle.__file__).parent.joinpath(*NEW_PLACES[old].split("."))
     assert path.is_dir() or path.with_suffix(".py").is_file()
 
 
@@ -21,9 +21,9 @@ def test_every_new_place_is_there(old):
 )
 def test_an_old_name_is_the_same_module_and_says_the_new_one(old):
     name = f"simshuffle.{old}"
-    new = place_of(name)
+    new = find_new_name(name)
     for part in [name, name.rpartition(".")[0]]:
-        if place_of(part):
+        if find_new_name(part):
             sys.modules.pop(part, None)
     with pytest.warns(FutureWarning) as warned:
         found = importlib.import_module(name)
@@ -32,7 +32,9 @@ def test_an_old_name_is_the_same_module_and_says_the_new_one(old):
 
 
 def test_what_has_not_moved_is_left_alone():
-    assert [place_of(name) for name in ("simshuffle.train.run", "numpy.plan", "simshuffle")] == [
+    assert [
+        find_new_name(name) for name in ("simshuffle.train.run", "numpy.plan", "simshuffle")
+    ] == [
         None,
         None,
         None,

@@ -19,7 +19,7 @@ from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import load_scenario, machine_of
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.job.verdict import verdict
-from simshuffle.spec.library import find, read_yaml, shipped_names
+from simshuffle.spec.library import find_file, read_yaml, shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
 
 TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "new.yaml").read_text())
@@ -222,7 +222,7 @@ def test_every_shipped_machine_is_a_start(name):
     """Its numbers are as they are, with their sources, and the rest follows from them."""
     texts = drafts("mine", {**ANY, "topology": name, "ranks": "4"})
     copied, known = texts["mine-cluster.yaml"], machine_of(name)
-    assert yaml.safe_load(copied) == read_yaml(find(name, "topologies"))[0]
+    assert yaml.safe_load(copied) == read_yaml(find_file(name, "topologies"))[0]
     allreduce = yaml.safe_load(texts["mine.yaml"])["workload"]["allreduce"]
     assert allreduce["channels"] == known.host.hcas
     reached = parse_quantity(allreduce["inter_host_bus_bandwidth"], Dimension.BANDWIDTH)

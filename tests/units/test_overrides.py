@@ -8,13 +8,13 @@ import yaml
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.overrides import (
     MOST_COMBINATIONS,
+    add_axis_values,
     combination_name,
-    expand,
+    expand_name,
     grid,
-    pin,
-    put,
+    pin_axis,
     read_axis,
-    which_value,
+    set_key,
 )
 
 TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "overrides.yaml").read_text())
@@ -29,13 +29,13 @@ def nobody(name):
 @pytest.mark.parametrize(("key", "expected"), TABLES["keys"])
 def test_a_dotted_key_is_set_in_mappings_and_lists(key, expected):
     raw, problems = {"a": {"z": 0}, "list": [{"x": 1}, 2]}, []
-    assert put(raw, key, 7, problems)
+    assert set_key(raw, key, 7, problems)
     assert (raw, problems) == (expected, [])
 
 
 def test_what_is_set_is_a_copy():
     raw, value = {}, [1]
-    put(raw, "a", value, [])
+    set_key(raw, "a", value, [])
     value.append(2)
     assert raw == {"a": [1]}
 
@@ -53,7 +53,7 @@ def test_what_is_set_is_a_copy():
 )
 def test_a_key_that_cannot_be_set_is_a_problem_and_changes_nothing(key, says):
     raw, problems = {"plain": 3, "list": [{}]}, []
-    assert not put(raw, key, 7, problems)
+    assert not set_key(raw, key, 7, problems)
     assert raw == {"plain": 3, "list": [{}]}
     assert [problem.path for problem in problems] == [key]
     assert says in str(problems[0])
@@ -61,21 +61,21 @@ def test_a_key_that_cannot_be_set_is_a_problem_and_changes_nothing(key, says):
 
 def test_missing_mappings_are_made_or_refused():
     problems = []
-    assert not put({}, "a.b", 1, problems, create=False)
+    assert not set_key({}, "a.b", 1, problems, create=False)
     assert "there is no 'a'" in str(problems[0])
 
 
 def test_a_name_on_the_way_is_replaced_by_what_it_names():
     raw, problems = {"w": {"model": "big"}}, []
     references = {"w.model": nobody}
-    assert put(raw, "w.model.size", 5, problems, references)
+    assert set_key(raw, "w.model.size", 5, problems, references)
     assert raw == {"w": {"model": {"name": "big", "size": 5}}}
     raw = {"w": {"model": "nobody"}}
-    assert not put(raw, "w.model.size", 5, problems, references)
-    assert not expand(raw, "w.model", references, problems)
+    assert not set_key(raw, "w.model.size", 5, problems, references)
+    assert not expand_name(raw, "w.model", references, problems)
     assert [problem.path for problem in problems] == ["w.model.name"] * 2
     assert raw == {"w": {"model": "nobody"}}
-    assert expand({"w": 3}, "w.model", references, problems)  # nothing there to be named
+    assert expand_name({"w": 3}, "w.model", references, problems)  # nothing there to be named
 
 
 def test_a_grid_is_every_combination_or_the_values_side_by_side():
@@ -112,9 +112,9 @@ def test_a_combination_is_named_by_the_last_step_of_its_keys():
 
 def test_a_key_that_is_set_is_no_longer_an_axis_and_none_is_set_below_an_axis():
     axes, problems = {"a": [1], "a.b": [2], "ab": [3], 4: [5]}, []
-    pin(axes, "a", 1, "sweep", problems)
+    pin_axis(axes, "a", 1, "sweep", problems)
     assert (axes, problems) == ({"ab": [3], 4: [5]}, [])
-    pin(axes, "ab.c", 1, "sweep", problems)
+    pin_axis(axes, "ab.c", 1, "sweep", problems)
     assert "has no effect: sweep.ab sets it for each run" in str(problems[0])
 
 
@@ -134,7 +134,7 @@ def test_a_problem_says_which_values_of_the_axes_it_comes_from():
     values = {"w.exchange": "b", "seed": 3, "one": 7}
 
     def told(path):
-        return which_value(Problem(path, "is bad", "x"), axes, values).rule
+        return add_axis_values(Problem(path, "is bad", "x"), axes, values).rule
 
     assert told("w.exchange.q") == told("w") == "is bad (value 2 of w.exchange, 'b')"
     assert told("seed") == "is bad (value 3 of seed, '3')"

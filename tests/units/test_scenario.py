@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.fabric.topology import Abci
 from simshuffle.job.scenario.scenario import all_runs, load_scenario, load_scenarios
-from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, shipped, shipped_names
+from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, shipped_folder, shipped_names
 from simshuffle.studies.presentation.page_parts import sourced
 from simshuffle.workload.exchange import GlobalShuffle, LocalShuffle, PartialLocalShuffle
 
@@ -28,7 +28,7 @@ FRACTION = "workload.exchange.exchange_fraction"
 
 
 def raw(shipped_name="quickstart", **changes):
-    values = yaml.safe_load((shipped("scenarios") / f"{shipped_name}.yaml").read_text())
+    values = yaml.safe_load((shipped_folder("scenarios") / f"{shipped_name}.yaml").read_text())
     return {**values, **changes}
 
 
@@ -48,9 +48,11 @@ def test_the_shipped_files_are_the_known_ones():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_shipped_scenario_is_the_same_by_name_and_by_path(name, here):
-    by_path = load_scenario(shipped("scenarios") / f"{name}.yaml")
+    by_path = load_scenario(shipped_folder("scenarios") / f"{name}.yaml")
     assert (
-        load_scenario(name) == by_path == load_scenario(str(shipped("scenarios") / f"{name}.yaml"))
+        load_scenario(name)
+        == by_path
+        == load_scenario(str(shipped_folder("scenarios") / f"{name}.yaml"))
     )
 
 
@@ -71,7 +73,7 @@ def line_of_hosts(hosts=3):
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
     """Writes the scenario ../study/s.yaml, beside which there are a cluster and a network."""
-    cluster = read_yaml(shipped("topologies") / "small-fat-tree.yaml")[0]
+    cluster = read_yaml(shipped_folder("topologies") / "small-fat-tree.yaml")[0]
     folder = tmp_path / "study"
     write(folder / "mine.yaml", {**cluster, "name": "mine"})
     (folder / "net.json").write_text(line_of_hosts())
@@ -438,7 +440,7 @@ def test_the_walk_over_sources_finds_what_is_missing():
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_every_number_of_a_shipped_topology_has_a_source(name):
-    (cluster,) = read_yaml(shipped("topologies") / f"{name}.yaml")
+    (cluster,) = read_yaml(shipped_folder("topologies") / f"{name}.yaml")
     assert unsourced(cluster) == []
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from simshuffle.errors import InputError
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.studies.training.tables import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.study.store import TABLE
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
@@ -424,7 +424,7 @@ def test_nothing_exchanged_leaves_no_plans(kind):
     ],
 )
 def test_labels(strategy, label):
-    assert strategy_label(run(exchange=by_kind(strategy)).exchange) == label
+    assert strategy_label(run(exchange=parse_kind(strategy)).exchange) == label
 
 
 def test_the_same_run_gives_the_same_weights_bit_by_bit():
@@ -490,7 +490,7 @@ def near(**values: Any) -> Run:
     raw = {
         "data": {"kind": "digits", "flat": True},
         "model": {"kind": "mlp", "width": 8},
-        "exchange": by_kind(exchange),
+        "exchange": parse_kind(exchange),
         "world_size": 16,
         "training": {"epochs": 3, "local_batch_size": 16, "statistics": ["own"]},
     }
@@ -522,7 +522,7 @@ def test_samples_stay_on_the_host_whose_ranks_exchange_them():
 def test_label_divergence_of_sorted_shards_falls_as_samples_are_exchanged():
     """Sorted by label, 16 ranks of 10 labels are far from the whole set (0.5 and more); with
     everything exchanged at random, near it."""
-    exchange = by_kind("partial_local_shuffle:exchange_fraction=1")
+    exchange = parse_kind("partial_local_shuffle:exchange_fraction=1")
     epochs = train_run(near(exchange=exchange, partition={"kind": "sorted"})).epochs
     assert epochs["label_divergence"].iloc[0] > 0.8
     assert epochs["label_divergence"].iloc[1] < 0.25

@@ -38,7 +38,7 @@ from simshuffle.extensions.calibration.validation.table import (
     table,
 )
 from simshuffle.extensions.calibration.validation.text import coverage_text, parts, span, value
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 from simshuffle.study.study import Result
 from tests.drawn import laid_out, rows_of
 
@@ -277,13 +277,13 @@ def test_the_figure_shows_a_mark_for_each_compared_row():
 
 def test_the_rows_of_abci_follow_from_the_log(capsys):
     runpy.run_path(str(ROOT / "benchmarks" / "abci_2020_rows.py"), run_name="__main__")
-    assert capsys.readouterr().out == (shipped("validation") / "abci_2020.csv").read_text(
+    assert capsys.readouterr().out == (shipped_folder("validation") / "abci_2020.csv").read_text(
         encoding="utf-8"
     )
 
 
 def test_nothing_was_fitted_on_more_than_32_gpus_and_latency_on_64():
-    for one in read_rows(shipped("validation")):
+    for one in read_rows(shipped_folder("validation")):
         if one.set.startswith("abci_2020") and one.use == "fit":
             most = 64 if one.set == "abci_2020_latency" else 32
             assert int(assignments(one.values)["world_size"]) <= most

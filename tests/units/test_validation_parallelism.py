@@ -23,7 +23,7 @@ from simshuffle.extensions.calibration.validation.answers import (
 from simshuffle.extensions.calibration.validation.predict import TRAFFIC, traffic
 from simshuffle.extensions.calibration.validation.table import assignments, read_rows
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -40,7 +40,7 @@ from paradl import (  # noqa: E402
 
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
 SCENARIO = "validation/hybrid-abci-2020"
-EVERY = [row for row in read_rows(shipped("validation")) if row.set in SETS]
+EVERY = [row for row in read_rows(shipped_folder("validation")) if row.set in SETS]
 ROWS = [row for row in EVERY if row.kind != "run"]
 LINES = {(line.case, line.quantity): line for line in published()}
 
@@ -84,7 +84,7 @@ def test_parts_add_up_but_for_those_that_are_known_not_to():
 def test_what_was_measured_of_data_parallelism_is_what_stands_in_its_own_rows():
     own = {
         row.case: row.measured
-        for row in read_rows(shipped("validation"))
+        for row in read_rows(shipped_folder("validation"))
         if row.set in {"abci_2020", "abci_2020_files"} and row.quantity == "steady epoch"
     }
     found = [

@@ -12,7 +12,7 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.calibration.validation import answers
 from simshuffle.extensions.calibration.validation.answers import load
 from simshuffle.extensions.calibration.validation.table import assignments, ends, read_rows
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 SETS = (
     *("collectives", "cosmoflow", "deepcam", "frameworks", "mlperf_storage", "mlperf_storage_v3"),
@@ -37,7 +37,7 @@ UNITS = {
 }
 
 
-ROWS = [row for row in read_rows(shipped("validation")) if row.set in SETS]
+ROWS = [row for row in read_rows(shipped_folder("validation")) if row.set in SETS]
 SIMULATED = [row for row in ROWS if row.use != "none"]
 
 
@@ -135,7 +135,7 @@ def emulates(run, workload, accelerator):
 
 
 def test_rows_of_mlperf_storage_are_those_of_the_submissions():
-    path = shipped("validation") / "data" / "mlperf_storage_v1.csv"
+    path = shipped_folder("validation") / "data" / "mlperf_storage_v1.csv"
     with path.open(encoding="utf-8", newline="") as file:
         runs = list(csv.DictReader(file))
     assert len(runs) == 430
@@ -165,7 +165,9 @@ def test_rows_of_mlperf_storage_are_those_of_the_submissions():
 
 def test_a_largest_count_is_left_out_only_where_one_more_on_each_host_would_pass():
     """Of the slowest of its five runs, whatever is predicted."""
-    with (shipped("validation") / "data" / "mlperf_storage_v1.csv").open(encoding="utf-8") as file:
+    with (shipped_folder("validation") / "data" / "mlperf_storage_v1.csv").open(
+        encoding="utf-8"
+    ) as file:
         runs = list(csv.DictReader(file))
     counts = [r for r in ROWS if (r.set, r.quantity) == ("mlperf_storage", "largest count")]
     left_out = 0

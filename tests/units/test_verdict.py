@@ -15,7 +15,7 @@ from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.verdict import tables, verdict
 from simshuffle.report.console import terminal_text
-from simshuffle.spec.library import CATALOG, shipped, shipped_names
+from simshuffle.spec.library import CATALOG, shipped_folder, shipped_names
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from tests.small import small
 
@@ -232,7 +232,7 @@ def usual_of(documents):
 
 def test_what_is_usual_is_what_is_shipped():
     documents = [
-        (["cluster"], yaml.safe_load((shipped("topologies") / f"{name}.yaml").read_text()))
+        (["cluster"], yaml.safe_load((shipped_folder("topologies") / f"{name}.yaml").read_text()))
         for name in shipped_names("topologies")
         if name != SLOW
     ]

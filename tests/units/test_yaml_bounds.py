@@ -16,7 +16,7 @@ from simshuffle.spec.library import (
     MAX_YAML_DEPTH,
     MAX_YAML_LENGTH,
     MAX_YAML_VALUES,
-    by_kind,
+    parse_kind,
     read_value,
     read_yaml,
 )
@@ -163,7 +163,7 @@ def test_a_value_of_the_command_line_is_one_value():
         with pytest.raises(InputError, match="--set x"):
             read_value(text, "--set x")
     with pytest.raises(InputError, match="exchange_fraction"):
-        by_kind("partial_local_shuffle:exchange_fraction=[")
+        parse_kind("partial_local_shuffle:exchange_fraction=[")
 
 
 def test_values_of_own_rows_are_bounded(tmp_path):
@@ -190,5 +190,5 @@ def test_no_other_place_reads_yaml():
 def test_shipped_files_are_far_below_the_bounds():
     for folder in ("scenarios", "studies", "topologies"):
         for name in library.shipped_names(folder):
-            path = library.shipped(folder) / f"{name}.yaml"
+            path = library.shipped_folder(folder) / f"{name}.yaml"
             assert path.stat().st_size < MAX_YAML_LENGTH / 20

@@ -27,7 +27,7 @@ from simshuffle.extensions.calibration.validation.testbed_patterns import (
     pairs_plan,
     partial_plan,
 )
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle_testbed import hosts, namespaces
 from simshuffle_testbed.commands import NamespaceNetwork
@@ -88,7 +88,7 @@ def chosen(names: Sequence[str], *, quick: bool) -> tuple[tuple[str, ...], dict[
         InputError: a name is not known.
     """
     unknown = [
-        Problem("--pattern", "no such pattern", repr(name), nearest(name, list(PATTERNS)))
+        Problem("--pattern", "no such pattern", repr(name), suggest_nearest(name, list(PATTERNS)))
         for name in names
         if name not in PATTERNS
     ]

@@ -21,7 +21,7 @@ from simshuffle.extensions.doctor.laws import CONFIDENCE, ValueWithInterval
 from simshuffle.job.scenario.calibrated import Fragment
 from simshuffle.job.scenario.scenario import machine_of
 from simshuffle.spec.library import is_file
-from simshuffle.spec.overrides import plain_copy, put
+from simshuffle.spec.overrides import plain_copy, set_key
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 ACCELERATORS, DATASET = "workload.model.accelerators", "workload.dataset"
@@ -141,7 +141,7 @@ class FittedTraining:
                 key: value for key, value in fragment.values.items() if key not in own_keys
             }
             for key, value in new_values.items():
-                put(document, key, value, problems)
+                set_key(document, key, value, problems)
             records += [
                 calibrated.model_dump(mode="json", exclude_none=True)
                 for calibrated in fragment.calibrated

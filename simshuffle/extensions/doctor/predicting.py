@@ -20,7 +20,7 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario, from_dict, machine_of
 from simshuffle.report import report
-from simshuffle.spec.overrides import related
+from simshuffle.spec.overrides import keys_overlap
 from simshuffle.studies.mechanisms import hiding
 from simshuffle.studies.mechanisms.verb import HidingOptions
 from simshuffle.studies.simulation import study as simulation
@@ -331,7 +331,7 @@ def _state_assumptions(
         sentences.append(
             "The record has no bytes of samples: on a machine they are taken from memory."
         )
-    if not any(related(name, key) for name in overrides):
+    if not any(keys_overlap(name, key) for name in overrides):
         sentences.append(
             f"A step is taken to last as long on {accelerator} as on {training.device}: set"
             f" {key}.forward and .backward if you know better."

@@ -87,10 +87,10 @@ def show(
         route_rows,
         usual_pattern,
     )
-    from simshuffle.spec.library import nearest
+    from simshuffle.spec.library import suggest_nearest
 
     if pattern is not None and pattern not in PATTERNS:
-        remedy = nearest(pattern, [*PATTERNS])
+        remedy = suggest_nearest(pattern, [*PATTERNS])
         refuse("--pattern", "no such pattern", repr(pattern), remedy, COMMAND_LINE)
     if (out := file_in(out, f"{Path(source).stem}.png")) is not None:
         if out.suffix not in {".png", ".pdf"}:

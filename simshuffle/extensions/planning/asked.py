@@ -24,7 +24,7 @@ from simshuffle.job.plan.holding import most_held
 from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.job.scenario.scenario import Scenario, load_scenario, stored
 from simshuffle.job.scenario.swept import EXCHANGE, describe_size_chosen
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Meta, Request
@@ -264,7 +264,9 @@ def _prices(given: Mapping[str, Any]) -> dict[str, float]:
     for name, value in given.items():
         path = f"--price {name}"
         if name not in PRICES:
-            problems.append(Problem(path, "no such price", repr(name), nearest(name, [*PRICES])))
+            problems.append(
+                Problem(path, "no such price", repr(name), suggest_nearest(name, [*PRICES]))
+            )
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
             remedy = "Give a number from 0 on."
             problems.append(Problem(path, "must be a price", repr(value), remedy))
@@ -319,7 +321,7 @@ def _of_setting(
     if strategy == "global":
         return [FROM_PFS, FROM_SSD]
     if strategy not in KINDS:
-        remedy = nearest(strategy, ["global", *KINDS])
+        remedy = suggest_nearest(strategy, ["global", *KINDS])
         refuse("strategy", "no such strategy", repr(strategy), remedy, source)
     values = dict(KINDS[strategy])
     if strategy != "local":

@@ -8,7 +8,7 @@ from typing import Any
 
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.spec.library import find, read_yaml
+from simshuffle.spec.library import find_file, read_yaml
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable, written_unit
 
 FEWEST, MOST = 1e-3, 1e5
@@ -44,11 +44,11 @@ def in_unit(value: float, unit: str, dimension: Dimension, digits: int) -> str:
 def _document(given: str | Path) -> Mapping[str, Any]:
     """The mapping of a scenario file, with the mapping of the cluster file that it names."""
     try:
-        path = find(str(given), "scenarios")
+        path = find_file(str(given), "scenarios")
         document = dict(read_yaml(path)[0])
         cluster = document.get("cluster")
         if isinstance(cluster, str):
-            document["cluster"] = read_yaml(find(cluster, "topologies", path.parent))[0]
+            document["cluster"] = read_yaml(find_file(cluster, "topologies", path.parent))[0]
     except (InputError, IndexError, TypeError, ValueError):
         return {}
     return document

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.interpolation import BandwidthBySize
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.spec.record import (
     NonNegative,
     PositiveNBytes,
@@ -186,7 +186,7 @@ class Horovod(Overlapping):
 
 
 def _parse_short_form(value: Any) -> Any:
-    return by_kind(value) if isinstance(value, str) else value
+    return parse_kind(value) if isinstance(value, str) else value
 
 
 Overlap = Annotated[
@@ -330,8 +330,8 @@ class AllreduceAlgorithm(Sourced):
     slow_hosts: SlowHosts | None = None
 
     @classmethod
-    def meaning(cls, key: str) -> str:
-        """Name the meaning of a key, as `Spec.meaning`: one name for the number of HCAs, and
+    def meaning_of_key(cls, key: str) -> str:
+        """Name the meaning of a key, as `Spec.meaning_of_key`: one name for the number of HCAs, and
         the algorithm's prefix before latencies.
         """
         if key == cls.one_for_each_hca:

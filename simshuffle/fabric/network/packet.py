@@ -348,7 +348,7 @@ class PacketNetwork:
         routes[:old_count, : state.routes.shape[1]] = state.routes
         names = "messages", "nbytes", "start", "finish"
         arrays = {name: enlarge(getattr(state, name), count) for name in names}
-        self._core.replace_arrays(routes=routes, done=np.empty(count, np.int32), **arrays)
+        self._core.replace_arrays(routes=routes, ended_messages=np.empty(count, np.int32), **arrays)
         self._core.grow(count)
         self._first_link = enlarge(self._first_link, count)
         self._free_handles = enlarge(self._free_handles, count)

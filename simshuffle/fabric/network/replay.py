@@ -18,7 +18,7 @@ from simshuffle.fabric.network.fluid_records import INSTANT
 from simshuffle.fabric.network.models import Analytic, Model, Network
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -55,7 +55,9 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
             for name in settings_as_values
             if name == "tolerance"
         }
-    holder, problems = validated({"network": {"kind": kind, **settings_as_values}}, _NetworkHolder)
+    holder, problems = validate_record(
+        {"network": {"kind": kind, **settings_as_values}}, _NetworkHolder
+    )
     if holder is None or problems:
         raise InputError(
             [replace(problem, path=_option(problem.path)) for problem in problems], "command line"

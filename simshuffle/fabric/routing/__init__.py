@@ -20,9 +20,9 @@ from simshuffle.fabric.routing.min_hop import MinHop, RandomStatic
 from simshuffle.fabric.routing.minimal import Minimal, Valiant
 from simshuffle.fabric.routing.router import Router, RoutingRule
 from simshuffle.fabric.routing.up_down import UpDown
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.spec.record import Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 
 Routing = Annotated[
     DModK
@@ -84,7 +84,7 @@ def parse_routing_rule(text: str) -> RoutingRule:
     Raises:
         InputError: no routing has that kind, or a key of it is not valid.
     """
-    holder, problems = validated({"routing": by_kind(text)}, _RoutingHolder)
+    holder, problems = validate_record({"routing": parse_kind(text)}, _RoutingHolder)
     if holder is None or problems:
         raise InputError(problems, "command line")
     return holder.routing

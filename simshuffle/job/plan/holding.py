@@ -14,8 +14,8 @@ from simshuffle.job.plan.epochs import NodeCaches, NodeReads, sample_nbytes
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Staging, Workload
-from simshuffle.spec.library import by_kind
-from simshuffle.spec.record import Keyed
+from simshuffle.spec.library import parse_kind
+from simshuffle.spec.record import CacheArgument
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.workload.exchange import Exchange, LoaderShuffle, Strategy
 from simshuffle.workload.exchange.loader_shuffle import MOST_CHECKED as MOST
@@ -132,7 +132,7 @@ def offers(scenario: Scenario, world_size: int) -> list[HeldStrategy]:
     """Every strategy of `OFFERED` with the hosts and the data set of a scenario, on ``world_size``
     ranks; none beside one that holds samples in a way of its own, or reads an object store."""
     workload, cluster = scenario.workload, scenario.cluster
-    known = {text: _STRATEGY.validate_python(by_kind(text)) for text in OFFERED}
+    known = {text: _STRATEGY.validate_python(parse_kind(text)) for text in OFFERED}
     alike = workload.exchange.kind in {strategy.kind for strategy in known.values()}
     if not alike or workload.exchange.tier == "object_store":
         return []
@@ -176,16 +176,16 @@ def last_epoch(scenario: Scenario) -> NodeReads | None:
     strategy = scenario.workload.exchange
     if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
         return None
-    found = _first_or_second(Keyed(scenario.model_dump_json(), scenario))
+    found = _first_or_second(CacheArgument(scenario.model_dump_json(), scenario))
     alike = strategy.cache_limit == 0 or not found.fetches.requests.any()
     return found if scenario.epochs <= 2 or alike else None
 
 
 @lru_cache(maxsize=1)
-def _first_or_second(request: Keyed[Scenario]) -> NodeReads:
+def _first_or_second(request: CacheArgument[Scenario]) -> NodeReads:
     """The reads of the first epoch if there is no other, else of the second: counted once where
     bounds, storage and summary of one scenario need it."""
-    *_, last = counted(request.of, min(request.of.epochs, 2))
+    *_, last = counted(request.argument, min(request.argument.epochs, 2))
     return last
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.errors import Problem, ScenarioError, first_of
+from simshuffle.errors import Problem, ScenarioError, list_first
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.wiring import names_of, placed, wiring
 from simshuffle.job.scenario.background import PeriodicWrites
@@ -67,7 +67,7 @@ def _hosts(scenario: Scenario) -> dict[str, list[str]]:
 def _unknown(path: str, named: Iterable[str], known: set[str]) -> Iterator[Problem]:
     if unknown := [name for name in named if name not in known]:
         ends = f"Its {len(known)} hosts are called {min(known)} to {max(known)}."
-        yield Problem(path, "must name hosts of the topology", first_of(unknown), ends)
+        yield Problem(path, "must name hosts of the topology", list_first(unknown), ends)
 
 
 def _sending(scenario: Scenario, taken: Mapping[str, list[str]]) -> Iterator[object]:

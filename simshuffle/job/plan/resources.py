@@ -26,8 +26,8 @@ from simshuffle.job.plan.devices import Devices, LinkTable
 from simshuffle.job.plan.wiring import Domains, names_of, numbered, placed, wiring
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
-from simshuffle.spec.library import find, read_yaml
-from simshuffle.spec.validation import validated
+from simshuffle.spec.library import find_file, read_yaml
+from simshuffle.spec.validation import validate_record
 from simshuffle.workload.exchange import RankPlaces
 
 if TYPE_CHECKING:
@@ -377,12 +377,12 @@ def places_on(machine: str, world_size: int) -> RankPlaces:
     Raises:
         InputError: there is none, it cannot be read, or it has fewer GPUs than there are ranks.
     """
-    path = find(machine, "topologies")
+    path = find_file(machine, "topologies")
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         rule = "must hold the mapping of one cluster"
         refuse("", rule, str(path), "See topologies/.", str(path))
-    cluster, problems = validated(documents[0], Cluster)
+    cluster, problems = validate_record(documents[0], Cluster)
     if cluster is None or problems:
         raise InputError(problems, str(path))
     if world_size > cluster.num_gpus:

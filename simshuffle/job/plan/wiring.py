@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.errors import Problem, TopologyError, first_of
+from simshuffle.errors import Problem, TopologyError, list_first
 from simshuffle.fabric.routing import (
     Fabric,
     Router,
@@ -20,7 +20,7 @@ from simshuffle.fabric.routing import (
 from simshuffle.job.scenario.checks import cluster_problems
 from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.spec.arrays import Ints32, Ints64
-from simshuffle.spec.record import Keyed
+from simshuffle.spec.record import CacheArgument
 
 
 def numbered(names: Sequence[Any]) -> Ints32:
@@ -85,7 +85,7 @@ def placed(
             ends = dict.fromkeys((names[0], names[-1]))
             rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
             remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
-            problem = Problem("cluster.placement", rule, first_of(unknown), remedy)
+            problem = Problem("cluster.placement", rule, list_first(unknown), remedy)
             raise TopologyError(problem, "placement")
         return [name for name in named if name not in taken][:count]
     names = [name for name in names if name not in taken] if taken else names
@@ -152,8 +152,8 @@ def wiring(cluster: Cluster) -> Wiring:
 
 
 @lru_cache(maxsize=2)
-def _wiring(network: Keyed[Cluster], link: tuple[float, float, int]) -> Wiring:
-    cluster = network.of
+def _wiring(network: CacheArgument[Cluster], link: tuple[float, float, int]) -> Wiring:
+    cluster = network.argument
     cabling = cluster.cabling()
     if "storage" not in cabling.kinds:
         bandwidth, latency, links = link

@@ -16,7 +16,7 @@ from simshuffle.errors import refuse
 from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.trace import FaultTrace, read_trace
 from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.spec.library import by_kind, catalog_entry
+from simshuffle.spec.library import catalog_entry, parse_kind
 from simshuffle.spec.record import Count, PositiveSeconds, Sourced, Spec, whole_as_float
 
 RelativeShare = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
@@ -248,4 +248,4 @@ def process_by_name(text: str) -> Mapping[str, Any]:
     The text is an entry of the catalog of failures, or a kind with values, such as
     ``exponential:mean_between=10 d``. Raises a ScenarioError if it is neither.
     """
-    return by_kind(text) if ":" in text else catalog_entry("failures", text)
+    return parse_kind(text) if ":" in text else catalog_entry("failures", text)

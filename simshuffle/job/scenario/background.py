@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.hostlist import expanded
+from simshuffle.spec.hostlist import expand_node_list
 from simshuffle.spec.record import Count, Fraction, PositiveNBytes, PositiveSeconds, Seconds, Spec
 
 
@@ -26,7 +26,7 @@ class _Traffic(Spec):
     def named(self) -> list[str] | None:
         """The hosts that it names; None if it names none. Raises an InputError if they are no node
         list."""
-        return expanded(self.hosts) if isinstance(self.hosts, str) else self.hosts
+        return expand_node_list(self.hosts) if isinstance(self.hosts, str) else self.hosts
 
 
 class Uniform(_Traffic):

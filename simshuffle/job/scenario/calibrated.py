@@ -13,11 +13,11 @@ from pydantic import Field, field_validator, model_validator
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.fabric.allreduce import Ring
 from simshuffle.fabric.allreduce.base import LATENCIES
-from simshuffle.spec.library import is_file, nearest, read_yaml
-from simshuffle.spec.overrides import related
+from simshuffle.spec.library import is_file, read_yaml, suggest_nearest
+from simshuffle.spec.overrides import keys_overlap
 from simshuffle.spec.record import Fraction, NonNegative, Spec
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 
 QUANTITIES: dict[str, Dimension | None] = {
     "world_size": None,
@@ -30,7 +30,8 @@ QUANTITIES: dict[str, Dimension | None] = {
 """What a value can have been measured over, with its dimension (None: a number)."""
 _ROUNDING = 1e-4  # sizes that people write rounded are the same
 OF_RINGS = {
-    f"workload.allreduce.{key}": f"workload.allreduce.{Ring.meaning(key)}" for key in LATENCIES
+    f"workload.allreduce.{key}": f"workload.allreduce.{Ring.meaning_of_key(key)}"
+    for key in LATENCIES
 }
 """What ``kind: nccl`` calls the latencies of a ring, which a fragment has under shorter names."""
 PLATEAU = "workload.allreduce.plateau"
@@ -78,7 +79,7 @@ class Calibrated(Spec):
     def _ranges(self) -> Calibrated:
         for name, ends in self.over.items():
             if name not in QUANTITIES:
-                raise _bad(f"over.{name} is not known. {nearest(name, sorted(QUANTITIES))}")
+                raise _bad(f"over.{name} is not known. {suggest_nearest(name, sorted(QUANTITIES))}")
             try:
                 low, high = self.range(name)
             except UnitError as error:
@@ -164,7 +165,7 @@ def read_fragment(path: Path) -> Fragment:
         found = f"{count} documents" if count != 1 else type(documents[0]).__name__
         remedy = "Write 'values:' and below it dotted keys, as 'simshuffle machine calibrate' does."
         refuse("", "must be one mapping with the key values", found, remedy, str(path))
-    fragment, problems = validated(documents[0], Fragment)
+    fragment, problems = validate_record(documents[0], Fragment)
     if fragment is None or problems:
         raise InputError(problems, str(path))
     return fragment
@@ -212,7 +213,7 @@ def include(
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
                 remedy = f"Do not sweep {above[0]}."
                 problems.append(Problem(where, rule, repr(value), remedy))
-            elif not any(related(key, name) for name in swept):
+            elif not any(keys_overlap(key, name) for name in swept):
                 found: list[Problem] = []
                 put(key, value, found)
                 problems += [replace(problem, path=where) for problem in found]
@@ -256,7 +257,7 @@ def forget(raw: dict[str, Any], key: str) -> None:
     records = raw.get("calibrated")
     if isinstance(records, list):
         raw["calibrated"] = [
-            r for r in records if not (isinstance(r, dict) and related(str(r.get("key")), key))
+            r for r in records if not (isinstance(r, dict) and keys_overlap(str(r.get("key")), key))
         ]
 
 
@@ -264,7 +265,7 @@ def blame(problem: Problem, origin: Mapping[str, str]) -> Problem:
     """The problem with the fragment in its path, if the value came from one."""
     for key, path in origin.items():
         below = key.startswith(f"{problem.path}.")
-        if related(key, problem.path) and not (below and problem.rule == "is required"):
+        if keys_overlap(key, problem.path) and not (below and problem.rule == "is required"):
             return replace(problem, path=f"include {path}: values.{key if below else problem.path}")
     return problem
 

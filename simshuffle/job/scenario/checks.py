@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem, first_of
+from simshuffle.errors import InputError, Problem, list_first
 from simshuffle.fabric.allreduce import Allreduce, NoOverlap
 from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.job.scenario.workload import Workload
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.overrides import grid_problems
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.workload.exchange import LoaderShuffle, Recorded
@@ -121,14 +121,14 @@ def _placement_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
         return
     need = cluster.hosts_for(world_size)
     if twice := [name for name, count in Counter(named).items() if count > 1]:
-        found = f"several times {first_of(twice)}"
+        found = f"several times {list_first(twice)}"
         yield Problem(path, "must name each host once", found, "Name each once.")
     elif need > len(named):
         rule = (
             f"must be {', '.join(PLACEMENTS)}, or name the {need} hosts that {world_size} ranks"
             " fill"
         )
-        found = f"{len(named)} of them: {first_of(named)}" if named else "none"
+        found = f"{len(named)} of them: {list_first(named)}" if named else "none"
         yield Problem(path, rule, found, "Name more hosts, or use fewer ranks.")
 
 
@@ -155,7 +155,9 @@ def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) ->
     if accelerator not in times:
         rule = f"needs the step times of {workload.model.name} on the cluster's accelerator"
         remedy = f"Add {path}.{accelerator} with forward, backward, update."
-        yield Problem(path, rule, repr(accelerator), f"{remedy} {nearest('', sorted(times))}")
+        yield Problem(
+            path, rule, repr(accelerator), f"{remedy} {suggest_nearest('', sorted(times))}"
+        )
     yield from allreduce_problems(cluster, workload.allreduce)
     if workload.loader.across_epochs and workload.exchange.exchange_schedule is not None:
         rule = (

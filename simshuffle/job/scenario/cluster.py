@@ -19,8 +19,17 @@ from simshuffle.fabric.topology.graph import Sketch, check_graph
 from simshuffle.job.scenario.cache_tier import CacheTier
 from simshuffle.job.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
-from simshuffle.spec.hostlist import expanded
-from simshuffle.spec.record import Bandwidth, Count, Fraction, Keyed, NBytes, Seconds, Sourced, Spec
+from simshuffle.spec.hostlist import expand_node_list
+from simshuffle.spec.record import (
+    Bandwidth,
+    CacheArgument,
+    Count,
+    Fraction,
+    NBytes,
+    Seconds,
+    Sourced,
+    Spec,
+)
 
 PLACEMENTS = ("compact", "scattered", "round_robin")
 """Placements that name no hosts."""
@@ -163,7 +172,7 @@ class Cluster(Spec):
         no node list."""
         if isinstance(self.placement, list):
             return self.placement
-        return None if self.placement in PLACEMENTS else expanded(self.placement)
+        return None if self.placement in PLACEMENTS else expand_node_list(self.placement)
 
     @property
     def store(self) -> ObjectStore:
@@ -183,7 +192,7 @@ class Cluster(Spec):
     def _call_hosts(self, network: Sketch, text: str) -> None:
         key, rule, found = "cluster.host_names", "", ""
         try:
-            names = expanded(text)
+            names = expand_node_list(text)
         except InputError as error:
             raise TopologyError([p.below(key) for p in error.problems], self.name) from None
         hosts = self.topology.num_hosts
@@ -213,10 +222,10 @@ class Cluster(Spec):
         return 0.0 in (self.faults or {}).values()
 
     @property
-    def keyed_network(self) -> Keyed[Cluster]:
+    def keyed_network(self) -> CacheArgument[Cluster]:
         """Equal for clusters with the same network, names of hosts and faults."""
         key = (self.topology.key, self.host_names, *(self.faults or {}).items())
-        return Keyed(key, self)
+        return CacheArgument(key, self)
 
     @property
     def num_hosts(self) -> int:
@@ -270,8 +279,8 @@ class Cluster(Spec):
 
 
 @lru_cache(maxsize=64)
-def _left(network: Keyed[Cluster]) -> tuple[int, int]:
+def _left(network: CacheArgument[Cluster]) -> tuple[int, int]:
     """Hosts that a network with faults has, and links of the host with the fewest."""
-    cabling = Cabling.from_graph(network.of.sketch())
+    cabling = Cabling.from_graph(network.argument.sketch())
     hosts = cabling.nodes_of_kind("host")
     return len(hosts), int(np.diff(cabling.neighbours[0])[hosts].min())

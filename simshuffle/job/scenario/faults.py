@@ -11,7 +11,7 @@ from pydantic import create_model, model_validator
 from simshuffle.errors import refuse
 from simshuffle.job.reliability import Failures
 from simshuffle.job.scenario.cluster import Cluster
-from simshuffle.spec.record import Fraction, Keyed, PositiveSeconds, Seconds, Spec
+from simshuffle.spec.record import CacheArgument, Fraction, PositiveSeconds, Seconds, Spec
 from simshuffle.spec.units import Dimension, readable
 
 KINDS = ("cables", "hosts", "gpus", "ssds")
@@ -125,6 +125,6 @@ def host_names(cluster: Cluster) -> frozenset[str]:
 
 
 @lru_cache(maxsize=2)
-def _host_names(network: Keyed[Cluster]) -> frozenset[str]:
-    cabling = network.of.cabling()
+def _host_names(network: CacheArgument[Cluster]) -> frozenset[str]:
+    cabling = network.argument.cabling()
     return frozenset(cabling.names[node] for node in cabling.nodes_of_kind("host").tolist())

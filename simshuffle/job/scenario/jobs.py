@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from simshuffle.errors import Problem, first_of
+from simshuffle.errors import Problem, list_first
 from simshuffle.job.scenario.cluster import PLACEMENTS, Cluster
-from simshuffle.spec.hostlist import expanded
+from simshuffle.spec.hostlist import expand_node_list
 from simshuffle.spec.record import Count, NBytes, Seconds, Spec
 
 WHOLE = frozenset({"kind", "name"})
@@ -65,7 +65,9 @@ class Job(Spec):
         are no node list."""
         if self.placement is None or self.placement in PLACEMENTS:
             return None
-        return expanded(self.placement) if isinstance(self.placement, str) else self.placement
+        return (
+            expand_node_list(self.placement) if isinstance(self.placement, str) else self.placement
+        )
 
 
 def _changes(key: str, changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -105,7 +107,7 @@ def together_problems(
         if taken := [host for host in named if host in of]:
             rule = f"must name hosts that no other job has; they are those of {of[taken[0]]}"
             remedy = "Name others, or leave it out: the next free ones."
-            yield Problem(f"jobs.{name}.placement", rule, first_of(taken), remedy)
+            yield Problem(f"jobs.{name}.placement", rule, list_first(taken), remedy)
         of |= dict.fromkeys(named, name)
     if (need := sum(hosts.values())) > (have := cluster.num_hosts):
         rule = f"must fit side by side on the {have} hosts of {cluster.name}"

@@ -230,19 +230,19 @@ def record_of(
     Raises:
         InputError: there is no such kind, or a value is not valid.
     """
-    from simshuffle.spec.library import by_kind, nearest  # noqa: PLC0415 - when asked
-    from simshuffle.spec.validation import validated  # noqa: PLC0415
+    from simshuffle.spec.library import parse_kind, suggest_nearest  # noqa: PLC0415 - when asked
+    from simshuffle.spec.validation import validate_record  # noqa: PLC0415
 
     try:
-        values = by_kind(text)
+        values = parse_kind(text)
     except InputError as error:
         raise InputError([each.below(option) for each in error.problems], COMMAND_LINE) from None
     kind = values["kind"]
     if kind not in known:
-        refuse(option, "no such kind", repr(kind), nearest(kind, [*known]), COMMAND_LINE)
+        refuse(option, "no such kind", repr(kind), suggest_nearest(kind, [*known]), COMMAND_LINE)
     if "kind" not in known[kind].model_fields:
         del values["kind"]
-    record, problems = validated({**more, **values}, known[kind])
+    record, problems = validate_record({**more, **values}, known[kind])
     if record is None or problems:
         place = f"{option} {kind}:"
         raise InputError([replace(of, path=f"{place}{of.path}") for of in problems], COMMAND_LINE)

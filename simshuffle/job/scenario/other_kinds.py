@@ -9,8 +9,8 @@ from typing import Any
 from simshuffle.fabric.allreduce import Allreduce
 from simshuffle.job.scenario.calibrated import OF_RINGS, PLATEAU, forget
 from simshuffle.job.scenario.cluster import Cluster
-from simshuffle.spec.switching import KindSwitch, Left, kinds, meaning
-from simshuffle.spec.validation import validated
+from simshuffle.spec.switching import KindSwitch, PendingSwitches, meaning_of_key, records_by_kind
+from simshuffle.spec.validation import validate_record
 
 ALLREDUCE = "workload.allreduce"
 LATENCIES = {
@@ -32,7 +32,7 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
     NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all HCAs and PCIe slots of a
     host, or of a scale-up domain, carry."""
-    record = kinds(Allreduce).get(plain.get("kind", ""))
+    record = records_by_kind(Allreduce).get(plain.get("kind", ""))
     if record is None:
         return dict(plain)
     host = cluster.host
@@ -44,7 +44,7 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
         **LATENCIES,
     }
     needed = (key for key, of in record.model_fields.items() if of.is_required())
-    meant = {key: meaning(record, key) for key in needed}
+    meant = {key: meaning_of_key(record, key) for key in needed}
     return {key: known[of] for key, of in meant.items() if of in known} | dict(plain)
 
 
@@ -64,12 +64,14 @@ def complete(plain: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
     switched = [each for each in switches if each.key == ALLREDUCE]
     if not switched or not isinstance(plain.get("cluster"), dict):
         return
-    cluster, problems = validated(plain["cluster"], Cluster)
+    cluster, problems = validate_record(plain["cluster"], Cluster)
     if cluster is not None and not problems:  # which are reported elsewhere
         fill(plain["workload"]["allreduce"], cluster, switched[-1])
 
 
-def settled(plain: dict[str, Any], left: Left, own: Mapping[str, Any]) -> list[KindSwitch]:
+def settled(
+    plain: dict[str, Any], left: PendingSwitches, own: Mapping[str, Any]
+) -> list[KindSwitch]:
     """Let a scenario's plain values have the keys of the kinds that were set with the values
     ``own``, by dotted key. Returns what became of each record."""
     switches = left.settle(plain, own)
@@ -82,7 +84,7 @@ def _follow(plain: dict[str, Any], switch: KindSwitch, own: Collection[str]) -> 
     """Give the records of measured values, and what is swept, the keys that they have after
     ``switch``, or drop them. ``own`` are the dotted keys that were set."""
     records, sweep = plain.get("calibrated"), plain.get("sweep")
-    for name, now in switch.places.items():
+    for name, now in switch.new_names.items():
         before, after = f"{switch.key}.{name}", f"{switch.key}.{now}"
         if now is None:
             forget(plain, before)
@@ -103,7 +105,7 @@ def _swept(sweep: dict[Any, Any], switch: KindSwitch) -> dict[Any, Any]:
     out = {}
     for axis, values in sweep.items():
         name, dot, rest = str(axis).removeprefix(f"{switch.key}.").partition(".")
-        now = switch.places.get(name, name) if str(axis).startswith(f"{switch.key}.") else name
+        now = switch.new_names.get(name, name) if str(axis).startswith(f"{switch.key}.") else name
         if now is None:
             switch.dropped.setdefault(name, values)
         else:

@@ -17,17 +17,17 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.job.reliability.processes import process_by_name
 from simshuffle.job.scenario.calibrated import forget, include
 from simshuffle.job.scenario.other_kinds import complete, settled
-from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, find, is_file, read_yaml
+from simshuffle.spec.library import INPUTS, catalog_entry, find_file, is_file, parse_kind, read_yaml
 from simshuffle.spec.overrides import (
     References,
-    expand,
-    outermost_first,
-    pin,
+    add_axis_values,
+    expand_name,
+    keys_overlap,
+    pin_axis,
     plain_copy,
-    related,
-    which_value,
+    sort_outermost_first,
 )
-from simshuffle.spec.switching import KindSwitch, Left
+from simshuffle.spec.switching import KindSwitch, PendingSwitches
 
 
 @dataclass
@@ -47,34 +47,36 @@ def resolve(
     holds (None: the working directory), and ``values`` set instead, by dotted key."""
     plain: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
-    references, left = _references(plain, folder), Left(record)
+    references, left = _references(plain, folder), PendingSwitches(record)
     if "include" in values:
         plain["include"] = values["include"]
 
     def put_here(key: str, value: Any, found: list[Problem]) -> bool:
         forget(plain, key)
-        return left.put(plain, key, value, found, references)
+        return left.set_key(plain, key, value, found, references)
 
     origin = include(plain, folder, put_here, problems)
     switches = settled(plain, left, dict.fromkeys(origin))
-    for key, value in outermost_first(values).items():
+    for key, value in sort_outermost_first(values).items():
         if key == "include":
             continue
         if put_here(key, value, problems):
             sweep = plain.setdefault("sweep", {})
             if key != "sweep" and isinstance(sweep, dict):
-                pin(sweep, key, value, "sweep", problems)
-        origin = {of: path for of, path in origin.items() if not related(of, key)}
+                pin_axis(sweep, key, value, "sweep", problems)
+        origin = {of: path for of, path in origin.items() if not keys_overlap(of, key)}
     switches += settled(plain, left, values)
     for key in references:
-        expand(plain, key, references, problems)
+        expand_name(plain, key, references, problems)
     _locate_files(plain, folder)
     sweep = plain.get("sweep")
     if folder is not None and isinstance(sweep, dict) and isinstance(sweep.get("cluster"), list):
         for number, reference in enumerate(sweep["cluster"]):
             holder, found = {"cluster": reference}, list[Problem]()
-            expand(holder, "cluster", references, found)
-            problems += [which_value(problem, sweep, {"cluster": reference}) for problem in found]
+            expand_name(holder, "cluster", references, found)
+            problems += [
+                add_axis_values(problem, sweep, {"cluster": reference}) for problem in found
+            ]
             _locate_files(holder, folder)
             sweep["cluster"][number] = holder["cluster"]
     if isinstance(sweep, dict) and isinstance(sweep.get("workload.exchange"), list):
@@ -89,7 +91,7 @@ def exchange_located(exchange: Any, folder: Path | None) -> Any:
     noted. ``folder`` is what paths begin from; None for the working directory."""
     key = "workload.exchange"
     holder: dict[str, Any] = {"workload": {"exchange": plain_copy(exchange)}}
-    expand(holder, key, {key: by_kind}, [])  # what is not valid is reported with the runs
+    expand_name(holder, key, {key: parse_kind}, [])  # what is not valid is reported with the runs
     _locate_files(holder, folder)
     located = holder["workload"]["exchange"]
     return located if isinstance(located, dict) and "sha256" in located else exchange
@@ -107,19 +109,19 @@ def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
 
     return {
         "cluster": lambda text: _cluster(text, folder),
-        "cluster.routing": by_kind,
+        "cluster.routing": parse_kind,
         "failures": process_by_name,
         "workload.dataset": lambda name: catalog_entry("datasets", name),
-        "workload.exchange": by_kind,
-        "workload.parallelism": by_kind,
-        "workload.exchange.schedule": by_kind,
+        "workload.exchange": parse_kind,
+        "workload.parallelism": parse_kind,
+        "workload.exchange.schedule": parse_kind,
         "workload.model": model,
     }
 
 
 def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
     """The plain values of a cluster, named as a file or as a shipped one."""
-    path = find(text, "topologies", folder)
+    path = find_file(text, "topologies", folder)
     documents = read_yaml(path)
     if len(documents) == 1 and isinstance(documents[0], dict):
         _find_beside(documents[0], path.parent)

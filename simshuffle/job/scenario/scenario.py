@@ -26,20 +26,20 @@ from simshuffle.job.scenario.reading import by_content, files, resolve
 from simshuffle.job.scenario.recovery import Recovery, recovery_problems
 from simshuffle.job.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
-from simshuffle.spec.library import find, read_yaml
-from simshuffle.spec.overrides import combination_name, grid, which_value
-from simshuffle.spec.record import Count, Keyed, Share, Spec
+from simshuffle.spec.library import find_file, read_yaml
+from simshuffle.spec.overrides import add_axis_values, combination_name, grid
+from simshuffle.spec.record import CacheArgument, Count, Share, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.switching import warn
-from simshuffle.spec.validation import unreported, validated
+from simshuffle.spec.switching import warn_of_switches
+from simshuffle.spec.validation import drop_reported_problems, validate_record
 from simshuffle.workload.exchange import ShardsContext
 
 MOST_TRIED = 200
 """Combinations of a sweep that are tried, if one is not valid, to find the others that are not."""
 
 
-def _no_notes() -> Keyed[list[Problem]]:
-    return Keyed(None, [])
+def _no_notes() -> CacheArgument[list[Problem]]:
+    return CacheArgument(None, [])
 
 
 class Scenario(Spec):
@@ -92,7 +92,7 @@ class Scenario(Spec):
     failures: Failures | None = None
     recovery: Recovery | None = None
     # compared as equal: what is said of two scenarios makes them no different
-    _notes: Keyed[list[Problem]] = PrivateAttr(default_factory=_no_notes)
+    _notes: CacheArgument[list[Problem]] = PrivateAttr(default_factory=_no_notes)
 
     @field_validator("models", mode="before")
     @classmethod
@@ -108,14 +108,14 @@ class Scenario(Spec):
     @property
     def notes(self) -> list[Problem]:
         """What became of values of its file that belong to other kinds than its records have."""
-        return self._notes.of
+        return self._notes.argument
 
     def noted(self, notes: Sequence[Problem]) -> Scenario:
         """The same with more of these notes."""
         if not notes:
             return self
         made = self.model_copy()
-        made._notes = Keyed(None, [*self.notes, *notes])
+        made._notes = CacheArgument(None, [*self.notes, *notes])
         return made
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
@@ -169,7 +169,7 @@ class Scenario(Spec):
             try:
                 run = _build(plain, values, source=self.name, folder=None) if values else base
             except ScenarioError as error:
-                problems += [which_value(problem, axes, values) for problem in error.problems]
+                problems += [add_axis_values(problem, axes, values) for problem in error.problems]
                 continue
             name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
             if name in out:
@@ -264,7 +264,7 @@ def load_scenarios(
 ) -> list[Scenario]:
     """All scenarios of a file: one for each YAML document. Arguments and errors as in
     `load_scenario`."""
-    path = find(str(reference), "scenarios")
+    path = find_file(str(reference), "scenarios")
     documents = read_yaml(path)
     if not documents:
         remedy = "See scenarios/ for examples."
@@ -303,7 +303,7 @@ def machine_of(reference: str) -> Cluster:
     resolved = resolve({"cluster": reference}, {}, None, Scenario)
     found, problems = None, resolved.problems
     if not problems:
-        found, problems = validated(resolved.plain["cluster"], Cluster)
+        found, problems = validate_record(resolved.plain["cluster"], Cluster)
     if found is None or problems:
         raise InputError(problems, reference)
     return found
@@ -324,20 +324,22 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         raise ScenarioError(Problem("", rule, remedy=remedy), source)
     resolved = resolve(raw, values, folder, Scenario)
     problems = resolved.problems
-    scenario, found = validated(resolved.plain, Scenario)
+    scenario, found = validate_record(resolved.plain, Scenario)
     usable = scenario is not None and not problems
-    problems += [blame(problem, resolved.origin) for problem in unreported(found, problems)]
+    problems += [
+        blame(problem, resolved.origin) for problem in drop_reported_problems(found, problems)
+    ]
     if scenario is not None and usable:
         problems += cross_field_problems(
             scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs, scenario.seed
         )
         problems += sweep_problems(scenario.sweep)
-        problems += unreported(recovery_problems(scenario), problems)
+        problems += drop_reported_problems(recovery_problems(scenario), problems)
         problems += [] if problems else _neighbour_problems(scenario)
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)
     if problems or scenario is None:
         raise ScenarioError(problems, source)
-    return scenario.noted(warn(resolved.switches))
+    return scenario.noted(warn_of_switches(resolved.switches))
 
 
 def refuse_jobs(scenario: Scenario) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.spec.overrides import short
+from simshuffle.spec.overrides import short_text
 
 WORLD_SIZE, EXCHANGE = "world_size", "workload.exchange"
 """Keys whose sweep most verbs follow."""
@@ -70,7 +70,9 @@ def _is_below(key: str, followed: Collection[str]) -> bool:
 
 
 def _unfollowed(key: str, values: list[Any], verb: str) -> Problem:
-    listed = ", ".join(map(short, values[:MOST_LISTED])) + ", ..." * (len(values) > MOST_LISTED)
+    listed = ", ".join(map(short_text, values[:MOST_LISTED])) + ", ..." * (
+        len(values) > MOST_LISTED
+    )
     remedy = f"Choose a value: --set '{key}={_written(values[0])}'."
     return Problem(f"sweep.{key}", f"is not followed by {verb}", listed, remedy)
 

@@ -22,7 +22,7 @@ import numpy as np
 from simshuffle.errors import InputError, Problem
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.interpolation import Curve
-from simshuffle.spec.library import nearest, shipped
+from simshuffle.spec.library import shipped_folder, suggest_nearest
 from simshuffle.spec.record import Sourced, Spec
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.study.options import COMMAND_LINE
@@ -79,7 +79,9 @@ def default_ranges() -> Mapping[str, tuple[float, float]]:
     They are the 5 % and 95 % quantiles of a normal distribution of the logarithms.
     """
     ratios: dict[str, list[float]] = {}  # logarithms, by kind
-    with (shipped("validation") / "data" / "inputs.csv").open(encoding="utf-8", newline="") as file:
+    with (shipped_folder("validation") / "data" / "inputs.csv").open(
+        encoding="utf-8", newline=""
+    ) as file:
         for row in csv.DictReader(file):
             ratio = float(row["measured"]) / float(row["stated"])
             ratios.setdefault(row["kind"], []).append(math.log(ratio))
@@ -112,7 +114,7 @@ def inputs(scenario: Scenario, given_ranges: Mapping[str, tuple[float, float]]) 
     problems = []
     for key, (low, high) in given_ranges.items():
         if key not in numbers:
-            remedy = nearest(key, list(numbers))
+            remedy = suggest_nearest(key, list(numbers))
             rule = "is no time, rate or curve of this scenario"
             problems.append(Problem(f"--range {key}", rule, "", remedy))
         elif not 0 < low <= central_value(numbers[key][0]) <= high:

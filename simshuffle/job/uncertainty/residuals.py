@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.spec.arrays import Floats
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 RELATED, WIDTH = 0.1, 2.0
 """Weight of another mechanism, and the number of times that ranks double while weights fall by a
@@ -87,4 +87,4 @@ Biometrika 17, 1925: 2.85 and 2.97 for the range): as many epochs as most rows h
 @cache
 def residuals() -> Residuals:
     """Return the residuals that come with simshuffle."""
-    return Residuals(pd.read_csv(shipped("validation") / "data" / "residuals.csv"))
+    return Residuals(pd.read_csv(shipped_folder("validation") / "data" / "residuals.csv"))

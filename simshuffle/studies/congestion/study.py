@@ -24,7 +24,7 @@ from simshuffle.job.scenario.scenario import Scenario, stored
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.report.chart import Chart
 from simshuffle.report.table_io import rows
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.studies.congestion import answer, details, text
 from simshuffle.studies.congestion.cell import LINKS, RankPlacement, SentCell, TrafficCell
 from simshuffle.studies.congestion.effort import BUDGET, effort_said, efforts
@@ -171,7 +171,7 @@ def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, RankPlaceme
     out = {}
     for given in routings:
         try:
-            named = scenario.with_values({"cluster.routing": by_kind(given)})
+            named = scenario.with_values({"cluster.routing": parse_kind(given)})
             name = routing(named.cluster).short()
         except InputError as error:
             problems = [

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import kinds_of, record_of
-from simshuffle.spec.library import INPUTS, nearest
+from simshuffle.spec.library import INPUTS, suggest_nearest
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import FileOrder, LoaderCell
 from simshuffle.studies.loader.options import LoaderOptions
@@ -88,7 +88,13 @@ def request_of_file(path: Path, name: str, options: LoaderOptions) -> Request[li
     unit = next((each for each in UNITS if each == options.unit), None)
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"
-        refuse("--unit", rule, repr(options.unit), nearest(options.unit, list(UNITS)), COMMAND_LINE)
+        refuse(
+            "--unit",
+            rule,
+            repr(options.unit),
+            suggest_nearest(options.unit, list(UNITS)),
+            COMMAND_LINE,
+        )
     found = order_file.read(path)
     _check_fits(path, found, options)
     nodes = options.nodes or 1

@@ -15,7 +15,7 @@ from simshuffle.job.scenario.swept import EXCHANGE, runs_followed, single_run
 from simshuffle.job.scenario.workload import Dataset
 from simshuffle.spec.library import catalog_entry
 from simshuffle.spec.record import Count, Few, Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.workload.exchange import LoaderShuffle
@@ -133,7 +133,7 @@ def shape_of(options: LoaderOptions, least: int = 0) -> DataSetShape:
         "cache_nbytes": cache,
         "classes": min(options.classes, samples),
     }
-    shape, problems = validated(values, DataSetShape)
+    shape, problems = validate_record(values, DataSetShape)
     if shape is None or problems:
         for place, problem in enumerate(problems):
             flag = problem.path.removesuffix("_nbytes").replace("_", "-")

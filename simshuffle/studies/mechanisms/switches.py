@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.report.report import WHOLE
-from simshuffle.spec.library import nearest, read_value
-from simshuffle.spec.validation import validated
+from simshuffle.spec.library import read_value, suggest_nearest
+from simshuffle.spec.validation import validate_record
 from simshuffle.studies.mechanisms.tables import ALL, CHANGES, CONTRIBUTIONS
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.workload.exchange import ImportanceExchange
@@ -69,7 +69,7 @@ def made(
     schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
     raw = {"kind": "importance_exchange", "exchange_fraction": exchange_fraction}
     raw |= {"schedule": schedule, **{key: values[key] for key in OWN}}
-    exchange, problems = validated(raw, ImportanceExchange)
+    exchange, problems = validate_record(raw, ImportanceExchange)
     return (None if problems else exchange), problems
 
 
@@ -116,7 +116,9 @@ def corners(
 def assigned(option: str, given: Sequence[str], start: Values) -> None:
     """See that keys given on the command line are those of an exchange; an InputError if not."""
     unknown = [
-        Problem(f"{option} {key}", "is not a key of an exchange", key, nearest(key, list(start)))
+        Problem(
+            f"{option} {key}", "is not a key of an exchange", key, suggest_nearest(key, list(start))
+        )
         for key in given
         if key not in start
     ]

@@ -18,9 +18,9 @@ from simshuffle.job.scenario.model import NOTED
 from simshuffle.job.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
 from simshuffle.job.scenario.scenario import Scenario, load_scenario, stored
 from simshuffle.job.scenario.swept import WORLD_SIZE, runs_followed
-from simshuffle.spec.library import by_kind, nearest
+from simshuffle.spec.library import parse_kind, suggest_nearest
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 from simshuffle.studies.oracle.tables import GIB
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study.options import COMMAND_LINE
@@ -118,7 +118,7 @@ def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: 
         kinds, common = kinds_of(AnyParallelism), _common(scenario)
         found: Parallelism = record_of("--strategies", bare, kinds, common)
         known = name_of(found, world_size)
-        others = {*by_kind(bare)} - {"kind", "stage", getattr(found, "ways_key", "")}
+        others = {*parse_kind(bare)} - {"kind", "stage", getattr(found, "ways_key", "")}
         if not others and all(each.strategy == found for each in there if each.name == known):
             return [Named(known, found)]
         # another than those that are there anyway is called as it is written
@@ -206,7 +206,9 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     found_as = {each.request for of_size in points.values() for each in of_size}
     if missing := [name for name in options.strategies if name not in found_as]:
         rule, known = "no such strategy at these world sizes", known_names(single, sizes)
-        problems = [Problem("--strategies", rule, repr(of), nearest(of, known)) for of in missing]
+        problems = [
+            Problem("--strategies", rule, repr(of), suggest_nearest(of, known)) for of in missing
+        ]
         raise InputError(problems, COMMAND_LINE)
     simulate = {
         (name, size)
@@ -261,7 +263,7 @@ def layers_of(scenario: Scenario) -> LayerList:
         rule = f"must say the shapes of the layers of {model.name}"
         remedy = f"Name the network: --set workload.model.layers={model.name}."
         if model.name not in SHIPPED:
-            known = nearest(model.name, [*SHIPPED])
+            known = suggest_nearest(model.name, [*SHIPPED])
             remedy = f"Name a network, or write it layer by layer. {known}"
         refuse("workload.model.layers", rule, given, remedy, scenario.name)
     return model.layer_list
@@ -325,7 +327,7 @@ def _added(
     _check_size(scenario, size, option)
     found = chosen(scenario, size, [name])
     if not found:
-        remedy = nearest(name, known_names(scenario, [size]))
+        remedy = suggest_nearest(name, known_names(scenario, [size]))
         refuse(option, f"no such strategy on {size} GPUs", repr(name), remedy, COMMAND_LINE)
     there = points.setdefault(size, [])
     there += [each for each in found if each.name not in {of.name for of in there}]
@@ -369,7 +371,7 @@ def measured_epochs(path: Path | None) -> list[Measured]:
         refuse("", "must have a row for each measured epoch", "none", "Add one.", str(path))
     found, problems = [], []
     for number, row in enumerate(rows, 2):
-        epoch, wrong = validated(row, _Epoch)
+        epoch, wrong = validate_record(row, _Epoch)
         problems += [replace(of, path=f"line {number}: {of.path}") for of in wrong]
         if epoch is not None:
             found.append((epoch.strategy, epoch.world_size, epoch.epoch_s))

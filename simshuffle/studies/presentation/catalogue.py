@@ -15,7 +15,7 @@ from rich.table import Table
 from simshuffle.errors import InputError, Problem
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import new_table
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import KINDS, of_runs, of_studies, storage
 from simshuffle.studies.presentation.of_runs import Given, over, own, table_over
@@ -110,7 +110,9 @@ def kind_named(name: str) -> Kind:
         InputError: there is none.
     """
     if name not in KINDS:
-        problem = Problem("KIND", "no such kind of figure", repr(name), nearest(name, [*KINDS]))
+        problem = Problem(
+            "KIND", "no such kind of figure", repr(name), suggest_nearest(name, [*KINDS])
+        )
         raise InputError(problem, "command line")
     if name in CATALOGUE:
         return CATALOGUE[name]

@@ -15,7 +15,7 @@ from simshuffle.errors import SimshuffleError
 from simshuffle.job.plan.findings import warnings as unusual
 from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.report.console import html, new_table
-from simshuffle.spec.library import documents
+from simshuffle.spec.library import parse_documents
 from simshuffle.studies.simulation import text
 from simshuffle.study.matching import flat
 from simshuffle.study.study import Meta, Result
@@ -111,7 +111,7 @@ def parameters(result: Result) -> Section:
     out = []
     for file, said in result.documents.items():
         with suppress(SimshuffleError):
-            for number, document in enumerate(documents(said, file), 1):
+            for number, document in enumerate(parse_documents(said, file), 1):
                 name = document.get("name", file) if isinstance(document, dict) else file
                 table = new_table(None, ["key", "value", SOURCE])
                 for key, value, source in sourced(document):

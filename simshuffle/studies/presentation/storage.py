@@ -13,7 +13,7 @@ import pandas as pd
 from simshuffle.report.chart import DASHES, Axis, Chart, Look, Mark, Panel, in_rows, ticks
 from simshuffle.report.style import width
 from simshuffle.report.table_io import read_csv
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 from simshuffle.studies.presentation.of_runs import Given
 
@@ -46,7 +46,7 @@ def data_sets() -> pd.DataFrame:
 
 
 def _read(name: str, text: str, number: str) -> pd.DataFrame:
-    table = read_csv(shipped("validation") / "data" / f"{name}.csv")
+    table = read_csv(shipped_folder("validation") / "data" / f"{name}.csv")
     return table.assign(**{number: [parse_quantity(of, Dimension.NBYTES) for of in table[text]]})
 
 

@@ -11,8 +11,8 @@ import pandas as pd
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.report.names import without_schedule
-from simshuffle.spec.library import documents
-from simshuffle.spec.overrides import short
+from simshuffle.spec.library import parse_documents
+from simshuffle.spec.overrides import short_text
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.studies.simulation.tables import last_epochs
 from simshuffle.study.study import Result
@@ -81,7 +81,7 @@ def read_quantity(text: str) -> float | None:
 def inputs_of_run(result: Result) -> list[SweptInput]:
     """Return the swept inputs of a result of ``run``, from its stored scenarios."""
     try:
-        stored = documents(result.documents.get("scenario.yaml", "{}"), "scenario.yaml")
+        stored = parse_documents(result.documents.get("scenario.yaml", "{}"), "scenario.yaml")
     except SimshuffleError:
         return []
     texts: dict[str, dict[str, float | None]] = {}
@@ -91,7 +91,7 @@ def inputs_of_run(result: Result) -> list[SweptInput]:
             if key not in IN_NAME:
                 name = str(key).rsplit(".", 1)[-1]
                 known = texts.setdefault(name, {})
-                known |= {short(value): read_quantity(short(value)) for value in values}
+                known |= {short_text(value): read_quantity(short_text(value)) for value in values}
     return [SweptInput(name, number_of) for name, number_of in texts.items()]
 
 

@@ -26,7 +26,13 @@ from simshuffle.job.uncertainty.report import (
 from simshuffle.report import intervals
 from simshuffle.report.chart import Chart
 from simshuffle.report.report import LABELS, WHOLE
-from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
+from simshuffle.spec.overrides import (
+    add_axis_values,
+    combination_name,
+    grid,
+    short_text,
+    sort_outermost_first,
+)
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.sweep_text import (
     last_summary,
@@ -85,7 +91,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
     base = scenario.model_copy(update={"sweep": {}})
     names = _names([key for key in axes if key != "seed"])
     _check_label(options.label, {*names.values(), "seed"})
-    combinations = [outermost_first(values) for values in grid(axes, options.zip)]
+    combinations = [sort_outermost_first(values) for values in grid(axes, options.zip)]
     check_seeds(options.seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
         drawn = range(base.seed, base.seed + options.seeds)
@@ -167,7 +173,7 @@ def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
             document = _document(sweep, base, values, combination)
         except InputError as error:
             axes = _axes(sweep)
-            problems += [which_value(problem, axes, combination) for problem in error.problems]
+            problems += [add_axis_values(problem, axes, combination) for problem in error.problems]
             continue
         name = combination_name(combination)
         cells[name] = RunCell(document, name, with_tables=False)
@@ -253,7 +259,7 @@ def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
 
 def _first(sweep: Sweep, combination: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     axes = {
-        name: combination[key] if name in sweep.numbers else short(combination[key])
+        name: combination[key] if name in sweep.numbers else short_text(combination[key])
         for key, name in sweep.axes.items()
     }
     seed = combination["seed"]

@@ -15,7 +15,7 @@ from simshuffle.report.intervals import Ends
 from simshuffle.report.report import ALL_LABELS, EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
 from simshuffle.report.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
 from simshuffle.spec.late import special
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.overrides import MOST_COMBINATIONS
 from simshuffle.study.schema import Column, Schema, amount, count, real, text, unit_of
 
@@ -120,7 +120,7 @@ def measure_problems(measure: str, where: str = "--measure") -> list[Problem]:
     known = [column for column in SWEEP.columns if column not in {*NOT_MEASURED, *PER}]
     problems = []
     if name not in known:
-        rule, remedy = "must begin with a measure of sweep.parquet", nearest(name, known)
+        rule, remedy = "must begin with a measure of sweep.parquet", suggest_nearest(name, known)
         problems.append(Problem(where, rule, repr(name), remedy))
     if slash and per not in PER:
         rule = "may be divided only by a number of something"

@@ -11,7 +11,7 @@ from pydantic import field_validator
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.arrays import Floats, Ints, Ints64
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.spec.record import Count, NBytes, PositiveNBytes
 from simshuffle.spec.rng import stream
 from simshuffle.spec.units import Dimension, readable
@@ -85,7 +85,7 @@ class LoaderShuffle(Strategy):
     @classmethod
     def _named(cls, order: Any) -> Any:
         """An order by its kind alone."""
-        return by_kind(order) if isinstance(order, str) else order
+        return parse_kind(order) if isinstance(order, str) else order
 
     @property
     def short_name(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.spec.library import by_kind, nearest
+from simshuffle.spec.library import parse_kind, suggest_nearest
 from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 from simshuffle.workload.exchange.importance import RankImportance
 from simshuffle.workload.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
@@ -93,14 +93,14 @@ class MessageSchedule(Sourced):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, value: object) -> object:
-        given = by_kind(value) if isinstance(value, str) else value
+        given = parse_kind(value) if isinstance(value, str) else value
         if not isinstance(given, dict) or "kind" not in given:
             return given
         name, others = given["kind"], {key: given[key] for key in given if key != "kind"}
         named: dict[Any, Mapping[str, Any]] = {STREAMLINED: {}, AUTHORS: cls.of_authors}
         if name not in named:
             rule = f"must be {' or '.join(named)}, or a mapping of its keys."
-            raise ValueError(f"{rule} {nearest(str(name), list(named))}")
+            raise ValueError(f"{rule} {suggest_nearest(str(name), list(named))}")
         if others.keys() >= _WRITTEN:
             raise ValueError(
                 "has all keys already, so that a kind changes nothing: set schedule itself"

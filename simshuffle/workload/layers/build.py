@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.workload.layers.layer import INPUT, Kind, Layer, LayerList, Shape
 
 ANY_EXTENTS = ("attention", "embedding", "other")
@@ -24,7 +24,7 @@ def name_problems(
     unknown = [each for each in after if each not in given]
     if unknown or not after:
         shown = repr(unknown[0]) if unknown else "none"
-        remedy = nearest(unknown[0], [*given][-8:]) if unknown else f"Write [{INPUT}]."
+        remedy = suggest_nearest(unknown[0], [*given][-8:]) if unknown else f"Write [{INPUT}]."
         yield Problem("after", f"'{name}' must come after layers before it", shown, remedy)
     elif joined([given[each] for each in after], kind) is None:
         shown = ", ".join(f"{each} {_written(given[each])}" for each in after)

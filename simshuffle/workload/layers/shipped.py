@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.record import Count, NonNegative, Spec
 from simshuffle.workload.layers import images, sciences, transformer
 from simshuffle.workload.layers.build import Builder
@@ -32,7 +32,7 @@ def layer_list(name: str) -> LayerList:
         InputError: there is none.
     """
     if name not in _BUILDERS:
-        remedy = nearest(name, sorted(_BUILDERS))
+        remedy = suggest_nearest(name, sorted(_BUILDERS))
         raise InputError(Problem("", "no such list of layers", repr(name), remedy), "layers")
     return _BUILDERS[name]()
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import field_validator
 
 from simshuffle.spec.arrays import Ints
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.workload.exchange import TrainedExchange
 from simshuffle.workload.exchange.dealing import Dealt, Moved
 from simshuffle.workload.exchange.epochs import Epochs
@@ -87,7 +87,7 @@ class SchedulerResume(Resume):
     @classmethod
     def _named(cls, strategy: Any) -> Any:
         """A strategy by its kind alone."""
-        return by_kind(strategy) if isinstance(strategy, str) else strategy
+        return parse_kind(strategy) if isinstance(strategy, str) else strategy
 
     @property
     def short_name(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from simshuffle.spec.library import by_kind
+from simshuffle.spec.library import parse_kind
 from simshuffle.workload.orders import AnyOrder
 from simshuffle.workload.orders.order import ShardedSet
 from simshuffle.workload.resuming.law import Crash, Resumed, ResumeOf
@@ -29,7 +29,7 @@ class Restart(ResumeOf):
     @classmethod
     def _named(cls, of: Any) -> Any:
         """An order by its kind alone."""
-        return by_kind(of) if isinstance(of, str) else of
+        return parse_kind(of) if isinstance(of, str) else of
 
     @property
     def short_name(self) -> str:

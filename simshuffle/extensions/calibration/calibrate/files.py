@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.spec.plain_text import decode, plain
+from simshuffle.spec.plain_text import clean_text, decode
 
 LARGEST = 64 * 2**20
 """Bytes of a measurement file; what is larger is none."""
@@ -172,7 +172,7 @@ def read_text(path: Path) -> str:
         line = raw[: error.start].count(b"\n") + 1
         rule, remedy = "must be text in UTF-8 or UTF-16", "Save it as UTF-8."
         raise bad_file(path, rule, "other bytes", remedy, line) from None
-    return plain(text)
+    return clean_text(text)
 
 
 def sources(

@@ -36,7 +36,7 @@ from simshuffle.extensions.calibration.calibrate.tables import RESIDUALS, STORED
 from simshuffle.extensions.calibration.calibrate.text import FRAGMENT, MODELS, fragments, record
 from simshuffle.job.scenario.calibrated import QUANTITIES
 from simshuffle.job.scenario.cluster import MessagePassing
-from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
+from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, suggest_nearest
 from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, own_values
@@ -58,7 +58,7 @@ def check(options: CalibrationOptions) -> None:
         InputError: with all that do not.
     """
     problems = [
-        Problem(name, "is not known", repr(value), nearest(value, list(known)))
+        Problem(name, "is not known", repr(value), suggest_nearest(value, list(known)))
         for name, value, known in (
             ("--as", options.kind, READERS),
             ("--epochs", options.epochs, ("steady", "all")),
@@ -195,12 +195,12 @@ def networks(
     problems = []
     for name in wanted:
         if name not in logged:
-            rule, remedy = "must name a model of the log", nearest(name, list(logged))
+            rule, remedy = "must name a model of the log", suggest_nearest(name, list(logged))
             problems.append(Problem("--model", rule, repr(name), remedy))
     for name, entry in wanted.items():
         if entry not in entries:
             rule = f"the catalog of models has no entry for '{name}' of the log"
-            remedy = f"Write --model {name}=ENTRY. {nearest(entry, entries)}"
+            remedy = f"Write --model {name}=ENTRY. {suggest_nearest(entry, entries)}"
             problems.append(Problem("--model", rule, repr(entry), remedy))
     if problems:
         raise InputError(problems, "epoch log")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from simshuffle.errors import refuse
-from simshuffle.spec.fragment import Entry, fragment_text
+from simshuffle.spec.fragment import FragmentEntry, fragment_text
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.version import __version__
 
@@ -89,7 +89,8 @@ class SampleCosts:
             head = "Of an exchange, for a scenario that has one and no sweep over several:"
             others.insert(0, head)
         entries = [
-            Entry(cost.key, cost.text, cost.note, recorded=cost.spread is not None) for cost in used
+            FragmentEntry(cost.key, cost.text, cost.note, recorded=cost.spread is not None)
+            for cost in used
         ]
         return fragment_text(source, entries, others)
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.calibration.probe.samples import Clock
-from simshuffle.spec.fragment import Entry, fragment_text
+from simshuffle.spec.fragment import FragmentEntry, fragment_text
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.server import handled, interrupt
 from simshuffle.version import __version__
@@ -87,7 +87,7 @@ class StorageRates:
         )
         return fragment_text(source, self._entries(), comments)
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[FragmentEntry]:
         tier = "parallel_file_system" if self.shared else "ssd"
         rate, opens = Dimension.BANDWIDTH, Dimension.FREQUENCY
         best, most = _best(self.read), _best(self.opened)
@@ -98,7 +98,7 @@ class StorageRates:
         alone = self.opened[READERS[0]]
         latency = [1 / value for value in alone]
         key = f"cluster.{tier}"
-        written = Entry(
+        written = FragmentEntry(
             f"{key}.write_bandwidth", readable(self.written, rate), "of one writer, synchronised"
         )
         entries = [
@@ -115,7 +115,10 @@ class StorageRates:
         curve = {n: readable(float(np.median(of)), opens) for n, of in self.opened.items()}
         points = {"points": curve}
         over = {"over": _over(self.opened)}
-        return [*entries, Entry(f"{key}.iops", points, "open, read, close, by readers", over)]
+        return [
+            *entries,
+            FragmentEntry(f"{key}.iops", points, "open, read, close, by readers", over),
+        ]
 
     def _rising(self, rates: Mapping[int, Sequence[float]]) -> str:
         """What to add where more readers, or hosts, might get more."""
@@ -139,13 +142,13 @@ def _entry(
     dimension: Dimension,
     note: str,
     rates: Mapping[int, object] | None = None,
-) -> Entry:
+) -> FragmentEntry:
     """The median of what was measured, with its ends from three values on."""
     low, middle, high = (readable(float(of), dimension) for of in np.quantile(values, [0, 0.5, 1]))
     known: dict[str, object] = {}
     if len(values) > 2:
         known = {"low": low, "high": high, "confidence": round(1 - 2.0 ** (1 - len(values)), 4)}
-    return Entry(key, middle, note, known | {"over": _over(rates or {1: None})})
+    return FragmentEntry(key, middle, note, known | {"over": _over(rates or {1: None})})
 
 
 def probe_storage(

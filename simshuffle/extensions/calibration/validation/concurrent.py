@@ -16,7 +16,7 @@ from simshuffle.job.plan.jobs import settled
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.jobs import simulate_jobs
 from simshuffle.report import report
-from simshuffle.spec.library import shipped
+from simshuffle.spec.library import shipped_folder
 
 FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
 PLATEAU = 1.03
@@ -72,7 +72,7 @@ def jobs(log: str, begins: str, ends: str) -> list[LoggedJob]:
     Raises:
         InputError: there is none.
     """
-    path = shipped("validation") / "data" / log
+    path = shipped_folder("validation") / "data" / log
     if not path.is_file():
         remedy = f"Name a file of {path.parent}."
         raise InputError(Problem("log", "no such file", repr(log), remedy))

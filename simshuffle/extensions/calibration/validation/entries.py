@@ -12,7 +12,7 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem
 from simshuffle.extensions.calibration.validation.scores import scores
 from simshuffle.extensions.calibration.validation.table import ValidationRow, positive
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.study.schema import Schema, amount, text
 
 KEY = ("set", "case", "quantity")
@@ -99,7 +99,7 @@ def _faults(
     key = tuple(record[name] for name in KEY)
     if key not in known:
         names = [", ".join(of) for of in known]
-        hint = nearest(", ".join(key), names).partition("Known: ")[0]
+        hint = suggest_nearest(", ".join(key), names).partition("Known: ")[0]
         remedy = f"{hint}Copy set, case and quantity from the table of predictions."
         yield Problem(where, "no such row", ", ".join(key), remedy)
     elif known[key] != "predict":

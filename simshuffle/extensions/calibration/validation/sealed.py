@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem, first_of, refuse
+from simshuffle.errors import InputError, Problem, list_first, refuse
 from simshuffle.extensions.calibration.validation.entries import KEY
 from simshuffle.extensions.calibration.validation.table import NUMBERS, SCHEMA, ValidationRow, table
 from simshuffle.report.folders import room_for
@@ -60,7 +60,7 @@ def check_rows(rows: Iterable[ValidationRow]) -> None:
         refuse("--seal", rule, "none", remedy, "command line")
     if twice := [", ".join(key) for key in dict.fromkeys(keys) if keys.count(key) > 1]:
         rule = "must not repeat set, case and quantity"
-        refuse("--seal", rule, first_of(twice), "Name the cases apart.", "command line")
+        refuse("--seal", rule, list_first(twice), "Name the cases apart.", "command line")
 
 
 def check_place(path: Path, *, replace: bool) -> None:

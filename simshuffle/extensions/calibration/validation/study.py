@@ -33,7 +33,7 @@ from simshuffle.extensions.calibration.validation.table import (
     table,
 )
 from simshuffle.report.table_io import rows as rows_of
-from simshuffle.spec.library import nearest, shipped
+from simshuffle.spec.library import shipped_folder, suggest_nearest
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
@@ -65,13 +65,13 @@ def request(
     Raises:
         InputError: a file or a row is not valid, or there is no such set.
     """
-    rows = read_rows(folder or shipped("validation"), unmeasured=seal or opened is not None)
+    rows = read_rows(folder or shipped_folder("validation"), unmeasured=seal or opened is not None)
     found = None if opened is None else sealed.read_sealed(opened)
     if found is not None:
         rows = sealed.measured_rows(found, rows, str(opened))
     sets = list(dict.fromkeys(row.set for row in rows))
     problems = [
-        Problem("--only", "no such set", repr(name), nearest(name, sets))
+        Problem("--only", "no such set", repr(name), suggest_nearest(name, sets))
         for name in only
         if name not in sets
     ]
@@ -88,7 +88,7 @@ def request(
 
 def shipped_sets() -> list[str]:
     """Names of the sets that come with simshuffle."""
-    return list(dict.fromkeys(row.set for row in read_rows(shipped("validation"))))
+    return list(dict.fromkeys(row.set for row in read_rows(shipped_folder("validation"))))
 
 
 def repeat(folder: Path, meta: Meta) -> Request[ValidationRequest]:

@@ -21,10 +21,10 @@ from simshuffle.fabric.network import Flows, Fluid, Links
 from simshuffle.fabric.routing import ForwardingTable
 from simshuffle.fabric.topology import FatTree
 from simshuffle.spec.arrays import Floats, Ints32
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.record import Bandwidth, NBytes, Seconds
 from simshuffle.spec.units import Dimension, format_quantity
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 
 HEADERS = 1448 / 1514
 """Payload of a full packet over its bytes on Ethernet: IPv4 20, TCP 20, its time stamps 12,
@@ -161,11 +161,11 @@ def predicted(values: Mapping[str, str]) -> float:
     Raises:
         InputError: a key is missing or its text is no such value.
     """
-    read, problems = validated(dict(values), _Values)
+    read, problems = validate_record(dict(values), _Values)
     if read is None or problems:
         raise InputError([each.below("values") for each in problems], "testbed")
     if read.pattern not in PATTERNS:
-        remedy = nearest(read.pattern, [*PATTERNS])
+        remedy = suggest_nearest(read.pattern, [*PATTERNS])
         refuse("values.pattern", "no such pattern", repr(read.pattern), remedy, "testbed")
     shape = checked(NamespaceShape(read.leaves, read.hosts_per_leaf, read.spines, read.rate))
     pattern = PATTERNS[read.pattern](shape, int(read.nbytes), read.seed)

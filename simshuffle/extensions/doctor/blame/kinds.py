@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 
-from simshuffle.errors import first_of, refuse
+from simshuffle.errors import list_first, refuse
 
 
 class Role(Enum):
@@ -154,7 +154,7 @@ def classify_all(names: Sequence[str], source: str) -> dict[str, tuple[str, Role
             " all-to-all, broadcast, barrier, as PyTorch, Megatron, DeepSpeed or NCCL write them,"
             " which ranks do together; forward-send, forward-recv, backward-send, backward-recv"
         )
-        refuse("kind", rule, first_of(unknown), _remedy(unknown[0]), source)
+        refuse("kind", rule, list_first(unknown), _remedy(unknown[0]), source)
     return {name: known for name, known in classes.items() if known is not None}
 
 

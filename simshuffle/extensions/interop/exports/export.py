@@ -18,7 +18,7 @@ from simshuffle.extensions.interop.exports.source import ExportedRun
 from simshuffle.extensions.interop.fabrics import ibsim, infragraph
 from simshuffle.extensions.interop.fabrics.imported import ImportedFabric, graphml, of_network
 from simshuffle.report.folders import room_for, take_place
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.version import __version__
 
 
@@ -74,7 +74,7 @@ PROGRAMS: dict[str, Callable[[Program, Path, Tell], list[str]]] = {
 def format_of(name: str) -> ExportFormat:
     """The format of that name. Raises an InputError if there is none."""
     if name not in FORMATS:
-        remedy = nearest(name, list(FORMATS))
+        remedy = suggest_nearest(name, list(FORMATS))
         refuse("--to", "must be a format", repr(name), remedy, "command line")
     return FORMATS[name]
 

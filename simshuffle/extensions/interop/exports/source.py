@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.errors import first_of, refuse
+from simshuffle.errors import list_first, refuse
 from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.report.table_io import stacked
-from simshuffle.spec.library import is_folder, nearest
+from simshuffle.spec.library import is_folder, suggest_nearest
 from simshuffle.spec.overrides import combination_name
 from simshuffle.study.long_table import long
 from simshuffle.study.registry import read_folder
@@ -79,7 +79,7 @@ def read_source(
         name = next(exchanging, name)
     if name not in runs:
         many = f" and {len(runs) - SHOWN} more" * (len(runs) > SHOWN)
-        remedy = f"{nearest(name, list(runs)[:SHOWN])[:-1]}{many}."
+        remedy = f"{suggest_nearest(name, list(runs)[:SHOWN])[:-1]}{many}."
         refuse("--run", "must be the name of a run", repr(name), remedy, reference)
     table_run, scenario = runs[name]
     wanted = _epochs("1" if epochs is None else epochs, scenario, reference)
@@ -101,7 +101,7 @@ def _runs(
         return None, {name: (name, single) for name, single in runs.items()}
     if assigned:
         rule, remedy = "cannot be changed of a result", "Leave --set out, or name the scenario."
-        refuse("--set", rule, first_of(list(assigned)), remedy, reference)
+        refuse("--set", rule, list_first(list(assigned)), remedy, reference)
     result = read_folder(folder)
     if result.study.verb != "run":
         rule, remedy = "must hold a result of 'simshuffle run'", "Name such a folder."
@@ -109,7 +109,7 @@ def _runs(
     runs = all_runs(load_scenarios(folder / "scenario.yaml"))
     if set(runs) != set(result.meta["runs"]):
         rule, remedy = "must have the runs of meta.json", "Simulate the scenario again."
-        refuse("scenario.yaml", rule, first_of(list(runs)), remedy, reference)
+        refuse("scenario.yaml", rule, list_first(list(runs)), remedy, reference)
     seeds = result.meta.get("seeds", 1)
     if seeds == 1:
         return result, {name: (name, single) for name, single in runs.items()}

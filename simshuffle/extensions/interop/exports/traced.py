@@ -16,7 +16,7 @@ from simshuffle.job.sim.recorder import EpochRecord, Recorder
 from simshuffle.job.sim.simulate import simulate_epochs
 from simshuffle.report.report import iterations, sample, seconds_by_rank
 from simshuffle.report.timeline import EXCLUSIVE, PHASES
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.version import __version__
 
 ALIKE = 1e-6
@@ -151,7 +151,7 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
             continue
         ends = spans(part)
         if ends is None:
-            remedy = nearest(part, [*WORDS, "0", "4-7"])
+            remedy = suggest_nearest(part, [*WORDS, "0", "4-7"])
             refuse(
                 "--ranks", "must be ranks, or words for them", repr(part), remedy, "command line"
             )

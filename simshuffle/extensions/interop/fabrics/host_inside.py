@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from simshuffle.spec.fragment import Entry, fragment_text
+from simshuffle.spec.fragment import FragmentEntry, fragment_text
 from simshuffle.spec.units import Dimension, readable
 
 NVLINK_BANDWIDTH = {60: 20e9, 70: 25e9, 80: 25e9, 86: 14.0625e9, 90: 25e9, 100: 50e9}
@@ -49,7 +49,7 @@ class HostInside:
             if (key in {"hcas", "pcie_slots"}) and len(self.gpus) % int(value):
                 left_out.append(f"{key}: {value} do not divide {len(self.gpus)} GPUs evenly")
             else:
-                entries.append(Entry(f"cluster.host.{key}", value, note))
+                entries.append(FragmentEntry(f"cluster.host.{key}", value, note))
         return fragment_text(self.source, entries, [*left_out, *self.lines()])
 
     def _values(self) -> Iterator[tuple[str, int | str, str]]:

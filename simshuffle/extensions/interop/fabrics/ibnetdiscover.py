@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from simshuffle.errors import Problem, TopologyError, first_of
+from simshuffle.errors import Problem, TopologyError, list_first
 from simshuffle.extensions.interop.fabrics.imported import (
     Cable,
     FabricNode,
@@ -166,9 +166,9 @@ class _Fabric:
         if not asked:
             rule = f"must have some of the {len(named)} hosts of {self.source}"
             remedy = "Take the topology of this cluster, or name the adapters by --names."
-            raise TopologyError(Problem("--slurm", rule, first_of(lost), remedy), "command line")
+            raise TopologyError(Problem("--slurm", rule, list_first(lost), remedy), "command line")
         if lost:
-            self.warnings.append(f"hosts of Slurm that are not in the dump: {first_of(lost)}")
+            self.warnings.append(f"hosts of Slurm that are not in the dump: {list_first(lost)}")
         return asked
 
     def _grouped(self) -> tuple[dict[str, list[str]], list[str]]:

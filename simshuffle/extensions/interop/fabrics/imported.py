@@ -20,7 +20,7 @@ from simshuffle.fabric.topology.cabling import Cabling, most_common_bandwidth
 from simshuffle.fabric.topology.custom import read_limited_file
 from simshuffle.fabric.topology.graph import Sketch, graph_problems
 from simshuffle.spec.late import networkx as nx
-from simshuffle.spec.plain_text import decode, plain, without_commands
+from simshuffle.spec.plain_text import clean_text, decode, without_commands
 from simshuffle.spec.units import Dimension, format_quantity, readable
 
 CABLE_LATENCY = 26e-9
@@ -253,7 +253,7 @@ def read_text(path: Path) -> str:
     """
     try:
         content = read_limited_file(str(path), MAX_BYTES, "Leave other reports out.")
-        return without_commands(plain(decode(content)))
+        return without_commands(clean_text(decode(content)))
     except UnicodeDecodeError:
         rule = "must be text in UTF-8 or UTF-16. Name the file that the tool wrote."
     except TopologyError:

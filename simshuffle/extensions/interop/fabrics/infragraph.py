@@ -26,7 +26,7 @@ from simshuffle.extensions.interop.fabrics.imported import (
     refuse,
     with_ports,
 )
-from simshuffle.spec.library import documents
+from simshuffle.spec.library import parse_documents
 
 _BEGIN = re.compile(r'^\s*"?(instances|devices)"?\s*:', re.MULTILINE)
 _BITS = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
@@ -70,7 +70,7 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
 
 
 def _infrastructure(text: str) -> _Infrastructure:
-    raw = json.loads(text) if text.lstrip().startswith("{") else documents(text, "")[0]
+    raw = json.loads(text) if text.lstrip().startswith("{") else parse_documents(text, "")[0]
     raw = raw.get("infrastructure", raw)
     devices = {
         each["name"]: {

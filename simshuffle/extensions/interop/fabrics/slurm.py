@@ -18,8 +18,8 @@ from simshuffle.extensions.interop.fabrics.imported import (
     read_text,
     refuse,
 )
-from simshuffle.spec.hostlist import expanded
-from simshuffle.spec.library import documents
+from simshuffle.spec.hostlist import expand_node_list
+from simshuffle.spec.library import parse_documents
 
 MOST_NAMES = 200_000
 """That a list with brackets may stand for."""
@@ -171,7 +171,7 @@ def _of_conf(text: str) -> dict[str, _Switch]:
 
 def _of_yaml(text: str) -> dict[str, _Switch]:
     """The switches of the first topology of a topology.yaml, or of the default one."""
-    found = documents(text, "")
+    found = parse_documents(text, "")
     if len(found) != 1:
         raise refuse(0, "must be one YAML document", "several", "Keep one.")
     found = _list({"topologies": found[0]}, "topologies")
@@ -219,7 +219,7 @@ def _joined(blocks: dict[str, _Switch]) -> dict[str, _Switch]:
 def _listed(text: str, line: int) -> list[str]:
     """The names that a list such as 'a[1-3,07]b,c' stands for."""
     try:
-        return expanded(text, MOST_NAMES) if text else []
+        return expand_node_list(text, MOST_NAMES) if text else []
     except InputError as error:
         problem = error.problems[0]
         raise refuse(line, problem.rule, problem.value, problem.remedy) from None

@@ -28,7 +28,7 @@ from scipy import stats
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.extensions.learning.accuracy.tables import SENSITIVITY
 from simshuffle.spec.record import Count, NonNegative, Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import validate_record
 
 Norm = Literal["batch", "group", "layer", "none"]
 LEVEL = 0.90
@@ -253,7 +253,7 @@ def screened(path: Path) -> MeasuredScreening:
 
 def screening_of(values: Mapping[str, Any], source: str) -> MeasuredScreening:
     """The screening of plain values; an InputError as of `screened`."""
-    made, problems = validated(dict(values), MeasuredScreening)
+    made, problems = validate_record(dict(values), MeasuredScreening)
     if made is None or problems:
         remedy = "Give the file that simshuffle.train.screen wrote, whole."
         raise InputError([_named(each, remedy) for each in problems], source)

@@ -10,11 +10,11 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import by_kind, find
-from simshuffle.spec.overrides import expand, outermost_first
+from simshuffle.spec.library import find_file, parse_kind
+from simshuffle.spec.overrides import expand_name, sort_outermost_first
 from simshuffle.spec.record import Count, Spec
-from simshuffle.spec.switching import Left, warn
-from simshuffle.spec.validation import unreported, validated
+from simshuffle.spec.switching import PendingSwitches, warn_of_switches
+from simshuffle.spec.validation import drop_reported_problems, validate_record
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
 from simshuffle.train.study import Seeds, as_yaml, document, locate
@@ -166,19 +166,19 @@ def load_study(
     """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
     by dotted key, such as ``{"seeds": 3, "extractors.0.training.epochs": 2}``; or raise InputError
     with every problem of the file."""
-    path = find(str(reference), "studies")
+    path = find_file(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
-    left = Left(DataOptimisedStudy)
-    for key, value in outermost_first(values or {}).items():
-        left.put(raw, key, value, problems)
+    left = PendingSwitches(DataOptimisedStudy)
+    for key, value in sort_outermost_first(values or {}).items():
+        left.set_key(raw, key, value, problems)
     switches = left.settle(raw, values or {})
     _resolve(raw, path.parent, problems)
-    study, found = validated(raw, DataOptimisedStudy)
-    problems += unreported(found, problems)
+    study, found = validate_record(raw, DataOptimisedStudy)
+    problems += drop_reported_problems(found, problems)
     if problems or study is None:
         raise InputError(problems, str(path))
-    warn(switches)
+    warn_of_switches(switches)
     return study
 
 
@@ -188,7 +188,7 @@ def _resolve(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None
     extractors = raw["extractors"] if isinstance(raw.get("extractors"), list) else []
     models = [f"extractors.{number}.model" for number in range(len(extractors))]
     for key in ("data", *models, "retrain.model"):
-        expand(raw, key, {key: by_kind}, problems)
+        expand_name(raw, key, {key: parse_kind}, problems)
     locate(raw.get("data"), "path", folder)
     for extractor in extractors:
         locate(extractor, "weights", folder)

@@ -34,7 +34,7 @@ from simshuffle.extensions.learning.filtering.tables import (
     run_table,
 )
 from simshuffle.spec.arrays import Flags
-from simshuffle.spec.library import find
+from simshuffle.spec.library import find_file
 from simshuffle.study.study import Meta, Outcomes, Request
 from simshuffle.train import shuffling
 from simshuffle.train import study as shuffling_study
@@ -49,7 +49,7 @@ def requested(
 ) -> tuple[str, Request[Any]]:
     """The kind of the study of that path or name below ``studies/``, of shuffling or of filtering,
     and what is asked of it, with ``values`` set by dotted key; or raise InputError."""
-    kind = shuffling_study.document(find(str(reference), "studies")).get("kind")
+    kind = shuffling_study.document(find_file(str(reference), "studies")).get("kind")
     if kind == "data_optimised":
         return kind, request(load_study(reference, values), device)
     study = shuffling_study.load_study(reference, values)
