@@ -108,7 +108,7 @@ def fetch_visits(s: FluidState, first: int, last: int) -> None:
 
 @compiled
 def fetch_members(s: FluidState, first: int) -> None:
-    """Fetch the first flow of each of the next `LISTED` links."""
+    """Fetch the first flow of each link from ``first`` on, of `LISTED` links."""
     last = min(first + LISTED, s.links.shape[0])
     for ident in range(first, last):
         if s.links[ident].n > 0:

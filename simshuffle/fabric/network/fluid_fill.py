@@ -1,4 +1,4 @@
-"""Progressive filling: all rates of the network made anew, where much of it starts at one instant.
+"""Progressive filling: all rates made anew, where much of the network starts at one instant.
 
 All rates rise together, and the flows of each link that saturates are frozen at its level.
 """

@@ -54,7 +54,7 @@ def _first_rank(s: FluidState, row: int) -> int:
 
 @compiled
 def _sort_links(s: FluidState) -> None:
-    """List the saturated links by level, and make the first of them on its route the
+    """List the saturated links by level, and make the first listed link on its route the
     bottleneck of every flow.
     """
     clock = s.clock[0]
@@ -206,7 +206,7 @@ def remove_from_order(s: FluidState, place: int) -> None:
 @compiled
 def _visit_upwards(s: FluidState, place: int) -> int:
     """Visit the links in order from ``place`` on; return how many levels changed, or -1 if
-    there is no end of it.
+    the visits do not end.
     """
     clock = s.clock[0]
     num_changed = 0

@@ -228,6 +228,13 @@ def _colour_flows(
 # ------------------------------------------------------------------------------------- verification
 
 
+def _links_match_classes(links: Links, partition: Partition) -> bool:
+    """Return True if each link has the capacity and the latency of the first link of its class."""
+    example = partition.first[partition.link]
+    has_capacity = np.array_equal(links.capacity, links.capacity[example])
+    return has_capacity and np.array_equal(links.latency, links.latency[example])
+
+
 def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | None:
     """Reduce the problem to one flow and one link of each class, after a check that
     nothing else is needed.
@@ -235,22 +242,20 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
     Returns:
         None if the partition is not equitable, or if a route crosses a link twice.
     """
+    if not _links_match_classes(links, partition):
+        return None
     class_of_link = partition.link
     first_link = partition.first
     example = partition.example
-    if any(
-        not np.array_equal(values, values[first_link][class_of_link])
-        for values in (links.capacity, links.latency)
-    ):
-        return None
     example_flows = Flows(flows.routes[example], flows.nbytes[example], flows.start[example])
-    # the last entry is what a route is padded with: -1
+
+    # (flow classes, hops) the class of each link; the last entry is for the padding of routes, -1
     link_class_of_hop = np.append(class_of_link, np.int32(-1))[example_flows.routes]
     is_used = (link_class_of_hop >= 0) & (example_flows.nbytes > 0)[:, None]
-    pair_codes, pair_index = np.unique(
-        (link_class_of_hop * np.int64(len(example)) + np.arange(len(example))[:, None])[is_used],
-        return_inverse=True,
-    )
+    # a pair is a link class and a flow class that meet: link class * flow classes + flow class
+    flow_class = np.arange(len(example))[:, None]
+    codes_of_hops = link_class_of_hop * np.int64(len(example)) + flow_class
+    pair_codes, pair_index = np.unique(codes_of_hops[is_used], return_inverse=True)
     pair_of_hop = np.full(link_class_of_hop.shape, -1, np.int32)
     pair_of_hop[is_used] = pair_index
     pair_link, pair_flow = np.divmod(pair_codes, len(example))
@@ -259,8 +264,8 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
     offsets = np.cumsum(sizes) - sizes
     if sizes.sum() > flows.routes.size:  # some link lacks a flow of a class that it should have
         return None
+    # for each link a run of counts, one for each pair of its class: pair p stands at shift + p
     counts = np.zeros(sizes.sum(), np.int32)
-    # from the number of a pair to its place in the counts of a link
     shift = offsets - first_pair[class_of_link]
     if not _matches_examples(
         flows.routes,

@@ -146,8 +146,8 @@ def _spend_credits(s: PacketState, link: int, nbytes: float) -> bool:
 
 @compiled
 def _leave_buffer(s: PacketState, link: int, gone_tick: int) -> None:
-    """Take the packet at the head out of the buffer of ``link``, which its tail leaves at
-    tick ``gone_tick``.
+    """Take the packet at the head out of the buffer of ``link``, which its tail leaves at tick
+    ``gone_tick``: send its credit back, and let the next packet ask.
     """
     record = s.links[link]
     slot = record.head
@@ -340,8 +340,8 @@ def _stop_reason(s: PacketState, tick: int, horizon: int, limit: int) -> int:
 
 @entry
 def advance(state: int, horizon: int, limit: int) -> int:
-    """Run events up to tick ``horizon``, ``limit`` of them at most; return the tick of the
-    next event.
+    """Run at most ``limit`` events, up to tick ``horizon``; return the tick of the next
+    event.
 
     With a list ``ended_messages`` (as long as there are messages; empty for none) it
     stops after the first tick at which some message ends, and lists those.

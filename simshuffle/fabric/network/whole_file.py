@@ -39,7 +39,7 @@ def check_target(path: Path, source: Path | None = None, option: str = "--out") 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """Open a text file to write to, which takes the place of ``path`` when all of it has
+    """Open a text file to write to, which takes the place of ``path`` when the whole text has
     been written without an error.
 
     Folders above it are made. A link to a file stays, and what it leads to is replaced.

@@ -194,7 +194,8 @@ class Fabric:
 
     @cached_property
     def has_linked_groups(self) -> bool:
-        """True if the switches stand in groups, and each group is linked to all others."""
+        """True if the switches stand in groups, each group is linked to all others, and routes with
+        at most one hop between groups reach every goal."""
         if self.groups is None:
             return False
         is_global = self._arc_cost > 1
