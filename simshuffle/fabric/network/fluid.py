@@ -25,21 +25,21 @@ its flows cross. A flow changes its bottleneck when a visit finds a lower level 
 visited in the order of their levels before the event, which is nearly right; one that comes out
 below its predecessor is moved forward (``fluid_sweep.py``). An order that does not decrease proves
 the bottleneck condition. When much of the network starts at one instant, all is filled anew
-(progressive filling, there too).
+(progressive filling, ``fluid_fill.py``).
 
 Where to read, each file standing on those before it:
 
 - ``fluid_records.py``: the arrays, by owner, with the meaning and unit of each field;
   ``tests/fluid_check.py``: what holds between them after every event, in plain Python;
-- ``fluid_members.py``: the flows of a link; ``fluid_events.py``: what comes next, an end or a delay
-  that passes, and what is posted; ``fluid_ahead.py``: what is needed next, fetched into the caches
-  where a network is larger than they are;
-- ``fluid_repair.py``, ``fluid_sweep.py``: three ways to make rates fair again;
-- ``fluid_transfers.py``: which of them is taken; the life of a transfer around its draining:
+- ``fluid_members.py``: the flows of a link; ``fluid_events.py``: the next event, an end or a delay
+  that passes, and the posting of transfers; ``fluid_ahead.py``: the next data, fetched into the
+  caches where a network is larger than they are;
+- ``fluid_repair.py``, ``fluid_sweep.py``, ``fluid_fill.py``: three ways to make rates fair again;
+- ``fluid_transfers.py``: the choice among them; the life of a transfer around its draining:
   dependencies, delays, pairs, groups; the loop of events;
-- here `FluidNetwork`, the whole of it for Python;
-- ``fluid_solve.py``: explicit flows over explicit links, with ``fluid_symmetry.py`` (one flow
-  stands for all that are equivalent).
+- here `FluidNetwork`, the network as Python sees it;
+- ``fluid_solve.py``: explicit flows over explicit links, with ``fluid_symmetry.py`` and
+  ``fluid_classes.py`` (one flow stands for all that are equivalent).
 """
 
 from __future__ import annotations
