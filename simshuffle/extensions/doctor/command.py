@@ -112,16 +112,16 @@ class DoctorOptions:
 
     @property
     def predicts(self) -> bool:
-        """Whether the training is to be predicted elsewhere."""
+        """True if the training is to be predicted elsewhere."""
         return self.on is not None or bool(self.ranks)
 
     @property
     def keeps_stdout(self) -> bool:
-        """Whether standard output is for tables alone."""
+        """True if standard output is for tables alone."""
         return self.json or self.to is not None
 
     def print(self, examination: Examination) -> None:
-        """Print an examination in the format that is asked for."""
+        """Print an examination in the requested format."""
         print_answer(examination.as_json, examination.parts, json=self.json, to=self.to)
 
 
@@ -153,8 +153,8 @@ def doctor(options: DoctorOptions) -> None:
         if status := _RecordedCommand(words, folder, options).run():
             raise typer.Exit(status)
         return
-    others = [read(_locate(record)) for record in records[1:]]
-    examination = _add_prediction(examine(_locate(records[0])), options, others)
+    further_records = [read(_locate(record)) for record in records[1:]]
+    examination = _add_prediction(examine(_locate(records[0])), options, further_records)
     options.print(examination)
     if options.out is not None:
         place = examination.save(options.out, force=options.force)
@@ -162,7 +162,7 @@ def doctor(options: DoctorOptions) -> None:
 
 
 def _check_words(records: Sequence[str], words: Sequence[str], options: DoctorOptions) -> None:
-    """See that there is a record or a command, and no option that needs the other one."""
+    """Check that there is a record or a command, and no option that needs the other one."""
     if records and words:
         rule, remedy = "cannot stand before a command", "Leave one of them out."
         refuse("RECORD", rule, repr(records[0]), remedy, COMMAND_LINE)
@@ -178,21 +178,24 @@ def _check_words(records: Sequence[str], words: Sequence[str], options: DoctorOp
 
 
 def _check_prediction(records: Sequence[str], options: DoctorOptions) -> None:
-    """See that the machine exists, and that options of a prediction stand beside one."""
+    """Check that the machine exists, and that options of a prediction stand beside one."""
     if options.on is not None:
         from simshuffle.job.scenario.scenario import machine_of
 
         machine_of(options.on)
-    others = ", ".join(records[1:])
-    given = (("--set", options.set, ""), ("--include", options.include, ""))
-    for name, value, shown in (*given, ("RECORD", others, others)):
+    further_records = ", ".join(records[1:])
+    for name, value, text in (
+        ("--set", options.set, ""),
+        ("--include", options.include, ""),
+        ("RECORD", further_records, further_records),
+    ):
         if value and not options.predicts:
             rule, remedy = "is for a prediction", "Ask for one: --ranks 4,8, or --on MACHINE."
-            refuse(name, rule, shown, remedy, COMMAND_LINE)
+            refuse(name, rule, text, remedy, COMMAND_LINE)
 
 
 def _add_prediction(
-    examination: Examination, options: DoctorOptions, others: Sequence[Record] = ()
+    examination: Examination, options: DoctorOptions, further_records: Sequence[Record] = ()
 ) -> Examination:
     """Return an examination with its prediction, if one is asked for, from all the records."""
     if not options.predicts:
@@ -200,7 +203,7 @@ def _add_prediction(
     from simshuffle.extensions.doctor.predicting import predict
 
     ranks = options.ranks or [examination.diagnosis.loop.ranks]
-    records = [examination.record, *others]
+    records = [examination.record, *further_records]
     include = options.include or []
     prediction = predict(records, options.on, ranks, options.set or {}, include=include)
     return replace(examination, prediction=prediction)
@@ -272,13 +275,14 @@ class _RecordedCommand:
             complain(str(error))
 
     def _examine(self, room: Path, ended: ScriptEnd) -> None:
+        """Examine the recorded rows, try remedies, and write and print the result."""
         from simshuffle.extensions.doctor.diagnosis import diagnose
         from simshuffle.extensions.doctor.examined import Examination
         from simshuffle.extensions.doctor.records.collected import collect_record
 
         options = self.options
-        known = {"command": self.words, "exit_status": ended.status, "seconds": ended.seconds}
-        record = replace(collect_record(room / ROWS, known), source=str(self.folder))
+        facts = {"command": self.words, "exit_status": ended.status, "seconds": ended.seconds}
+        record = replace(collect_record(room / ROWS, facts), source=str(self.folder))
         examination = Examination(record, diagnose(record))
         if not options.keeps_stdout:
             print_parts(examination.parts())

@@ -47,7 +47,7 @@ def blame(
     Of a result: which host, rank, link or server the others waited for, and in which phase. Of a
     trace: replays its operations as if one rank, stage or kind, or nobody, were slow. Simulates
     nothing else."""
-    folder = next((of for of in (trace, Path("results") / trace) if of.is_dir()), None)
+    folder = next((path for path in (trace, Path("results") / trace) if path.is_dir()), None)
     if folder is not None:
         from simshuffle.extensions.doctor.blame.runs import blame_runs
         from simshuffle.study.registry import read_folder
@@ -55,12 +55,12 @@ def blame(
         runs = blame_runs(read_folder(folder), str(folder), run or "", epoch)
         print_answer(runs.as_json, runs.parts, json=json, to=to)
     else:
-        from simshuffle.extensions.doctor.blame.replay import blame as blamed
+        from simshuffle.extensions.doctor.blame.replay import blame as blame_trace
         from simshuffle.extensions.doctor.blame.trace import read_trace
 
         for flag, value in (("--run", run), ("--epoch", epoch)):
             if value is not None:
                 rule, remedy = "is for results alone, a trace has none", "Leave it out."
                 refuse(flag, rule, str(value), remedy, COMMAND_LINE)
-        replayed = blamed(read_trace(trace), str(trace))
+        replayed = blame_trace(read_trace(trace), str(trace))
         print_answer(replayed.as_json, replayed.parts, json=json, to=to)
