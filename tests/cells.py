@@ -31,14 +31,14 @@ from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell
 from simshuffle.studies.congestion.cell import RankPlacement, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
-from simshuffle.studies.congestion.traffic import samples
+from simshuffle.studies.congestion.traffic import samples_to_send
 from simshuffle.studies.loader.cell import LoaderCell
 from simshuffle.studies.loader.resume_cell import ResumeCell
 from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.studies.loader.storage import StorageCosts
 from simshuffle.studies.loader.tuning import TuningCell
 from simshuffle.studies.mechanisms.search import SearchCell
-from simshuffle.studies.mechanisms.variants import WarmCell, prepared
+from simshuffle.studies.mechanisms.variants import WarmCell, prepare_scenario
 from simshuffle.studies.oracle.cell import StepCell, SweepCell
 from simshuffle.studies.sizes.study import SizesCell
 from simshuffle.study.cell import PlainCell
@@ -153,7 +153,7 @@ def failing(**values: Any) -> Mapping[str, Any]:
 
 
 def exchanging(**values: Any) -> Mapping[str, Any]:
-    return prepared(uneven(**SIZE | {"workload__exchange": PARTIAL} | values)).to_dict()
+    return prepare_scenario(uneven(**SIZE | {"workload__exchange": PARTIAL} | values)).to_dict()
 
 
 def with_jobs(seed: int) -> Mapping[str, Any]:
@@ -201,8 +201,8 @@ def congested(kind: type, *rest: Any, **others: Any) -> Example:
     """A cell of what is sent."""
     keys = {"world_size": 6, "workload__exchange": PARTIAL, "workload__dataset__num_samples": 1200}
     scenarios = [uneven(**keys, seed=seed) for seed in (0, 1)]
-    place, other = map(RankPlacement.of, scenarios)
-    sent = samples(scenarios[0])
+    place, other = map(RankPlacement.of_scenario, scenarios)
+    sent = samples_to_send(scenarios[0])
     together = {
         "place.digest place.scenario samples.scenario": (other.digest, *scenarios[1:] * 2),
         "samples.count samples.iteration": (sent.count - 1, sent.iteration[:-1]),

@@ -16,7 +16,7 @@ from simshuffle.job.lowering.alltoalls import Alltoalls
 from simshuffle.job.plan.resources import Resources
 from simshuffle.studies.congestion.messages import message_seconds, seconds_with_messages
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
-from simshuffle.studies.congestion.traffic import UsedFabric, exchange
+from simshuffle.studies.congestion.traffic import UsedFabric, build_exchange
 from tests.small import small
 from tests.strategies import fat_tree
 
@@ -48,7 +48,7 @@ class Case:
         model = model or Fluid()
         rng, steps = np.random.default_rng(4), np.arange(len(self.nbytes))
         importance = np.random.default_rng(5).random(self.nbytes.shape[1])
-        traffic = exchange(variant, self.fabric, self.nbytes, steps, rng, importance)
+        traffic = build_exchange(variant, self.fabric, self.nbytes, steps, rng, importance)
         wire = model.finish_times(self.fabric.links, traffic.flows)
         found = seconds_with_messages(self.fabric, traffic, self.cluster, model, wire.makespan)
         return found, wire.makespan
@@ -194,7 +194,7 @@ def test_messages_that_cost_nothing_leave_the_wire_to_the_last_bit(variant, mode
 
 def test_the_cost_of_each_message_is_that_of_its_size():
     case = Case([[100.0, 2000.0, 1e4, 100.0]])
-    traffic = exchange(
+    traffic = build_exchange(
         Variant("linear_shift"),
         case.fabric,
         case.nbytes,

@@ -16,11 +16,11 @@ from simshuffle.studies.congestion.sampling import (
     busiest_seconds,
     choose_steps,
     drift_width,
-    drifting_chain,
-    paired_chain,
-    sum_of_steps,
+    estimate_barrier_steps,
+    estimate_drifting_chain,
+    estimate_paired_chain,
 )
-from simshuffle.studies.congestion.traffic import exchange, samples
+from simshuffle.studies.congestion.traffic import build_exchange, samples_to_send
 from tests.physics.test_patterns import silent_tree, sizes
 
 
@@ -41,8 +41,8 @@ def scenario(**values: Any) -> Scenario:
 def cell(variant: Variant, most_messages: int) -> TrafficCell:
     whole = scenario()
     return TrafficCell(
-        RankPlacement.of(whole),
-        samples(whole),
+        RankPlacement.of_scenario(whole),
+        samples_to_send(whole),
         variant,
         Fluid(),
         1,
@@ -59,7 +59,7 @@ def test_the_busiest_link_of_each_step_by_hand():
     """Pairs on one leaf share no cable, so the busiest link of a step has its largest message."""
     on = silent_tree(2, 4, 16)
     nbytes = sizes(16)
-    traffic = exchange(
+    traffic = build_exchange(
         Variant("pairing_topology", "sample", barrier=True),
         on,
         nbytes,
@@ -77,7 +77,7 @@ def test_the_sum_of_steps_is_exact_where_they_follow_from_their_busiest_link():
     chosen = choose_steps(40, 16, np.random.default_rng(1))
     seconds = 3 * busiest[chosen] + 2 + 1
     ends = np.cumsum(seconds) - 1
-    found = sum_of_steps(ends, 1.0, busiest, chosen)
+    found = estimate_barrier_steps(ends, 1.0, busiest, chosen)
     assert found.seconds == pytest.approx(3 * busiest.sum() + 2 * 40 + 39)
     assert found.high - found.low == pytest.approx(0.0, abs=1e-9)
 
@@ -89,7 +89,7 @@ def test_the_interval_of_the_sum_holds_it_in_19_of_20_draws():
     held = 0
     for seed in range(400):
         chosen = choose_steps(400, 25, np.random.default_rng(seed))
-        found = sum_of_steps(np.cumsum(seconds[chosen]), 0.0, busiest, chosen)
+        found = estimate_barrier_steps(np.cumsum(seconds[chosen]), 0.0, busiest, chosen)
         held += found.low <= seconds.sum() <= found.high
     # two standard errors of 25 steps: 94 %
     assert 0.90 < held / 400 < 0.98
@@ -102,20 +102,20 @@ def test_a_chain_with_fresh_partners_by_hand():
     16 / 3 s behind it after 16 steps, and twice as much after 64: T = 448 / 3 s."""
     finish = np.outer(np.arange(1, 17), [2.0, 2.0, 2.5])
     chosen = np.arange(0, 64, 4)
-    found = drifting_chain(finish, np.full(64, 10.0), chosen, 0.1)
+    found = estimate_drifting_chain(finish, np.full(64, 10.0), chosen, 0.1)
     assert found.seconds == pytest.approx(448 / 3)
     assert (found.low, found.high) == pytest.approx((0.9 * 448 / 3, 1.1 * 448 / 3))
     # steps of half as many bytes that are left out count half
     nbytes = np.where(np.isin(np.arange(64), chosen), 10.0, 5.0)
-    found = drifting_chain(finish, nbytes, chosen, 0.1)
+    found = estimate_drifting_chain(finish, nbytes, chosen, 0.1)
     assert found.seconds == pytest.approx((16 + 24) * 13 / 6 + 2 * 16 / 3)
 
 
 def test_a_chain_with_one_partner_by_hand():
     """3 s where the busiest link needs 2 s: 60 s where it needs 40 s, and never less than these."""
-    found = paired_chain(3.0, 2.0, 40.0)
+    found = estimate_paired_chain(3.0, 2.0, 40.0)
     assert (found.seconds, found.low) == pytest.approx((60.0, 58.2))
-    assert paired_chain(2.001, 2.0, 40.0).low == 40.0
+    assert estimate_paired_chain(2.001, 2.0, 40.0).low == 40.0
 
 
 def test_the_interval_of_a_drift_narrows_with_the_steps():

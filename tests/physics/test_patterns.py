@@ -12,8 +12,18 @@ from simshuffle.fabric.network import Analytic, Fluid
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.studies.congestion.patterns import PATTERNS, Variant, distances, partners, variants
-from simshuffle.studies.congestion.traffic import UsedFabric, exchange, first_samples
+from simshuffle.studies.congestion.patterns import (
+    PATTERNS,
+    Variant,
+    choose_partners,
+    distances,
+    variants,
+)
+from simshuffle.studies.congestion.traffic import (
+    UsedFabric,
+    build_exchange,
+    first_sample_of_messages,
+)
 from tests.strategies import abci, fat_tree, star
 
 ABCI = load_scenario("quickstart").cluster
@@ -42,7 +52,7 @@ def traffic_of(
     variant: Variant, on: UsedFabric, nbytes: Any, iteration: Any = ITERATION, seed: int = 1
 ) -> Any:
     importance = np.random.default_rng(100 + seed).random(on.world_size)
-    return exchange(variant, on, nbytes, iteration, np.random.default_rng(seed), importance)
+    return build_exchange(variant, on, nbytes, iteration, np.random.default_rng(seed), importance)
 
 
 def sizes(world_size: int, samples: int = len(ITERATION), seed: int = 5) -> Any:
@@ -50,7 +60,7 @@ def sizes(world_size: int, samples: int = len(ITERATION), seed: int = 5) -> Any:
 
 
 def partners_of(pattern: str, on: UsedFabric, steps: int = 5, seed: int = 3) -> Any:
-    return partners(
+    return choose_partners(
         pattern,
         steps,
         on,
@@ -107,7 +117,10 @@ def test_all_to_all_sends_every_rank_the_same_share():
     ("batching", "expected"), [("sample", [1] * 8), ("iteration", [3, 2, 3]), ("all", [8])]
 )
 def test_a_message_carries_what_its_batching_says(batching, expected):
-    assert np.diff([*first_samples(batching, ITERATION), len(ITERATION)]).tolist() == expected
+    assert (
+        np.diff([*first_sample_of_messages(batching, ITERATION), len(ITERATION)]).tolist()
+        == expected
+    )
     traffic = traffic_of(Variant("linear_shift", batching), TREE, np.ones((8, 16)))
     assert traffic.flows.nbytes.reshape(-1, 16).tolist() == [[count] * 16 for count in expected]
 
@@ -147,7 +160,7 @@ def test_the_rank_without_a_partner_sends_nothing():
 
 def test_importance_pairs_the_lowest_with_the_highest():
     importance = np.array([0.3, 0.9, 0.1, 0.5, 0.7, 0.2])
-    to = partners(
+    to = choose_partners(
         "pairing_importance", 1, silent_tree(2, 4, 6), np.random.default_rng(0), importance
     )
     assert to[0].tolist() == [3, 2, 1, 0, 5, 4]  # in rising order 2, 5, 0, 3, 4, 1

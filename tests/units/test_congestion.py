@@ -18,7 +18,7 @@ from simshuffle.studies.congestion import cell, details, figures, text
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY, request, scenarios
 from simshuffle.studies.congestion.tables import STORED, hottest, utilisation
-from simshuffle.studies.congestion.traffic import samples
+from simshuffle.studies.congestion.traffic import samples_to_send
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.congestion.verdict import (
     CORNERS,
@@ -26,10 +26,10 @@ from simshuffle.studies.congestion.verdict import (
     QUESTIONS,
     SWITCHES,
     ablation,
-    compared,
     comparisons,
-    over_routings,
+    judged_variants,
     verdicts,
+    verdicts_over_routings,
 )
 from simshuffle.study import engine
 from tests.drawn import laid_out, rows_of
@@ -81,17 +81,17 @@ def tables():
 
 
 def test_a_rank_sends_its_share_in_the_pace_of_the_exchange():
-    sent = samples(small(workload__exchange=EXCHANGE))
+    sent = samples_to_send(small(workload__exchange=EXCHANGE))
     # 800 samples, 8 ranks, a tenth: 10 each; batches of 10, so one an iteration
     assert sent.count == 10
     assert sent.iteration.tolist() == list(range(10))
     assert sent.nbytes(1) == pytest.approx(np.full((10, 8), 500e3), rel=1e-12)  # decoded
-    encoded = samples(small(workload__exchange=f"{EXCHANGE},schedule.payload=encoded"))
+    encoded = samples_to_send(small(workload__exchange=f"{EXCHANGE},schedule.payload=encoded"))
     assert encoded.nbytes(1) == pytest.approx(np.full((10, 8), 100e3), rel=1e-12)
 
 
 def test_sizes_follow_the_law_of_the_data_set_and_differ_between_seeds():
-    sent = samples(scenario(workload__dataset__num_samples=400_000))
+    sent = samples_to_send(scenario(workload__dataset__num_samples=400_000))
     nbytes = sent.nbytes(1)
     assert nbytes.shape == (5000, 8)
     assert nbytes.mean() == pytest.approx(196_608, rel=0.01)
@@ -101,12 +101,14 @@ def test_sizes_follow_the_law_of_the_data_set_and_differ_between_seeds():
 
 
 def test_a_shortened_set_is_the_beginning_of_the_full_one():
-    full = samples(scenario())  # 20 samples of 48 packets from each of 8 ranks: 7680 packets
-    assert full.shortened(7680, 4096.0) is full
-    short = full.shortened(7000, 4096.0)
+    full = samples_to_send(
+        scenario()
+    )  # 20 samples of 48 packets from each of 8 ranks: 7680 packets
+    assert full.shorten(7680, 4096.0) is full
+    short = full.shorten(7000, 4096.0)
     assert (short.bytes_set, short.count, short.share) == ("short", 18, 1.0)
     assert np.array_equal(short.nbytes(1), full.nbytes(1)[:18])
-    short = full.shortened(384, 4096.0)  # samples are cut where few are too many
+    short = full.shorten(384, 4096.0)  # samples are cut where few are too many
     # two iterations of floor(3.2 (i + 1)) samples: 3 + 3
     assert (short.count, short.iteration.tolist()) == (6, [0, 0, 0, 1, 1, 1])
     assert short.share == pytest.approx(384 / (6 * 8 * 48), rel=1e-12)
@@ -145,20 +147,20 @@ def test_equal_sizes_hide_what_packets_cost_in_staged_shifts_and_that_is_said():
 
 
 def test_alike_samples_are_jittered_for_the_packet_model_alone():
-    sent = samples(alike(16))
-    jittered = sent.jittered(0.1).nbytes(1)
-    assert sent.alike
-    assert not sent.jittered(0.1).alike
-    assert jittered.min() >= 0.9 * sent.mean
-    assert jittered.max() <= 1.1 * sent.mean
-    assert jittered.std() / sent.mean == pytest.approx(0.1 / math.sqrt(3), rel=0.15)
-    assert np.array_equal(jittered, sent.jittered(0.1).nbytes(1))
-    assert not np.any(jittered == sent.jittered(0.1).nbytes(2))
+    sent = samples_to_send(alike(16))
+    jittered = sent.with_jitter(0.1).nbytes(1)
+    assert sent.has_equal_sizes
+    assert not sent.with_jitter(0.1).has_equal_sizes
+    assert jittered.min() >= 0.9 * sent.mean_nbytes
+    assert jittered.max() <= 1.1 * sent.mean_nbytes
+    assert jittered.std() / sent.mean_nbytes == pytest.approx(0.1 / math.sqrt(3), rel=0.15)
+    assert np.array_equal(jittered, sent.with_jitter(0.1).nbytes(1))
+    assert not np.any(jittered == sent.with_jitter(0.1).nbytes(2))
     for models, jitter in ((("fluid", "packet"), 0.1), (("packet",), 0.1), (("fluid",), 0.0)):
         asked = request(options(network=models), [alike(16)])
         assert {job.samples.jitter for job in asked.values} == {jitter}
-    drawn = samples(scenario())  # their sizes differ by 23 % already
-    assert drawn.jittered(0.1) is drawn
+    drawn = samples_to_send(scenario())  # their sizes differ by 23 % already
+    assert drawn.with_jitter(0.1) is drawn
 
 
 # -------------------------------------------------------------------------------------- the verdict
@@ -272,10 +274,10 @@ def test_the_analytic_model_has_no_say():
 
 def test_what_is_compared_comes_in_whole_questions():
     every = set(variants(PATTERNS))
-    assert compared(every) <= every
-    assert {v for question in QUESTIONS for v in question} | set(CORNERS) <= compared(every)
-    assert compared(variants(["pairing_random"])) == set()
-    assert PRACTICE in compared(variants(["random_permutations", "linear_shift"]))
+    assert judged_variants(every) <= every
+    assert {v for question in QUESTIONS for v in question} | set(CORNERS) <= judged_variants(every)
+    assert judged_variants(variants(["pairing_random"])) == set()
+    assert PRACTICE in judged_variants(variants(["random_permutations", "linear_shift"]))
 
 
 # ------------------------------------------------------------------------------------- what decides
@@ -337,7 +339,7 @@ def test_every_model_gets_the_same_bytes(tables):
 def test_every_variant_is_run_by_fluid_and_what_is_judged_by_packet(tables):
     every = variants(PATTERNS)
     runs = tables["times"].groupby(["world_size", "model"]).size()
-    assert runs.tolist() == [2 * len(every), 2 * len(compared(every))] * 2
+    assert runs.tolist() == [2 * len(every), 2 * len(judged_variants(every))] * 2
 
 
 def test_times_are_those_of_the_busiest_link_or_longer(tables):
@@ -392,9 +394,11 @@ def test_another_seed_gives_other_tables():
 
 
 def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
-    made, exchange = [], cell.exchange
+    made, exchange = [], cell.build_exchange
     monkeypatch.setattr(
-        cell, "exchange", lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1]
+        cell,
+        "build_exchange",
+        lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1],
     )
     # one sample an iteration: batches of one iteration are batches of one sample
     alike = small(workload__exchange=EXCHANGE)
@@ -495,7 +499,7 @@ def test_runs_of_several_routings_are_told_apart():
     assert len(set(labels)) == len(labels) == 3 * 5 * 5
     variant = "random pairs, one message a sample, with a barrier"
     assert labels[0] == f"8 ranks, d_mod_k: {variant}, analytic, seed 1"
-    assert len({job.sent.label for job in jobs}) == 3
+    assert len({job.sent_cell.label for job in jobs}) == 3
     (one,) = request(options(routing=("ecmp:queue_pairs=1",)), [scenario()]).values
     assert (one.routing, one.name) == ("ecmp", "8 ranks")
 
@@ -504,15 +508,15 @@ def test_messages_do_not_depend_on_what_was_asked_before():
     """Adaptive routes look at what was sent. Cells come in any order, and share the network."""
     (job,) = request(options(routing=("adaptive",)), [scenario(world_size=16)]).values
     runs = [run for run, _ in job.runs() if run.variant.pattern.startswith("pairing")]
-    first = [cell.traffic_of(run).flows.routes.tobytes() for run in runs]
-    again = [cell.traffic_of(run).flows.routes.tobytes() for run in reversed(runs)]
+    first = [cell.build_traffic(run).flows.routes.tobytes() for run in runs]
+    again = [cell.build_traffic(run).flows.routes.tobytes() for run in reversed(runs)]
     assert first == again[::-1]
 
 
 @pytest.mark.parametrize("routing", ["adaptive", "ecmp:queue_pairs=16", "random_static"])
 def test_no_link_of_a_route_is_left_out(routing):
     (job,) = request(options(routing=(routing,)), [scenario(world_size=16)]).values
-    fabric = cell.fabric_of(job.place)
+    fabric = cell.build_fabric(job.place)
     src = np.tile(np.arange(16), 60)
     dst = (src + np.repeat(np.arange(60) % 15 + 1, 16)) % 16
     routes = fabric.resources.afresh().message(src, dst)[0]
@@ -523,10 +527,10 @@ def test_no_link_of_a_route_is_left_out(routing):
 
 
 def test_the_switches_are_cabled_once_for_all_routings():
-    cell.fabric_of.cache_clear()
+    cell.build_fabric.cache_clear()
     wiring._wiring.cache_clear()
     compare([scenario()], options(network=("fluid",), seeds=2, routing=ROUTINGS))
-    assert cell.fabric_of.cache_info().misses == 3
+    assert cell.build_fabric.cache_info().misses == 3
     assert wiring._wiring.cache_info().misses == 1
 
 
@@ -535,7 +539,7 @@ def test_what_holds_under_all_routings():
         return times_of({("full", model): {A: a, B: b}}, routing=routing)
 
     def judged_over(*tables):
-        (row,) = over_routings(verdicts(comparisons(pd.concat(tables)))).to_dict("records")
+        (row,) = verdicts_over_routings(verdicts(comparisons(pd.concat(tables)))).to_dict("records")
         return row
 
     sure, other, torn = ([1, 1], [2, 2]), ([2, 2], [1, 1]), ([1, 1], [2, 0.5])
@@ -671,10 +675,10 @@ def test_the_heat_map_shows_every_link_of_every_tier(tables):
 
 
 def test_tiers_are_drawn_in_the_order_of_a_route():
-    assert figures.upwards(
+    assert figures.sort_tiers_upwards(
         ["host>leaf", "leaf>host", "memory", "fbb>spine", "spine>fbb", "leaf>fbb", "fbb>leaf"]
     ) == ["host>leaf", "leaf>fbb", "fbb>spine", "spine>fbb", "fbb>leaf", "leaf>host", "memory"]
-    assert figures.upwards(["memory"]) == ["memory"]
+    assert figures.sort_tiers_upwards(["memory"]) == ["memory"]
 
 
 # -------------------------------------------------------------------------------------- the command
@@ -747,9 +751,9 @@ def test_tables_that_do_not_fit_together_are_refused(name, change, finished, tmp
 def test_a_model_leaves_the_flows_as_they_are_for_the_next_one():
     (job,) = request(options(network=("fluid",), seeds=1), [scenario()]).values
     for run, _ in job.runs():
-        fabric, nbytes = cell.fabric_of(run.place), run.samples.nbytes(1)
+        fabric, nbytes = cell.build_fabric(run.place), run.samples.nbytes(1)
         rng = np.random.default_rng(1)
-        traffic = cell.exchange(
+        traffic = cell.build_exchange(
             run.variant, fabric, nbytes, run.samples.iteration, rng, rng.random(8)
         )
         posted = traffic.flows.earliest_post.copy()

@@ -12,7 +12,7 @@ from simshuffle.report.console import terminal_text
 from simshuffle.studies.congestion import answer, details, effort, study, text, verb
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY
-from simshuffle.studies.congestion.traffic import samples
+from simshuffle.studies.congestion.traffic import samples_to_send
 from tests.units import test_congestion
 from tests.units.test_congestion import compare, options, run, scenario
 
@@ -198,7 +198,7 @@ def test_the_time_of_the_ports_by_hand():
     (row,) = found["sets"].to_dict("records")
     assert (row["samples"], row["hosts"]) == (20, 4)
     assert row["port_s"] == pytest.approx(2 * 20 * 196_608 / 12.5e9, rel=0.05)
-    sent = samples(scenario(cluster__host__gpus=2, cluster__host__hcas=1))
+    sent = samples_to_send(scenario(cluster__host__gpus=2, cluster__host__hcas=1))
     by_port = [sent.nbytes(seed).sum(axis=0).reshape(4, 2).sum(axis=1) for seed in (1, 2)]
     average = sum(nbytes.mean() for nbytes in by_port) / 2 / 12.5e9
     busiest = sum(nbytes.max() for nbytes in by_port) / 2 / 12.5e9

@@ -1,1 +1,1 @@
-"""The comparison of exchange patterns on the same bytes, with a verdict."""
+"""Compare exchange patterns on the same bytes, and judge which is faster."""

@@ -1,5 +1,6 @@
-"""The answer of a comparison, a line for each number of ranks: how long an all-to-all takes, and
-how long pairwise exchanges of the same bytes."""
+"""State the answer of a comparison, a line for each number of ranks: how long an all-to-all takes,
+and how long pairwise exchanges of the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ ON_ONE_LEAF = Variant("pairing_topology", "iteration")
 
 @dataclass(frozen=True)
 class Duration:
-    """How long a variant takes (s)."""
+    """The time that a variant takes (s), with its range."""
 
     median: float  # over seeds
     # the lowest and the highest of the seeds, and of the intervals of what was not simulated
@@ -31,7 +32,7 @@ class Duration:
 
     @property
     def is_sharp(self) -> bool:
-        """Whether low and high are the median, within 1 %."""
+        """Return whether ``low`` and ``high`` are within 1 % of the median."""
         return self.low > (1 - EQUAL) * self.median and self.high < (1 + EQUAL) * self.median
 
     def text(self, unit: float, name: str) -> str:
@@ -44,7 +45,9 @@ class Duration:
 
 
 def verdict(tables: Tables) -> Iterator[str]:
-    """Yield the answer for each number of ranks, and what all of them rest on."""
+    """Yield the answer for each number of ranks, and the seeds and routings that all answers rest
+    on.
+    """
     times, names = tables["times"], routings(tables)
     for (_,), rows in groups(times, "world_size"):
         yield answer(rows, names)
@@ -61,52 +64,53 @@ def answer(times: pd.DataFrame, names: list[str]) -> str:
     """Return the sentence for the rows of one number of ranks, under the routings ``names``."""
     ranks = f"{times['world_size'].iloc[0]:,} ranks"
     if len(names) == 1:
-        return f"{ranks}: {'; '.join(_durations_said(times))}."
+        return f"{ranks}: {'; '.join(_duration_phrases(times))}."
     base, rival, _ = contenders(times)
     if rival is None:
         return f"{ranks}: {short_label(base)} under {len(names)} routings."
-    said = {
+    ratio_by_routing = {
         routing: Contest.read(rows, base, rival).ratio_text
         for (routing,), rows in groups(times, "routing")
     }
     return (
         f"{ranks}: {short_label(rival)} beside {short_label(base)}: "
-        + "; ".join(f"{ratio} ({routing})" for routing, ratio in said.items())
+        + "; ".join(f"{ratio} ({routing})" for routing, ratio in ratio_by_routing.items())
         + "."
     )
 
 
-def _durations_said(times: pd.DataFrame) -> Iterator[str]:
+def _duration_phrases(times: pd.DataFrame) -> Iterator[str]:
     """Yield how long the all-to-all, its rival and pairs on one leaf take under one routing."""
     base, rival, leaf = contenders(times)
     rows, model = shown_rows(times)
-    least = "at least " if model == "analytic" else ""
+    qualifier = "at least " if model == "analytic" else ""
     chosen = [variant for variant in (base, rival, leaf) if variant is not None]
     durations = {variant: duration(rows, variant) for variant in chosen}
-    unit, name = time_unit(max(of.median for of in durations.values()))
-    for variant, spent in durations.items():
+    unit, name = time_unit(max(variant_duration.median for variant_duration in durations.values()))
+    for variant, variant_duration in durations.items():
         contest = Contest.read(times, base, variant) if variant == rival else None
-        said = f"{short_label(variant)} {least}{spent.text(unit, name)}"
-        yield f"{said}, {contest.text}" if contest and model in JUDGES else said
+        phrase = f"{short_label(variant)} {qualifier}{variant_duration.text(unit, name)}"
+        yield f"{phrase}, {contest.text}" if contest and model in JUDGES else phrase
 
 
 def contenders(times: pd.DataFrame) -> tuple[Variant, Variant | None, Variant | None]:
     """Return the all-to-all (or the first variant), its rival, and pairs on one leaf, where they
     were run."""
-    there = {
+    variants_run = {
         Variant(*row) for row in times[VARIANT].drop_duplicates().itertuples(index=False, name=None)
     }
     variants = [ALL_TO_ALL, *(Variant(pattern, "iteration") for pattern in RIVALS), ON_ONE_LEAF]
-    known = [variant for variant in variants if variant in there]
-    base, others = known[0], known[1:]
-    rival = others[0] if others else None
-    leaf = ON_ONE_LEAF if ON_ONE_LEAF in others[1:] else None
+    contending = [variant for variant in variants if variant in variants_run]
+    base, challengers = contending[0], contending[1:]
+    rival = challengers[0] if challengers else None
+    leaf = ON_ONE_LEAF if ON_ONE_LEAF in challengers[1:] else None
     return base, rival, leaf
 
 
 def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows that answers and tables show, those of one model and set of bytes, and the
-    name of the model: fluid and all bytes where there are any."""
+    """Return the rows of one model and one set of bytes that answers and tables show, and the name
+    of the model: fluid and all bytes where there are any.
+    """
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     rows = times[times["model"] == model]
     return rows[rows["bytes_set"] == rows["bytes_set"].iloc[0]], model
@@ -114,11 +118,11 @@ def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 def duration(rows: pd.DataFrame, variant: Variant) -> Duration:
     """Return how long a variant takes in ``rows``, over their seeds."""
-    own = rows_of_variant(rows, variant)
+    variant_rows = rows_of_variant(rows, variant)
     return Duration(
-        median=float(own["time_s"].median()),
-        low=float(own["low_s"].min()),
-        high=float(own["high_s"].max()),
+        median=float(variant_rows["time_s"].median()),
+        low=float(variant_rows["low_s"].min()),
+        high=float(variant_rows["high_s"].max()),
     )
 
 
@@ -144,37 +148,47 @@ def short_label(variant: Variant) -> str:
 
 @dataclass(frozen=True)
 class Contest:
-    """How two variants compare under one routing, by every model and in every seed."""
+    """The comparison of two variants under one routing, by every model and in every seed."""
 
     ratio: float  # time of the rival over that of the base, median over seeds
-    seeds: int  # how many there are
+    seeds: int  # number of seeds
     agreeing: int  # seeds in which the winner of the median wins, beyond what was not simulated
-    models: tuple[str, ...]  # those with this winner
-    opposed: tuple[str, ...]  # those with another one
+    models: tuple[str, ...]  # network models with this winner
+    opposed: tuple[str, ...]  # network models with another winner
 
     @classmethod
     def read(cls, times: pd.DataFrame, base: Variant, rival: Variant) -> Contest:
-        """Compare two variants in the rows of one number of ranks and one routing."""
-        shown, first = shown_rows(times)
-        ratios = _ratios(shown, base, rival)
+        """Compare two variants in the rows of ``times`` of one number of ranks and one routing."""
+        displayed_rows, displayed_model = shown_rows(times)
+        ratios = _ratios(displayed_rows, base, rival)
         ratio = float(ratios["time_s"].median())
-        winner = _side(ratio)
+        winner = _sign(ratio)
         # in a seed, a winner has to win by either end of its interval
-        sure = (ratios["low_s"].map(_side) == winner) & (ratios["high_s"].map(_side) == winner)
-        agreeing, opposed = [first], list[str]()
+        wins_surely = (ratios["low_s"].map(_sign) == winner) & (
+            ratios["high_s"].map(_sign) == winner
+        )
+        agreeing, opposed = [displayed_model], list[str]()
         for (bytes_set, model), rows in groups(times, "bytes_set", "model"):
-            found = _ratios(rows, base, rival)
-            if model not in JUDGES or found.empty or (bytes_set, model) == _set(shown):
+            model_ratios = _ratios(rows, base, rival)
+            if (
+                model not in JUDGES
+                or model_ratios.empty
+                or (bytes_set, model) == _bytes_set_and_model(displayed_rows)
+            ):
                 continue
-            name = str(model) if bytes_set == "full" or model != first else f"{model}, first bytes"
-            same = _side(float(found["time_s"].median())) == winner
-            (agreeing if same else opposed).append(name)
-        return cls(ratio, len(ratios), int(sure.sum()), tuple(agreeing), tuple(opposed))
+            name = (
+                str(model)
+                if bytes_set == "full" or model != displayed_model
+                else f"{model}, first bytes"
+            )
+            agrees = _sign(float(model_ratios["time_s"].median())) == winner
+            (agreeing if agrees else opposed).append(name)
+        return cls(ratio, len(ratios), int(wins_surely.sum()), tuple(agreeing), tuple(opposed))
 
     @property
     def ratio_text(self) -> str:
         """Return how much longer or shorter the rival takes, in words."""
-        side = _side(self.ratio)
+        side = _sign(self.ratio)
         if side == 0:
             return "as long within 1 %"
         factor = self.ratio if side > 0 else 1 / self.ratio
@@ -190,7 +204,7 @@ class Contest:
             seeds = "in all seeds"
         if self.opposed:
             show = "do not show" if len(self.opposed) > 1 else "does not show"
-            models = f"but the {' and the '.join(map(_model_said, self.opposed))} {show} it"
+            models = f"but the {' and the '.join(map(_model_phrase, self.opposed))} {show} it"
         elif set(JUDGES) <= set(self.models):
             models = "by both network models"
         else:
@@ -198,27 +212,28 @@ class Contest:
         return f"{self.ratio_text}, {seeds}, {models}"
 
 
-def _model_said(name: str) -> str:
+def _model_phrase(name: str) -> str:
     """Return the name of `Contest.opposed` in words."""
     model, _, short = name.partition(",")
     return f"{model} model" + " of the first samples alone" * bool(short)
 
 
 def _ratios(rows: pd.DataFrame, base: Variant, rival: Variant) -> pd.DataFrame:
-    """Return by seed the times of ``rival`` over those of ``base``, with the least and the greatest
-    ratio that their intervals allow."""
-    below, above = (
+    """Return by seed the ratio of the rival's times to those of ``base``, with the lowest and the
+    highest ratio that their intervals allow (columns time_s, low_s, high_s).
+    """
+    base_times, rival_times = (
         rows_of_variant(rows, variant).set_index("seed")[["time_s", "low_s", "high_s"]]
         for variant in (base, rival)
     )
-    swapped = below.rename(columns={"low_s": "high_s", "high_s": "low_s"})
-    return (above / swapped).dropna()
+    base_bounds_swapped = base_times.rename(columns={"low_s": "high_s", "high_s": "low_s"})
+    return (rival_times / base_bounds_swapped).dropna()
 
 
-def _side(ratio: float) -> int:
+def _sign(ratio: float) -> int:
     """Return 1 if a ratio is above 1, -1 if it is below, 0 if it differs by less than `EQUAL`."""
     return 0 if abs(ratio - 1.0) < EQUAL else 1 if ratio > 1.0 else -1
 
 
-def _set(rows: pd.DataFrame) -> tuple[str, str]:
+def _bytes_set_and_model(rows: pd.DataFrame) -> tuple[str, str]:
     return str(rows["bytes_set"].iloc[0]), str(rows["model"].iloc[0])

@@ -1,4 +1,6 @@
-"""One run of a network model as a cell, and what is noted of it; and what is sent as another."""
+"""Cells of a comparison: one run of a network model with what is measured in it, and the bytes that
+the ranks send.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from simshuffle.studies.congestion.measure import (
     NBYTES,
     bound_seconds,
     completion_seconds,
-    measure,
+    measure_exchange,
 )
 from simshuffle.studies.congestion.messages import (
     Model,
     barrier_cost,
-    ends_with_messages,
     seconds_with_messages,
+    simulate_with_messages,
 )
 from simshuffle.studies.congestion.patterns import FIXED, Variant
 from simshuffle.studies.congestion.sampling import (
@@ -37,17 +39,17 @@ from simshuffle.studies.congestion.sampling import (
     busiest_seconds,
     choose_steps,
     drift_width,
-    drifting_chain,
-    paired_chain,
-    sum_of_steps,
+    estimate_barrier_steps,
+    estimate_drifting_chain,
+    estimate_paired_chain,
 )
 from simshuffle.studies.congestion.traffic import (
     ExchangeTraffic,
     SentSamples,
     UsedFabric,
-    exchange,
-    first_samples,
-    samples,
+    build_exchange,
+    first_sample_of_messages,
+    samples_to_send,
 )
 from simshuffle.study import cell
 from simshuffle.study.cell import SMALL_MEMORY, PlainCell, Tell
@@ -85,54 +87,56 @@ class RankPlacement:
     scenario: Scenario = field(compare=False, repr=False)  # without sweep
 
     @classmethod
-    def of(cls, scenario: Scenario) -> RankPlacement:
-        """That of a scenario, whose name decides nothing."""
+    def of_scenario(cls, scenario: Scenario) -> RankPlacement:
+        """Return the placement of a scenario; the scenario's name decides nothing."""
         text = json.dumps(unnamed(scenario.to_dict()), sort_keys=True)
         return cls(hashlib.sha256(text.encode()).hexdigest(), scenario)
 
 
 @lru_cache(maxsize=8)
-def fabric_of(place: RankPlacement) -> UsedFabric:
-    """The network between the ranks, which a process builds once."""
-    of = place.scenario
-    return UsedFabric(Resources(of.cluster, of.world_size, of.rng("placement")))
+def build_fabric(place: RankPlacement) -> UsedFabric:
+    """Return the network between the ranks of ``place``, which a process builds once."""
+    scenario = place.scenario
+    return UsedFabric(Resources(scenario.cluster, scenario.world_size, scenario.rng("placement")))
 
 
 @dataclass(frozen=True)
 class SentCell(PlainCell):
     """The bytes of a job and the links for them: the row of `sets`, and the table `LINKS`."""
 
-    place: RankPlacement  # the ranks
-    samples: SentSamples  # what they send
-    seeds: int  # how many
-    label: str  # for people
+    place: RankPlacement  # the ranks on their machine
+    samples: SentSamples  # the samples that each rank sends
+    seeds: int  # how many seeds are drawn, from 1 on
+    label: str  # name of the cell for people
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """Return what decides the outcome: scenario, samples, set of bytes, and number of seeds."""
         return [self.place.digest, *self.samples.key, self.samples.bytes_set, self.seeds]
 
     @property
     def cost(self) -> float:
-        """Return the s that it takes on one core, roughly."""
+        """Return the s that drawing the samples' sizes takes on one core, roughly."""
         sizes = self.seeds * self.samples.count * self.place.scenario.world_size
         return 0.02 + COST_OF_SIZES * sizes / 1e6
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
+        """Return the bytes of memory of the process, roughly."""
         return SMALL_MEMORY + PORT_NBYTES * self.place.scenario.world_size**2
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
+        """Return the file of the outcome beside its values: the table `LINKS`."""
         return frozenset({f"{LINKS}{TABLE}"})
 
     def run(self, tell: Tell) -> cell.Outcome:
-        """As for `Cell`."""
-        of, fabric = self.samples, fabric_of(self.place)
+        """Draw the sizes for every seed, and return the row of `sets` and the table `LINKS`."""
+        samples_sent, fabric = self.samples, build_fabric(self.place)
         ports, links = fabric.ports, fabric.links
-        sent = np.array([of.nbytes(seed).sum(axis=0) for seed in range(1, self.seeds + 1)])
+        sent = np.array(
+            [samples_sent.nbytes(seed).sum(axis=0) for seed in range(1, self.seeds + 1)]
+        )
         busiest = average = 0.0
         if ports[0] >= 0:
             used_ports, port_of_rank = np.unique(ports, return_inverse=True)
@@ -142,13 +146,15 @@ class SentCell(PlainCell):
             busiest = float(seconds.max(axis=1).mean())
             average = float((nbytes.sum(axis=1) / links.capacity[used_ports].sum()).mean())
         row = {
-            "world_size": of.scenario.world_size,
-            "bytes_set": of.bytes_set,
+            "world_size": samples_sent.scenario.world_size,
+            "bytes_set": samples_sent.bytes_set,
             "hosts": fabric.resources.num_hosts,
-            "samples": of.count,
-            "sample_share": of.share,
+            "samples": samples_sent.count,
+            "sample_share": samples_sent.share,
             "nbytes": float(sent.sum(axis=1).mean()),
-            "byte_share": of.count * of.share / samples(of.scenario).count,
+            "byte_share": samples_sent.count
+            * samples_sent.share
+            / samples_to_send(samples_sent.scenario).count,
             "seeds": self.seeds,
             "port_s": average,
             "injection_s": busiest,
@@ -160,33 +166,36 @@ class SentCell(PlainCell):
 
 @dataclass(frozen=True)
 class TrafficCell(PlainCell):
-    """A run."""
+    """One exchange of one variant, simulated by one network model with one seed."""
 
-    place: RankPlacement  # the ranks
-    samples: SentSamples  # what they send
-    variant: Variant  # how
-    model: Model  # of the network
+    place: RankPlacement  # the ranks on their machine
+    samples: SentSamples  # the samples that each rank sends
+    variant: Variant  # pattern, batching and barrier
+    model: Model  # network model
     seed: int  # from 1
-    label: str  # for people
-    with_links: bool  # whether the bytes on its links are asked for
-    # whether it is run on the wire alone, and not also with what messages cost
+    label: str  # name of the cell for people
+    with_links: bool  # whether the bytes on every link are part of the outcome
+    # whether the wire alone is simulated, without what messages cost
     wire_only: bool = False
-    most_messages: int = 0  # that are simulated of an exchange, roughly; 0 for all
+    most_messages: int = 0  # messages that are simulated at most, roughly; 0 for all
 
     @cached_property
     def key(self) -> Any:
-        """As for `Cell`: runs that agree in what decides the outcome need not be repeated, such as
-        those of another seed where nothing is drawn."""
-        first = first_samples(self.variant.batching, self.samples.iteration).tobytes()
-        drawn = self.variant.pattern not in FIXED or not self.samples.alike
+        """Return what decides the outcome. Runs with equal keys are simulated once, such as runs of
+        two seeds where nothing is drawn.
+        """
+        first_sample_bytes = first_sample_of_messages(
+            self.variant.batching, self.samples.iteration
+        ).tobytes()
+        depends_on_seed = self.variant.pattern not in FIXED or not self.samples.has_equal_sizes
         return [
             self.place.digest,
             *self.samples.key,
             self.model.model_dump(mode="json"),
             self.variant.pattern,
             self.variant.barrier,
-            hashlib.sha256(first).hexdigest(),
-            self.seed if drawn else 0,
+            hashlib.sha256(first_sample_bytes).hexdigest(),
+            self.seed if depends_on_seed else 0,
             *([] if self.wire_only else ["messages"]),
             *([["steps", self.steps_simulated]] if self.steps_simulated else []),
             *(["coarse"] if self.is_coarse else []),
@@ -194,23 +203,24 @@ class TrafficCell(PlainCell):
 
     @property
     def messages(self) -> int:
-        """Messages of all ranks."""
+        """Return the number of messages of all ranks."""
         ranks = self.place.scenario.world_size
         if self.variant.pattern == "all_to_all":
             return ranks * (ranks - 1)
-        return ranks * len(first_samples(self.variant.batching, self.samples.iteration))
+        return ranks * len(first_sample_of_messages(self.variant.batching, self.samples.iteration))
 
     @property
     def steps(self) -> int:
         """Return how many messages a rank sends one after the other."""
         if self.variant.pattern == "all_to_all":
             return 1
-        return len(first_samples(self.variant.batching, self.samples.iteration))
+        return len(first_sample_of_messages(self.variant.batching, self.samples.iteration))
 
     @cached_property
     def steps_simulated(self) -> int:
-        """Return how many steps are simulated, from which the time of all of them is estimated; 0
-        if all are."""
+        """Return how many steps are simulated, from which the time of all steps is estimated; 0 if
+        all steps are simulated.
+        """
         if not self.most_messages or not isinstance(self.model, Fluid):
             return 0
         count = max(FEWEST_STEPS, self.most_messages // self.place.scenario.world_size)
@@ -218,9 +228,9 @@ class TrafficCell(PlainCell):
 
     @property
     def is_coarse(self) -> bool:
-        """Whether messages of an all-to-all may end with `COARSE` of their bytes left."""
-        fluid = isinstance(self.model, Fluid) and self.variant.pattern == "all_to_all"
-        return fluid and 0 < self.most_messages < self.messages
+        """Return whether messages of an all-to-all may end with `COARSE` of their bytes left."""
+        is_fluid_all_to_all = isinstance(self.model, Fluid) and self.variant.pattern == "all_to_all"
+        return is_fluid_all_to_all and 0 < self.most_messages < self.messages
 
     @property
     def _repeats(self) -> int:
@@ -230,13 +240,13 @@ class TrafficCell(PlainCell):
 
     @property
     def cost(self) -> float:
-        """Return the s that it takes on one core, roughly."""
+        """Return the s that the simulation takes on one core, roughly."""
         ranks, messages = self.place.scenario.world_size, float(self.messages)
         overhead = 0.01 + OVERHEAD * messages / 1e6
         drifts = self.variant.batching != "all" and not self.variant.barrier
         rate = COST[self.model.kind]
         if isinstance(self.model, Packet):
-            messages += self.samples.count * ranks * self.samples.mean / self.model.mtu
+            messages += self.samples.count * ranks * self.samples.mean_nbytes / self.model.mtu
         elif isinstance(self.model, Fluid):
             crowd = "all_to_all" if self.variant.pattern == "all_to_all" else "drifting"
             if crowd == "all_to_all" or (drifts and not self.variant.keeps_partner):
@@ -255,37 +265,41 @@ class TrafficCell(PlainCell):
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
+        """Return the file of the outcome beside its values: `NBYTES`, if the bytes on links are
+        asked for.
+        """
         return frozenset({NBYTES}) if self.with_links else frozenset()
 
     def make_ready(self) -> None:
         """Load the compiled network, and build the network between the ranks."""
         load_model(Fluid())
-        fabric_of(self.place)
+        build_fabric(self.place)
 
     def run(self, tell: Tell) -> cell.Outcome:
         """Return the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
-        fabric, traffic = fabric_of(self.place), traffic_of(self)
+        fabric, traffic = build_fabric(self.place), build_traffic(self)
         if self.steps_simulated:
             return self._run_some_steps(fabric, traffic)
         model = (
             self.model.model_copy(update={"tolerance": COARSE}) if self.is_coarse else self.model
         )
-        wire = model.finish_times(fabric.links, traffic.flows)
-        wire_s = TimeEstimate(wire.makespan, wire.makespan, wire.makespan)
+        wire_outcome = model.finish_times(fabric.links, traffic.flows)
+        wire_s = TimeEstimate(wire_outcome.makespan, wire_outcome.makespan, wire_outcome.makespan)
         if self.is_coarse:
             # the answer is the exact one for messages that are smaller by this share at most
-            skipped = wire.error_bound or 0.0
-            low = max(wire.makespan, bound_seconds(fabric.links, traffic.flows))
-            high = max(wire.makespan / (1 - skipped), low)
+            skipped_share = wire_outcome.error_bound or 0.0
+            low = max(wire_outcome.makespan, bound_seconds(fabric.links, traffic.flows))
+            high = max(wire_outcome.makespan / (1 - skipped_share), low)
             wire_s = TimeEstimate((low + high) / 2, low, high)
-        spent = completion_seconds(traffic, wire)
+        message_seconds = completion_seconds(traffic, wire_outcome)
         time_s = (
             wire_s
             if self.wire_only
             else TimeEstimate(*self._with_messages(fabric, traffic, wire_s))
         )
-        return measure(fabric, traffic, spent, wire_s=wire_s.seconds, time_s=time_s)
+        return measure_exchange(
+            fabric, traffic, message_seconds, wire_s=wire_s.seconds, time_s=time_s
+        )
 
     def _with_messages(
         self, fabric: UsedFabric, traffic: ExchangeTraffic, wire_s: TimeEstimate
@@ -296,49 +310,68 @@ class TrafficCell(PlainCell):
             seconds = seconds_with_messages(fabric, traffic, cluster, self.model, wire_s.seconds)
             return seconds, seconds, seconds
         seconds, low, high = (
-            seconds_with_messages(fabric, traffic, cluster, self.model, wire)
-            for wire in (wire_s.seconds, wire_s.low, wire_s.high)
+            seconds_with_messages(fabric, traffic, cluster, self.model, wire_seconds)
+            for wire_seconds in (wire_s.seconds, wire_s.low, wire_s.high)
         )
         return seconds, low, high
 
     def _run_some_steps(self, fabric: UsedFabric, traffic: ExchangeTraffic) -> cell.Outcome:
-        """Return what `run` returns, estimated from some of the steps."""
+        """Return the outcome of `run`, estimated from some of the steps."""
         rng = self.samples.scenario.rng("congestion.steps", self.seed)
         chosen = choose_steps(traffic.steps, self.steps_simulated, rng)
-        some = traffic.of_steps(chosen)
-        wire = self.model.finish_times(fabric.links, some.flows)
-        wire_s = self._estimate(fabric, traffic, chosen, wire)
+        sampled_traffic = traffic.select_steps(chosen)
+        wire_outcome = self.model.finish_times(fabric.links, sampled_traffic.flows)
+        wire_s = self._estimate(fabric, traffic, chosen, wire_outcome)
         time_s = wire_s if self.wire_only else self._estimate(fabric, traffic, chosen, None)
-        spent = completion_seconds(some, wire)
-        return measure(fabric, traffic, spent, wire_s=wire_s.seconds, time_s=time_s)
+        message_seconds = completion_seconds(sampled_traffic, wire_outcome)
+        return measure_exchange(
+            fabric, traffic, message_seconds, wire_s=wire_s.seconds, time_s=time_s
+        )
 
     def _estimate(
-        self, fabric: UsedFabric, traffic: ExchangeTraffic, chosen: Ints64, wire: FlowOutcome | None
+        self,
+        fabric: UsedFabric,
+        traffic: ExchangeTraffic,
+        chosen: Ints64,
+        wire_outcome: FlowOutcome | None,
     ) -> TimeEstimate:
-        """Return the time of all steps of ``traffic`` from the ``chosen`` ones, whose outcome on
-        the wire is ``wire``; with what messages cost if that is None."""
+        """Estimate the time of all steps of ``traffic`` from the ``chosen`` steps.
+
+        ``wire_outcome`` is the outcome of the chosen steps on the wire; None to count what
+        messages cost.
+        """
         cluster = self.place.scenario.cluster
-        some = traffic.of_steps(chosen)
-        outcome = wire or ends_with_messages(fabric, some, cluster, self.model)
-        outcome = outcome or self.model.finish_times(fabric.links, some.flows)
+        sampled_traffic = traffic.select_steps(chosen)
+        outcome = wire_outcome or simulate_with_messages(
+            fabric, sampled_traffic, cluster, self.model
+        )
+        outcome = outcome or self.model.finish_times(fabric.links, sampled_traffic.flows)
         # (m, M) s at which each rank has ended each simulated step
-        finish = outcome.finish[: some.messages].reshape(some.steps, some.senders)
+        finish = outcome.finish[: sampled_traffic.messages].reshape(
+            sampled_traffic.steps, sampled_traffic.senders
+        )
         if traffic.barriers:
-            barrier = barrier_cost(fabric, traffic, cluster) if wire is None else 0.0
+            barrier = barrier_cost(fabric, traffic, cluster) if wire_outcome is None else 0.0
             busiest = busiest_seconds(fabric.links, traffic)
-            return sum_of_steps(finish.max(axis=1), barrier, busiest, chosen)
+            return estimate_barrier_steps(finish.max(axis=1), barrier, busiest, chosen)
         if self.variant.keeps_partner:
-            known, total = (bound_seconds(fabric.links, each.flows) for each in (some, traffic))
-            return paired_chain(float(finish.max()), known, total)
+            sampled_bound, total_bound = (
+                bound_seconds(fabric.links, part.flows) for part in (sampled_traffic, traffic)
+            )
+            return estimate_paired_chain(float(finish.max()), sampled_bound, total_bound)
         nbytes = traffic.flows.nbytes.reshape(traffic.steps, traffic.senders).sum(axis=1)
         by_distance = self.variant.pattern in FIXED
-        width = drift_width(traffic.steps, some.steps, by_distance=by_distance)
-        return drifting_chain(finish, nbytes, chosen, width)
+        width = drift_width(traffic.steps, sampled_traffic.steps, by_distance=by_distance)
+        return estimate_drifting_chain(finish, nbytes, chosen, width)
 
 
-def traffic_of(run: TrafficCell) -> ExchangeTraffic:
-    """The flows of a run."""
-    fabric, of = fabric_of(run.place), run.samples
-    importance = of.scenario.rng("congestion.importance", run.seed).random(fabric.world_size)
-    rng = of.scenario.rng(f"congestion.{run.variant.pattern}", run.seed)
-    return exchange(run.variant, fabric, of.nbytes(run.seed), of.iteration, rng, importance)
+def build_traffic(run: TrafficCell) -> ExchangeTraffic:
+    """Return the flows of a run: its variant's messages on the routes between its ranks."""
+    fabric, samples_sent = build_fabric(run.place), run.samples
+    importance = samples_sent.scenario.rng("congestion.importance", run.seed).random(
+        fabric.world_size
+    )
+    rng = samples_sent.scenario.rng(f"congestion.{run.variant.pattern}", run.seed)
+    return build_exchange(
+        run.variant, fabric, samples_sent.nbytes(run.seed), samples_sent.iteration, rng, importance
+    )

@@ -1,6 +1,6 @@
-"""What a terminal shows of a comparison with -v alone: what was sent in each set of bytes, what a
-message costs, times of every variant, what decides, and every verdict with its parts (links, steps,
-messages)."""
+"""Print a comparison with -v: what was sent in each set of bytes, what a message costs, times of
+every variant, what decides, and every verdict with its factors (links, steps, messages).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from simshuffle.studies.congestion.tables import (
     VARIANT,
     groups,
     messages_cost,
-    of_routing,
     routings,
+    select_routing,
 )
 from simshuffle.studies.congestion.text import percent, seconds_text, sent_line
 from simshuffle.studies.congestion.verdict import ABLATION, FACTORS, JUDGES
@@ -34,23 +34,26 @@ _DECIDES = Schema({**ABLATION.columns, "range": text("lowest and highest of the 
 _CASE = ["world_size", "a", "b", "counted"]
 
 
-def details(tables: Tables, says: Meta) -> Iterator[str | Table]:
-    """Yield all texts and tables, in order; ``says`` is what ``meta.json`` says."""
+def details(tables: Tables, meta: Meta) -> Iterator[str | Table]:
+    """Yield all texts and tables, in order; ``meta`` is the content of ``meta.json``."""
     yield from set_lines(tables)
-    yield from message_lines(tables, says)
+    yield from message_lines(tables, meta)
     names = routings(tables)
     for routing in names:
-        own, name = of_routing(tables, routing), f", {routing}" * (len(names) > 1)
-        yield _times(own, name)
-        judged = own["ablation"][own["ablation"]["model"].isin(JUDGES)]
-        if len(judged):
-            yield _decides(judged, name)
+        routing_tables, routing_suffix = (
+            select_routing(tables, routing),
+            f", {routing}" * (len(names) > 1),
+        )
+        yield _times_table(routing_tables, routing_suffix)
+        ablation_rows = routing_tables["ablation"][routing_tables["ablation"]["model"].isin(JUDGES)]
+        if len(ablation_rows):
+            yield _ablation_table(ablation_rows, routing_suffix)
     yield from verdict_lines(tables)
     yield from routing_lines(tables)
 
 
 def set_lines(tables: Tables) -> Iterator[str]:
-    """Yield a line for each number of ranks and set of bytes; all routings have the same ones."""
+    """Yield a line for each number of ranks and set of bytes; all routings have the same sets."""
     for row in tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records"):
         if row["bytes_set"] == "full":
             yield sent_line(row)
@@ -63,98 +66,102 @@ def set_lines(tables: Tables) -> Iterator[str]:
         )
 
 
-def message_lines(tables: Tables, says: Meta) -> Iterator[str]:
-    """Yield what a message costs, and the sources of that."""
-    said = says.get("messages")
-    if said is None:
+def message_lines(tables: Tables, meta: Meta) -> Iterator[str]:
+    """Yield what a message costs, and the sources of these costs."""
+    messages_meta = meta.get("messages")
+    if messages_meta is None:
         yield "What messages cost is left out: all times are those of the wire."
         return
     if not messages_cost(tables["times"]):
         yield "Messages cost nothing here: give cluster.message_passing an overhead and a latency."
-    for cost in said["costs"]:
+    for cost in messages_meta["costs"]:
         trips = cost["trips"]
         yield (
             f"A message of {readable(cost['nbytes'], Dimension.NBYTES, 3)} ({cost['what']}) costs"
             f" its hosts {seconds_text(cost['host_s'])}, and {trips} trip{'s' * (trips > 1)} of"
-            f" {seconds_text(says['message_latency_s'])} and the latency of its cables."
+            f" {seconds_text(meta['message_latency_s'])} and the latency of its cables."
         )
-    values = (f"{of['key']} {of['value']}{_source(of)}" for of in said["values"])
-    yield f"  From cluster.message_passing: {'; '.join(values)}{_source(said)}."
-
-
-def _source(of: Mapping[str, Any]) -> str:
-    return f" ({of['source']})" if of["source"] else ""
-
-
-def _times(tables: Tables, name: str) -> Table:
-    """Return the times of all variants at the largest number of ranks; ``name`` is that of one
-    routing of several."""
-    times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
-    own, model = shown_rows(times)
-    # time on the wire by the packet model over that by the fluid model, on the same flows
-    packet, fluid = (times[times["model"] == name] for name in ("packet", "fluid"))
-    both = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
-    beside = {
-        values: f"{(rows['wire_s'] / rows['wire_s_fluid']).median():.2f}"
-        for values, rows in groups(both, *VARIANT)
-    }
-    unit, unit_name = time_unit(float(own["time_s"].max()))
-    title = (
-        f"{own['world_size'].iloc[0]} ranks{name}, {model} model, median over"
-        f" {own['seed'].nunique()} seeds, times in {unit_name}"
+    values = (
+        f"{stated['key']} {stated['value']}{_source(stated)}" for stated in messages_meta["values"]
     )
-    counted = messages_cost(times)
-    numbers = ["time", "range", *["on the wire"] * counted, "/bound", "p99"]
-    numbers += ["packet/fluid"] if beside else []
-    table = new_table(title, ["pattern", "a message"], numbers)
-    label_before = ""
-    for values, rows in groups(own, *VARIANT):
+    yield f"  From cluster.message_passing: {'; '.join(values)}{_source(messages_meta)}."
+
+
+def _source(stated: Mapping[str, Any]) -> str:
+    return f" ({stated['source']})" if stated["source"] else ""
+
+
+def _times_table(tables: Tables, routing_suffix: str) -> Table:
+    """Return the times of all variants at the largest number of ranks; ``routing_suffix`` names the
+    routing in the title where several are compared, else it is ''.
+    """
+    times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
+    displayed_rows, model = shown_rows(times)
+    # time on the wire by the packet model over that by the fluid model, on the same flows
+    packet, fluid = (times[times["model"] == model_name] for model_name in ("packet", "fluid"))
+    paired_rows = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
+    packet_over_fluid = {
+        values: f"{(rows['wire_s'] / rows['wire_s_fluid']).median():.2f}"
+        for values, rows in groups(paired_rows, *VARIANT)
+    }
+    unit, unit_name = time_unit(float(displayed_rows["time_s"].max()))
+    title = (
+        f"{displayed_rows['world_size'].iloc[0]} ranks{routing_suffix}, {model} model, median over"
+        f" {displayed_rows['seed'].nunique()} seeds, times in {unit_name}"
+    )
+    costs_counted = messages_cost(times)
+    number_heads = ["time", "range", *["on the wire"] * costs_counted, "/bound", "p99"]
+    number_heads += ["packet/fluid"] if packet_over_fluid else []
+    table = new_table(title, ["pattern", "a message"], number_heads)
+    previous_label = ""
+    for values, rows in groups(displayed_rows, *VARIANT):
         variant = Variant(*values)
         low, middle, high = (float(rows["time_s"].quantile(share)) for share in (0.0, 0.5, 1.0))
         wire, p99 = float(rows["wire_s"].median()), float(rows["flow_p99_s"].median())
         cells = [digits_of(middle / unit), f"{digits_of(low / unit)}-{digits_of(high / unit)}"]
-        cells += [digits_of(wire / unit)] * counted
+        cells += [digits_of(wire / unit)] * costs_counted
         cells += [f"{rows['slowdown'].median():.2f}", digits_of(p99 / unit)]
-        cells += [beside.get(values, "")] if beside else []
+        cells += [packet_over_fluid.get(values, "")] if packet_over_fluid else []
         label = PATTERNS[variant.pattern].label
-        table.add_row("" if label == label_before else label, variant.message_label, *cells)
-        label_before = label
+        table.add_row("" if label == previous_label else label, variant.message_label, *cells)
+        previous_label = label
     return table
 
 
-def _decides(rows: pd.DataFrame, name: str) -> Table:
-    """Return the table of what decides, at the largest number of ranks: every switch under each
-    model."""
-    size = rows["world_size"].max()
-    rows = rows[rows["world_size"] == size]
+def _ablation_table(rows: pd.DataFrame, routing_suffix: str) -> Table:
+    """Return the table of factors on the time, at the largest number of ranks: every switch under
+    each model; ``routing_suffix`` names the routing in the title, or is ''.
+    """
+    world_size = rows["world_size"].max()
+    rows = rows[rows["world_size"] == world_size]
     # switches in the order in which they come, each with all its cases
     rows = rows.iloc[pd.factorize(rows["switch"])[0].argsort(kind="stable")]
-    spread = [f"{low:.2f}-{high:.2f}" for low, high in rows[["alone_min", "alone_max"]].to_numpy()]
-    shown = rows.assign(
+    ranges = [f"{low:.2f}-{high:.2f}" for low, high in rows[["alone_min", "alone_max"]].to_numpy()]
+    labelled_rows = rows.assign(
         switch=rows["switch"].map(_switch_label).mask(rows["switch"].duplicated(), ""),
         model=[_model(row) for row in rows.to_dict("records")],
-        range=spread,
+        range=ranges,
     )
-    title = f"What decides, at {size} ranks{name}: factors on the time"
+    title = f"What decides, at {world_size} ranks{routing_suffix}: factors on the time"
     columns = ("switch", "model", "alone", "range", "last", "mean", "wire")
-    return _DECIDES.listing(shown, title, columns, names=2)
+    return _DECIDES.listing(labelled_rows, title, columns, names=2)
 
 
 def _switch_label(switch: str) -> str:
-    """Return what the table of what decides calls a switch, which may be another pattern."""
-    pattern, _, alone = switch.partition(" ")
-    return f"{PATTERNS[pattern].label} {alone}" if pattern in PATTERNS else switch
+    """Return the label of a switch in the table of factors; a switch may be another pattern."""
+    pattern, _, suffix = switch.partition(" ")
+    return f"{PATTERNS[pattern].label} {suffix}" if pattern in PATTERNS else switch
 
 
 def verdict_lines(tables: Tables) -> Iterator[str]:
-    """Yield for each question and number of ranks the verdicts, and what each model says."""
+    """Yield for each question and number of ranks the verdicts, and the evidence of each model."""
     keys = [*_CASE, "routing"]
     cases = dict(groups(tables["comparisons"], *keys))
-    several = tables["comparisons"]["routing"].nunique() > 1
+    several_routings = tables["comparisons"]["routing"].nunique() > 1
     for (a, b), judged in groups(tables["verdicts"], "a", "b"):
         yield f"{LABELS[a]} or {LABELS[b]}?"
         for row in judged.to_dict("records"):
-            routing = f", {row['routing']}" if several else ""
+            routing = f", {row['routing']}" if several_routings else ""
             wire = ", wire alone" if row["counted"] == "wire" else ""
             reason = f": {row['reason']}" if row["reason"] else ""
             yield (
@@ -166,7 +173,9 @@ def verdict_lines(tables: Tables) -> Iterator[str]:
 
 
 def routing_lines(tables: Tables) -> Iterator[str]:
-    """Yield the routing that the verdicts are for; with several, the verdicts under all of them."""
+    """Yield the routing that the verdicts are for; where there are several routings, the verdicts
+    under all of them.
+    """
     names, judged = routings(tables), tables["verdicts"]
     if judged.empty:
         return
@@ -202,11 +211,11 @@ def _evidence(case: Row, winner: str) -> str:
         factors = {name: 1 / value for name, value in factors.items()}
     if case["counted"] == "wire":
         del factors["messages"]
-    shares = " x ".join(f"{name} {value:.2f}" for name, value in factors.items())
+    factors_text = " x ".join(f"{name} {value:.2f}" for name, value in factors.items())
     seeds = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
     if case["winner"] != winner:
         seeds = f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {seeds}"
-    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}; {shares}), {seeds}"
+    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}; {factors_text}), {seeds}"
 
 
 def _model(row: Row) -> str:

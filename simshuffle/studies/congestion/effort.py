@@ -1,5 +1,6 @@
-"""How much of a comparison is simulated, so that it answers within a minute; and its first answer,
-from closed forms."""
+"""Limit how much of a comparison is simulated, so that it answers within a minute, and give a first
+answer from closed forms.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from simshuffle.fabric.network import Analytic
 from simshuffle.studies.congestion.answer import answer, contenders
-from simshuffle.studies.congestion.cell import TrafficCell, fabric_of, traffic_of
+from simshuffle.studies.congestion.cell import TrafficCell, build_fabric, build_traffic
 from simshuffle.studies.congestion.messages import seconds_with_messages
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ WORTH_FIRST_ANSWER = 20.0
 
 @dataclass(frozen=True)
 class EffortLimit:
-    """How much is simulated at most."""
+    """The most that is simulated of a comparison."""
 
     most_messages: int  # of one exchange, roughly; 0 for all
     packets: int  # in one run of the packet model
@@ -35,9 +36,9 @@ class EffortLimit:
 
 
 def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
-    """Yield how much may be simulated, from all that was asked for down to the least."""
-    asked = EffortLimit(0, options.packets, options.seeds, options.packet_seeds)
-    yield asked
+    """Yield limits of what is simulated, from all that was requested down to the smallest."""
+    requested = EffortLimit(0, options.packets, options.seeds, options.packet_seeds)
+    yield requested
     if options.exact:
         return
     for most_messages, packets, seeds in (
@@ -51,14 +52,16 @@ def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
     ):
         yield EffortLimit(
             most_messages,
-            min(packets, asked.packets),
-            min(seeds, asked.seeds),
-            min(seeds, asked.packet_seeds),
+            min(packets, requested.packets),
+            min(seeds, requested.seeds),
+            min(seeds, requested.packet_seeds),
         )
 
 
-def effort_said(effort: EffortLimit, options: CongestionOptions) -> dict[str, Any]:
-    """Return what ``meta.json`` says of the effort; nothing where all is simulated."""
+def effort_meta(effort: EffortLimit, options: CongestionOptions) -> dict[str, Any]:
+    """Return the entry ``effort`` of ``meta.json``, the limit of what is simulated; {} where all is
+    simulated.
+    """
     if effort == next(efforts(options)):
         return {}
     return {"effort": {**asdict(effort), "seeds_asked": options.seeds}}
@@ -71,15 +74,17 @@ def first_answer(jobs: Iterable[CongestionJob]) -> Iterator[str]:
             continue
         runs = {run.variant: run for run, _ in job.runs() if run.seed == 1}
         table = pd.DataFrame([asdict(variant) for variant in runs])
-        rows = [_bounded(runs[variant]) for variant in contenders(table) if variant is not None]
+        rows = [
+            _lower_bound_row(runs[variant]) for variant in contenders(table) if variant is not None
+        ]
         ranks = job.samples.scenario.world_size
         times = pd.DataFrame(rows).assign(world_size=ranks, routing=job.routing)
         yield answer(times, [job.routing])
 
 
-def _bounded(run: TrafficCell) -> dict[str, Any]:
-    """Return a row of `times` by the analytic model, with what the answer needs."""
-    fabric, traffic = fabric_of(run.place), traffic_of(run)
+def _lower_bound_row(run: TrafficCell) -> dict[str, Any]:
+    """Return a row of table `times` by the analytic model, with the columns of an answer."""
+    fabric, traffic = build_fabric(run.place), build_traffic(run)
     wire_s = Analytic().finish_times(fabric.links, traffic.flows).makespan
     seconds = wire_s
     if not run.wire_only:

@@ -1,4 +1,4 @@
-"""The figures of a comparison, from its tables alone."""
+"""Draw the figures of a comparison, from its tables alone."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from simshuffle.studies.congestion.tables import (
     VARIANT,
     groups,
     messages_cost,
-    of_routing,
     routings,
+    select_routing,
     utilisation,
 )
 from simshuffle.study.study import Tables
@@ -63,14 +63,17 @@ BOUNDS = {
 
 
 def times_chart(tables: Tables) -> Chart:
-    """Time against world size; where there is one, all variants side by side."""
-    several = tables["sets"]["world_size"].nunique() > 1
-    return _scaling(tables) if several else _side_by_side(tables)
+    """Return the chart of time against world size; where there is one world size, of all variants
+    side by side.
+    """
+    several_sizes = tables["sets"]["world_size"].nunique() > 1
+    return _scaling_chart(tables) if several_sizes else _side_by_side_chart(tables)
 
 
-def shown(tables: Tables) -> tuple[str, str]:
-    """The bytes and the model that figures of one model show: full and fluid where there are
-    any."""
+def displayed_set(tables: Tables) -> tuple[str, str]:
+    """Return the set of bytes and the model that figures of one model show: full and fluid where
+    there are any.
+    """
     full = "full" if "full" in set(tables["times"]["bytes_set"]) else "short"
     models = set(tables["times"].loc[tables["times"]["bytes_set"] == full, "model"])
     return full, next(model for model in PREFERRED if model in models)
@@ -87,12 +90,13 @@ def _variants(times: pd.DataFrame) -> list[tuple[str, Any, bool]]:
 # ------------------------------------------------------------------------------ several world sizes
 
 
-def _scaling(tables: Tables) -> Chart:
-    """Medians over seeds against world size, both logarithmic, and a band from the lowest to the
-    highest; a panel for what a message carries."""
-    bytes_set, model = shown(tables)
-    chosen = tables["times"]["bytes_set"] == bytes_set
-    times = tables["times"][chosen & (tables["times"]["model"] == model)]
+def _scaling_chart(tables: Tables) -> Chart:
+    """Return the chart of medians over seeds against world size, both logarithmic, with a band from
+    the lowest seed to the highest; one panel for each batching and routing.
+    """
+    bytes_set, model = displayed_set(tables)
+    in_bytes_set = tables["times"]["bytes_set"] == bytes_set
+    times = tables["times"][in_bytes_set & (tables["times"]["model"] == model)]
     sets = tables["sets"][tables["sets"]["bytes_set"] == bytes_set]
     batchings = [batching for batching in BATCHINGS if (times["batching"] == batching).any()]
     names, sizes = routings(tables), sorted(times["world_size"].unique())
@@ -100,21 +104,34 @@ def _scaling(tables: Tables) -> Chart:
     cost = " with messages" * messages_cost(times)
     panels = []
     for routing in names:
-        own, bounds = times[times["routing"] == routing], sets[sets["routing"] == routing]
-        beside = f"\n{routing}" if len(names) > 1 else ""
+        routing_times, bounds = times[times["routing"] == routing], sets[sets["routing"] == routing]
+        routing_line = f"\n{routing}" if len(names) > 1 else ""
         for batching in batchings:
-            here = own[(own["batching"] == batching) | (own["pattern"] == "all_to_all")]
-            first = f"time of an exchange (s){cost}, {model}{beside}" * (batching == batchings[0])
-            y = log_axis(first, 0.8 * (lowest or 1e-9), 1.25 * times["time_s"].max())
+            batching_times = routing_times[
+                (routing_times["batching"] == batching) | (routing_times["pattern"] == "all_to_all")
+            ]
+            y_title = f"time of an exchange (s){cost}, {model}{routing_line}" * (
+                batching == batchings[0]
+            )
+            y = log_axis(y_title, 0.8 * (lowest or 1e-9), 1.25 * times["time_s"].max())
             x = Axis(log=True, ticks=ticks(sizes, str), turned=45)
             title = BATCHINGS[batching] if routing == names[0] else ""
-            panels.append(Panel([*_bounds(own, bounds), *_medians(here)], x, y, title))
+            panels.append(
+                Panel(
+                    [*_bound_marks(routing_times, bounds), *_median_marks(batching_times)],
+                    x,
+                    y,
+                    title,
+                )
+            )
     looks: dict[Any, Look] = {}
     for pattern, colour in COLOURS.items():
         if (times["pattern"] == pattern).any():
-            plain = Look(PATTERNS[pattern].label, colour, SHAPES[pattern], size=2.4)
-            looks[pattern, False] = plain
-            looks[pattern, True] = Look("", plain.colour, plain.marker, "--", plain.size)
+            pattern_look = Look(PATTERNS[pattern].label, colour, SHAPES[pattern], size=2.4)
+            looks[pattern, False] = pattern_look
+            looks[pattern, True] = Look(
+                "", pattern_look.colour, pattern_look.marker, "--", pattern_look.size
+            )
     return Chart(
         panels,
         2.8 + 2.2 * (len(names) - 1),
@@ -126,22 +143,28 @@ def _scaling(tables: Tables) -> Chart:
     )
 
 
-def _medians(times: pd.DataFrame) -> list[Mark]:
-    by = times.groupby(["pattern", "barrier", "world_size"], sort=False)["time_s"]
-    rows = by.agg(["median", "min", "max"]).reset_index().sort_values("world_size", kind="stable")
+def _median_marks(times: pd.DataFrame) -> list[Mark]:
+    times_by_variant = times.groupby(["pattern", "barrier", "world_size"], sort=False)["time_s"]
+    rows = (
+        times_by_variant.agg(["median", "min", "max"])
+        .reset_index()
+        .sort_values("world_size", kind="stable")
+    )
     looks = pd.Series(list(zip(rows["pattern"], rows["barrier"], strict=True)), rows.index)
     rows = rows.assign(x=rows["world_size"], look=looks)
     bands = [
-        Mark("band", of, y="min", y2="max", look=Look(colour=COLOURS[pattern], alpha=0.15))
-        for (pattern, _), of in groups(rows, "pattern", "barrier")
+        Mark(
+            "band", pattern_rows, y="min", y2="max", look=Look(colour=COLOURS[pattern], alpha=0.15)
+        )
+        for (pattern, _), pattern_rows in groups(rows, "pattern", "barrier")
     ]
     keys = [key("barrier")] if times["barrier"].any() else []
     return [*bands, Mark("line", rows, y="median"), *keys]
 
 
-def _bounds(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
-    whole = times[times["pattern"] == "all_to_all"]
-    uniform = whole.groupby("world_size")["bound_s"].median().reset_index()
+def _bound_marks(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
+    all_to_all_times = times[times["pattern"] == "all_to_all"]
+    uniform = all_to_all_times.groupby("world_size")["bound_s"].median().reset_index()
     return [
         Mark("line", sets.assign(look="rate"), x="world_size", y="injection_s"),
         Mark("line", uniform.assign(look="uniform"), x="world_size", y="bound_s"),
@@ -151,22 +174,23 @@ def _bounds(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
 # ----------------------------------------------------------------------------------- one world size
 
 
-def _side_by_side(tables: Tables) -> Chart:
+def _side_by_side_chart(tables: Tables) -> Chart:
     cases = _variants(tables["times"])
     names, world_size = routings(tables), int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
-    port_seconds = float(_unit(of_routing(tables, names[0])).iloc[0])
+    port_seconds = float(_unit_seconds(select_routing(tables, names[0])).iloc[0])
     cost = " with messages" * messages_cost(tables["times"])
     panels = [
-        _variants_of(of_routing(tables, name), name if len(names) > 1 else "") for name in names
+        _variants_panel(select_routing(tables, name), name if len(names) > 1 else "")
+        for name in names
     ]
     looks = {}
     for bytes_set, model in tables["times"][["bytes_set", "model"]].drop_duplicates().to_numpy():
         label = model if bytes_set == "full" else f"{model}, short"
         for pattern, colour in {"": GREY, **COLOURS}.items():
             fill: Any = "plain" if bytes_set == "full" else "none"
-            of = Look(label * (not pattern), colour, MARKERS[model], size=3, fill=fill)
-            looks[f"{bytes_set} {model} {pattern}"] = of
+            look = Look(label * (not pattern), colour, MARKERS[model], size=3, fill=fill)
+            looks[f"{bytes_set} {model} {pattern}"] = look
     keys = [key(name, "point") for name, look in looks.items() if look.label]
     panels[0] = Panel([*panels[0].marks, *keys], panels[0].x, panels[0].y, panels[0].title)
     return Chart(
@@ -182,32 +206,34 @@ def _side_by_side(tables: Tables) -> Chart:
     )
 
 
-def _unit(tables: Tables) -> pd.Series:
+def _unit_seconds(tables: Tables) -> pd.Series:
     """Return the s that stand for 1, by set of bytes: all bytes through the busiest port; on one
     host the longest bound."""
     sets = tables["sets"].set_index("bytes_set")["injection_s"]
     return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
 
-def _variants_of(tables: Tables, title: str) -> Panel:
-    """A row for each variant: median, lowest and highest of each model, in units of `_unit`."""
+def _variants_panel(tables: Tables, title: str) -> Panel:
+    """Return a panel with a row for each variant: median, lowest and highest time of each model, in
+    units of `_unit_seconds`.
+    """
     times = tables["times"].assign(ratio=tables["times"]["time_s"])
-    times["ratio"] /= times["bytes_set"].map(_unit(tables))
-    names, parts, heads = list[str](), [], []
-    for (pattern,), of_pattern in groups(times, "pattern"):
+    times["ratio"] /= times["bytes_set"].map(_unit_seconds(tables))
+    names, row_tables, heads = list[str](), [], []
+    for (pattern,), pattern_times in groups(times, "pattern"):
         head = PATTERNS[pattern].label
         heads.append({"x": 0.0, "y": len(names), "look": pattern, "text": head})
         names.append("")
-        for (batching, barrier), rows in groups(of_pattern, "batching", "barrier"):
-            found = rows.groupby(["bytes_set", "model"], sort=False)["ratio"]
-            of = found.agg(["median", "min", "max"]).reset_index()
-            aside = 0.3 * (of.index - (len(of) - 1) / 2)
-            parts.append(of.assign(y=len(names) + aside, pattern=pattern))
+        for (batching, barrier), rows in groups(pattern_times, "batching", "barrier"):
+            model_ratios = rows.groupby(["bytes_set", "model"], sort=False)["ratio"]
+            model_rows = model_ratios.agg(["median", "min", "max"]).reset_index()
+            offsets = 0.3 * (model_rows.index - (len(model_rows) - 1) / 2)
+            row_tables.append(model_rows.assign(y=len(names) + offsets, pattern=pattern))
             names.append(Variant(pattern, batching, barrier).row_label)
-    rows = pd.concat(parts, ignore_index=True)
+    rows = pd.concat(row_tables, ignore_index=True)
     rows["look"] = rows["bytes_set"] + " " + rows["model"] + " " + rows["pattern"]
     texts = pd.DataFrame(heads)
-    lines = pd.DataFrame({"y": [float(place) for place, name in enumerate(names) if name]})
+    lines = pd.DataFrame({"y": [float(row_index) for row_index, name in enumerate(names) if name]})
     marks = [
         Mark("rule", lines, look=Look(colour="#DDDDDD", width=0.4)),
         rule(Look(width=0.8), x=1.0),
@@ -215,40 +241,46 @@ def _variants_of(tables: Tables, title: str) -> Panel:
         Mark("point", rows, x="median"),
         Mark("text", texts, aside=(3, 0), backed=True, small=False),
     ]
-    most = 1.05 * max(float(rows["max"].max()), 1.0)
-    return Panel(marks, Axis(low=0.0, high=most), in_rows(names, small=True), title)
+    x_limit = 1.05 * max(float(rows["max"].max()), 1.0)
+    return Panel(marks, Axis(low=0.0, high=x_limit), in_rows(names, small=True), title)
 
 
 # ----------------------------------------------------------------------------------------- heat map
 
 
-def largest(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
-    """Those of ``rows`` of the largest world size, and of what `shown` names."""
-    bytes_set, model = shown(tables)
-    most = tables["times"]["world_size"].max()
-    chosen = (rows["world_size"] == most) & (rows["bytes_set"] == bytes_set)
-    out: pd.DataFrame = rows[chosen & (rows["model"] == model)]
-    return out
+def rows_of_largest(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return those of ``rows`` at the largest world size, of the bytes and model of
+    `displayed_set`.
+    """
+    bytes_set, model = displayed_set(tables)
+    world_size = tables["times"]["world_size"].max()
+    in_set = (rows["world_size"] == world_size) & (rows["bytes_set"] == bytes_set)
+    chosen_rows: pd.DataFrame = rows[in_set & (rows["model"] == model)]
+    return chosen_rows
 
 
 def heat_chart(tables: Tables) -> Chart:
-    """Utilisation of the links by tier, at the largest world size, by the model that `shown`
-    names: a row for each routing and variant, links sorted from the hottest on."""
-    bytes_set, model = shown(tables)
-    used, most = largest(tables, utilisation(tables)), tables["times"]["world_size"].max()
+    """Return the heat map of utilisation by tier, at the largest world size, by the model of
+    `displayed_set`: a row for each routing and variant, links sorted by falling utilisation.
+    """
+    bytes_set, model = displayed_set(tables)
+    link_rows, world_size = (
+        rows_of_largest(tables, utilisation(tables)),
+        tables["times"]["world_size"].max(),
+    )
     tiers = tables["tiers"]
-    tiers = tiers[(tiers["world_size"] == most) & (tiers["bytes_set"] == bytes_set)]
+    tiers = tiers[(tiers["world_size"] == world_size) & (tiers["bytes_set"] == bytes_set)]
     counts = tiers.groupby("tier", sort=False)["links"].max()
-    several = routings(tables)
-    of_each = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
-    rows = [(routing, *variant) for routing in several for variant in of_each]
+    routing_names = routings(tables)
+    variants = _variants(tables["times"].merge(link_rows[VARIANT].drop_duplicates(), on=VARIANT))
+    rows = [(routing, *variant) for routing in routing_names for variant in variants]
     labels = [row_name(Variant(*row[1:])) for row in rows]
-    if len(several) > 1:  # of each the first row says which it is
-        for number, routing in enumerate(several):
-            labels[number * len(of_each)] += f" ({routing})"
+    if len(routing_names) > 1:  # of each the first row says which it is
+        for routing_index, routing in enumerate(routing_names):
+            labels[routing_index * len(variants)] += f" ({routing})"
     panels = []
-    for tier in upwards([str(name) for name in counts.index]):
-        cells = _cells(used[used["tier"] == tier], rows, int(counts[tier]))
+    for tier in sort_tiers_upwards([str(name) for name in counts.index]):
+        cells = _heat_cells(link_rows[link_rows["tier"] == tier], rows, int(counts[tier]))
         x = Axis(ticks={}, low=0.0, high=float(counts[tier]), names=True)
         title = f"{tier} ({counts[tier]})"
         y = in_rows(labels, small=True)
@@ -256,50 +288,61 @@ def heat_chart(tables: Tables) -> Chart:
     return Chart(
         panels,
         1.2 + 0.115 * len(rows),
-        caption=f"Utilisation of links by tier on {most:,} ranks, {model} model.",
+        caption=f"Utilisation of links by tier on {world_size:,} ranks, {model} model.",
         across=len(panels),
         share="y",
         ramp=Ramp("utilisation: bytes\n/ (capacity × time)"),
-        note=f"Columns: links of a tier, hottest first (number of links). {model}, {most} ranks",
+        note="Columns: links of a tier, hottest first (number of links)."
+        f" {model}, {world_size} ranks",
     )
 
 
-def _cells(used: pd.DataFrame, rows: list[tuple[str, str, Any, bool]], count: int) -> pd.DataFrame:
-    """One tier: a cell for each of its ``count`` links and each row, 0 where nothing crossed it."""
-    shown = np.unique(np.linspace(0, count - 1, min(count, MOST_CELLS)).astype(int))
+def _heat_cells(
+    link_rows: pd.DataFrame, rows: list[tuple[str, str, Any, bool]], count: int
+) -> pd.DataFrame:
+    """Return the heat map's cells of one tier: one for each row and each of its ``count`` links, of
+    which at most `MOST_CELLS` are drawn; 0 where no bytes crossed a link.
+    """
+    link_index = np.unique(np.linspace(0, count - 1, min(count, MOST_CELLS)).astype(int))
     by_variant = {
-        key: of["utilisation"].to_numpy() for key, of in used.groupby(["routing", *VARIANT])
+        key: variant_rows["utilisation"].to_numpy()
+        for key, variant_rows in link_rows.groupby(["routing", *VARIANT])
     }
     values = np.zeros((len(rows), count))
     for row, variant in enumerate(rows):
-        found = np.sort(by_variant.get(variant, np.empty(0)))[::-1]
-        values[row, : len(found)] = found
-    y, at = np.mgrid[: len(rows), : len(shown)]
-    ends = np.append(shown, count)
-    places = {"x": ends[at], "x2": ends[at + 1], "y": y - 0.5, "y2": y + 0.5}
-    flat = {name: of.ravel().astype(float) for name, of in places.items()}
-    return pd.DataFrame({**flat, "value": values[:, shown].ravel()})
+        utilisations = np.sort(by_variant.get(variant, np.empty(0)))[::-1]
+        values[row, : len(utilisations)] = utilisations
+    y, column_index = np.mgrid[: len(rows), : len(link_index)]
+    link_edges = np.append(link_index, count)
+    edges = {
+        "x": link_edges[column_index],
+        "x2": link_edges[column_index + 1],
+        "y": y - 0.5,
+        "y2": y + 0.5,
+    }
+    flat_edges = {name: edge.ravel().astype(float) for name, edge in edges.items()}
+    return pd.DataFrame({**flat_edges, "value": values[:, link_index].ravel()})
 
 
-def upwards(tiers: list[str]) -> list[str]:
-    """Tiers of cables as a message crosses them, up and then down; then all others."""
+def sort_tiers_upwards(tiers: list[str]) -> list[str]:
+    """Sort the tiers of cables as a message crosses them, up and then down, other tiers last."""
     up: list[str] = []
-    at = "host"
+    level = "host"
     while following := [
         t
         for t in tiers
-        if t.startswith(f"{at}>")
+        if t.startswith(f"{level}>")
         and t not in up
-        and "host" not in t[len(at) :]
-        and _back(t) not in up
+        and "host" not in t[len(level) :]
+        and _reverse_tier(t) not in up
     ]:
         up.append(following[0])
-        at = following[0].split(">")[1]
-    down = [_back(tier) for tier in reversed(up) if _back(tier) in tiers]
+        level = following[0].split(">")[1]
+    down = [_reverse_tier(tier) for tier in reversed(up) if _reverse_tier(tier) in tiers]
     return [*up, *down, *(tier for tier in tiers if tier not in up and tier not in down)]
 
 
-def _back(tier: str) -> str:
+def _reverse_tier(tier: str) -> str:
     return ">".join(reversed(tier.split(">")))
 
 

@@ -1,4 +1,4 @@
-"""What is noted of one exchange: its times, its bounds, and how its links were used."""
+"""Measure one exchange: its times, its bounds, and the utilisation of its links."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NBYTES = "link_nbytes"
 """The file of a `TrafficCell`: bytes on each of these links, as floats of 64 bits."""
 
 
-def measure(
+def measure_exchange(
     fabric: UsedFabric,
     traffic: ExchangeTraffic,
-    spent: Floats,
+    message_seconds: Floats,
     *,
     wire_s: float,
     time_s: TimeEstimate,
@@ -29,29 +29,29 @@ def measure(
     Args:
         fabric: the network between the ranks.
         traffic: all messages of the exchange.
-        spent: (n,) s from the post of each simulated message to its end on the wire.
+        message_seconds: (n,) s from the post of each simulated message to its end on the wire.
         wire_s: s until the last message has ended on the wire.
         time_s: s until it has ended with what messages cost.
     """
     links, tiers = fabric.links, np.array(fabric.tiers)
     nbytes = traffic.flows.link_bytes(links)
-    bound = bound_seconds(links, traffic.flows)
-    alone = isolated_makespan(links, traffic.flows)
-    p50, p99 = np.percentile(spent, [50, 99])
-    share = nbytes / links.capacity / wire_s
+    bound_s = bound_seconds(links, traffic.flows)
+    uncontended_s = isolated_makespan(links, traffic.flows)
+    p50, p99 = np.percentile(message_seconds, [50, 99])
+    utilisation = nbytes / links.capacity / wire_s
     times = {
         "time_s": time_s.seconds,
         "low_s": time_s.low,
         "high_s": time_s.high,
         "wire_s": wire_s,
-        "bound_s": bound,
-        "slowdown": wire_s / bound,
-        "alone_s": alone,
-        "self_contention": wire_s / alone,
+        "bound_s": bound_s,
+        "slowdown": wire_s / bound_s,
+        "alone_s": uncontended_s,
+        "self_contention": wire_s / uncontended_s,
         "first_contention": first_stage_contention(links, traffic.flows)[0],
         "flow_p50_s": float(p50),
         "flow_p99_s": float(p99),
-        "flow_max_s": float(spent.max()),
+        "flow_max_s": float(message_seconds.max()),
         "messages": traffic.messages,
         "barriers": traffic.barriers,
         "nbytes": float(traffic.flows.nbytes.sum()),
@@ -59,12 +59,12 @@ def measure(
     rows = [
         {
             "tier": tier,
-            "links": len(used),
-            "mean_utilisation": float(used.mean()),
-            "max_utilisation": float(used.max()),
+            "links": len(tier_share),
+            "mean_utilisation": float(tier_share.mean()),
+            "max_utilisation": float(tier_share.max()),
         }
         for tier in dict.fromkeys(fabric.tiers)  # in the order of the links
-        for used in [share[tiers == tier]]
+        for tier_share in [utilisation[tiers == tier]]
     ]
     files = {NBYTES: nbytes.astype("<f8").tobytes()}
     return cell.Outcome({"times": times, "tiers": rows}, files=files)
@@ -74,16 +74,16 @@ def bound_seconds(links: Links, flows: Flows) -> float:
     """Return the least time (s) for these bytes on these routes, in whatever order: that of the
     link which needs longest for its bytes, and before it, while that is idle, the smallest latency
     of the routes over it."""
-    busy = flows.link_bytes(links) / links.capacity
-    slowest = int(np.argmax(busy))
-    crossing = np.zeros(len(flows), bool)
+    busy_s = flows.link_bytes(links) / links.capacity
+    slowest_link = int(np.argmax(busy_s))
+    crosses_slowest = np.zeros(len(flows), bool)
     for hop in flows.routes.T:  # column by column: the table of an all-to-all is large
-        crossing |= hop == slowest
-    return float(busy[slowest] + flows.latencies(links)[crossing].min(initial=np.inf))
+        crosses_slowest |= hop == slowest_link
+    return float(busy_s[slowest_link] + flows.latencies(links)[crosses_slowest].min(initial=np.inf))
 
 
 def completion_seconds(traffic: ExchangeTraffic, outcome: FlowOutcome) -> Floats:
-    """(messages,) s from the post of each message to its end."""
+    """Return the s from the post of each message to its end, (messages,)."""
     flows = traffic.flows
     posted = (
         flows.earliest_post.copy()

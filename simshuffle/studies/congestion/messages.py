@@ -1,4 +1,4 @@
-"""What the messages of an exchange cost beside the links, and when it ends with them.
+"""Costs of the messages of an exchange beside the links, and the end of the exchange with them.
 
 A message of n bytes takes its sender and receiver together ``host_seconds(n)``, and crosses the
 network ``trips(n)`` times, each with the latency of software and HCA and that of its route (law,
@@ -27,10 +27,11 @@ def seconds_with_messages(
     fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model, wire_s: float
 ) -> float:
     """Return the s until the last message of ``traffic`` has ended if messages cost what
-    ``cluster`` says; ``wire_s`` is what ``model`` answers where they cost nothing."""
+    ``cluster`` says; ``wire_s`` is the answer of ``model`` where they cost nothing.
+    """
     if traffic.at_once:
-        return _at_once(fabric, traffic, cluster.message_passing, wire_s)
-    outcome = ends_with_messages(fabric, traffic, cluster, model)
+        return _all_to_all_seconds(fabric, traffic, cluster.message_passing, wire_s)
+    outcome = simulate_with_messages(fabric, traffic, cluster, model)
     return wire_s if outcome is None else outcome.makespan
 
 
@@ -39,89 +40,104 @@ def barrier_cost(fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster)
     return barrier_seconds(cluster, fabric.world_size) if traffic.barriers else 0.0
 
 
-def ends_with_messages(
+def simulate_with_messages(
     fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster, model: Model
 ) -> FlowOutcome | None:
-    """Return when the messages of an exchange in steps end if they cost what ``cluster`` says, the
-    first ones of the outcome; None if they and their barriers cost nothing."""
+    """Return the ends of the messages of an exchange in steps if they cost what ``cluster`` says:
+    the first flows of the outcome are the messages. None if messages and their barriers cost
+    nothing.
+    """
     cost = message_seconds(fabric.links, traffic, cluster.message_passing)
     barrier = barrier_cost(fabric, traffic, cluster)
     if not barrier and not cost.any():
         return None
-    return model.finish_times(*waiting(fabric.links, traffic, cost, barrier))
+    return model.finish_times(*add_message_waits(fabric.links, traffic, cost, barrier))
 
 
 def message_seconds(links: Links, traffic: ExchangeTraffic, passing: MessagePassing) -> Floats:
-    """(messages,) s that each costs beside its first crossing of the cables."""
-    host, trips = _costs(traffic.flows.nbytes[: traffic.messages], passing)
+    """Return the s that each message costs beside its first crossing of the cables, (messages,)."""
+    host, trips = _host_seconds_and_trips(traffic.flows.nbytes[: traffic.messages], passing)
     route = traffic.flows.latencies(links)[: traffic.messages]
     return np.asarray(host + trips * passing.latency + (trips - 1) * route)
 
 
-def waiting(
+def add_message_waits(
     links: Links, traffic: ExchangeTraffic, cost: Floats, barrier: float
 ) -> tuple[Links, Flows]:
-    """Links and flows of an exchange in steps whose messages each wait (messages,) ``cost`` s
-    before they travel, and whose barriers take ``barrier`` s. The flows are those of ``traffic``,
-    and behind them one for each message, over a link of its own that has this latency."""
-    flows, messages, count = traffic.flows, traffic.messages, len(traffic.flows)
-    lasting, which = np.unique(np.append(cost, barrier), return_inverse=True)
-    first = len(links)
-    none = np.full(len(lasting), links.capacity.max())  # nothing crosses them
-    more = Links(
-        np.append(links.capacity, none),
-        np.append(links.latency, lasting),
-        [*links.names, *(f"message {number}" for number in range(len(lasting)))],
+    """Return links and flows of an exchange in steps whose messages each wait ``cost`` s before
+    they travel, and whose barriers take ``barrier`` s.
+
+    The flows are those of ``traffic``, and behind them one for each message, over an added link
+    that has the message's cost as its latency.
+
+    Args:
+        links: of the network between the ranks.
+        traffic: an exchange in steps.
+        cost: (messages,) s that each message waits.
+        barrier: s that each barrier takes.
+    """
+    flows, num_messages, num_flows = traffic.flows, traffic.messages, len(traffic.flows)
+    wait_seconds, link_of_wait = np.unique(np.append(cost, barrier), return_inverse=True)
+    first_wait_link = len(links)
+    unlimited = np.full(len(wait_seconds), links.capacity.max())  # nothing crosses them
+    extended_links = Links(
+        np.append(links.capacity, unlimited),
+        np.append(links.latency, wait_seconds),
+        [*links.names, *(f"message {message_index}" for message_index in range(len(wait_seconds)))],
     )
-    routes = np.full((count + messages, flows.routes.shape[1]), -1, np.int32)
-    routes[:count] = flows.routes
-    routes[messages:count, 0] = first + which[-1]
-    routes[count:, 0] = first + which[:-1]
-    number = np.arange(messages, dtype=np.int32)
-    after = flows.after_to + np.where(flows.after_to < messages, np.int32(count), np.int32(0))
-    return more, Flows(
+    routes = np.full((num_flows + num_messages, flows.routes.shape[1]), -1, np.int32)
+    routes[:num_flows] = flows.routes
+    routes[num_messages:num_flows, 0] = first_wait_link + link_of_wait[-1]
+    routes[num_flows:, 0] = first_wait_link + link_of_wait[:-1]
+    message_index = np.arange(num_messages, dtype=np.int32)
+    moved_targets = flows.after_to + np.where(
+        flows.after_to < num_messages, np.int32(num_flows), np.int32(0)
+    )
+    return extended_links, Flows(
         routes,
-        np.append(flows.nbytes, np.zeros(messages)),
-        np.append(flows.start, np.zeros(messages)),
-        np.append(flows.after_from, number + np.int32(count)),
-        np.append(after, number),
+        np.append(flows.nbytes, np.zeros(num_messages)),
+        np.append(flows.start, np.zeros(num_messages)),
+        np.append(flows.after_from, message_index + np.int32(num_flows)),
+        np.append(moved_targets, message_index),
     )
 
 
-def _at_once(
+def _all_to_all_seconds(
     fabric: UsedFabric, traffic: ExchangeTraffic, passing: MessagePassing, wire: float
 ) -> float:
-    """An all-to-all, whose end the rank with the largest messages decides."""
+    """Return the s of an all-to-all, whose end is decided by the rank with the largest messages."""
     nbytes = float(traffic.flows.nbytes.max())
     route = float(traffic.flows.latencies(fabric.links).max())
     return passing.all_at_once(fabric.world_size - 1, nbytes, wire, route)
 
 
-def _costs(nbytes: Floats, passing: MessagePassing) -> tuple[Floats, Ints]:
-    """Host seconds and trips of messages of these sizes."""
-    sizes, which = np.unique(nbytes, return_inverse=True)
+def _host_seconds_and_trips(nbytes: Floats, passing: MessagePassing) -> tuple[Floats, Ints]:
+    """Return the host seconds and the trips of messages of ``nbytes`` bytes, each (messages,)."""
+    sizes, size_index = np.unique(nbytes, return_inverse=True)
     host = np.array([passing.host_seconds(size) for size in sizes.tolist()])
     trips = np.array([passing.trips(size) for size in sizes.tolist()])
-    return host[which], trips[which]
+    return host[size_index], trips[size_index]
 
 
-def described(sent: SentSamples, at_once: bool) -> dict[str, Any]:
-    """What a message of a sample costs, and one of an all-to-all if there is any (``at_once``), and
-    the numbers of the cluster that this rests on: plain values for ``meta.json``."""
+def describe_costs(sent: SentSamples, at_once: bool) -> dict[str, Any]:
+    """Return plain values for ``meta.json``: the costs of a message of one sample, and of a message
+    of an all-to-all if one is run (``at_once``), and the cluster's numbers that these costs rest
+    on.
+    """
     passing, ranks = sent.scenario.cluster.message_passing, sent.scenario.world_size
-    sizes = {"a sample": sent.mean}
+    sizes = {"a sample": sent.mean_nbytes}
     if at_once:
-        sizes[f"all-to-all of {ranks} ranks"] = sent.mean * sent.count / (ranks - 1)
+        sizes[f"all-to-all of {ranks} ranks"] = sent.mean_nbytes * sent.count / (ranks - 1)
     values, source = passing.model_dump(mode="json"), passing.source
     return {
         "costs": [
             {
-                "what": what,
+                "what": carried,
                 "nbytes": nbytes,
                 "host_s": passing.host_seconds(nbytes),
                 "trips": passing.trips(nbytes),
             }
-            for what, nbytes in sizes.items()
+            for carried, nbytes in sizes.items()
         ],
         "values": [
             {

@@ -1,5 +1,6 @@
 """Exchange patterns and their variants: who sends to whom in each step, how many samples travel
-together, and whether all ranks wait for each other. All move the same bytes."""
+together, and whether all ranks wait for each other. All patterns move the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ BATCHINGS: dict[Batching, str] = {
 
 @dataclass(frozen=True)
 class PatternSteps:
-    """What partners are chosen for: ``count`` steps; (M,) ``importance`` of each rank."""
+    """The input of an `ExchangePattern`: ``count`` steps on a fabric, and (M,) ``importance`` of
+    the ranks.
+    """
 
     count: int
     fabric: UsedFabric
@@ -37,64 +40,73 @@ class PatternSteps:
 
     @property
     def ranks(self) -> Ints:
-        """(M,) numbers of the ranks."""
+        """Return the indices of the ranks, (M,)."""
         return np.arange(self.fabric.world_size, dtype=np.int32)
 
     @property
     def distances(self) -> NDArray[np.int64]:
-        """(count, 1) a distance from 1 to M - 1 for each step."""
+        """Return a distance from 1 to M - 1 for each step, (count, 1)."""
         return distances(self.count, self.fabric.world_size - 1)[:, None]
 
 
-def distances(steps: int, most: int) -> NDArray[np.int64]:
-    """(steps,) numbers from 1 to ``most``, all in turn as often as they fit; the rest spread
-    evenly."""
-    rounds, rest = divmod(steps, most)
-    spread = 1 + (2 * np.arange(rest) + 1) * most // (2 * max(rest, 1))
-    return np.concatenate([np.tile(np.arange(1, most + 1), rounds), spread])
+def distances(steps: int, max_distance: int) -> NDArray[np.int64]:
+    """Return a distance from 1 to ``max_distance`` for each step, (steps,): all distances in turn
+    as often as they fit, and for the remaining steps distances that are evenly spread.
+    """
+    rounds, remaining_steps = divmod(steps, max_distance)
+    remaining_distances = 1 + (2 * np.arange(remaining_steps) + 1) * max_distance // (
+        2 * max(remaining_steps, 1)
+    )
+    return np.concatenate([np.tile(np.arange(1, max_distance + 1), rounds), remaining_distances])
 
 
-def _permutation(of: PatternSteps) -> NDArray[np.int64]:
-    """A random permutation without a fixed point, all of them alike."""
+def _draw_permutation(steps: PatternSteps) -> NDArray[np.int64]:
+    """Draw a random permutation of the ranks without a fixed point, each with the same
+    probability.
+    """
     while True:
-        drawn = of.rng.permutation(len(of.ranks))
-        if not np.any(drawn == of.ranks):
-            return drawn
+        receivers = steps.rng.permutation(len(steps.ranks))
+        if not np.any(receivers == steps.ranks):
+            return receivers
 
 
-def _by_topology(of: PatternSteps) -> Ints:
-    """Random pairs on each leaf switch; of those left over the nearest."""
-    fabric, rng, count = of.fabric, of.rng, of.fabric.world_size
+def _pair_by_leaf(steps: PatternSteps) -> Ints:
+    """Return the partner of each rank, (M,): random pairs on each leaf switch; of leaves with an
+    odd number of ranks, the unpaired ranks with the nearest.
+    """
+    fabric, rng, count = steps.fabric, steps.rng, steps.fabric.world_size
     order = rng.permutation(count)
     order = order[np.argsort(fabric.leaf[order], kind="stable")]
     sizes = np.bincount(fabric.leaf)
-    odd = np.cumsum(sizes)[sizes % 2 == 1] - 1
-    partner = couples(np.delete(order, odd), count)
-    left = rng.permutation(order[odd])
-    for a, b in _nearest_first(fabric, left):
-        partner[a], partner[b] = b, a
+    odd_positions = np.cumsum(sizes)[sizes % 2 == 1] - 1
+    partner = couples(np.delete(order, odd_positions), count)
+    unpaired = rng.permutation(order[odd_positions])
+    for rank, peer in _pair_nearest(fabric, unpaired):
+        partner[rank], partner[peer] = peer, rank
     return partner
 
 
-def _nearest_first(fabric: UsedFabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Pairs of ``ranks``, those of the fewest links first; each takes the first it finds."""
+def _pair_nearest(fabric: UsedFabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of ``ranks``, those with the fewest links between them first; each rank takes the
+    first free rank that it meets.
+    """
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
     routes = fabric.resources.afresh().message(src, dst)[0]
     hops = (routes >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
     np.fill_diagonal(hops, 0)
-    free = np.ones(len(ranks), bool)
+    is_free = np.ones(len(ranks), bool)
     for distance in np.unique(hops[hops > 0]):
         for i in range(len(ranks)):
-            near = free & (hops[i] == distance)
-            if free[i] and near.any():
-                j = int(np.argmax(near))
-                free[i] = free[j] = False
+            is_near = is_free & (hops[i] == distance)
+            if is_free[i] and is_near.any():
+                j = int(np.argmax(is_near))
+                is_free[i] = is_free[j] = False
                 yield int(ranks[i]), int(ranks[j])
 
 
 @dataclass(frozen=True)
 class ExchangePattern:
-    """Who sends to whom in an exchange."""
+    """A rule for who sends to whom in an exchange."""
 
     label: str  # what tables, figures and sentences call the pattern
     # the receivers of each rank's message, (M,) for all steps or (steps, M) for each; None where
@@ -110,7 +122,7 @@ PATTERNS: dict[str, ExchangePattern] = {
     # for every message a fresh random permutation of the ranks in which none keeps its own
     "random_permutations": ExchangePattern(
         "random permutations",
-        lambda steps: np.array([_permutation(steps) for _ in range(steps.count)]),
+        lambda steps: np.array([_draw_permutation(steps) for _ in range(steps.count)]),
     ),
     # message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1
     "linear_shift": ExchangePattern(
@@ -128,29 +140,33 @@ PATTERNS: dict[str, ExchangePattern] = {
         "pairs by importance", lambda steps: sorted_pairs(steps.importance, steps.ranks)
     ),
     # at random on the same leaf switch; those left over with the nearest
-    "pairing_topology": ExchangePattern("pairs on one leaf", _by_topology),
+    "pairing_topology": ExchangePattern("pairs on one leaf", _pair_by_leaf),
 }
 """The exchange patterns by their keys."""
 
 
-def partners(
+def choose_partners(
     pattern: str, steps: int, fabric: UsedFabric, rng: np.random.Generator, importance: Floats
 ) -> Ints:
-    """Receiver of each rank's message in every step: (steps, M) int32, a permutation in each row; a
-    rank's own number if it stays alone. A ValueError if xor is given no power of two of ranks."""
-    count = fabric.world_size
-    if needs_power_of_two(pattern, count):
-        raise ValueError(f"xor needs a power of two of ranks; got {count}")
+    """Return the receiver of each rank's message in every step: (steps, M) int32, a permutation in
+    each row; a rank that stays alone is its own receiver.
+
+    Raises:
+        ValueError: xor is given no power of two of ranks, or the pattern does not go in steps.
+    """
+    world_size = fabric.world_size
+    if needs_power_of_two(pattern, world_size):
+        raise ValueError(f"xor needs a power of two of ranks; got {world_size}")
     receivers = PATTERNS[pattern].receivers
     if receivers is None:
         raise ValueError(f"{pattern} does not go in steps")
-    found = receivers(PatternSteps(steps, fabric, rng, importance))
-    return np.broadcast_to(found.astype(np.int32), (steps, count))
+    receiver = receivers(PatternSteps(steps, fabric, rng, importance))
+    return np.broadcast_to(receiver.astype(np.int32), (steps, world_size))
 
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """One way of carrying out an exchange."""
+    """One way of carrying out an exchange: a pattern, what a message carries, and barriers."""
 
     pattern: str  # one of `PATTERNS`
     # samples in a message: one 'sample', those of one 'iteration', or 'all'
@@ -161,25 +177,25 @@ class Variant:
 
     @property
     def keeps_partner(self) -> bool:
-        """Whether every rank has one partner for the epoch."""
+        """Return whether every rank has one partner for the epoch."""
         return self.pattern.startswith("pairing")
 
     @property
     def label(self) -> str:
-        """Return what sentences call the variant."""
+        """Return the variant's label in sentences."""
         pattern = PATTERNS[self.pattern].label
         return pattern if self.pattern == "all_to_all" else f"{pattern}, {self.message_label}"
 
     @property
     def message_label(self) -> str:
-        """Return what tables and sentences call the messages of the variant."""
+        """Return the label of the variant's messages in tables and sentences."""
         if self.pattern == "all_to_all":
             return "one message to every rank"
         return f"one message {BATCHINGS[self.batching]}{', with a barrier' * self.barrier}"
 
     @property
     def row_label(self) -> str:
-        """Return what the row of a figure says of the messages of the variant."""
+        """Return the label of the variant's messages in the row of a figure."""
         if self.pattern == "all_to_all":
             return "to every rank"
         return f"{BATCHINGS[self.batching]}{', barrier' * self.barrier}"
@@ -191,15 +207,21 @@ class Variant:
 
 
 def variants(patterns: Iterable[str]) -> list[Variant]:
-    """The variants that make sense: barriers between messages, all-to-all at once."""
-    several = [(batching, barrier) for batching in [*BATCHINGS][:2] for barrier in (True, False)]
+    """Return the variants of ``patterns`` that make sense: barriers only between messages, an
+    all-to-all with all messages at once.
+    """
+    message_modes = [
+        (batching, barrier) for batching in [*BATCHINGS][:2] for barrier in (True, False)
+    ]
     return [
-        Variant(pattern, *how)
+        Variant(pattern, *mode)
         for pattern in patterns
-        for how in ([] if pattern == "all_to_all" else several) + [("all", False)]
+        for mode in ([] if pattern == "all_to_all" else message_modes) + [("all", False)]
     ]
 
 
 def needs_power_of_two(pattern: str, world_size: int) -> bool:
-    """Whether ``pattern`` cannot be made for that many ranks."""
+    """Return whether ``pattern`` cannot be made for ``world_size`` ranks, as xor needs a power of
+    two.
+    """
     return pattern == "xor" and world_size & (world_size - 1) != 0

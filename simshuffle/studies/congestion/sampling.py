@@ -1,7 +1,7 @@
 """The time of an exchange of many steps, estimated from some of its steps, with an interval.
 
 The steps are drawn at random, and kept in their order. Let T be the time of all n steps, m the
-number of those simulated, and b a closed form: the s that the busiest link needs.
+number of simulated steps, and b a closed form: the s that the busiest link needs.
 
 *With barriers* T is the sum of the times of the steps, each of which starts on an idle network. The
 regression estimator (Cochran, Sampling Techniques, 3rd ed., 1977, section 7.2) predicts the steps
@@ -9,7 +9,7 @@ that were left out from their b: T = n (mean t + slope (mean b of all - mean b o
 The interval is two standard errors, from the residuals and the finite population.
 
 *Without barriers, with fresh partners*, the network is in a steady state once ranks have drifted
-apart, in which the mean rank needs the same time for every byte: the slope of its ends over bytes,
+apart. In it the mean rank needs the same time for every byte: the slope of its ends over bytes,
 from a fourth of the simulated steps to three fourths. The last rank is behind the mean one as after
 a random walk, by the square root of the number of steps. So T = mean end of m + slope (bytes of all
 - bytes of m) + (last end - mean end) sqrt(n / m).
@@ -17,8 +17,9 @@ a random walk, by the square root of the number of steps. So T = mean end of m +
 *Without barriers, with one partner for the epoch*, the busiest link works all the time, and T is in
 proportion to b.
 
-Without barriers the interval is what was seen beside simulations of all steps, see `drift_width`
-and `WIDTH_OF_PAIRS`."""
+Without barriers the interval is the largest error seen beside simulations of all steps, see
+`drift_width` and `WIDTH_OF_PAIRS`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ WORTH = 1.5
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """A time (s), and the interval in which it is."""
+    """An estimated time (s), and the interval that holds it."""
 
     seconds: float
     low: float
@@ -55,43 +56,45 @@ class TimeEstimate:
 
 
 def choose_steps(steps: int, count: int, rng: np.random.Generator) -> Ints64:
-    """Draw ``count`` of the ``steps`` steps, ascending."""
+    """Draw ``count`` of the ``steps`` steps, and return them ascending, (count,)."""
     return np.sort(rng.permutation(steps)[:count]).astype(np.int64)
 
 
 def busiest_seconds(links: Links, traffic: ExchangeTraffic) -> Floats:
-    """(steps,) Return the s that the busiest link of each step needs for the bytes of the step."""
+    """Return the s that the busiest link of each step needs for the bytes of the step, (steps,)."""
     messages, steps = traffic.messages, traffic.steps
-    step = np.repeat(np.arange(steps), traffic.senders)
+    step_of_message = np.repeat(np.arange(steps), traffic.senders)
     # (steps, links + 1) bytes; the first column is what pads routes
     nbytes = np.zeros(steps * (len(links) + 1))
     for hop in traffic.flows.routes[:messages].T:
-        place = step * (len(links) + 1) + hop + 1
+        cell_index = step_of_message * (len(links) + 1) + hop + 1
         weights = traffic.flows.nbytes[:messages]
-        nbytes += np.bincount(place, weights=weights, minlength=len(nbytes))
+        nbytes += np.bincount(cell_index, weights=weights, minlength=len(nbytes))
     return np.asarray((nbytes.reshape(steps, -1)[:, 1:] / links.capacity).max(axis=1))
 
 
-def sum_of_steps(ends: Floats, barrier: float, busiest: Floats, chosen: Ints64) -> TimeEstimate:
-    """Return the time of all steps of an exchange with barriers.
+def estimate_barrier_steps(
+    ends: Floats, barrier: float, busiest: Floats, chosen: Ints64
+) -> TimeEstimate:
+    """Estimate the time of all steps of an exchange with barriers.
 
     Args:
         ends: (m,) s at which each simulated step had ended on all ranks.
         barrier: s that a barrier takes; there is none before the first step.
         busiest: (n,) s that the busiest link of each step needs.
-        chosen: (m,) which of the n steps were simulated.
+        chosen: (m,) indices of the simulated steps among the n steps.
     """
     steps, count = len(busiest), len(chosen)
     seconds = np.diff(ends, prepend=0.0)
     seconds[0] += barrier
-    known = busiest[chosen]
-    spread = known - known.mean()
-    variance = float(spread @ spread)
-    slope = float(spread @ seconds) / variance if variance > 0 else 0.0
-    residuals = seconds - seconds.mean() - slope * spread
-    total = steps * (seconds.mean() + slope * (busiest.mean() - known.mean())) - barrier
-    of_population = 1 - count / steps
-    error = steps * np.sqrt(of_population * residuals @ residuals / (count - 2) / count)
+    sampled_busiest = busiest[chosen]
+    deviations = sampled_busiest - sampled_busiest.mean()
+    variance = float(deviations @ deviations)
+    slope = float(deviations @ seconds) / variance if variance > 0 else 0.0
+    residuals = seconds - seconds.mean() - slope * deviations
+    total = steps * (seconds.mean() + slope * (busiest.mean() - sampled_busiest.mean())) - barrier
+    unsampled_share = 1 - count / steps
+    error = steps * np.sqrt(unsampled_share * residuals @ residuals / (count - 2) / count)
     return TimeEstimate.within(float(total), 2 * float(error), float(busiest.sum()))
 
 
@@ -106,27 +109,32 @@ def drift_width(steps: int, count: int, *, by_distance: bool) -> float:
     return float(0.4 * (1 + by_distance) * np.sqrt((1 - count / steps) / count))
 
 
-def drifting_chain(finish: Floats, nbytes: Floats, chosen: Ints64, width: float) -> TimeEstimate:
-    """Return the time of all steps of an exchange without barriers, with fresh partners.
+def estimate_drifting_chain(
+    finish: Floats, nbytes: Floats, chosen: Ints64, width: float
+) -> TimeEstimate:
+    """Estimate the time of all steps of an exchange without barriers, with fresh partners.
 
     Args:
         finish: (m, M) s at which each rank has ended each simulated step.
         nbytes: (n,) bytes of each step.
-        chosen: (m,) which of the n steps were simulated.
+        chosen: (m,) indices of the simulated steps among the n steps.
         width: share of the time by which the interval is wide to either side.
     """
     steps, count = len(nbytes), len(chosen)
-    first, last = count // 4 - 1, 3 * count // 4 - 1
-    mean = finish.mean(axis=1)
-    sent = np.cumsum(nbytes[chosen])
-    slope = (mean[last] - mean[first]) / (sent[last] - sent[first])
-    behind = finish[-1].max() - mean[-1]
-    total = mean[-1] + slope * (nbytes.sum() - sent[-1]) + behind * np.sqrt(steps / count)
+    quarter, three_quarters = count // 4 - 1, 3 * count // 4 - 1
+    mean_end = finish.mean(axis=1)
+    sent_nbytes = np.cumsum(nbytes[chosen])
+    slope = (mean_end[three_quarters] - mean_end[quarter]) / (
+        sent_nbytes[three_quarters] - sent_nbytes[quarter]
+    )
+    lag = finish[-1].max() - mean_end[-1]
+    total = mean_end[-1] + slope * (nbytes.sum() - sent_nbytes[-1]) + lag * np.sqrt(steps / count)
     return TimeEstimate.within(float(total), width * float(total))
 
 
-def paired_chain(seconds: float, busiest: float, busiest_of_all: float) -> TimeEstimate:
-    """Return the time of all steps of an exchange without barriers, with one partner for the epoch,
-    from the ``seconds`` of some steps and the s of the busiest link for these, and for all."""
-    total = seconds / busiest * busiest_of_all
-    return TimeEstimate.within(total, WIDTH_OF_PAIRS * total, busiest_of_all)
+def estimate_paired_chain(seconds: float, busiest: float, total_busiest: float) -> TimeEstimate:
+    """Estimate the time of all steps of an exchange without barriers, with one partner for the
+    epoch, from the ``seconds`` of some steps and the s of the busiest link for these, and for all.
+    """
+    total = seconds / busiest * total_busiest
+    return TimeEstimate.within(total, WIDTH_OF_PAIRS * total, total_busiest)

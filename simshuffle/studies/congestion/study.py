@@ -1,5 +1,6 @@
-"""The study behind ``simshuffle congestion``: every variant of every exchange pattern on the
-same bytes, by every network model, over seeds and world sizes; with a verdict."""
+"""Compare every variant of every exchange pattern on the same bytes (``simshuffle congestion``), by
+every network model, over seeds and world sizes, and judge which is faster.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
-from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.fabric.network import Packet
@@ -27,27 +26,27 @@ from simshuffle.report.table_io import rows
 from simshuffle.spec.library import parse_kind
 from simshuffle.studies.congestion import answer, details, text
 from simshuffle.studies.congestion.cell import LINKS, RankPlacement, SentCell, TrafficCell
-from simshuffle.studies.congestion.effort import BUDGET, effort_said, efforts
+from simshuffle.studies.congestion.effort import BUDGET, effort_meta, efforts
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
 from simshuffle.studies.congestion.measure import NBYTES
-from simshuffle.studies.congestion.messages import Model, described
+from simshuffle.studies.congestion.messages import Model, describe_costs
+from simshuffle.studies.congestion.meta import CongestionMeta
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, needs_power_of_two, variants
-from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
-from simshuffle.studies.congestion.traffic import SentSamples, samples
+from simshuffle.studies.congestion.tables import HOTTEST, STORED, find_faults, hottest
+from simshuffle.studies.congestion.traffic import SentSamples, samples_to_send
 from simshuffle.studies.congestion.verdict import (
     ABLATION,
     COMPARISONS,
     ROUTINGS,
     VERDICTS,
     ablation,
-    compared,
     comparisons,
-    over_routings,
+    judged_variants,
     verdicts,
+    verdicts_over_routings,
 )
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import LARGEST, misfits
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -71,66 +70,87 @@ DEFAULT_MODELS = ("fluid", "packet")
 
 @dataclass(frozen=True)
 class CongestionJob:
-    """One world size, one routing and one set of bytes."""
+    """The runs of one world size, one routing and one set of bytes."""
 
     place: RankPlacement  # the ranks and the network between them
     routing: str  # of that network, by name
     name: str  # of the job, for people
     samples: SentSamples  # what the ranks send
     models: Mapping[str, Model]  # network models by name
-    seeds: int  # how many
-    variants: Sequence[Variant]  # what is run
-    for_packets: set[Variant]  # those of them that the packet model is run for
-    packet_seeds: int  # how many seeds it is run for
+    seeds: int  # number of seeds, from 1 on
+    variants: Sequence[Variant]  # the variants that are run
+    packet_variants: set[Variant]  # the variants that the packet model runs
+    packet_seeds: int  # number of seeds that the packet model runs
     wire_only: bool  # whether what messages cost is left out
-    most_messages: int = 0  # of an exchange that are simulated, roughly; 0 for all
+    most_messages: int = 0  # messages of an exchange simulated at most, roughly; 0 for all
 
     @property
-    def sent(self) -> SentCell:
-        """What is sent, and over which links."""
+    def sent_cell(self) -> SentCell:
+        """Return the cell of the bytes that are sent, and of the links for them."""
         return SentCell(self.place, self.samples, self.seeds, f"{self.name}: the network")
 
     def runs(self) -> Iterator[tuple[TrafficCell, dict[str, Any]]]:
-        """Every run, with the first columns of its rows, in the order of the tables."""
-        of_job = {
+        """Yield every run, with the first columns of its rows, in the order of the tables."""
+        job_columns = {
             "world_size": self.samples.scenario.world_size,
             "routing": self.routing,
             "bytes_set": self.samples.bytes_set,
         }
-        noted: set[tuple[str, str]] = set()
-        every = product(range(1, self.seeds + 1), self.variants, self.models.items())
-        for seed, variant, (name, model) in every:
-            packets = seed <= self.packet_seeds and variant in self.for_packets
-            if name == "packet" and not packets:
+        measured_exchanges: set[tuple[str, str]] = set()
+        combinations = product(range(1, self.seeds + 1), self.variants, self.models.items())
+        for seed, variant, (name, model) in combinations:
+            for_packet_model = seed <= self.packet_seeds and variant in self.packet_variants
+            if name == "packet" and not for_packet_model:
                 continue
-            case = (variant.pattern, variant.batching)
+            exchange = (variant.pattern, variant.batching)
             label = f"{self.name}: {variant.label}, {name}, seed {seed}"
-            with_links = case not in noted
-            noted.add(case)
-            how = (variant, model, seed, label, with_links, self.wire_only, self.most_messages)
-            cell = TrafficCell(self.place, self.samples, *how)
-            yield cell, {**of_job, **asdict(variant), "model": name, "seed": seed}
+            with_links = exchange not in measured_exchanges
+            measured_exchanges.add(exchange)
+            cell = TrafficCell(
+                place=self.place,
+                samples=self.samples,
+                variant=variant,
+                model=model,
+                seed=seed,
+                label=label,
+                with_links=with_links,
+                wire_only=self.wire_only,
+                most_messages=self.most_messages,
+            )
+            yield cell, {**job_columns, **asdict(variant), "model": name, "seed": seed}
 
 
 def request(
-    options: CongestionOptions, sized: Sequence[Scenario] = ()
+    options: CongestionOptions, sized_scenarios: Sequence[Scenario] = ()
 ) -> Request[list[CongestionJob]]:
-    """What is asked for. A model has the settings of the scenario's network if that is of its kind,
-    else the default ones. ``sized`` are scenarios without sweep, one for each world size; () for
-    those of the options. Raises InputError if a routing is not known, and ScenarioError if a
-    scenario exchanges nothing, or no pattern can be made for its world size."""
+    """Return the checked request of a comparison: its jobs, limited to `BUDGET` unless ``exact``.
+
+    A network model has the settings of the scenario's network if that is of the same kind, else the
+    default settings.
+
+    Args:
+        options: the command line's answers.
+        sized_scenarios: scenarios without sweep, one for each world size; () for those of the
+            options.
+
+    Raises:
+        InputError: a routing is not known.
+        ScenarioError: a scenario exchanges nothing, or no pattern can be made for its world size.
+    """
     options = replace(
         options,
         pattern=tuple(name for name in PATTERNS if name in (options.pattern or PATTERNS)),
         network=tuple(name for name in MODELS if name in (options.network or DEFAULT_MODELS)),
         routing=tuple(dict.fromkeys(options.routing)),
     )
-    sized = sized or scenarios(options.scenario, options.set, options.world_size)
+    sized_scenarios = sized_scenarios or scenarios(
+        options.scenario, options.set, options.world_size
+    )
     jitter = options.jitter if "packet" in options.network else 0.0
-    places = [
-        (samples(scenario).jittered(jitter), name, place)
-        for scenario in sized
-        for name, place in routed(scenario, options.routing).items()
+    placements = [
+        (samples_to_send(scenario).with_jitter(jitter), name, place)
+        for scenario in sized_scenarios
+        for name, place in placements_by_routing(scenario, options.routing).items()
     ]
     for effort in efforts(options):
         limited = replace(
@@ -141,121 +161,150 @@ def request(
         )
         jobs = [
             replace(job, most_messages=effort.most_messages)
-            for full, name, place in places
-            for job in _jobs(place, name, full, limited)
+            for full_samples, name, place in placements
+            for job in _jobs(place, name, full_samples, limited)
         ]
         if sum(cell.cost for cell in cells(jobs, {}).values()) <= BUDGET:
             break
-    asked = {
-        **effort_said(effort, options),
+    meta = {
+        **effort_meta(effort, options),
         "settings": {stored_as: getattr(options, name) for name, stored_as in SETTINGS.items()},
         "jitter": jobs[0].samples.jitter,
-        "sizes_equal": jobs[0].samples.alike,
-        "message_latency_s": sized[0].cluster.message_passing.latency,
+        "sizes_equal": jobs[0].samples.has_equal_sizes,
+        "message_latency_s": sized_scenarios[0].cluster.message_passing.latency,
     }
     if not options.wire_only:
-        most = max(jobs, key=lambda job: job.samples.scenario.world_size).samples
-        asked["messages"] = described(most, "all_to_all" in options.pattern)
-    text, files = stored(sized)
-    about = f"All patterns send the samples of {sized[0].label().rpartition(' @')[0]}."
-    return Request(sized[0].name, jobs, {"scenario.yaml": text}, asked, files, about=about)
+        largest_samples = max(jobs, key=lambda job: job.samples.scenario.world_size).samples
+        meta["messages"] = describe_costs(largest_samples, "all_to_all" in options.pattern)
+    text, files = stored(sized_scenarios)
+    note = f"All patterns send the samples of {sized_scenarios[0].label().rpartition(' @')[0]}."
+    return Request(sized_scenarios[0].name, jobs, {"scenario.yaml": text}, meta, files, about=note)
 
 
-def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, RankPlacement]:
-    """The ranks of a scenario by the name of the routing between them: each a kind with keys, such
-    as ``ecmp:queue_pairs=4``; none for that of the cluster, or of its topology. An InputError if
-    one is not known, or not for this network."""
-    own = routing(scenario.cluster)
+def placements_by_routing(scenario: Scenario, routings: Sequence[str]) -> dict[str, RankPlacement]:
+    """Return the placement of a scenario's ranks by the name of the routing between them.
+
+    ``routings`` are kinds with keys, such as ``ecmp:queue_pairs=4``; () for the routing of the
+    cluster, or of its topology.
+
+    Raises:
+        InputError: a routing is not known, or not for this network.
+    """
+    cluster_routing = routing(scenario.cluster)
     if not routings:
-        return {own.short(): RankPlacement.of(scenario)}
-    out = {}
-    for given in routings:
+        return {cluster_routing.short(): RankPlacement.of_scenario(scenario)}
+    placements = {}
+    for routing_text in routings:
         try:
-            named = scenario.with_values({"cluster.routing": parse_kind(given)})
-            name = routing(named.cluster).short()
+            routed_scenario = scenario.with_values({"cluster.routing": parse_kind(routing_text)})
+            name = routing(routed_scenario.cluster).short()
         except InputError as error:
             problems = [
-                replace(of, path=f"--routing{of.path.removeprefix('cluster.routing')}")
-                for of in error.problems
+                replace(problem, path=f"--routing{problem.path.removeprefix('cluster.routing')}")
+                for problem in error.problems
             ]
             raise InputError(problems, COMMAND_LINE) from None
-        out[name] = RankPlacement.of(named)
-    return out
+        placements[name] = RankPlacement.of_scenario(routed_scenario)
+    return placements
 
 
 def _jobs(
-    place: RankPlacement, routing_name: str, full: SentSamples, options: CongestionOptions
+    place: RankPlacement, routing_name: str, full_samples: SentSamples, options: CongestionOptions
 ) -> list[CongestionJob]:
-    scenario, ranks = full.scenario, full.scenario.world_size
+    scenario, ranks = full_samples.scenario, full_samples.scenario.world_size
     possible = [name for name in options.pattern if not needs_power_of_two(name, ranks)]
     if not possible:
         rule, remedy = "must be a power of two for xor", "Use another, or other patterns."
         raise ScenarioError(Problem("world_size", rule, str(ranks), remedy), scenario.name)
-    own = scenario.network
-    models = {name: own if own.kind == name else MODELS[name]() for name in options.network}
+    scenario_network = scenario.network
+    models = {
+        name: scenario_network if scenario_network.kind == name else MODELS[name]()
+        for name in options.network
+    }
     packet = models.get("packet")
-    short = full.shortened(options.packets, packet.mtu) if isinstance(packet, Packet) else full
-    others = {name: model for name, model in models.items() if name != "packet"}
-    every = variants(possible)
-    for_packets = _for_packets(every, scenario, options)
-    kept = [variant for variant in every if variant in for_packets]
+    short_samples = (
+        full_samples.shorten(options.packets, packet.mtu)
+        if isinstance(packet, Packet)
+        else full_samples
+    )
+    other_models = {name: model for name, model in models.items() if name != "packet"}
+    all_variants = variants(possible)
+    packet_variants = _packet_variants(all_variants, scenario, options)
+    short_variants = [variant for variant in all_variants if variant in packet_variants]
     label = f"{ranks} ranks" + (f", {routing_name}" if len(options.routing) > 1 else "")
 
     def job(
-        what: SentSamples, of: dict[str, Model], seeds: int, of_these: list[Variant]
+        sent: SentSamples, job_models: dict[str, Model], seeds: int, job_variants: list[Variant]
     ) -> CongestionJob:
-        name = label + ", short" * (what.bytes_set == "short")
-        each = (place, routing_name, name, what, of, seeds, of_these)
-        return CongestionJob(*each, for_packets, options.packet_seeds, options.wire_only)
+        return CongestionJob(
+            place=place,
+            routing=routing_name,
+            name=label + ", short" * (sent.bytes_set == "short"),
+            samples=sent,
+            models=job_models,
+            seeds=seeds,
+            variants=job_variants,
+            packet_variants=packet_variants,
+            packet_seeds=options.packet_seeds,
+            wire_only=options.wire_only,
+        )
 
-    if short is full and others:
-        return [job(full, models, options.seeds, every)]
-    jobs = [job(full, others, options.seeds, every)] if others else []
-    return [*jobs, job(short, models, options.packet_seeds, kept)] if kept else jobs
+    if short_samples is full_samples and other_models:
+        return [job(full_samples, models, options.seeds, all_variants)]
+    jobs = [job(full_samples, other_models, options.seeds, all_variants)] if other_models else []
+    if short_variants:
+        jobs.append(job(short_samples, models, options.packet_seeds, short_variants))
+    return jobs
 
 
-def _for_packets(
-    every: list[Variant], scenario: Scenario, options: CongestionOptions
+def _packet_variants(
+    all_variants: list[Variant], scenario: Scenario, options: CongestionOptions
 ) -> set[Variant]:
-    """What the packet model is run for: what is judged; everything if nothing can be, or if there
-    is no other model. An all-to-all only if a packet for each of its messages is allowed."""
-    alone = options.network == ("packet",)
-    wanted = set(every) if alone else compared(every) or set(every)
-    least = scenario.world_size * (scenario.world_size - 1)
-    if least > options.packets:
-        wanted = {variant for variant in wanted if variant.pattern != "all_to_all"}
-    if alone and not wanted:
-        rule = f"must be at least {least} for all_to_all"
+    """Return the variants that the packet model runs: those that are judged; all of them if none
+    can be judged, or if there is no other model. An all-to-all only if a packet for each of its
+    messages is allowed.
+    """
+    packet_only = options.network == ("packet",)
+    chosen_variants = (
+        set(all_variants) if packet_only else judged_variants(all_variants) or set(all_variants)
+    )
+    min_packets = scenario.world_size * (scenario.world_size - 1)
+    if min_packets > options.packets:
+        chosen_variants = {
+            variant for variant in chosen_variants if variant.pattern != "all_to_all"
+        }
+    if packet_only and not chosen_variants:
+        rule = f"must be at least {min_packets} for all_to_all"
         remedy = "Allow more, or use another model."
         problem = Problem("--packets", rule, str(options.packets), remedy)
         raise ScenarioError(problem, scenario.name)
-    return wanted
+    return chosen_variants
 
 
 def cells(jobs: Sequence[CongestionJob], outcomes: Outcomes) -> dict[str, Cell]:
-    """Every run of every job, and what is sent in it."""
-    found: list[Cell] = [job.sent for job in jobs]
-    found += [cell for job in jobs for cell, _ in job.runs()]
-    return {cell.label: cell for cell in found}
+    """Return every run of every job, and the cells of what is sent, by label."""
+    job_cells: list[Cell] = [job.sent_cell for job in jobs]
+    job_cells += [cell for job in jobs for cell, _ in job.runs()]
+    return {cell.label: cell for cell in job_cells}
 
 
 def collect(jobs: Sequence[CongestionJob], outcomes: Outcomes) -> Tables:
-    """The stored tables."""
+    """Return the stored tables, from the outcomes of all cells."""
     rows: dict[str, list[dict[str, Any]]] = {"sets": [], "times": [], "tiers": []}
     links: list[pd.DataFrame] = []
     for job in jobs:
-        sent = outcomes[job.sent.label]
-        rows["sets"].append({**sent.values, "routing": job.routing})
-        for cell, run in job.runs():
+        sent_outcome = outcomes[job.sent_cell.label]
+        rows["sets"].append({**sent_outcome.values, "routing": job.routing})
+        for cell, run_columns in job.runs():
             outcome = outcomes[cell.label]
-            rows["times"].append({**run, **outcome.values["times"]})
-            rows["tiers"] += [{**run, **row} for row in outcome.values["tiers"]]
+            rows["times"].append({**run_columns, **outcome.values["times"]})
+            rows["tiers"] += [{**run_columns, **row} for row in outcome.values["tiers"]]
             if cell.with_links:
-                found = sent.tables[LINKS].assign(
+                link_rows = sent_outcome.tables[LINKS].assign(
                     nbytes=np.frombuffer(outcome.content(NBYTES), "<f8")
                 )
-                links.append(found[found["nbytes"] > 0].assign(**run))
-    tables = {name: pd.DataFrame(of) for name, of in rows.items()}
+                links.append(link_rows[link_rows["nbytes"] > 0].assign(**run_columns))
+    tables = {name: pd.DataFrame(table_rows) for name, table_rows in rows.items()}
     tables["links"] = pd.concat(links, ignore_index=True)
     return {name: tables[name][list(schema.columns)] for name, schema in STORED.items()}
 
@@ -266,8 +315,9 @@ VERB = "simshuffle congestion"
 def scenarios(
     reference: Scenario | str | Path, values: Mapping[str, Any], world_sizes: Sequence[int]
 ) -> list[Scenario]:
-    """Return the scenario for each world size, smallest first: those given, else those of its
-    sweep, else its own. Of a swept exchange it is the first one that sends samples.
+    """Return the scenario of each world size, smallest first: of ``world_sizes``, else of the
+    reference's sweep, else of the reference alone. Of a swept exchange the first one that sends
+    samples is taken.
 
     Raises:
         ScenarioError: one of them is not valid, or another key is swept.
@@ -280,59 +330,14 @@ def scenarios(
     runs = list(runs_followed(swept, VERB, (EXCHANGE,)).values())
     base = next((run for run in runs if run.workload.exchange.fraction), runs[0])
     base = base.model_copy(update={"sweep": {}})
-    wanted = world_sizes or loaded.sweep.get("world_size", [base.world_size])
-    different = {json.dumps(size): size for size in wanted}.values()
-    sized = (base.with_values({"world_size": size}) for size in different)
-    return sorted(sized, key=lambda scenario: scenario.world_size)
+    requested_sizes = world_sizes or loaded.sweep.get("world_size", [base.world_size])
+    distinct_sizes = {json.dumps(size): size for size in requested_sizes}.values()
+    sized_scenarios = (base.with_values({"world_size": size}) for size in distinct_sizes)
+    return sorted(sized_scenarios, key=lambda scenario: scenario.world_size)
 
 
 SHOWN = ("sets", "times", "comparisons", "verdicts", "routings", "ablation")
 """The tables that ``--json`` prints."""
-
-
-class MessageCost(TypedDict):
-    """What a message costs."""
-
-    what: str  # it carries
-    nbytes: Annotated[float, Field(ge=0, le=LARGEST)]
-    host_s: Annotated[float, Field(ge=0, le=LARGEST)]
-    trips: Annotated[int, Field(ge=1)]
-
-
-class StatedValue(TypedDict):
-    """A number that this rests on."""
-
-    key: str
-    value: str
-    source: str  # '' where one text is for all
-
-
-class Messages(TypedDict):
-    """What ``meta.json`` holds of what messages cost."""
-
-    costs: list[MessageCost]
-    values: list[StatedValue]
-    source: str  # of all of them; '' where each has its own
-
-
-class EffortSaid(TypedDict):
-    """What ``meta.json`` holds of how much was simulated at most."""
-
-    most_messages: Annotated[int, Field(ge=0)]
-    packets: Annotated[int, Field(ge=1)]
-    seeds: Annotated[int, Field(ge=1)]
-    packet_seeds: Annotated[int, Field(ge=1)]
-    seeds_asked: Annotated[int, Field(ge=1)]
-
-
-class CongestionMeta(TypedDict):
-    """What ``meta.json`` holds of a comparison."""
-
-    message_latency_s: Annotated[float, Field(ge=0, le=LARGEST)]
-    messages: NotRequired[Messages]  # what they cost, if that is counted
-    jitter: NotRequired[Annotated[float, Field(ge=0, lt=1)]]
-    sizes_equal: NotRequired[bool]
-    effort: NotRequired[EffortSaid]  # where not all was simulated
 
 
 def _figures(result: Result) -> dict[str, Chart]:
@@ -341,32 +346,6 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 def _verdicts(result: Result) -> pd.DataFrame:
     return verdicts(comparisons(result.tables["times"]))
-
-
-def _faults(result: Result) -> Iterator[Problem]:
-    """Tables that lack rows which others speak of; ``times`` needs the first seed of each run."""
-    tables = result.tables
-    times = tables["times"]
-    first = times[times["seed"] == times["seed"].min()]
-    size, run = SIZE, [*VARIANT, "model"]
-    links = tables["links"].groupby([*size, *VARIANT[:2], "tier"]).size()
-    tiers = tables["tiers"]
-    room = tiers.groupby([*size, *VARIANT[:2], "tier"])["links"].min()
-    return misfits(
-        {
-            "times.csv": len(times) > 0 and _same(times, first, [*size, *run]),
-            "sets.csv": _same(tables["sets"], times, size),
-            "tiers.parquet": _same(tiers, times, [*size, *run, "seed"]),
-            "links.parquet": _same(tables["links"], times, [*size, *VARIANT[:2]])
-            and bool((links <= room.reindex(links.index)).all()),
-        }
-    )
-
-
-def _same(table: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:
-    """Whether two tables have the same values in these columns."""
-    found, wanted = (set(of[columns].itertuples(index=False, name=None)) for of in (table, other))
-    return found == wanted
 
 
 STUDY: Study[list[CongestionJob]] = Study(
@@ -379,7 +358,7 @@ STUDY: Study[list[CongestionJob]] = Study(
     derived={
         "comparisons": Derived(COMPARISONS, lambda result: comparisons(result.tables["times"])),
         "verdicts": Derived(VERDICTS, _verdicts),
-        "routings": Derived(ROUTINGS, lambda result: over_routings(_verdicts(result))),
+        "routings": Derived(ROUTINGS, lambda result: verdicts_over_routings(_verdicts(result))),
         "ablation": Derived(ABLATION, lambda result: ablation(result.tables["times"])),
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },
@@ -389,6 +368,6 @@ STUDY: Study[list[CongestionJob]] = Study(
     details=lambda result: details.details(result.all_tables, result.meta),
     as_json=lambda result: {name: rows(result.all_tables[name]) for name in SHOWN},
     says=CongestionMeta,
-    faults=_faults,
+    faults=find_faults,
     again="simshuffle.studies.congestion.verb:repeat",
 )

@@ -7,9 +7,21 @@ from typing import Any
 
 import pandas as pd
 
+from simshuffle.errors import Problem
 from simshuffle.studies.congestion.patterns import BATCHINGS, PATTERNS
-from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, flag, real, share, text
-from simshuffle.study.study import Tables
+from simshuffle.study.schema import (
+    LARGEST,
+    Column,
+    Schema,
+    amount,
+    count,
+    flag,
+    misfits,
+    real,
+    share,
+    text,
+)
+from simshuffle.study.study import Result, Tables
 
 VARIANT = ["pattern", "batching", "barrier"]
 MODELS = ("analytic", "fluid", "packet")
@@ -18,7 +30,7 @@ MOST_LINKS = 1_000_000
 
 
 def positive(meaning: str) -> Column:
-    """A column of numbers above 0, which others are divided by."""
+    """Return a column of numbers above 0, by which other numbers are divided."""
     return real(meaning, 1 / LARGEST)
 
 
@@ -164,8 +176,8 @@ HOTTEST = Schema(
 )
 
 
-def of_routing(tables: Tables, routing: str) -> Tables:
-    """The rows of one routing."""
+def select_routing(tables: Tables, routing: str) -> Tables:
+    """Return the rows of one routing, of every table that has routings."""
     return {
         name: table[table["routing"] == routing]
         for name, table in tables.items()
@@ -174,34 +186,70 @@ def of_routing(tables: Tables, routing: str) -> Tables:
 
 
 def routings(tables: Tables) -> list[str]:
-    """The routings that are compared, in the order in which they were asked for."""
+    """Return the names of the compared routings, in the order of the request."""
     return [str(name) for name in tables["sets"]["routing"].unique()]
 
 
 def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The rows of a table by the values in ``columns``, in the order in which these first occur."""
+    """Yield the rows of a table by the values in ``columns``, in the order in which these first
+    occur.
+    """
     yield from table.groupby(list(columns), sort=False)
 
 
 def messages_cost(times: pd.DataFrame) -> bool:
-    """Whether messages cost anything in these times."""
+    """Return whether messages cost anything in these times."""
     return bool((times["time_s"] != times["wire_s"]).any())
 
 
 def utilisation(tables: Tables) -> pd.DataFrame:
-    """The links in the first seed, with barrier, model, wire_s and utilisation."""
+    """Return table `links` of the first seed, with barrier, model, wire_s and utilisation."""
     times = tables["times"]
-    first = times[times["seed"] == times["seed"].min()]
+    first_seed_times = times[times["seed"] == times["seed"].min()]
     keys = [*SIZE, "pattern", "batching"]
-    joined = tables["links"].merge(first[[*keys, "barrier", "model", "wire_s"]], on=keys)
+    joined = tables["links"].merge(first_seed_times[[*keys, "barrier", "model", "wire_s"]], on=keys)
     return joined.assign(utilisation=joined["nbytes"] / joined["capacity"] / joined["wire_s"])
 
 
 def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
-    """The ``count`` busiest links of each variant and model, first seed: columns `HOTTEST`."""
-    used = utilisation(tables)
+    """Return the ``count`` busiest links of each variant and model in the first seed: columns
+    `HOTTEST`.
+    """
+    link_rows = utilisation(tables)
     keys = [*SIZE, *VARIANT, "model"]
-    ordered = used.sort_values(["utilisation", "link"], ascending=[False, True], kind="stable")
+    ordered = link_rows.sort_values(["utilisation", "link"], ascending=[False, True], kind="stable")
     top = ordered.groupby(keys, sort=False).head(count)
     top = top.assign(place=top.groupby(keys, sort=False).cumcount() + 1)
     return top.sort_values([*keys, "place"], ignore_index=True)[list(HOTTEST.columns)]
+
+
+def find_faults(result: Result) -> Iterator[Problem]:
+    """Yield the problems of files whose tables lack rows that other tables refer to; ``times``
+    needs the first seed of each run.
+    """
+    tables = result.tables
+    times = tables["times"]
+    first_seed_times = times[times["seed"] == times["seed"].min()]
+    size_columns, run_columns = SIZE, [*VARIANT, "model"]
+    links = tables["links"].groupby([*size_columns, *VARIANT[:2], "tier"]).size()
+    tiers = tables["tiers"]
+    tier_links = tiers.groupby([*size_columns, *VARIANT[:2], "tier"])["links"].min()
+    return misfits(
+        {
+            "times.csv": len(times) > 0
+            and _same_values(times, first_seed_times, [*size_columns, *run_columns]),
+            "sets.csv": _same_values(tables["sets"], times, size_columns),
+            "tiers.parquet": _same_values(tiers, times, [*size_columns, *run_columns, "seed"]),
+            "links.parquet": _same_values(tables["links"], times, [*size_columns, *VARIANT[:2]])
+            and bool((links <= tier_links.reindex(links.index)).all()),
+        }
+    )
+
+
+def _same_values(table: pd.DataFrame, reference: pd.DataFrame, columns: list[str]) -> bool:
+    """Return whether two tables have the same values in these columns."""
+    table_values, other_values = (
+        set(compared_table[columns].itertuples(index=False, name=None))
+        for compared_table in (table, reference)
+    )
+    return table_values == other_values

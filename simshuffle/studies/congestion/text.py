@@ -1,5 +1,6 @@
-"""What a terminal shows of a comparison behind its answer: one table of patterns by batching, what
-was sent, and what was left out."""
+"""Print a comparison behind its answer: one table of patterns by batching, what was sent, and what
+was left out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from simshuffle.studies.congestion.answer import (
     time_unit,
 )
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant
-from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings
+from simshuffle.studies.congestion.tables import VARIANT, groups, routings, select_routing
 from simshuffle.study.study import Meta, Tables
 
 HEAD_WIDTH = 13
@@ -30,15 +31,16 @@ WIDE_RANGE = 0.02
 """Share of the median from which on the table shows how far times differ."""
 
 
-def parts(tables: Tables, says: Meta) -> Iterator[str | Table]:
-    """Yield the table of the most ranks, what was sent, and the notes; ``says`` is what
-    ``meta.json`` says."""
+def parts(tables: Tables, meta: Meta) -> Iterator[str | Table]:
+    """Yield the table of the most ranks, what was sent, and the notes; ``meta`` is the content of
+    ``meta.json``.
+    """
     names = routings(tables)
-    yield pattern_table(of_routing(tables, names[0])["times"], names)
+    yield pattern_table(select_routing(tables, names[0])["times"], names)
     yield from sent_lines(tables)
-    yield from effort_notes(says)
-    yield from size_notes(tables, says)
-    yield from notes(tables, says)
+    yield from effort_notes(meta)
+    yield from size_notes(tables, meta)
+    yield from notes(tables, meta)
 
 
 def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
@@ -46,15 +48,21 @@ def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
     under the first of the routings ``names``."""
     world_size = times["world_size"].max()
     rows, model = shown_rows(times[times["world_size"] == world_size])
-    spent: dict[Variant, Duration] = {}
+    durations: dict[Variant, Duration] = {}
     for values, _ in groups(rows, *VARIANT):
         variant = Variant(*values)
-        spent[variant] = duration(rows, variant)
-    unit, unit_name = time_unit(max(of.median for of in spent.values()))
+        durations[variant] = duration(rows, variant)
+    unit, unit_name = time_unit(
+        max(variant_duration.median for variant_duration in durations.values())
+    )
 
-    batchings = {(v.batching, v.barrier): v for v in spent if v.pattern != "all_to_all"}
+    batchings = {
+        (variant.batching, variant.barrier): variant
+        for variant in durations
+        if variant.pattern != "all_to_all"
+    }
     batchings |= {("all", False): Variant("pairing_random")}
-    heads = [textwrap.fill(v.message_label, HEAD_WIDTH) for v in batchings.values()]
+    heads = [textwrap.fill(variant.message_label, HEAD_WIDTH) for variant in batchings.values()]
     seeds = rows["seed"].nunique()
     title = (
         f"{world_size:,} ranks, {names[0]}: {unit_name} of an exchange, {model} model, median of"
@@ -63,48 +71,53 @@ def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
     cells = (
         [
             PATTERNS[pattern].label,
-            *(_cell(spent.get(Variant(pattern, *batching)), unit) for batching in batchings),
+            *(_cell(durations.get(Variant(pattern, *batching)), unit) for batching in batchings),
         ]
         for pattern in rows["pattern"].unique()
     )
     return new_table(title, ["pattern"], heads, cells)
 
 
-def _cell(spent: Duration | None, unit: float) -> str:
-    """Return a time, and below it the range where that is wide."""
-    if spent is None:
+def _cell(variant_duration: Duration | None, unit: float) -> str:
+    """Return a time in units of ``unit`` s, and below it the range where that is wide."""
+    if variant_duration is None:
         return ""
-    median = digits_of(spent.median / unit)
-    if spent.high - spent.low < WIDE_RANGE * spent.median:
+    median = digits_of(variant_duration.median / unit)
+    if variant_duration.high - variant_duration.low < WIDE_RANGE * variant_duration.median:
         return median
-    return f"{median} {digits_of(spent.low / unit)}-{digits_of(spent.high / unit)}"
+    low, high = variant_duration.low / unit, variant_duration.high / unit
+    return f"{median} {digits_of(low)}-{digits_of(high)}"
 
 
 def sent_lines(tables: Tables) -> Iterator[str]:
-    """Yield what the ranks send at the largest size, and how long the ports take for it."""
+    """Yield the bytes that the ranks send at the largest size, and the time that the ports take
+    for them.
+    """
     sets = tables["sets"]
     largest = sets[sets["world_size"] == sets["world_size"].max()]
     yield sent_line(largest.to_dict("records")[0])
 
 
 def sent_line(row: Mapping[Any, Any]) -> str:
-    """Return what the ranks send of a full set, a row of ``sets``, and the time of the ports."""
+    """Return the bytes that the ranks send of a full set, a row of ``sets``, and the time of the
+    ports.
+    """
     nbytes = readable(row["nbytes"], Dimension.NBYTES)
     average, busiest = row["port_s"], row["injection_s"]
-    said = (
+    sentence = (
         f"{row['world_size']:,} ranks on {row['hosts']} hosts send {row['samples']} samples each,"
         f" {nbytes} in all"
     )
     if not busiest:
-        return f"{said}."
+        return f"{sentence}."
     # results of earlier versions have the busiest port alone
     mean = f"{seconds_text(average)} through a port on average, " * (average < busiest)
-    return f"{said}: {mean}{seconds_text(busiest)} through the busiest port."
+    return f"{sentence}: {mean}{seconds_text(busiest)} through the busiest port."
 
 
-def effort_notes(says: Meta) -> Iterator[str]:
-    """Yield how much was simulated, where that is not all."""
-    if effort := says.get("effort"):
+def effort_notes(meta: Meta) -> Iterator[str]:
+    """Yield the limits of what was simulated, where that is not all."""
+    if effort := meta.get("effort"):
         seeds = f"{effort['seeds']} of {effort['seeds_asked']} seeds"
         limits = [
             f"at most {effort['most_messages']:,} messages of an exchange",
@@ -117,30 +130,34 @@ def effort_notes(says: Meta) -> Iterator[str]:
         )
 
 
-def size_notes(tables: Tables, says: Meta) -> Iterator[str]:
-    """Yield what was done against packets that go in step, or that nothing was."""
+def size_notes(tables: Tables, meta: Meta) -> Iterator[str]:
+    """Yield how far sizes of samples were varied against packets that go in step, or a warning that
+    they were not.
+    """
     if "packet" not in set(tables["times"]["model"]):
         return
-    if jitter := says.get("jitter"):
+    if jitter := meta.get("jitter"):
         yield (
             f"Each sample is up to {percent(jitter)} larger or smaller, drawn by the seed: packets"
             " of equal messages go in step and never meet in a queue."
         )
-    elif says.get("sizes_equal"):
+    elif meta.get("sizes_equal"):
         yield (
             "All samples have one size, and their packets never meet in a queue: do not hold packet"
             " against fluid here. Use --jitter 0.1."
         )
 
 
-def notes(tables: Tables, says: Meta) -> Iterator[str]:
-    """Yield what was left out, each note once with the numbers of ranks that the note is for."""
-    own = of_routing(tables, routings(tables)[0])
+def notes(tables: Tables, meta: Meta) -> Iterator[str]:
+    """Yield what was left out, each note once, with the numbers of ranks that it holds for."""
+    routing_tables = select_routing(tables, routings(tables)[0])
     # of what messages cost barriers have theirs
-    latency = 0.0 if "messages" in says else says["message_latency_s"]
+    latency = 0.0 if "messages" in meta else meta["message_latency_s"]
     sizes_of_note: dict[str, list[int]] = {}
-    for world_size in own["sets"]["world_size"].unique():
-        for note in _notes(own["times"][own["times"]["world_size"] == world_size], latency):
+    for world_size in routing_tables["sets"]["world_size"].unique():
+        for note in _notes(
+            routing_tables["times"][routing_tables["times"]["world_size"] == world_size], latency
+        ):
             sizes_of_note.setdefault(note, []).append(int(world_size))
     for note, sizes in sizes_of_note.items():
         yield f"{', '.join(f'{size:,}' for size in sizes)} ranks: {note}"
@@ -148,23 +165,28 @@ def notes(tables: Tables, says: Meta) -> Iterator[str]:
 
 def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
     """Yield what was left out of the runs of one number of ranks; ``message_latency`` (s) is 0
-    where messages cost something."""
-    size, patterns = int(times["world_size"].iloc[0]), set(times["pattern"])
+    where messages cost something.
+    """
+    world_size, patterns = int(times["world_size"].iloc[0]), set(times["pattern"])
     packet = times[times["model"] == "packet"]
     if len(packet) and "all_to_all" in patterns - set(packet["pattern"]):
-        least = f"{size * (size - 1):,}"
-        yield f"all-to-all was not given to the packet model; it needs --packets {least} at least."
-    if "xor" not in patterns and size & (size - 1):
+        min_packets = f"{world_size * (world_size - 1):,}"
+        yield (
+            "all-to-all was not given to the packet model; it needs --packets"
+            f" {min_packets} at least."
+        )
+    if "xor" not in patterns and world_size & (world_size - 1):
         yield "no xor, which needs a power of two."
-    if size % 2 and any(pattern.startswith("pairing") for pattern in patterns):
+    if world_size % 2 and any(pattern.startswith("pairing") for pattern in patterns):
         yield "one rank has no partner in a pairing, whose bytes are missing there."
     barriers = times.loc[times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"].max()
     if barriers and message_latency:
-        each = ceil(log2(size)) * message_latency
+        barrier_s = ceil(log2(world_size)) * message_latency
         yield (
-            f"barriers cost nothing here but waiting. With {seconds_text(each)} each for their own"
-            f" messages (log2 M latencies of {seconds_text(message_latency)}), {barriers} of them"
-            f" take {seconds_text(barriers * each)} more."
+            "barriers cost nothing here but waiting."
+            f" With {seconds_text(barrier_s)} each for their own messages (log2 M latencies of"
+            f" {seconds_text(message_latency)}), {barriers} of them"
+            f" take {seconds_text(barriers * barrier_s)} more."
         )
 
 

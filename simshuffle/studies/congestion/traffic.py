@@ -1,6 +1,7 @@
-"""What the ranks send in one epoch, the network between them as the patterns see it, and the flows
-of a variant: messages over routes, in steps, with barriers or without. What messages cost the hosts
-is added in `simshuffle.studies.congestion.messages`."""
+"""Build the traffic of an exchange: what the ranks send in one epoch, the network between them as
+the patterns see it, and the flows of a variant (messages over routes, in steps, with barriers or
+without). `simshuffle.studies.congestion.messages` adds what messages cost the hosts.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.host_work import payload_nbytes
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags
-from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, partners
+from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, choose_partners
 from simshuffle.workload.exchange.schedule import epoch_quota, spread_over_iterations
 
 FEWEST = 4
@@ -25,179 +26,206 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class SentSamples:
-    """What each rank sends."""
+    """The samples that each rank sends in an epoch."""
 
     scenario: Scenario  # without sweep
     count: int  # samples of each rank
     iteration: NDArray[np.integer]  # (count,) iteration after which each is sent; not decreasing
     share: float = 1.0  # of the bytes of each sample
-    # by which share of its size each is larger or smaller at most; see `jittered`
+    # by which share of its size each is larger or smaller at most; see `with_jitter`
     jitter: float = 0.0
     bytes_set: str = "full"  # 'full' for an epoch's exchange, 'short' for a part of it
 
     @property
     def key(self) -> tuple[int, float, float]:
-        """What distinguishes them from others of the same scenario."""
+        """Return what distinguishes these samples from others of the same scenario: count, share,
+        jitter.
+        """
         return self.count, self.share, self.jitter
 
     @property
-    def mean(self) -> float:
-        """Mean bytes of a sample as it is sent, decoded or as stored."""
+    def mean_nbytes(self) -> float:
+        """Return the mean bytes of a sample as it is sent, decoded or as stored."""
         workload = self.scenario.workload
         schedule = workload.exchange.exchange_schedule
-        assert schedule is not None  # noqa: S101 - see `samples`
+        assert schedule is not None  # noqa: S101 - see `samples_to_send`
         return payload_nbytes(schedule, workload.dataset) * self.share
 
     @property
-    def alike(self) -> bool:
-        """Whether all samples have one size."""
+    def has_equal_sizes(self) -> bool:
+        """Return whether all samples have one size."""
         return self.scenario.workload.dataset.stored.spread == 0 and self.jitter == 0
 
     def nbytes(self, seed: int) -> NDArray[np.float64]:
-        """(count, M) bytes of the samples of each rank, drawn from the data set's law; those of a
-        shortened set are the first of the full one, or parts of them."""
-        ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
-        drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * ranks)
-        nbytes = drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
+        """Draw the bytes of the samples of each rank from the data set's law, (count, M). The
+        samples of a shortened set are the first ones of the full set, or parts of them.
+        """
+        num_ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
+        drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * num_ranks)
+        nbytes = drawn.reshape(self.count, num_ranks) * (self.mean_nbytes / stored.mean)
         if self.jitter:
             rng = self.scenario.rng("congestion.jitter", seed)
             nbytes *= rng.uniform(1.0 - self.jitter, 1.0 + self.jitter, nbytes.shape)
         return nbytes
 
-    def jittered(self, jitter: float) -> SentSamples:
-        """These samples, each larger or smaller by up to a share ``jitter`` of its size, drawn by
-        the seed, where the data set's law has them differ less (standard deviation over mean):
-        packets of equal messages that begin together go in step and never meet in a queue, as on no
-        real machine."""
+    def with_jitter(self, jitter: float) -> SentSamples:
+        """Return these samples, each larger or smaller by up to a share ``jitter`` of its size,
+        drawn by the seed; unchanged where the sizes in the data set's law already differ as much
+        (standard deviation over mean).
+
+        Packets of equal messages that begin together go in step and never meet in a queue, as on no
+        real machine.
+        """
         if self.scenario.workload.dataset.stored.spread >= jitter:
             return self
         return replace(self, jitter=jitter)
 
-    def shortened(self, packets: int, mtu: float) -> SentSamples:
-        """These samples, or so many of the first ones that about ``packets`` packets of ``mtu``
-        bytes carry them, at least `FEWEST` of a rank and those of two iterations; if they are too
-        many packets still, all are cut alike."""
-        each = self.mean * self.scenario.world_size / mtu
-        if self.count * each <= packets:
+    def shorten(self, packets: int, mtu: float) -> SentSamples:
+        """Return these samples, or so many of the first ones that about ``packets`` packets of
+        ``mtu`` bytes carry them: at least `FEWEST` of a rank and those of two iterations. If these
+        are too many packets still, every sample is cut by the same share.
+        """
+        packets_per_sample = self.mean_nbytes * self.scenario.world_size / mtu
+        if self.count * packets_per_sample <= packets:
             return self
         two_iterations = int(np.sum(self.iteration <= np.unique(self.iteration)[:2].max()))
-        count = min(self.count, max(int(packets / each), two_iterations, FEWEST))
-        share = min(1.0, packets / (count * each))
+        count = min(self.count, max(int(packets / packets_per_sample), two_iterations, FEWEST))
+        share = min(1.0, packets / (count * packets_per_sample))
         return replace(
             self, count=count, iteration=self.iteration[:count], share=share, bytes_set="short"
         )
 
 
-def samples(scenario: Scenario) -> SentSamples:
-    """What one epoch exchanges: Q N / M samples of each rank, made whole, in the pace of the
-    scenario's exchange; a ScenarioError if there is nothing, or nobody to exchange with."""
-    workload, ranks = scenario.workload, scenario.world_size
+def samples_to_send(scenario: Scenario) -> SentSamples:
+    """Return the samples that one epoch exchanges: Q N / M of each rank, rounded to whole samples,
+    in the pace of the scenario's exchange.
+
+    Raises:
+        ScenarioError: there is nothing to exchange, or nobody to exchange with.
+    """
+    workload, num_ranks = scenario.workload, scenario.world_size
     fraction = workload.exchange.fraction or 0.0
-    quota = epoch_quota(fraction, workload.dataset.num_samples, ranks, 1)
-    if ranks < 2:
+    quota = epoch_quota(fraction, workload.dataset.num_samples, num_ranks, 1)
+    if num_ranks < 2:
         rule = "must be at least 2 for an exchange"
-        raise ScenarioError(Problem("world_size", rule, str(ranks), "Use more."), scenario.name)
-    each = fraction * workload.dataset.num_samples / ranks
+        raise ScenarioError(Problem("world_size", rule, str(num_ranks), "Use more."), scenario.name)
+    samples_per_rank = fraction * workload.dataset.num_samples / num_ranks
     if quota == 0:
-        rule = f"must exchange samples between the {ranks} ranks"
-        given = f"{workload.exchange.kind}, {each:.2g} samples of each"
+        rule = f"must exchange samples between the {num_ranks} ranks"
+        exchange_text = f"{workload.exchange.kind}, {samples_per_rank:.2g} samples of each"
         remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
-        raise ScenarioError(Problem("workload.exchange", rule, given, remedy), scenario.name)
+        raise ScenarioError(
+            Problem("workload.exchange", rule, exchange_text, remedy), scenario.name
+        )
     rate = fraction * workload.local_batch_size
-    iteration = spread_over_iterations(quota, rate, workload.iterations(ranks))
+    iteration = spread_over_iterations(quota, rate, workload.iterations(num_ranks))
     return SentSamples(scenario, quota, iteration)
 
 
 class UsedFabric:
     """The links that messages between the ranks can use, and no others: models are faster without
-    those of idle hosts. A routing that looks at what it sent before begins anew with every
-    exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``."""
+    the links of idle hosts. A routing that depends on earlier messages begins anew with every
+    exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``.
+    """
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        count, table, domain_of = resources.world_size, resources.links, resources.domain_of
-        used = self._used_links()
+        num_ranks, table, domain_of = resources.world_size, resources.links, resources.domain_of
+        is_used = self._used_links()
         if not resources.forwarding.constant:
-            used[: len(resources.cables)] |= resources.reachable()
-        kept = np.flatnonzero(used)
+            is_used[: len(resources.cables)] |= resources.reachable()
+        used_links = np.flatnonzero(is_used)
         # the last one is for the padding, -1
-        self._number = np.full(len(table.names) + 1, -1, np.int32)
-        self._number[kept] = np.arange(len(kept))
+        self._link_index = np.full(len(table.names) + 1, -1, np.int32)
+        self._link_index[used_links] = np.arange(len(used_links))
         self.links = Links(
-            table.capacity[kept], table.latency[kept], [table.names[link] for link in kept.tolist()]
+            table.capacity[used_links],
+            table.latency[used_links],
+            [table.names[link] for link in used_links.tolist()],
         )
-        self.tiers = [table.tiers[link] for link in kept.tolist()]
+        self.tiers = [table.tiers[link] for link in used_links.tolist()]
         # (M,) the cable of ``resources`` on which each rank's messages leave its host
-        self._first = np.full(count, -1, np.int32)
+        self._first_cable = np.full(num_ranks, -1, np.int32)
         if resources.num_domains > 1:
-            elsewhere = np.where(domain_of == 0, np.argmax(domain_of != 0), 0)
-            self._first = resources.message(np.arange(count), elsewhere)[0][:, 0].copy()
+            remote_rank = np.where(domain_of == 0, np.argmax(domain_of != 0), 0)
+            self._first_cable = resources.message(np.arange(num_ranks), remote_rank)[0][:, 0].copy()
 
     def _used_links(self) -> Flags:
-        """(links,) Return which links of ``resources`` messages between the ranks cross.
+        """Return which links of ``resources`` messages between the ranks cross, (links,).
 
-        Ranks of one host that share an HCA take the same cables, so one of them stands for all;
-        inside a scale-up domain, and a host, every pair is looked at.
+        Ranks of one host that share an HCA take the same cables, so one of these ranks stands for
+        all; inside a scale-up domain, and a host, every pair is looked at.
         """
         resources = self.resources
-        hca = resources.host_of.astype(np.int64) * (resources.rail_of.max() + 1) + resources.rail_of
-        ranks = np.unique(hca, return_index=True)[1]
+        hca_of_rank = (
+            resources.host_of.astype(np.int64) * (resources.rail_of.max() + 1) + resources.rail_of
+        )
+        ranks = np.unique(hca_of_rank, return_index=True)[1]
         src, dst = np.repeat(ranks, len(ranks)), np.tile(ranks, len(ranks))
         order = np.argsort(resources.domain_of, kind="stable")
-        members = np.split(order, np.cumsum(np.bincount(resources.domain_of))[:-1])
-        inside = [np.array(np.meshgrid(domain, domain)).reshape(2, -1) for domain in members]
-        pairs = np.concatenate([[src, dst], *inside], axis=1)
+        domain_members = np.split(order, np.cumsum(np.bincount(resources.domain_of))[:-1])
+        domain_pairs = [
+            np.array(np.meshgrid(domain, domain)).reshape(2, -1) for domain in domain_members
+        ]
+        pairs = np.concatenate([[src, dst], *domain_pairs], axis=1)
         src, dst = pairs[:, pairs[0] != pairs[1]]
-        used = np.zeros(len(resources.links.names) + 1, bool)
+        is_used = np.zeros(len(resources.links.names) + 1, bool)
         for hop in resources.afresh().message(src, dst)[0].T:
-            used[hop] = True
-        return used[:-1]
+            is_used[hop] = True
+        return is_used[:-1]
 
     @cached_property
     def all_pairs(self) -> tuple[Ints, Ints, Ints]:
         """Return senders and receivers (M (M - 1),) and the routes (M (M - 1), hops) of every rank
-        to every other, by sender, the next rank first."""
+        to every other rank, by sender, the next rank first.
+        """
         count = self.world_size
         src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
         dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
         return src, dst, self.routes(src, dst)
 
-    def _renumbered(self, routes: Ints) -> Ints:
-        """Routes over `links`, without columns that only pad."""
+    def _renumber_routes(self, routes: Ints) -> Ints:
+        """Return routes over `links`, (n, longest), from routes over ``resources.links``, without
+        columns that only pad.
+        """
         width = int((routes >= 0).any(axis=0).sum())
-        out = np.empty((len(routes), max(width, 1)), np.int32)
-        for column in range(out.shape[1]):
-            out[:, column] = self._number[routes[:, column]]
-        return out
+        renumbered = np.empty((len(routes), max(width, 1)), np.int32)
+        for column in range(renumbered.shape[1]):
+            renumbered[:, column] = self._link_index[routes[:, column]]
+        return renumbered
 
     @property
     def world_size(self) -> int:
-        """M."""
+        """Return the number of ranks, M."""
         return self.resources.world_size
 
     def routes(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
-        """Links of messages, the first that are sent: (n, longest) int32, padded with -1."""
-        return self._renumbered(self.resources.afresh().message(src, dst)[0])
+        """Return the links of the first messages from ``src`` to ``dst``: (n, longest) int32,
+        padded with -1.
+        """
+        return self._renumber_routes(self.resources.afresh().message(src, dst)[0])
 
     @property
     def ports(self) -> Ints:
-        """(M,) the cable on which each rank's messages leave its host; -1 if there is no other
-        host, or all are of one scale-up domain."""
-        return self._number[self._first]
+        """Return the cable on which each rank's messages leave its host, (M,); -1 if there is no
+        other host, or all hosts are of one scale-up domain.
+        """
+        return self._link_index[self._first_cable]
 
     @property
     def leaf(self) -> Ints:
-        """(M,) number of the leaf switch that each rank's HCA is attached to; equal numbers, same
-        switch. All alike where no message leaves by an HCA."""
+        """Return the index of the leaf switch that each rank's HCA is attached to, (M,): equal
+        numbers, same switch. All numbers are equal where no message leaves by an HCA.
+        """
         links = self.resources.forwarding.links
         enters, nodes = links.dst_node[self.resources.cables], links.cabling.names
-        names = [nodes[enters[port]] if port >= 0 else "" for port in self._first.tolist()]
+        names = [nodes[enters[port]] if port >= 0 else "" for port in self._first_cable.tolist()]
         return np.unique(names, return_inverse=True)[1].astype(np.int32)
 
 
 @dataclass(frozen=True)
 class ExchangeTraffic:
-    """One exchange, ready for a network model."""
+    """The flows of one exchange, ready for a network model."""
 
     # the messages, step by step and by sender, and behind them the barriers: without links and
     # without bytes
@@ -210,7 +238,7 @@ class ExchangeTraffic:
 
     @property
     def barriers(self) -> int:
-        """How many of the flows are barriers."""
+        """Return how many of the flows are barriers."""
         return len(self.flows) - self.messages
 
     @property
@@ -218,14 +246,14 @@ class ExchangeTraffic:
         """Return how many messages a sender sends one after the other."""
         return self.messages // self.senders
 
-    def of_steps(self, steps: NDArray[np.integer]) -> ExchangeTraffic:
+    def select_steps(self, steps: NDArray[np.integer]) -> ExchangeTraffic:
         """Return the messages of these ``steps`` (ascending) alone, over the same routes."""
         rows = (steps[:, None] * self.senders + np.arange(self.senders)).ravel()
         sizes = self.flows.nbytes[rows].reshape(len(steps), self.senders)
-        return _in_steps(self.flows.routes[rows], sizes, self.barriers > 0)
+        return _build_steps(self.flows.routes[rows], sizes, self.barriers > 0)
 
 
-def exchange(
+def build_exchange(
     variant: Variant,
     fabric: UsedFabric,
     nbytes: Floats,
@@ -233,24 +261,38 @@ def exchange(
     rng: np.random.Generator,
     importance: Floats,
 ) -> ExchangeTraffic:
-    """The flows of a variant on a network: (samples, M) bytes of the samples that each rank sends,
-    in this order, and the iteration (samples,) of each, not decreasing; ``rng`` draws permutations
-    and pairings; (M,) importance of each rank. A ValueError as of `partners`."""
+    """Return the flows of a variant on a network.
+
+    Args:
+        variant: pattern, batching and barrier.
+        fabric: the network between the ranks.
+        nbytes: (samples, M) bytes of the samples that each rank sends, in this order.
+        iteration: (samples,) iteration of each sample, not decreasing.
+        rng: draws permutations and pairings.
+        importance: (M,) importance of each rank.
+
+    Raises:
+        ValueError: xor is given no power of two of ranks.
+    """
     if variant.pattern == "all_to_all":
         src, _, routes = fabric.all_pairs
         share = (nbytes.sum(axis=0) / (fabric.world_size - 1))[src]
         flows = Flows(routes, share, np.zeros(len(src)))
         return ExchangeTraffic(flows, len(src), len(src), at_once=True)
-    first = first_samples(variant.batching, iteration)
-    partner = partners(variant.pattern, len(first), fabric, rng, importance)
+    first_sample = first_sample_of_messages(variant.batching, iteration)
+    partner = choose_partners(variant.pattern, len(first_sample), fabric, rng, importance)
     ranks = np.flatnonzero(partner[0] != np.arange(fabric.world_size)).astype(np.int32)
-    sizes = np.add.reduceat(nbytes, first, axis=0)[:, ranks]
-    routes = fabric.routes(np.tile(ranks, len(first)), partner[:, ranks].ravel())
-    return _in_steps(routes, sizes, variant.barrier)
+    sizes = np.add.reduceat(nbytes, first_sample, axis=0)[:, ranks]
+    routes = fabric.routes(np.tile(ranks, len(first_sample)), partner[:, ranks].ravel())
+    return _build_steps(routes, sizes, variant.barrier)
 
 
-def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray[np.int64]:
-    """(messages,) the first sample of each, given the iteration (samples,) of every sample."""
+def first_sample_of_messages(
+    batching: Batching, iteration: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return the first sample of each message, (messages,), from the ``iteration`` (samples,) of
+    every sample.
+    """
     if batching == "sample":
         return np.arange(len(iteration))
     if batching == "iteration":
@@ -258,22 +300,26 @@ def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray
     return np.zeros(1, np.int64)
 
 
-def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> ExchangeTraffic:
-    """(steps, senders) bytes, one after the other on each sender; with barriers on all of them."""
+def _build_steps(routes: Ints, sizes: Floats, barrier: bool) -> ExchangeTraffic:
+    """Return the traffic of messages of ``sizes`` bytes, (steps, senders), that each sender sends
+    one after the other; with ``barrier``, a step also waits for all messages of the step before.
+    """
     steps, senders = sizes.shape
     messages = steps * senders
-    number = np.arange(messages, dtype=np.int32)
-    begins = np.zeros(messages)
+    message_index = np.arange(messages, dtype=np.int32)
+    starts = np.zeros(messages)
     if not barrier or steps == 1:
-        flows = Flows(routes, sizes.ravel(), begins, number[:-senders], number[senders:])
+        flows = Flows(
+            routes, sizes.ravel(), starts, message_index[:-senders], message_index[senders:]
+        )
         return ExchangeTraffic(flows, messages, senders)
-    gates = np.arange(messages, messages + steps - 1, dtype=np.int32)
-    gate, nothing = np.repeat(gates, senders), np.zeros(len(gates))
+    barrier_index = np.arange(messages, messages + steps - 1, dtype=np.int32)
+    barrier_of_message, zeros = np.repeat(barrier_index, senders), np.zeros(len(barrier_index))
     flows = Flows(
-        np.concatenate([routes, np.full((len(gates), routes.shape[1]), -1, np.int32)]),
-        np.concatenate([sizes.ravel(), nothing]),
-        np.concatenate([begins, nothing]),
-        np.concatenate([number[:-senders], gate]),
-        np.concatenate([gate, number[senders:]]),
+        np.concatenate([routes, np.full((len(barrier_index), routes.shape[1]), -1, np.int32)]),
+        np.concatenate([sizes.ravel(), zeros]),
+        np.concatenate([starts, zeros]),
+        np.concatenate([message_index[:-senders], barrier_of_message]),
+        np.concatenate([barrier_of_message, message_index[senders:]]),
     )
     return ExchangeTraffic(flows, messages, senders)

@@ -1,4 +1,4 @@
-"""What ``simshuffle congestion`` is asked: patterns, networks, ranks."""
+"""The options of ``simshuffle congestion``: patterns, networks, ranks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class CongestionOptions(RefinedOptions):
 
 
 def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[str]:
-    """Return what closed forms answer, where a simulation takes long."""
+    """Return the answer of closed forms, where a simulation takes long; else ()."""
     from simshuffle.studies.congestion import effort, study  # noqa: PLC0415 - what computes
 
     cost = sum(cell.cost for cell in study.cells(request.values, {}).values())
@@ -86,15 +86,17 @@ def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[
 
 
 def repeat(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """The request of a result, from its folder."""
+    """Return the request of an earlier result, from its folder."""
     from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
     from simshuffle.studies.congestion import study  # noqa: PLC0415
 
-    path, kept = folder / "scenario.yaml", meta["settings"]
+    scenario_path, settings = folder / "scenario.yaml", meta["settings"]
     # results of earlier versions have the wire alone, or all that was asked for
-    kept = {"wire_only": True, "exact": True, **kept}
-    values = {name: kept[stored_as] for name, stored_as in study.SETTINGS.items()}
-    return study.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
+    settings = {"wire_only": True, "exact": True, **settings}
+    values = {name: settings[stored_as] for name, stored_as in study.SETTINGS.items()}
+    return study.request(
+        CongestionOptions(scenario=scenario_path, **values), load_scenarios(scenario_path)
+    )
 
 
 VERBS = (

@@ -1,5 +1,7 @@
-"""Which of two ways is faster, by how much, and how far that can be trusted; and what decides:
-barriers, messages or partners, each switched alone at equal bytes. From the table of times."""
+"""Judge which of two variants is faster, by how much, and how far that can be trusted; and divide
+the difference among barriers, messages and partners, each switched alone at equal bytes. From the
+table of times.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,17 @@ SWITCHES = ("no barriers", "one message an iteration", "one partner an epoch")
 STATES = tuple(product((False, True), repeat=len(SWITCHES)))
 
 
-def _corner(state: tuple[bool, ...]) -> Variant:
-    free, together, fixed = state
-    batching: Batching = "iteration" if together else "sample"
-    return Variant("pairing_random" if fixed else "random_permutations", batching, barrier=not free)
+def _variant_of_state(state: tuple[bool, ...]) -> Variant:
+    without_barriers, per_iteration, keeps_partner = state
+    batching: Batching = "iteration" if per_iteration else "sample"
+    return Variant(
+        "pairing_random" if keeps_partner else "random_permutations",
+        batching,
+        barrier=not without_barriers,
+    )
 
 
-CORNERS = tuple(_corner(state) for state in STATES)
+CORNERS = tuple(_variant_of_state(state) for state in STATES)
 """All states of the switches, from none to all."""
 PRACTICE = CORNERS[0]
 """A permutation and a barrier for every sample."""
@@ -172,11 +178,18 @@ ABLATION = Schema(
 )
 
 
-def compared(variants: Iterable[Variant]) -> set[Variant]:
-    """Those of ``variants`` that a question or the ablation needs, if all it needs is there."""
-    there = set(variants)
-    groups = [*QUESTIONS, CORNERS, *((CORNERS[0], other) for other in PARTNERS_ALONE)]
-    return {variant for group in groups if there.issuperset(group) for variant in group}
+def judged_variants(variants: Iterable[Variant]) -> set[Variant]:
+    """Return those of ``variants`` that a question or the ablation needs, if all variants that it
+    needs are there.
+    """
+    available = set(variants)
+    variant_groups = [*QUESTIONS, CORNERS, *((CORNERS[0], partners) for partners in PARTNERS_ALONE)]
+    return {
+        variant
+        for variant_group in variant_groups
+        if available.issuperset(variant_group)
+        for variant in variant_group
+    }
 
 
 def rows_of_variant(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
@@ -184,41 +197,50 @@ def rows_of_variant(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
     return rows[np.logical_and.reduce([rows[name] == getattr(variant, name) for name in VARIANT])]
 
 
-def of_variant(times: pd.DataFrame, variant: Variant) -> pd.DataFrame:
-    """Numbers of a variant by seed."""
+def times_by_seed(times: pd.DataFrame, variant: Variant) -> pd.DataFrame:
+    """Return the times of a variant by seed: columns time_s, wire_s, bound_s."""
     return rows_of_variant(times, variant).set_index("seed")[[*COUNTED.values(), "bound_s"]]
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:
-    """Every question in every case, by every model, with what messages cost if they cost anything,
-    and on the wire: columns `COMPARISONS`."""
+    """Compare the two variants of every question in every case, by every model, with what messages
+    cost if they cost anything, and on the wire: columns `COMPARISONS`.
+    """
     rows = []
     judged = times[times["model"].isin(JUDGES)]
-    ways = [*COUNTED] if messages_cost(times) else ["wire"]
+    counted_kinds = [*COUNTED] if messages_cost(times) else ["wire"]
     for (world_size, routing, bytes_set), case in groups(judged, *SIZE):
-        of_model = {model: rows for (model,), rows in groups(case, "model")}
-        for (a, b), counted in product(QUESTIONS, ways):
+        rows_of_model = {model: rows for (model,), rows in groups(case, "model")}
+        for (a, b), counted in product(QUESTIONS, counted_kinds):
             ratios = {
-                model: (of_variant(rows, a) / of_variant(rows, b)).dropna()
-                for model, rows in of_model.items()
+                model: (times_by_seed(rows, a) / times_by_seed(rows, b)).dropna()
+                for model, rows in rows_of_model.items()
             }
             ratios = {model: ratio for model, ratio in ratios.items() if len(ratio)}
-            common = set.intersection(*(set(of.index) for of in ratios.values())) if ratios else ()
+            common_seeds = (
+                set.intersection(*(set(ratios_by_seed.index) for ratios_by_seed in ratios.values()))
+                if ratios
+                else ()
+            )
             pair = (world_size, routing, str(a), str(b), counted)
             for model, ratio in ratios.items():
-                found = _compared(ratio, counted, sorted(common))
+                summary = _summarise_ratios(ratio, counted, sorted(common_seeds))
                 key = dict(zip(_PAIR, pair, strict=True))
-                rows.append({**key, "bytes_set": bytes_set, "model": model, **found})
+                rows.append({**key, "bytes_set": bytes_set, "model": model, **summary})
     return COMPARISONS.framed(rows)
 
 
-def _compared(ratios: pd.DataFrame, counted: str, common: list[int]) -> dict[str, object]:
-    """What is said of the ratios by seed; ``common`` are the seeds of every model."""
+def _summarise_ratios(
+    ratios: pd.DataFrame, counted: str, common_seeds: list[int]
+) -> dict[str, object]:
+    """Return the columns of `COMPARISONS` behind the key, from the ratios (by seed) of a's times to
+    b's; ``common_seeds`` are the seeds of every model.
+    """
     ratio = ratios[COUNTED[counted]]
     median = float(ratio.median())
     winner = _winner(median)
     factors = (ratios["bound_s"], ratios["wire_s"] / ratios["bound_s"], ratio / ratios["wire_s"])
-    means = (float(np.exp(np.log(of).mean())) for of in factors)
+    means = (float(np.exp(np.log(factor).mean())) for factor in factors)
     return {
         "seeds": len(ratio),
         "winner": winner,
@@ -226,7 +248,7 @@ def _compared(ratios: pd.DataFrame, counted: str, common: list[int]) -> dict[str
         "ratio_min": float(ratio.min()),
         "ratio_max": float(ratio.max()),
         "share": float(np.mean([_winner(value) == winner for value in ratio])),
-        "shared": _winner(float(ratio[common].median())),
+        "shared": _winner(float(ratio[common_seeds].median())),
         **dict(zip(FACTORS, means, strict=True)),
     }
 
@@ -236,7 +258,7 @@ def _winner(ratio: float) -> str:
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """A judgement of each question in each case of `comparisons`: columns `VERDICTS`."""
+    """Judge each question in each case of `comparisons`: columns `VERDICTS`."""
     rows = []
     for pair, case in groups(table, *_PAIR):
         verdict, reasons = _judge(case)
@@ -247,7 +269,7 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
-    """The verdict on the comparisons of one pair, and what speaks against it."""
+    """Return the verdict on the comparisons of one pair, and the reasons against it."""
     rows = case.to_dict("records")
     reasons = []
     if any(
@@ -272,72 +294,81 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
     return ("unchecked", reasons) if reasons else ("stable", [])
 
 
-def over_routings(judged: pd.DataFrame) -> pd.DataFrame:
-    """Of the table of `verdicts`, what holds whatever the routing: columns `ROUTINGS`."""
+def verdicts_over_routings(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return which verdicts of `verdicts` hold under every routing: columns `ROUTINGS`."""
     rows = []
     for pair, case in groups(judged, "world_size", "a", "b", "counted"):
         winners, unstable = set(case["winner"]), int((case["verdict"] == "unstable").sum())
         winner = winners.pop() if len(winners) == 1 else "differs"
-        said = "; ".join(
+        winners_text = "; ".join(
             f"{row['routing']}: {row['winner']}, {row['verdict']}"
             for row in case.to_dict("records")
         )
         holds = winner != "differs" and not unstable
-        rows.append((*pair, len(case), winner, unstable, holds, said))
+        rows.append((*pair, len(case), winner, unstable, holds, winners_text))
     return ROUTINGS.framed(rows)
 
 
 def ablation(times: pd.DataFrame) -> pd.DataFrame:
-    """Factors on the time, in every case that has all of `CORNERS`: columns `ABLATION`."""
+    """Return the factors of the switches on the time, in every case that has all of `CORNERS`:
+    columns `ABLATION`.
+    """
     rows: list[dict[str, object]] = []
     for values, case in groups(times, *SIZE, "model"):
-        logs, wire = (_logs(case, column) for column in COUNTED.values())
+        logs, wire_logs = (_log_seconds(case, column) for column in COUNTED.values())
         if all(corner in logs for corner in CORNERS):
             key = dict(zip((*SIZE, "model"), values, strict=True))
-            for row, bare in zip(_factors(logs), _factors(wire), strict=True):
-                own = bare["alone"] if np.isnan(bare["mean"]) else bare["mean"]
-                rows.append({**key, **row, "wire": own})
+            for row, wire_row in zip(_factor_rows(logs), _factor_rows(wire_logs), strict=True):
+                wire_factor = wire_row["alone"] if np.isnan(wire_row["mean"]) else wire_row["mean"]
+                rows.append({**key, **row, "wire": wire_factor})
     return ABLATION.framed(rows)
 
 
-def _logs(case: pd.DataFrame, column: str) -> dict[Variant, Floats]:
-    """Logarithms of a column (seeds,) by variant."""
-    wide = case.pivot(index="seed", columns=VARIANT, values=column)
+def _log_seconds(case: pd.DataFrame, column: str) -> dict[Variant, Floats]:
+    """Return the logarithms of a column (seeds,) by variant."""
+    seconds_by_variant = case.pivot(index="seed", columns=VARIANT, values=column)
     return {
-        Variant(*of): np.log(seconds)
-        for of, seconds in zip(wide.columns, wide.to_numpy().T, strict=True)
+        Variant(*variant_values): np.log(seconds)
+        for variant_values, seconds in zip(
+            seconds_by_variant.columns, seconds_by_variant.to_numpy().T, strict=True
+        )
     }
 
 
-def _factors(logs: dict[Variant, Floats]) -> list[dict[str, Any]]:
-    """Rows of one case; ``logs`` are the logarithms of the times (seeds,) of each variant."""
-    at = {state: logs[corner] for state, corner in zip(STATES, CORNERS, strict=True)}
+def _factor_rows(logs: dict[Variant, Floats]) -> list[dict[str, Any]]:
+    """Return the rows of one case; ``logs`` are the logarithms of the times (seeds,) of each
+    variant.
+    """
+    logs_of_state = {state: logs[corner] for state, corner in zip(STATES, CORNERS, strict=True)}
     rows = []
-    for number, switch in enumerate(SWITCHES):
+    for switch_index, switch in enumerate(SWITCHES):
         changes = {
-            state: at[*state[:number], True, *state[number + 1 :]] - at[state]
+            state: logs_of_state[*state[:switch_index], True, *state[switch_index + 1 :]]
+            - logs_of_state[state]
             for state in STATES
-            if not state[number]
+            if not state[switch_index]
         }
         mean = np.sum([_weight(sum(state)) * change for state, change in changes.items()], axis=0)
-        rows.append(_row(switch, changes[STATES[0]], changes[max(changes, key=sum)], mean))
-    whole = at[STATES[-1]] - at[STATES[0]]
-    rows.append(_row("all three", whole, whole, whole))
+        rows.append(_ablation_row(switch, changes[STATES[0]], changes[max(changes, key=sum)], mean))
+    total_change = logs_of_state[STATES[-1]] - logs_of_state[STATES[0]]
+    rows.append(_ablation_row("all three", total_change, total_change, total_change))
     rows += [
-        _row(f"{other.pattern} alone", logs[other] - at[STATES[0]])
-        for other in PARTNERS_ALONE
-        if other in logs
+        _ablation_row(f"{variant.pattern} alone", logs[variant] - logs_of_state[STATES[0]])
+        for variant in PARTNERS_ALONE
+        if variant in logs
     ]
     return rows
 
 
-def _weight(others: int) -> float:
-    """Share of the orders of switching in which ``others`` others come before a switch."""
-    count = len(SWITCHES)
-    return factorial(others) * factorial(count - 1 - others) / factorial(count)
+def _weight(earlier: int) -> float:
+    """Return the share of the orders of switching in which ``earlier`` switches come before a
+    given one.
+    """
+    num_switches = len(SWITCHES)
+    return factorial(earlier) * factorial(num_switches - 1 - earlier) / factorial(num_switches)
 
 
-def _row(
+def _ablation_row(
     switch: str, alone: Floats, last: Floats | None = None, mean: Floats | None = None
 ) -> dict[str, Any]:
     factors = np.exp(alone)

@@ -20,7 +20,12 @@ from simshuffle.report.chart import (
 )
 from simshuffle.report.style import BRIGHT
 from simshuffle.studies.congestion.figures import COLOURS as PATTERNS
-from simshuffle.studies.congestion.figures import SHAPES, largest, row_name, upwards
+from simshuffle.studies.congestion.figures import (
+    SHAPES,
+    row_name,
+    rows_of_largest,
+    sort_tiers_upwards,
+)
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.tables import VARIANT, groups
 from simshuffle.studies.oracle.figures import memory_rows, parts_of, shown_points
@@ -42,12 +47,12 @@ from simshuffle.study.long_table import long
 def congestion_table(given: Sequence[Given]) -> pd.DataFrame:
     """Mean and busiest utilisation of each tier and pattern, means over seeds."""
     tables = given[0].result.tables
-    tiers = largest(tables, tables["tiers"])
+    tiers = rows_of_largest(tables, tables["tiers"])
     keys = ["routing", *VARIANT, "tier"]
     columns = ["links", "mean_utilisation", "max_utilisation"]
     rows = tiers.groupby(keys, sort=False, observed=True)[columns].mean().reset_index()
     rows = rows.astype({"links": int, "tier": str, "barrier": bool})
-    place = rows["tier"].map(upwards(list(rows["tier"].unique())).index)
+    place = rows["tier"].map(sort_tiers_upwards(list(rows["tier"].unique())).index)
     variant = rows.groupby(keys[:-1], sort=False).ngroup()
     return rows.iloc[np.lexsort((place, variant))].reset_index(drop=True)
 
@@ -87,7 +92,7 @@ def links(given: Sequence[Given]) -> Chart:
     rows = links_table(given)
     runs = list(rows["run"].unique())
     too_many(given, len(runs), MOST_RUNS)
-    tiers = upwards(list(rows["tier"].unique()))
+    tiers = sort_tiers_upwards(list(rows["tier"].unique()))
     at = rows["tier"].map(tiers.index)
     tips = rows["tier"] + ", epoch " + rows["epoch"].map(str)
     cells = rows.assign(y=at - 0.5, y2=at + 0.5, tip=tips)
@@ -153,7 +158,7 @@ def completion_table(given: Sequence[Given]) -> pd.DataFrame:
     """Quantiles: of runs over ranks, of congestion studies what these keep, medians over seeds."""
     if given[0].result.study.kind == "congestion":
         tables = given[0].result.tables
-        times = largest(tables, tables["times"])
+        times = rows_of_largest(tables, tables["times"])
         keys = ["routing", *VARIANT]
         kept: pd.DataFrame = times.groupby(keys, sort=False)[list(TAIL)].median().reset_index()
         return kept
