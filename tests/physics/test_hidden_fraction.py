@@ -12,8 +12,7 @@ from simshuffle.job.plan.hidden import (
     unexchanged_seconds,
 )
 from simshuffle.job.scenario.host_work import host_work
-from simshuffle.studies.mechanisms import search
-from simshuffle.studies.mechanisms.border import ExchangePoint, approach, largest
+from simshuffle.studies.mechanisms.border import ExchangePoint, approach_border, search_exactly
 from simshuffle.studies.mechanisms.hiding import STUDY, first_answer, request
 from simshuffle.studies.mechanisms.variants import (
     BARRIERS,
@@ -23,7 +22,7 @@ from simshuffle.studies.mechanisms.variants import (
     WIRE,
     WRITES,
     coarse,
-    exchanging,
+    with_variant,
     work,
 )
 from simshuffle.studies.mechanisms.verb import HidingOptions
@@ -89,7 +88,7 @@ def test_closed_forms_and_a_few_simulations_find_the_same():
     # known of the last message
     alone = unexchanged(scenario)
     allowed = 0.02 * unexchanged_seconds(alone)
-    assert added_seconds(alone, exchanging(scenario, "own", 8, {})) == pytest.approx(7e-3)
+    assert added_seconds(alone, with_variant(scenario, "own", 8, {})) == pytest.approx(7e-3)
     (line,) = first_answer(asked(scenario, [scenario.world_size], ["wire"], 0.02).values)
     assert f"own {math.floor(allowed / 0.875e-3)} %" in line  # of 100 samples
     assert "wire 100 %" in line
@@ -127,7 +126,7 @@ def test_a_few_simulations_hold_the_border_in_their_interval(start, noise):
         tried.append(number)
         return ExchangePoint(1e-3 * number + noise * (-1) ** len(tried), noise)
 
-    border = approach(simulated, 0.7305, 5000, start, lambda number: True)
+    border = approach_border(simulated, 0.7305, 5000, start, lambda number: True)
     assert border.low <= 730 <= border.high
     assert border.samples == pytest.approx(730, rel=0.01 if not noise else 0.08)
     assert border.high - border.low <= (2 + 16 if not noise else 120)
@@ -135,7 +134,9 @@ def test_a_few_simulations_hold_the_border_in_their_interval(start, noise):
 
 
 def test_without_room_for_a_second_simulation_the_interval_grows_with_the_distance():
-    border = approach(lambda n: ExchangePoint(1e-3 * n, 0.0), 0.7305, 5000, 500, lambda n: False)
+    border = approach_border(
+        lambda n: ExchangePoint(1e-3 * n, 0.0), 0.7305, 5000, 500, lambda n: False
+    )
     assert border.samples == 730
     assert (border.low, border.high) == (615, 845)  # half of the distance of 230
 
@@ -193,7 +194,7 @@ def test_reads_are_named_where_the_ssd_is_what_the_training_waits_for():
 
 
 def test_what_no_removal_saves_is_not_blamed_on_any(monkeypatch):
-    monkeypatch.setattr(search, "coarse", lambda scenario: {WIRE: {}})
+    monkeypatch.setattr("simshuffle.studies.mechanisms.points.coarse", lambda scenario: {WIRE: {}})
     limit, _ = found(small(workload__exchange=exchange(read="1 ms"), **MEMORY), 0.02)
     assert limit["bottleneck"] == "none by itself"
     assert limit["saved_s"] == 0.0
@@ -254,13 +255,13 @@ def test_the_border_is_found_wherever_it_is(most, power):
             tried.append(count)
             return (count / (border + 0.5)) ** power
 
-        assert largest(added, 1.0, most) == (border, True)
+        assert search_exactly(added, 1.0, most) == (border, True)
         assert len(set(tried)) == len(tried) <= 2 + 3 * math.log2(most + 1)
 
 
 def test_a_line_is_followed_to_its_border():
     tried = []
-    assert largest(lambda count: tried.append(count) or 1e-3 * count, 0.7305, 100_000) == (
+    assert search_exactly(lambda count: tried.append(count) or 1e-3 * count, 0.7305, 100_000) == (
         730,
         True,
     )
@@ -268,13 +269,16 @@ def test_a_line_is_followed_to_its_border():
 
 
 def test_a_step_is_found_by_halving():
-    assert largest(lambda count: 0.0 if count <= 777 else 1e6, 0.01, 1000) == (777, True)
+    assert search_exactly(lambda count: 0.0 if count <= 777 else 1e6, 0.01, 1000) == (777, True)
 
 
 def test_hiding_that_is_not_monotone_is_found_out():
-    assert largest(lambda count: 1.0 if count in {4, 5} else 0.0, 0.5, 16) == (3, False)
-    assert largest(lambda count: 1.0 if count in {2, 3} else -0.1, 0.5, 5) == (5, True)  # not tried
-    assert largest(lambda count: 1.0 if count == 5 else 0.0, 0.5, 5) == (4, True)
+    assert search_exactly(lambda count: 1.0 if count in {4, 5} else 0.0, 0.5, 16) == (3, False)
+    assert search_exactly(lambda count: 1.0 if count in {2, 3} else -0.1, 0.5, 5) == (
+        5,
+        True,
+    )  # not tried
+    assert search_exactly(lambda count: 1.0 if count == 5 else 0.0, 0.5, 5) == (4, True)
 
 
 def test_what_the_ssd_has_no_room_for_is_not_tried():
@@ -289,8 +293,8 @@ def test_what_the_ssd_has_no_room_for_is_not_tried():
 @pytest.mark.parametrize("way", VARIANTS)
 def test_what_a_way_costs_can_be_removed_one_by_one(way):
     """Each removal is a valid scenario, whatever named schedule the way begins with."""
-    scenario = exchanging(small(world_size=2), way, 10, {})
+    scenario = with_variant(small(world_size=2), way, 10, {})
     removals = coarse(scenario) | work(scenario)
     assert removals
     for changes in removals.values():
-        assert exchanging(small(world_size=2), way, 10, changes) != scenario
+        assert with_variant(small(world_size=2), way, 10, changes) != scenario

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.studies.mechanisms.switches import contributions, on_the_way, shapley, state, word
+from simshuffle.studies.mechanisms.switches import contributions, shapley, state, step_weights, word
 from simshuffle.studies.mechanisms.tables import ALL
 
 
@@ -97,14 +97,14 @@ def test_against_all_orders_one_after_the_other(seed):
 
 
 def test_every_order_takes_as_many_steps_as_there_are_switches():
-    weights = on_the_way(list(product((False, True), repeat=5)))
+    weights = step_weights(list(product((False, True), repeat=5)))
     assert sum(weights.values()) == pytest.approx(5)
     assert weights[(False,) * 5, 2] == pytest.approx(1 / 5)
 
 
 def test_no_order_if_none_is_possible():
-    assert on_the_way([(False, False), (True, True)]) == {}
-    assert on_the_way([]) == {}
+    assert step_weights([(False, False), (True, True)]) == {}
+    assert step_weights([]) == {}
 
 
 def test_labels_add_up_to_the_epoch_and_seeds_are_kept_apart():

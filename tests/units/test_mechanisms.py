@@ -17,11 +17,12 @@ from simshuffle.studies.mechanisms import ablation, hiding, search
 from simshuffle.studies.mechanisms import text as mechanisms_text
 from simshuffle.studies.mechanisms.ablation import STUDY
 from simshuffle.studies.mechanisms.border import ExchangePoint
+from simshuffle.studies.mechanisms.points import Points
 from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.switches import contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
-from simshuffle.studies.mechanisms.variants import exchanging as variant
-from simshuffle.studies.mechanisms.variants import prepared
+from simshuffle.studies.mechanisms.variants import READS, prepare_scenario
+from simshuffle.studies.mechanisms.variants import with_variant as variant
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.studies.mechanisms.windows import SimulatedWindow, added, window_of
 from simshuffle.study import engine
@@ -147,7 +148,7 @@ def test_a_switch_that_another_needs_off_comes_first():
 
 def test_unsteady_limits_are_said(monkeypatch):
     monkeypatch.setattr(
-        search, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
+        search, "search_exactly", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
     )
     wanted = searched(world_size=[4], variant=["pair"], tolerance=1.0, exact=True)
     found = engine.run(hiding.STUDY, wanted)
@@ -158,7 +159,7 @@ def test_a_search_begins_at_closed_forms_and_ends_at_what_is_allowed():
     """An exact one simulates 4 samples once, and 11 times as many as closed forms say. Of 1 ms a
     sample 2 % of 1.25 s hide 25 of 40: that is known when 26 are not hidden, or estimated where a
     second simulation takes more than 60 of 100 s."""
-    cell = SearchCell(prepared(exchanging()).to_dict(), "own", 0.02, 1.2501)
+    cell = SearchCell(prepare_scenario(exchanging()).to_dict(), "own", 0.02, 1.2501)
     few, most = (
         effort(variant(cell.scenario, "own", samples, {})).seconds
         for samples in (4, cell.hidden_by_forms(40))
@@ -177,18 +178,18 @@ def test_mechanisms_are_removed_while_the_limit_lasts():
     """Each simulation takes 10 s, that without reads and its epoch without exchange 20 s."""
 
     def removed(limit):
-        cell = SimpleNamespace(most=1, is_exact=False, limit_s=limit)
+        cell = SimpleNamespace(max_samples=1, is_exact=False, limit_s=limit)
         cell.window = lambda _: SimpleNamespace(cost=10.0)
-        points = search.Points(cell, print)
+        points = Points(cell, print)
         points.spent = 60.0
-        points.point = lambda _: ExchangePoint(1.0, 0.0)
+        points.simulate_point = lambda _: ExchangePoint(1.0, 0.0)
 
         def simulate(_, name, changes):
-            points.spent += 10.0 + 10.0 * (name == search.READS)
+            points.spent += 10.0 + 10.0 * (name == READS)
             return SimpleNamespace(point=ExchangePoint(0.75, 0.0))
 
         points._simulate = simulate
-        return dict(points._saved(4, {name: {} for name in ("a", search.READS, "b")}))
+        return dict(points._seconds_saved(4, {name: {} for name in ("a", READS, "b")}))
 
     assert [len(removed(limit)) for limit in (69.9, 70.0, 89.9, 90.0, 100.0)] == [0, 1, 1, 2, 3]
     assert removed(100.0)["b"] == 0.25
@@ -203,7 +204,7 @@ def test_a_window_sends_as_large_a_part_as_the_epoch(fraction, sent):
     scenario = small(workload__dataset__num_samples=8000, workload__exchange=how)
     window = window_of(scenario, 12)
     assert window.scenario.workload.exchange.fraction == pytest.approx(sent / 120)
-    assert (window.iterations, window.of_epoch, window.left_out) == (12, 100, 88)
+    assert (window.iterations, window.epoch_iterations, window.left_out) == (12, 100, 88)
     assert window_of(scenario, 99).left_out == 1
     whole = window_of(scenario, 100)
     assert (whole.left_out, whole.scenario.workload.exchange.fraction) == (0, fraction)
@@ -285,7 +286,7 @@ def test_removals_that_save_nothing_have_no_number():
         columns=["removed", "added"],
     ).assign(way="own", world_size=4, samples=4)
     tables = {"limits": pd.DataFrame(limits), "points": points}
-    *_, table = mechanisms_text.of_hiding(tables, {})
+    *_, table = mechanisms_text.hiding_parts(tables, {})
     cells = {str(column.header): [*column.cells] for column in table.columns}
     assert cells["longer"] == ["120.0"]  # 0.12 s, all that four samples add
     assert cells["host\nwork"] == ["100.0"]

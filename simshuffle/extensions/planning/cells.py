@@ -21,7 +21,7 @@ from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms.variants import (
     OWN,
     WarmCell,
-    exchanging,
+    with_variant,
 )
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import do_within
@@ -319,7 +319,7 @@ class HiddenExchangeCell(NetworkCell):
 
     @cached_property
     def _seconds(self) -> float:
-        return seconds_of_run(exchanging(self._run.scenario, OWN, max(self._guess, 1), {}))
+        return seconds_of_run(with_variant(self._run.scenario, OWN, max(self._guess, 1), {}))
 
     @cached_property
     def _guess(self) -> int:
@@ -338,7 +338,7 @@ class HiddenExchangeCell(NetworkCell):
         rows: list[dict[str, Any]] = []
 
         def added(samples: int) -> float:
-            exchange = exchanging(scenario, OWN, samples, {})
+            exchange = with_variant(scenario, OWN, samples, {})
             epoch = WarmCell(exchange.to_dict(), self.label)
             spent = float(do_within(epoch).values[WHOLE])
             share = (spent - self.baseline_s) / self.baseline_s

@@ -20,7 +20,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms.search import SearchCell
-from simshuffle.studies.mechanisms.variants import OWN, WarmCell, exchanging, prepared
+from simshuffle.studies.mechanisms.variants import OWN, WarmCell, prepare_scenario, with_variant
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Outcomes
 from simshuffle.workload.exchange import PartialLocalShuffle
@@ -58,8 +58,8 @@ def partial_scenario(asked: PlanRequest) -> Scenario | None:
 def _with_room(asked: PlanRequest, of: Candidate) -> Scenario | None:
     try:
         values = of.record.model_dump(mode="json", exclude_none=True) | {"exchange_fraction": 0.0}
-        none = prepared(asked.base.with_values({"workload.exchange": values}))
-        return exchanging(none, OWN, 1, {})
+        none = prepare_scenario(asked.base.with_values({"workload.exchange": values}))
+        return with_variant(none, OWN, 1, {})
     except InputError:
         return None
 

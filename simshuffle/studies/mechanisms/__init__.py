@@ -1,1 +1,1 @@
-"""Which mechanism costs what: an exchange taken apart switch by switch."""
+"""Take an exchange apart switch by switch: what each of its mechanisms costs."""

@@ -1,5 +1,6 @@
-"""The study behind ``simshuffle study ablate``: from one exchange to another, switch by switch.
-Every combination of their mechanisms is simulated, over seeds; which costs how much?"""
+"""Ablate an exchange (``simshuffle study ablate``): from one exchange to another, switch by switch.
+Every combination of their mechanisms is simulated, over seeds; which costs how much?
+"""
 
 from __future__ import annotations
 
@@ -19,21 +20,21 @@ from simshuffle.studies.mechanisms.figures import waterfall_chart
 from simshuffle.studies.mechanisms.switches import (
     Switch,
     Values,
-    assigned,
+    add_switches,
     changes,
+    check_keys,
     contributions,
     corners,
     differences,
     flat,
-    made,
-    on_the_way,
+    make_exchange,
+    name_option,
     position,
     read,
     state,
-    with_also,
-    within,
+    step_weights,
     word,
-    written,
+    write_value,
 )
 from simshuffle.studies.mechanisms.tables import (
     ABLATION,
@@ -43,7 +44,7 @@ from simshuffle.studies.mechanisms.tables import (
     CONTRIBUTIONS,
     LABELS,
 )
-from simshuffle.studies.mechanisms.variants import WarmCell, prepared
+from simshuffle.studies.mechanisms.variants import WarmCell, prepare_scenario
 from simshuffle.studies.mechanisms.verb import AblationOptions
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
@@ -58,7 +59,7 @@ BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is taken apart."""
+    """The simulations of an ablation: every combination of switches, and single values alone."""
 
     # start, end: scenarios without sweep that differ in their exchange alone
     start: Scenario
@@ -72,71 +73,91 @@ class Ablation:
     seeds: int  # how many; from that of the scenario on
 
     def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-        """Every simulation: table, first columns of its rows, the last its seed, and exchange."""
+        """Yield every simulation: its table, the first columns of its rows (the last one is the
+        seed), and its exchange.
+        """
         for seed in range(self.start.seed, self.start.seed + self.seeds):
-            for of, exchange in self.states.items():
-                yield "runs", (word(of), seed), exchange
+            for switch_state, exchange in self.states.items():
+                yield "runs", (word(switch_state), seed), exchange
             for (key, value), bases in self.alone.items():
                 for base, exchange in bases.items():
-                    yield "alone", (key, written(value), base, seed), exchange
+                    yield "alone", (key, write_value(value), base, seed), exchange
 
 
 def request(options: AblationOptions) -> Request[Ablation]:
-    """What is asked for. An exchange without ``exchange_fraction`` has that of the scenario's runs.
-    An InputError if these have several fractions, or another key is swept; an exchange is not
-    valid, or sends no fraction of the shards, or not the same; if a key is not known; or there is
-    nothing to switch."""
-    scenario = _exchanging_run(scenario_of(options.scenario, options.set), options)
-    ends = {"--start": options.start, "--end": options.end}
-    first, last = (_exchanging(scenario, option, of) for option, of in ends.items())
-    before, after = _sending(first, "--start"), _sending(last, "--end")
-    fraction = before.exchange_fraction
-    if fraction != after.exchange_fraction:
+    """Return the checked request of an ablation. An exchange without ``exchange_fraction`` has the
+    fraction of the scenario's runs.
+
+    Raises:
+        InputError: these runs have several fractions, or another key is swept; an exchange is not
+                    valid, or sends no fraction of the shards, or another fraction than the
+            other exchange; a key is not known; or there is nothing to switch.
+    """
+    scenario = _choose_run(scenario_of(options.scenario, options.set), options)
+    references = {"--start": options.start, "--end": options.end}
+    start_scenario, end_scenario = (
+        _apply_exchange(scenario, option, reference) for option, reference in references.items()
+    )
+    start_exchange, end_exchange = (
+        _require_sending(start_scenario, "--start"),
+        _require_sending(end_scenario, "--end"),
+    )
+    fraction = start_exchange.exchange_fraction
+    if fraction != end_exchange.exchange_fraction:
         rule = f"must exchange as much as the start, {fraction:g}"
-        less, remedy = f"{after.exchange_fraction:g}", "Give both the same."
-        refuse("--end", rule, less, remedy, COMMAND_LINE)
-    values = flat(before)
-    switches = with_also(differences(values, flat(after)), options.also, values)
+        end_fraction, remedy = f"{end_exchange.exchange_fraction:g}", "Give both the same."
+        refuse("--end", rule, end_fraction, remedy, COMMAND_LINE)
+    values = flat(start_exchange)
+    switches = add_switches(differences(values, flat(end_exchange)), options.also, values)
     states = corners(switches, values, fraction)
     bases = {"start": values, "end": position(switches, values, (True,) * len(switches))}
-    alone = _alone(bases, switches, options.alone, fraction)
-    of = Ablation(first, last, switches, states, alone, options.seeds)
-    asked = {name: getattr(options, name) for name in ("start", "end", "seeds")}
-    for name, given in (("also", options.also), ("alone", options.alone)):
-        asked[name] = [f"{key}={written(value)}" for key, value in given]
-    document, files = stored([first, last])
-    about, documents = f"{len(list(of.runs()))} simulations.", {"scenario.yaml": document}
-    return Request(scenario.name, of, documents, {"asked": asked}, files, about)
+    alone_exchanges = _exchanges_alone(bases, switches, options.alone, fraction)
+    ablation = Ablation(
+        start_scenario, end_scenario, switches, states, alone_exchanges, options.seeds
+    )
+    answers = {name: getattr(options, name) for name in ("start", "end", "seeds")}
+    for name, assignments in (("also", options.also), ("alone", options.alone)):
+        answers[name] = [f"{key}={write_value(value)}" for key, value in assignments]
+    document, files = stored([start_scenario, end_scenario])
+    note, documents = f"{len(list(ablation.runs()))} simulations.", {"scenario.yaml": document}
+    return Request(scenario.name, ablation, documents, {"asked": answers}, files, note)
 
 
-def _exchanging_run(scenario: Scenario, options: AblationOptions) -> Scenario:
-    """The run of the scenario whose exchange says how much is sent; its first one where start and
-    end say that themselves, or no run exchanges."""
+def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
+    """Return the run of the scenario whose exchange says how much is sent; the first run where
+    start and end name the fraction themselves, or no run exchanges.
+    """
     runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
-    of_fraction = {of.workload.exchange.fraction or 0.0: of for of in runs}
-    of_fraction.pop(0.0, None)
-    is_said = all("exchange_fraction=" in end for end in (options.start, options.end))
-    if len(of_fraction) > 1 and not is_said:
+    run_of_fraction = {run.workload.exchange.fraction or 0.0: run for run in runs}
+    run_of_fraction.pop(0.0, None)
+    names_fraction = all("exchange_fraction=" in end for end in (options.start, options.end))
+    if len(run_of_fraction) > 1 and not names_fraction:
         rule = "must say how much is exchanged: the runs of the scenario differ in that"
-        given = ", ".join(f"{fraction:g}" for fraction in sorted(of_fraction))
-        example = f"{options.start.partition(':')[0]}:exchange_fraction={min(of_fraction):g}"
+        fractions = ", ".join(f"{fraction:g}" for fraction in sorted(run_of_fraction))
+        example = f"{options.start.partition(':')[0]}:exchange_fraction={min(run_of_fraction):g}"
         remedy = f"Say it at both ends, such as --start {example}."
-        refuse("--start", rule, given, remedy, COMMAND_LINE)
-    return next(iter(of_fraction.values()), runs[0])
+        refuse("--start", rule, fractions, remedy, COMMAND_LINE)
+    return next(iter(run_of_fraction.values()), runs[0])
 
 
-def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:
+def _apply_exchange(scenario: Scenario, option: str, reference: str) -> Scenario:
+    """Return the scenario with the exchange that an option names, and the fraction of its runs."""
     _, _, arguments = reference.partition(":")
     fraction = scenario.workload.exchange.fraction
     if fraction and not any(item.startswith("exchange_fraction=") for item in arguments.split(",")):
         reference = f"{reference}{',' if arguments else ':'}exchange_fraction={fraction!r}"
     try:
-        return prepared(scenario).with_values({"workload.exchange": reference})
+        return prepare_scenario(scenario).with_values({"workload.exchange": reference})
     except InputError as error:
-        raise InputError(within(option, error.problems), COMMAND_LINE) from None
+        raise InputError(name_option(option, error.problems), COMMAND_LINE) from None
 
 
-def _sending(scenario: Scenario, option: str) -> SendingStrategy:
+def _require_sending(scenario: Scenario, option: str) -> SendingStrategy:
+    """Return the exchange of a scenario.
+
+    Raises:
+        InputError: the exchange sends no fraction of the samples, or there is one rank.
+    """
     exchange = scenario.workload.exchange
     if (
         not isinstance(exchange, SendingStrategy)
@@ -149,98 +170,114 @@ def _sending(scenario: Scenario, option: str) -> SendingStrategy:
     return exchange
 
 
-def _alone(
+def _exchanges_alone(
     bases: Mapping[str, Values],
     switches: Sequence[Switch],
-    asked: Sequence[tuple[str, Any]],
+    requested: Sequence[tuple[str, Any]],
     fraction: float,
 ) -> dict[tuple[str, Any], dict[str, Any]]:
-    """The exchanges with one value other than at the start, and other than at the end."""
-    assigned("--alone", [key for key, _ in asked], bases["start"])
-    between = [
+    """Return the exchanges with one value other than at the start, and other than at the end, by
+    key and value, then by base.
+    """
+    check_keys("--alone", [key for key, _ in requested], bases["start"])
+    intermediate = [
         (switch.key, BETWEEN[switch.start, switch.end])
         for switch in switches
         if switch.key == "partner_lifetime" and (switch.start, switch.end) in BETWEEN
     ]
-    out: dict[tuple[str, Any], dict[str, Any]] = {}
-    for key, value in dict.fromkeys([*between, *asked]):
-        tried = {
-            base: made({**values, key: value}, fraction)
+    exchanges: dict[tuple[str, Any], dict[str, Any]] = {}
+    for key, value in dict.fromkeys([*intermediate, *requested]):
+        validated = {
+            base: make_exchange({**values, key: value}, fraction)
             for base, values in bases.items()
             if values[key] != value
         }
-        there = {base: exchange for base, (exchange, _) in tried.items() if exchange is not None}
-        if not there:
-            given = f"{key}={value}"
-            found = [problem for _, problems in tried.values() for problem in problems]
-            problems = found or [Problem("", "start and end have it already", given)]
-            option = f"--alone {given}"
-            raise InputError([replace(of, path=option) for of in problems], COMMAND_LINE)
-        out[key, value] = there
-    return out
+        possible = {
+            base: exchange for base, (exchange, _) in validated.items() if exchange is not None
+        }
+        if not possible:
+            assignment = f"{key}={value}"
+            exchange_problems = [
+                problem for _, problems in validated.values() for problem in problems
+            ]
+            problems = exchange_problems or [
+                Problem("", "start and end have it already", assignment)
+            ]
+            option = f"--alone {assignment}"
+            raise InputError([replace(problem, path=option) for problem in problems], COMMAND_LINE)
+        exchanges[key, value] = possible
+    return exchanges
 
 
-def _cells(of: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
-    """A simulation for every row of `Ablation.runs`, by its name. It is valid if the start is: Q is
-    the same, and what is stored depends on that alone."""
+def _cells(ablation_request: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return a simulation for every row of `Ablation.runs`, by its name. A simulation is valid if
+    the start is: Q is equal, and what is stored depends on Q alone.
+    """
     cells: dict[str, Cell] = {}
-    for _, what, exchange in of.runs():
-        workload = of.start.workload.model_copy(update={"exchange": exchange})
-        single = of.start.model_copy(update={"seed": what[-1], "workload": workload})
-        cells[_name(what)] = WarmCell(single.to_dict(), _name(what))
+    for _, columns, exchange in ablation_request.runs():
+        workload = ablation_request.start.workload.model_copy(update={"exchange": exchange})
+        scenario = ablation_request.start.model_copy(
+            update={"seed": columns[-1], "workload": workload}
+        )
+        cells[_cell_name(columns)] = WarmCell(scenario.to_dict(), _cell_name(columns))
     return cells
 
 
-def _name(what: tuple[Any, ...]) -> str:
-    return f"{' '.join(what[:-1])}, seed {what[-1]}"
+def _cell_name(columns: tuple[Any, ...]) -> str:
+    return f"{' '.join(columns[:-1])}, seed {columns[-1]}"
 
 
-def _collect(of: Ablation, outcomes: Outcomes) -> Tables:
+def _collect(ablation_request: Ablation, outcomes: Outcomes) -> Tables:
     rows: dict[str, list[tuple[Any, ...]]] = {"runs": [], "alone": []}
-    for table, what, _ in of.runs():
-        seconds = outcomes[_name(what)].values
-        rows[table] += [(*what, label, seconds[label]) for label in LABELS]
-    reached = flat(of.end.workload.exchange)
-    more = any(reached[switch.key] != switch.end for switch in of.switches)
+    for table, columns, _ in ablation_request.runs():
+        seconds = outcomes[_cell_name(columns)].values
+        rows[table] += [(*columns, label, seconds[label]) for label in LABELS]
+    end_values = flat(ablation_request.end.workload.exchange)
+    switched_more = any(
+        end_values[switch.key] != switch.end for switch in ablation_request.switches
+    )
     rows["ends"] = [
-        (place, end.label(), end.world_size, end.workload.exchange.fraction, more)
-        for place, end in zip(BASES, (of.start, of.end), strict=True)
+        (place, end.label(), end.world_size, end.workload.exchange.fraction, switched_more)
+        for place, end in zip(BASES, (ablation_request.start, ablation_request.end), strict=True)
     ]
-    rows["switches"] = [(s.key, written(s.start), written(s.end)) for s in of.switches]
+    rows["switches"] = [
+        (switch.key, write_value(switch.start), write_value(switch.end))
+        for switch in ablation_request.switches
+    ]
     return {name: schema.framed(rows[name]) for name, schema in ABLATION.items()}
 
 
 def _tables(result: Result, count: int) -> list[pd.DataFrame]:
-    """The first of the tables that others follow from."""
+    """Return the first ``count`` of the tables that other tables are derived from."""
     return [result.tables[name] for name in ("switches", "runs", "alone")[:count]]
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    runs, alone, ends = (result.tables[name] for name in ("runs", "alone", "ends"))
+    runs, alone_rows, ends = (result.tables[name] for name in ("runs", "alone", "ends"))
     switches = set(result.tables["switches"]["switch"])
     words, seeds = set(runs["state"]), set(runs["seed"])
     states = {state(word) for word in words if len(word) == len(switches) and set(word) <= {*"01"}}
-    labels = alone.groupby(["key", "value", "base", "seed"]).size()
+    labels = alone_rows.groupby(["key", "value", "base", "seed"]).size()
     return misfits(
         {
             "ends.csv": set(ends["place"]) == {*BASES},
             "switches.csv": bool(switches) and ALL not in switches,
             "runs.csv": len(states) == len(words)
-            and bool(on_the_way(states))
+            and bool(step_weights(states))
             and len(runs) == len(words) * len(seeds) * len(LABELS),
-            "alone.csv": set(alone["seed"]) <= seeds and bool((labels == len(LABELS)).all()),
+            "alone.csv": set(alone_rows["seed"]) <= seeds and bool((labels == len(LABELS)).all()),
         }
     )
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Ablation]:
-    """Return the request of a result, from its folder."""
-    asked = dict(meta["asked"])
+    """Return the request of an earlier result, from its folder."""
+    answers = dict(meta["asked"])
     for name in ("also", "alone"):
-        assignments = (assignment.partition("=") for assignment in asked[name])
-        asked[name] = tuple((key, read(value)) for key, _, value in assignments)
+        assignments = (assignment.partition("=") for assignment in answers[name])
+        answers[name] = tuple((key, read(value)) for key, _, value in assignments)
     start = load_scenarios(folder / "scenario.yaml")[0]
-    return request(AblationOptions(scenario=start, **asked))
+    return request(AblationOptions(scenario=start, **answers))
 
 
 STUDY: Study[Ablation] = Study(
@@ -255,7 +292,7 @@ STUDY: Study[Ablation] = Study(
         "changes": Derived(CHANGES, lambda of: changes(*_tables(of, 3))),
     },
     figures=lambda result: {"waterfall": waterfall_chart(result.all_tables)},
-    parts=lambda result: text.of_ablation(result.all_tables),
+    parts=lambda result: text.ablation_parts(result.all_tables),
     faults=_faults,
     again=f"{__name__}:repeat",
 )

@@ -12,49 +12,59 @@ FIRST, STRIDE = 4, 16
 """Samples of a rank that are tried first, and how many times as many as are hidden next."""
 
 
-def largest(
-    added: Callable[[int], float], tolerance: float, most: int, resolution: float = 0.0
+def search_exactly(
+    added: Callable[[int], float], tolerance: float, max_number: int, resolution: float = 0.0
 ) -> tuple[int, bool]:
-    """The largest number up to ``most`` (at least 1) that adds no more than ``tolerance`` while no
-    smaller one that was tried adds more, and whether all that was tried agrees: less is hidden, and
-    more is not. What is added is about in proportion to the number, so the search goes on where the
-    line through what is known reaches the tolerance; every third step halves what is left, so that
-    it ends soon whatever is added. In the end the number is known to be hidden and the next one not
-    to be (or, with a ``resolution``, one that is larger by that share), and twice that one is tried
-    too. Were hiding not monotone, a border is found all the same, below everything that is known
-    not to be hidden."""
-    known = {0: 0.0}
-    low, high, number = 0, most + 1, min(FIRST, most)
+    """The largest number up to ``max_number`` (at least 1) that adds no more than ``tolerance``
+    while no smaller one that was tried adds more, and whether all that was tried agrees: less is
+    hidden, and more is not. What is added is about in proportion to the number, so the search goes
+    on where the line through what is known reaches the tolerance; every third step halves what is
+    left, so that it ends soon whatever is added. In the end the number is known to be hidden and
+    the next one not to be (or, with a ``resolution``, one that is larger by that share), and twice
+    that one is tried too. Were hiding not monotone, a border is found all the same, below
+    everything that is known not to be hidden."""
+    seconds_of_number = {0: 0.0}
+    low, high, number = 0, max_number + 1, min(FIRST, max_number)
     while high - low > max(1, int(resolution * low)):
-        known[number] = added(number)
-        low, high = (number, high) if known[number] <= tolerance else (low, number)
-        number = next_number(known, tolerance, low, high, most)
-    if not resolution and 2 * high <= most and 2 * high not in known:
-        known[2 * high] = added(2 * high)
-    return low, agree(known, tolerance, low)
+        seconds_of_number[number] = added(number)
+        low, high = (number, high) if seconds_of_number[number] <= tolerance else (low, number)
+        number = next_number(seconds_of_number, tolerance, low, high, max_number)
+    if not resolution and 2 * high <= max_number and 2 * high not in seconds_of_number:
+        seconds_of_number[2 * high] = added(2 * high)
+    return low, is_monotone(seconds_of_number, tolerance, low)
 
 
-def agree(known: Mapping[int, float], tolerance: float, border: int) -> bool:
-    """Whether what each number adds is within the tolerance up to ``border``, and not above."""
-    return all((value <= tolerance) == (number <= border) for number, value in known.items())
+def is_monotone(seconds_of_number: Mapping[int, float], tolerance: float, border: int) -> bool:
+    """Return whether what each number adds is within the tolerance up to ``border``, and not
+    above.
+    """
+    return all(
+        (value <= tolerance) == (number <= border) for number, value in seconds_of_number.items()
+    )
 
 
 def next_number(
-    known: Mapping[int, float], tolerance: float, low: int, high: int, most: int
+    seconds_of_number: Mapping[int, float], tolerance: float, low: int, high: int, max_number: int
 ) -> int:
-    """The number to try next, between one that is hidden and one that is not, or too many."""
-    if high > most:
-        reached = low * tolerance / known[low] if low and known[low] > 0 else STRIDE * low
-        return min(max(2 * low, min(int(reached), STRIDE * low), 1), most)
-    if len(known) % 3 == 0:
+    """Return the number to try next: between one that is hidden and one that is not, or above all
+    hidden ones.
+    """
+    if high > max_number:
+        reached = (
+            low * tolerance / seconds_of_number[low]
+            if low and seconds_of_number[low] > 0
+            else STRIDE * low
+        )
+        return min(max(2 * low, min(int(reached), STRIDE * low), 1), max_number)
+    if len(seconds_of_number) % 3 == 0:
         return (low + high) // 2
-    slope = (known[high] - known[low]) / (high - low)
-    return min(max(int(low + (tolerance - known[low]) / slope), low + 1), high - 1)
+    slope = (seconds_of_number[high] - seconds_of_number[low]) / (high - low)
+    return min(max(int(low + (tolerance - seconds_of_number[low]) / slope), low + 1), high - 1)
 
 
 @dataclass(frozen=True)
 class ExchangePoint:
-    """What an exchange adds to the epoch."""
+    """The time that an exchange adds to the epoch."""
 
     over: float  # s
     half_width: float  # s, half of its 95 % interval; 0 where all iterations were simulated
@@ -62,7 +72,7 @@ class ExchangePoint:
 
 @dataclass(frozen=True)
 class Border:
-    """How many samples of a rank are hidden."""
+    """The number of samples of a rank that are hidden."""
 
     samples: int
     # low, high: samples, between which that number is by the intervals of the epochs
@@ -81,10 +91,10 @@ BEYOND, BEYOND_LINEAR = 0.5, 0.1
 samples are so few that each adds as much as another."""
 
 
-def approach(
+def approach_border(
     simulated: Callable[[int], ExchangePoint],
     allowed: float,
-    most: int,
+    max_number: int,
     start: int,
     affordable: Callable[[int], bool],
     linear: int = 0,
@@ -96,83 +106,91 @@ def approach(
     allowed within its interval, or no further simulation is ``affordable``. The answer lies on the
     line between the simulated numbers around it.
     """
-    known = {0: ExchangePoint(0.0, 0.0)}
+    points = {0: ExchangePoint(0.0, 0.0)}
     number = start
     while True:
-        known[number] = simulated(number)
-        low, high = _around(known, allowed, most)
+        points[number] = simulated(number)
+        low, high = _bracket(points, allowed, max_number)
         step = max(1, int(RESOLUTION * low))
-        estimate = _estimate(known, allowed, low, high, most)
-        is_close = abs(known[number].over - allowed) <= known[number].half_width
+        estimate = _interpolate_number(points, allowed, low, high, max_number)
+        is_close = abs(points[number].over - allowed) <= points[number].half_width
         is_linear = low == 0 and high <= linear
-        is_known = low == most or high - low <= step or is_close or is_linear
-        if is_known or len(known) > MOST_TRIALS:
+        is_known = low == max_number or high - low <= step or is_close or is_linear
+        if is_known or len(points) > MOST_TRIALS:
             break
-        number = min(max(round(estimate), low + 1), high - 1, most)
+        number = min(max(round(estimate), low + 1), high - 1, max_number)
         if number - low < step:  # the line ends at the number that is hidden: try the next ones
-            number = min(low + step, high - 1, most)
+            number = min(low + step, high - 1, max_number)
         elif high - number < step:
             number = max(high - step, low + 1)
         if not affordable(number):
             break
-    samples = most if low == most else int(min(max(estimate, low), high - 1))
+    samples = max_number if low == max_number else int(min(max(estimate, low), high - 1))
     beyond = BEYOND_LINEAR if is_linear else BEYOND
-    fewest, largest_number = spread(samples, known, allowed, most, beyond)
-    tried = None if samples == most else high if high <= most else max(known)
+    lowest_number, highest_number = number_interval(samples, points, allowed, max_number, beyond)
+    tried = None if samples == max_number else high if high <= max_number else max(points)
     decided = {
         number: point.over
-        for number, point in known.items()
+        for number, point in points.items()
         if abs(point.over - allowed) > point.half_width
     }
     return Border(
         samples,
-        fewest,
-        largest_number,
-        added=min(allowed, float(np.interp(samples, *_line(known)))),
-        steady=agree(decided, allowed, samples),
+        lowest_number,
+        highest_number,
+        added=min(allowed, float(np.interp(samples, *_points_by_number(points)))),
+        steady=is_monotone(decided, allowed, samples),
         tried=tried,
     )
 
 
-def _line(known: Mapping[int, ExchangePoint]) -> tuple[list[int], list[float]]:
-    numbers = sorted(known)
-    return numbers, [known[number].over for number in numbers]
+def _points_by_number(points: Mapping[int, ExchangePoint]) -> tuple[list[int], list[float]]:
+    """Return the simulated numbers, ascending, and the s that each adds."""
+    numbers = sorted(points)
+    return numbers, [points[number].over for number in numbers]
 
 
-def _around(known: Mapping[int, ExchangePoint], allowed: float, most: int) -> tuple[int, int]:
-    """The largest number below which all that was tried is hidden, and the next that is not."""
-    high = min((n for n, point in known.items() if point.over > allowed), default=most + 1)
-    return max(n for n in known if n < high), high
+def _bracket(
+    points: Mapping[int, ExchangePoint], allowed: float, max_number: int
+) -> tuple[int, int]:
+    """Return the largest number below which every simulated number is hidden, and the next that is
+    not.
+    """
+    high = min((n for n, point in points.items() if point.over > allowed), default=max_number + 1)
+    return max(n for n in points if n < high), high
 
 
-def _estimate(
-    known: Mapping[int, ExchangePoint], allowed: float, low: int, high: int, most: int
+def _interpolate_number(
+    points: Mapping[int, ExchangePoint], allowed: float, low: int, high: int, max_number: int
 ) -> float:
-    """The number that adds as much as is allowed, on the line through what is known around it."""
-    below = known[low].over
-    if high <= most:
-        return low + (high - low) * (allowed - below) / (known[high].over - below)
-    return min(low * allowed / below, most) if below > 0.0 else most
+    """Return the number that adds as much as is allowed, on the line through its neighbours."""
+    low_over = points[low].over
+    if high <= max_number:
+        return low + (high - low) * (allowed - low_over) / (points[high].over - low_over)
+    return min(low * allowed / low_over, max_number) if low_over > 0.0 else max_number
 
 
-def spread(
+def number_interval(
     samples: int,
-    known: Mapping[int, ExchangePoint],
+    points: Mapping[int, ExchangePoint],
     allowed: float,
-    most: int,
+    max_number: int,
     beyond: float = BEYOND,
 ) -> tuple[int, int]:
-    """Numbers between which the answer ``samples`` is, by the intervals of what was simulated and
-    the distance to it."""
-    nearest = min((n for n in known if n), key=lambda n: abs(n - samples), default=0)
+    """Return the numbers between which the answer ``samples`` is, by the intervals of the simulated
+    points and the distance to the nearest one.
+    """
+    nearest = min((n for n in points if n), key=lambda n: abs(n - samples), default=0)
     if not nearest:
         return samples, samples
-    point = known[nearest]
-    if samples == most:
+    point = points[nearest]
+    if samples == max_number:
         longest = point.over + point.half_width
-        return (int(most * allowed / longest) if longest > allowed else most), most
+        return (
+            int(max_number * allowed / longest) if longest > allowed else max_number
+        ), max_number
     slope = point.over / nearest
     if slope <= 0.0:
-        return 0, most
-    off = math.hypot(point.half_width / slope, beyond * (nearest - samples))
-    return max(math.floor(samples - off), 0), min(math.ceil(samples + off), most)
+        return 0, max_number
+    deviation = math.hypot(point.half_width / slope, beyond * (nearest - samples))
+    return max(math.floor(samples - deviation), 0), min(math.ceil(samples + deviation), max_number)

@@ -30,31 +30,35 @@ STEP = Look(colour="#555555", width=0.5)
 
 
 def waterfall_chart(tables: Tables) -> Chart:
-    """From the epoch of the start to that of the end, a row for each switch, coloured by the label
-    that most of it is in, from all tables of an ablation. Steps are means over orders and seeds;
-    whiskers are the seeds' range. The axis begins above 0, so that small steps are seen."""
-    rows = _rows(tables)
+    """Return the waterfall from the epoch of the start to the epoch of the end, from all tables of
+    an
+    ablation: a row for each switch, coloured by the label that most of its step is in.
+
+    Steps are means over orders and seeds; whiskers are the seeds' range. The axis begins above 0,
+    so that small steps are seen.
+    """
+    rows = _waterfall_rows(tables)
     ends = rows[rows["look"] == "ends"]
     low = float(rows[["to", "low"]].to_numpy().min())
     high = float(rows[["to", "high"]].to_numpy().max())
-    room = 0.2 * (high - low) or 0.1 * high or 1.0
-    left = max(0.0, low - room)
-    cut = left > 0
+    margin = 0.2 * (high - low) or 0.1 * high or 1.0
+    axis_start = max(0.0, low - margin)
+    is_cut = axis_start > 0
     joints = pd.DataFrame({"x": rows["to"].iloc[:-1], "y": rows["y"].iloc[:-1]})
     joints = joints.assign(x2=joints["x"], y2=joints["y"] + 1.31)
-    bars = rows.assign(at=rows["at"].clip(lower=left))
-    beside = rows.assign(x=rows[["at", "to", "high"]].max(axis=1))
+    bars = rows.assign(at=rows["at"].clip(lower=axis_start))
+    text_places = rows.assign(x=rows[["at", "to", "high"]].max(axis=1))
     marks = [
         Mark("bar", bars, x="at", x2="to", thick=0.62),
         Mark("rule", joints, look=STEP),
         Mark("interval", rows, x="low", x2="high", look=WHISKER),
-        Mark("text", beside, aside=(3, 0), look=Look(colour="#000000"), small=False),
+        Mark("text", text_places, aside=(3, 0), look=Look(colour="#000000"), small=False),
     ]
-    if cut:
-        cuts = ends.assign(x=left, text="//")
+    if is_cut:
+        cuts = ends.assign(x=axis_start, text="//")
         marks.append(Mark("text", cuts, look=Look(colour="#FFFFFF"), aside=(5, 0), small=False))
-    title = f"time per epoch (s){'; bars are cut' * cut}"
-    x = Axis(title, low=left, high=high + 0.9 * room, most=4)
+    title = f"time per epoch (s){'; bars are cut' * is_cut}"
+    x = Axis(title, low=axis_start, high=high + 0.9 * margin, most=4)
     labels = {label: Look(label, colour) for label, colour in COLOURS.items()}
     return Chart(
         [Panel(marks, x, in_rows(list(rows["name"]), small=True))],
@@ -65,39 +69,54 @@ def waterfall_chart(tables: Tables) -> Chart:
     )
 
 
-def _rows(tables: Tables) -> pd.DataFrame:
-    """The start, each switch and the end: y, name, at and to where its bar begins and ends, low and
-    high the range of seeds, look, and text beside it."""
+def _waterfall_rows(tables: Tables) -> pd.DataFrame:
+    """Return the rows of the start, each switch and the end: y, name, ``at`` and ``to`` where the
+    bar begins and ends, ``low`` and ``high`` the range of seeds, look, and the text beside the bar.
+    """
     table = tables["contributions"]
-    own = table[table["switch"] != ALL]
-    parts = own.pivot(index="switch", columns="label", values="mean_s").drop(columns="epoch")
-    most = parts.abs().idxmax(axis=1)
-    start, end = _epochs(tables, "0"), _epochs(tables, "1")
-    at = float(start.mean())
-    rows: list[dict[str, Any]] = [_end(start)]
-    for step in own[own["label"] == "epoch"].to_dict("records"):
-        to = at + step["mean_s"]
+    switch_rows = table[table["switch"] != ALL]
+    seconds_by_label = switch_rows.pivot(index="switch", columns="label", values="mean_s").drop(
+        columns="epoch"
+    )
+    main_label = seconds_by_label.abs().idxmax(axis=1)
+    start, end = _epoch_seconds(tables, "0"), _epoch_seconds(tables, "1")
+    bar_start = float(start.mean())
+    rows: list[dict[str, Any]] = [_end_row(start)]
+    for step in switch_rows[switch_rows["label"] == "epoch"].to_dict("records"):
+        bar_end = bar_start + step["mean_s"]
         text = f"{step['mean_s']:+.3f}".replace("-", "\N{MINUS SIGN}")
-        reach = {"low": at + step["min_s"], "high": at + step["max_s"]}
-        rows.append({"at": at, "to": to, **reach, "look": most[step["switch"]], "text": text})
-        at = to
-    rows.append(_end(end))
-    return pd.DataFrame(rows).assign(y=range(len(rows)), name=_names(tables))
+        seed_range = {"low": bar_start + step["min_s"], "high": bar_start + step["max_s"]}
+        rows.append(
+            {
+                "at": bar_start,
+                "to": bar_end,
+                **seed_range,
+                "look": main_label[step["switch"]],
+                "text": text,
+            }
+        )
+        bar_start = bar_end
+    rows.append(_end_row(end))
+    return pd.DataFrame(rows).assign(y=range(len(rows)), name=_row_names(tables))
 
 
-def _epochs(tables: Tables, state: str) -> pd.Series:
-    """Epochs (s) with all switches in that state, by seed."""
+def _epoch_seconds(tables: Tables, state: str) -> pd.Series:
+    """Return the epochs (s) with all switches in ``state`` ("0" or "1"), by seed."""
     runs = tables["runs"]
-    here = (runs["label"] == "epoch") & (runs["state"] == state * len(tables["switches"]))
-    return runs.loc[here, "seconds"]
+    is_state_epoch = (runs["label"] == "epoch") & (runs["state"] == state * len(tables["switches"]))
+    return runs.loc[is_state_epoch, "seconds"]
 
 
-def _end(of: pd.Series) -> dict[str, Any]:
-    mean, reach = float(of.mean()), {"low": float(of.min()), "high": float(of.max())}
-    return {"at": 0.0, "to": mean, **reach, "look": "ends", "text": f"{mean:.3f}"}
+def _end_row(epochs: pd.Series) -> dict[str, Any]:
+    """Return the row of the start or the end, from its epochs (s) by seed."""
+    mean, seed_range = (
+        float(epochs.mean()),
+        {"low": float(epochs.min()), "high": float(epochs.max())},
+    )
+    return {"at": 0.0, "to": mean, **seed_range, "look": "ends", "text": f"{mean:.3f}"}
 
 
-def _names(tables: Tables) -> list[str]:
+def _row_names(tables: Tables) -> list[str]:
     ends = tables["ends"].set_index("place")
     changed = [
         f"{r['switch'].replace('_', ' ')}\n{_short(r['start'])} → {_short(r['end'])}"
@@ -128,42 +147,44 @@ STRIP = Look(colour="#EEEEEE")
 
 
 def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
-    """The largest hidden exchange fraction against the world size, both logarithmic, a line for
-    each way of carrying the exchange out; where nothing is hidden, hollow in a strip of its own
-    below. Above, the iterations of an epoch. ``titles`` are what the scenario's own ways are
-    called."""
+    """Return the chart of the largest hidden exchange fraction against the world size, both
+    logarithmic, with a line for each way of carrying the exchange out.
+
+    Where nothing is hidden, marks are hollow, in a strip below. Above are the iterations of an
+    epoch. ``titles`` are the labels of the scenario's own ways.
+    """
     limits = tables["limits"]
     rows = limits.rename(columns={"world_size": "x", "exchange_fraction": "y", "way": "look"})
     looks = {
-        way: replace(look, label=textwrap.fill(title_of(way, titles), LEGEND_LETTERS))
-        for way, look in LOOKS.items()
+        way_name: replace(look, label=textwrap.fill(title_of(way_name, titles), LEGEND_LETTERS))
+        for way_name, look in LOOKS.items()
     }
-    rows["tip"] = rows["look"].map(lambda way: looks[way].label) + rows["x"].map(
+    rows["tip"] = rows["look"].map(lambda way_name: looks[way_name].label) + rows["x"].map(
         ", {} ranks: ".format
     )
     rows["tip"] += rows["y"].map(percent)
-    some = rows["y"] > 0
-    floor = (float(rows.loc[some, "y"].min()) if some.any() else 0.01) / 2
-    none = rows[rows["y"] == 0]
-    none = none.assign(y=floor, look=none["look"] + ", none")
+    is_hidden = rows["y"] > 0
+    floor = (float(rows.loc[is_hidden, "y"].min()) if is_hidden.any() else 0.01) / 2
+    unhidden = rows[rows["y"] == 0]
+    unhidden = unhidden.assign(y=floor, look=unhidden["look"] + ", none")
     # a line does not go on through a size at which nothing is hidden
-    lines = rows.assign(y=rows["y"].where(some))
-    marks = [Mark("line", lines), Mark("point", none)]
-    upwards = _upwards(floor)
-    if len(none):
+    lines = rows.assign(y=rows["y"].where(is_hidden))
+    marks = [Mark("line", lines), Mark("point", unhidden)]
+    fraction_ticks = _fraction_ticks(floor)
+    if len(unhidden):
         marks.insert(0, rule(STRIP, y=floor * 0.8, y2=floor * 1.25))
-        upwards = {floor: "none", **upwards}
-    once = limits.drop_duplicates("world_size").sort_values("world_size")
-    sizes = once["world_size"].tolist()
-    above = dict(zip(map(float, sizes), once["iterations"].map(str), strict=True))
+        fraction_ticks = {floor: "none", **fraction_ticks}
+    row_of_size = limits.drop_duplicates("world_size").sort_values("world_size")
+    sizes = row_of_size["world_size"].tolist()
+    iteration_labels = dict(zip(map(float, sizes), row_of_size["iterations"].map(str), strict=True))
     ends: Any = {"low": sizes[0] / 1.2, "high": sizes[-1] * 1.2}
     return Chart(
         [
             Panel(
                 marks,
                 Axis("ranks M", True, **ends, ticks=ticks(sizes)),
-                Axis("largest hidden Q", True, floor * 0.8, 1.4, upwards),
-                top=Axis("iterations of an epoch", True, **ends, ticks=above),
+                Axis("largest hidden Q", True, floor * 0.8, 1.4, fraction_ticks),
+                top=Axis("iterations of an epoch", True, **ends, ticks=iteration_labels),
             )
         ],
         2.4,
@@ -172,8 +193,10 @@ def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
     )
 
 
-def _upwards(floor: float) -> dict[float, str]:
-    """Ticks; a number beside the strip of those that hide nothing would be taken for theirs."""
+def _fraction_ticks(floor: float) -> dict[float, str]:
+    """Return the ticks of the fractions above the strip; a tick beside the strip would be taken for
+    the fraction of its marks.
+    """
     steps = (1, 2, 5) if floor > 0.02 else (1,)
     values = [step * 10.0**power for power in range(-6, 1) for step in steps]
     return ticks([value for value in values if 1.6 * floor < value <= 1.0], percent)

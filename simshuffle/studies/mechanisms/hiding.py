@@ -1,5 +1,6 @@
-"""The study behind ``simshuffle study hiding``: how much can be exchanged while the epoch takes no
-longer, by the scenario's own schedule and by others, and why no more."""
+"""Find how much can be exchanged while the epoch takes no longer (``simshuffle study hiding``), by
+the scenario's own schedule and by others, and why no more.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from simshuffle.studies.mechanisms.variants import (
     VARIANTS,
     WIRE,
     WarmCell,
-    exchanging,
-    prepared,
+    prepare_scenario,
+    with_variant,
 )
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.schema import misfits
@@ -54,7 +55,7 @@ NONE_EXCHANGES = "partial streamlined, the default, as no run of the scenario ex
 
 @dataclass(frozen=True)
 class Hiding:
-    """What is searched for."""
+    """The searches of a request: ways to exchange on every world size."""
 
     scenarios: Sequence[Scenario]  # for each world size, smallest first
     ways: Sequence[str]  # names of `tables.NAMES`, the scenario's own first
@@ -64,27 +65,31 @@ class Hiding:
     exact: bool  # whether each number is searched to the last sample, however long that takes
 
     @property
-    def limits(self) -> dict[str, float]:
-        """s of one core that a search of each way may take."""
+    def seconds_of_way(self) -> dict[str, float]:
+        """Return the s of one core that a search of each way may take."""
         if self.exact:
             return dict.fromkeys(self.ways, float("inf"))
         baselines = sum(effort(without_exchange(single)).seconds for single in self.scenarios)
         shares = {way: OWN_SHARES if way in self.own else 1.0 for way in self.ways}
-        each = (LIMIT - baselines) / (sum(shares.values()) * len(self.scenarios))
-        return {way: share * each for way, share in shares.items()}
+        seconds_per_share = (LIMIT - baselines) / (sum(shares.values()) * len(self.scenarios))
+        return {way: share * seconds_per_share for way, share in shares.items()}
 
-    def scenario(self, sized: Scenario, way: str) -> tuple[Scenario, str]:
-        """The scenario of a world size in which samples are exchanged in that way, and the name of
-        the variant."""
+    def scenario_of_way(self, sized_scenario: Scenario, way: str) -> tuple[Scenario, str]:
+        """Return the scenario of a world size in which samples are exchanged in ``way``, and the
+        name of the variant.
+        """
         if way not in self.own:
-            return sized, way
-        return sized.with_values({EXCHANGE: self.own[way]}), OWN
+            return sized_scenario, way
+        return sized_scenario.with_values({EXCHANGE: self.own[way]}), OWN
 
 
 def request(options: HidingOptions) -> Request[Hiding]:
-    """What is asked for: Q* for every world size, of every schedule that a run of the scenario has,
-    and of the variants. A ScenarioError if a world size does not fit, or the scenario sweeps over
-    other keys."""
+    """Return the checked request: Q* for every world size, of every schedule that a run of the
+    scenario has, and of the variants.
+
+    Raises:
+        ScenarioError: a world size does not fit, or the scenario sweeps over other keys.
+    """
     scenario = scenario_of(options.scenario, options.set)
     if options.world_size:
         scenario = scenario.with_values({WORLD_SIZE: min(options.world_size)})
@@ -93,125 +98,150 @@ def request(options: HidingOptions) -> Request[Hiding]:
     if sizes[0] < 2:
         problem = Problem("--world-size", "must be 2 ranks or more", str(sizes[0]), "Name one.")
         raise ScenarioError(problem, scenario.name)
-    own = _own_exchanges(runs)
-    base = prepared(runs[0])
-    sized = [base.with_values({WORLD_SIZE: size, EXCHANGE: own[OWN]}) for size in sizes]
-    ways = [*own, *_others(sized[0], own, options.variant)]
-    if own_name := _unexchanged(runs):
+    own_exchanges = _own_exchanges(runs)
+    base = prepare_scenario(runs[0])
+    sized_scenarios = [
+        base.with_values({WORLD_SIZE: size, EXCHANGE: own_exchanges[OWN]}) for size in sizes
+    ]
+    way_names = [*own_exchanges, *_other_ways(sized_scenarios[0], own_exchanges, options.variant)]
+    if own_name := _default_title(runs):
         titles = {OWN: own_name}
     else:
-        titles = {way: _title(base.with_values({EXCHANGE: own[way]})) for way in own}
-    return make_request(sized, ways, own, titles, options.tolerance, options.exact)
+        titles = {
+            way: _strategy_title(base.with_values({EXCHANGE: own_exchanges[way]}))
+            for way in own_exchanges
+        }
+    return build_request(
+        sized_scenarios, way_names, own_exchanges, titles, options.tolerance, options.exact
+    )
 
 
-def make_request(
-    sized: Sequence[Scenario],
-    ways: Sequence[str],
-    own: Mapping[str, Any],
+def build_request(
+    sized_scenarios: Sequence[Scenario],
+    way_names: Sequence[str],
+    own_exchanges: Mapping[str, Any],
     titles: Mapping[str, str],
     tolerance: float,
     exact: bool,
 ) -> Request[Hiding]:
-    """The request of scenarios for each world size and names of ways, the own ones with their
-    exchange and title."""
-    document, files = stored(sized)
-    asked = {
-        "ways": list(ways),
+    """Return the request of scenarios for each world size and names of ways, the own ways with
+    their exchange and title.
+    """
+    document, files = stored(sized_scenarios)
+    answers = {
+        "ways": list(way_names),
         "tolerance": tolerance,
-        "own": dict(own),
+        "own": dict(own_exchanges),
         "titles": dict(titles),
         "exact": exact,
     }
-    hiding = Hiding(_windowed(sized, exact), ways, own, titles, tolerance, exact)
-    return Request(sized[0].name, hiding, {"scenario.yaml": document}, {"asked": asked}, files)
+    hiding = Hiding(
+        _limit_epochs(sized_scenarios, exact), way_names, own_exchanges, titles, tolerance, exact
+    )
+    return Request(
+        sized_scenarios[0].name, hiding, {"scenario.yaml": document}, {"asked": answers}, files
+    )
 
 
-def _windowed(sized: Sequence[Scenario], exact: bool) -> list[Scenario]:
-    """The scenarios, with windows where whole epochs without exchange take too long."""
-    whole = [single for single in sized if single.time_tolerance == 0.0]
-    seconds = sum(effort(without_exchange(single)).seconds for single in whole)
+def _limit_epochs(sized_scenarios: Sequence[Scenario], exact: bool) -> list[Scenario]:
+    """Return the scenarios, with windows where whole epochs without exchange take too long."""
+    exact_scenarios = [single for single in sized_scenarios if single.time_tolerance == 0.0]
+    seconds = sum(effort(without_exchange(single)).seconds for single in exact_scenarios)
     if exact or seconds <= BASELINES * LIMIT:
-        return list(sized)
+        return list(sized_scenarios)
     windows = {"time_tolerance": TOLERANCE}
-    return [single.model_copy(update=windows) if single in whole else single for single in sized]
+    return [
+        single.model_copy(update=windows) if single in exact_scenarios else single
+        for single in sized_scenarios
+    ]
 
 
 def _own_exchanges(runs: Sequence[Scenario]) -> dict[str, Any]:
-    """The exchanges of the runs as plain values, by their ways: runs that exchange another fraction
-    by the same schedule count once; partial local shuffle if no run exchanges any."""
-    found: dict[str, Any] = {}
+    """Return the exchanges of the runs as plain values, by their ways. Runs that exchange another
+    fraction by an equal schedule count once; partial local shuffle if no run exchanges any.
+    """
+    exchange_of_signature: dict[str, Any] = {}
     for single in runs:
         if isinstance(exchange := single.workload.exchange, ShardHolding):
-            found.setdefault(_without_fraction(single), exchange.model_dump(mode="json"))
-    if len(found) > len(OWN_WAYS):
+            exchange_of_signature.setdefault(
+                _exchange_signature(single), exchange.model_dump(mode="json")
+            )
+    if len(exchange_of_signature) > len(OWN_WAYS):
         rule = f"must have at most {len(OWN_WAYS)} schedules"
-        given = f"{len(found)} in the sweep"
+        schedules_text = f"{len(exchange_of_signature)} in the sweep"
         remedy = f"Choose one: --set '{EXCHANGE}=partial_local_shuffle:exchange_fraction=0.1'."
-        raise ScenarioError(Problem(EXCHANGE, rule, given, remedy), runs[0].name)
-    if not found:
+        raise ScenarioError(Problem(EXCHANGE, rule, schedules_text, remedy), runs[0].name)
+    if not exchange_of_signature:
         return {OWN: {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}}
-    return dict(zip(OWN_WAYS, found.values(), strict=False))
+    return dict(zip(OWN_WAYS, exchange_of_signature.values(), strict=False))
 
 
-def _unexchanged(runs: Sequence[Scenario]) -> str:
-    """What the own way is called where no run exchanges samples; '' if one does."""
-    some = any(isinstance(single.workload.exchange, ShardHolding) for single in runs)
-    return "" if some else NONE_EXCHANGES
+def _default_title(runs: Sequence[Scenario]) -> str:
+    """Return the title of the own way where no run exchanges samples; '' if one does."""
+    exchanges_any = any(isinstance(single.workload.exchange, ShardHolding) for single in runs)
+    return "" if exchanges_any else NONE_EXCHANGES
 
 
-def _without_fraction(scenario: Scenario) -> str:
-    """The exchange as it is simulated, in words that are the same where only Q differs."""
-    values = exchanging(scenario, OWN, 1, {}).workload.exchange.model_dump(mode="json")
+def _exchange_signature(scenario: Scenario) -> str:
+    """Return the exchange as it is simulated, in a text that is equal where only Q differs."""
+    values = with_variant(scenario, OWN, 1, {}).workload.exchange.model_dump(mode="json")
     schedule = {key: value for key, value in values["schedule"].items() if key != "source"}
     return repr({**values, "schedule": schedule, "exchange_fraction": None})
 
 
-def _title(scenario: Scenario) -> str:
-    """What a strategy and its schedule are called: 'partial streamlined'."""
+def _strategy_title(scenario: Scenario) -> str:
+    """Return the label of a strategy and its schedule, such as 'partial streamlined'."""
     exchange = scenario.workload.exchange
     schedule = exchange.exchange_schedule
     return f"{exchange.short_name} {schedule.name}" if schedule is not None else exchange.short_name
 
 
-def _others(scenario: Scenario, own: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """The variants that are asked for, in the order of `VARIANTS`; without names all of them that
-    are not among the scenario's own."""
+def _other_ways(
+    scenario: Scenario, own_exchanges: Mapping[str, Any], names: Sequence[str]
+) -> list[str]:
+    """Return the requested variants, in the order of `VARIANTS`; without names all variants that
+    are not among the scenario's own.
+    """
     if names:
         return [name for name in VARIANTS if name in names]
-    known = {_without_fraction(scenario.with_values({EXCHANGE: value})) for value in own.values()}
+    own_signatures = {
+        _exchange_signature(scenario.with_values({EXCHANGE: value}))
+        for value in own_exchanges.values()
+    }
     return [
         name
-        for name, (*_, more) in VARIANTS.items()
-        if more or _without_fraction(exchanging(scenario, name, 1, {})) not in known
+        for name, (*_, scenario_values) in VARIANTS.items()
+        if scenario_values
+        or _exchange_signature(with_variant(scenario, name, 1, {})) not in own_signatures
     ]
 
 
-def _baselines(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
+def _baseline_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
     return {
-        _baseline(single): WarmCell(without_exchange(single).to_dict(), _baseline(single))
+        _baseline_name(single): WarmCell(without_exchange(single).to_dict(), _baseline_name(single))
         for single in hiding.scenarios
     }
 
 
-def _baseline(scenario: Scenario) -> str:
+def _baseline_name(scenario: Scenario) -> str:
     return f"no exchange @{scenario.world_size}"
 
 
-def _searches(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
-    """A search for every scenario and way, in the order of the tables."""
+def _search_cells(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return a search for every scenario and way, in the order of the tables."""
     cells: dict[str, Cell] = {}
-    limits = hiding.limits
+    seconds_of_way = hiding.seconds_of_way
     for single in hiding.scenarios:
-        baseline = outcomes[_baseline(single)].values
+        baseline = outcomes[_baseline_name(single)].values
         for way in hiding.ways:
-            scenario, variant = hiding.scenario(single, way)
+            scenario, variant = hiding.scenario_of_way(single, way)
             cells[f"{way} @{single.world_size}"] = SearchCell(
                 scenario.to_dict(),
                 variant,
                 hiding.tolerance,
                 baseline[WHOLE],
                 baseline[HALF_WIDTH],
-                limits[way],
+                seconds_of_way[way],
             )
     return cells
 
@@ -221,50 +251,52 @@ def _later_cost(hiding: Hiding, stage: int) -> float:
     if stage > 0:
         return 0.0
     guesses = {
-        _baseline(single): Outcome({WHOLE: bounds(without_exchange(single)).epoch, HALF_WIDTH: 0.0})
+        _baseline_name(single): Outcome(
+            {WHOLE: bounds(without_exchange(single)).epoch, HALF_WIDTH: 0.0}
+        )
         for single in hiding.scenarios
     }
-    return sum(cell.cost for cell in _searches(hiding, guesses).values())
+    return sum(cell.cost for cell in _search_cells(hiding, guesses).values())
 
 
 def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
     limits: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
-    for name in _searches(hiding, outcomes):
-        way = {"way": name.rpartition(" @")[0]}
-        found = outcomes[name].values
-        limits.append(found["limit"] | way)
-        points += [point | way for point in found["points"]]
+    for name in _search_cells(hiding, outcomes):
+        way_column = {"way": name.rpartition(" @")[0]}
+        search_values = outcomes[name].values
+        limits.append(search_values["limit"] | way_column)
+        points += [point | way_column for point in search_values["points"]]
     return {"limits": HIDING["limits"].framed(limits), "points": HIDING["points"].framed(points)}
 
 
 def first_answer(hiding: Hiding) -> Iterator[str]:
-    """The largest hidden Q of each world size from closed forms, in lines."""
+    """Yield the largest hidden Q of each world size from closed forms, a line for each."""
     for single in hiding.scenarios:
-        shares = []
+        way_texts = []
         for way in hiding.ways:
-            scenario, variant = hiding.scenario(single, way)
+            scenario, variant = hiding.scenario_of_way(single, way)
             fraction = largest_hidden_fraction(
-                exchanging(scenario, variant, 1, {}), hiding.tolerance
+                with_variant(scenario, variant, 1, {}), hiding.tolerance
             )
-            shares.append(f"{way} {text.share(fraction)}")
-        yield f"{single.world_size:,} ranks hide, about: {', '.join(shares)}"
+            way_texts.append(f"{way} {text.share(fraction)}")
+        yield f"{single.world_size:,} ranks hide, about: {', '.join(way_texts)}"
 
 
 def _faults(result: Result) -> Iterator[Problem]:
     limits, points = result.tables["limits"], result.tables["points"]
     size = limits["way"].nunique() * limits["world_size"].nunique()
     # a tier of cables is named where the wire is the bottleneck, and nowhere else
-    named = ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all()
+    names_tier = ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all()
     keys = ["way", "world_size"]
-    whole = points[points["removed"] == ""].set_index(keys).index
-    ordered = (limits["samples_low"] <= limits["samples"]) & (
+    simulated_index = points[points["removed"] == ""].set_index(keys).index
+    is_ordered = (limits["samples_low"] <= limits["samples"]) & (
         limits["samples"] <= limits["samples_high"]
     )
     yield from misfits(
         {
-            "limits.csv": len(limits) == size > 0 and bool(named) and bool(ordered.all()),
-            "points.csv": bool(limits.set_index(keys).index.isin(whole).all()),
+            "limits.csv": len(limits) == size > 0 and bool(names_tier) and bool(is_ordered.all()),
+            "points.csv": bool(limits.set_index(keys).index.isin(simulated_index).all()),
         }
     )
 
@@ -276,43 +308,43 @@ class HidingOptionsKept(TypedDict):
 
 
 class HidingMeta(TypedDict):
-    """What ``meta.json`` holds for texts and figures."""
+    """The content of ``meta.json`` that texts and figures read."""
 
     asked: HidingOptionsKept
 
 
 def _titles(result: Result) -> Mapping[str, str]:
-    """What the own ways are called; nothing in results of earlier versions."""
+    """Return the titles of the own ways; {} in results of earlier versions."""
     titles: Mapping[str, str] = result.meta["asked"].get("titles", {})
     return titles
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Hiding]:
-    """Return the request of a result, from its folder."""
-    sized, asked = load_scenarios(folder / "scenario.yaml"), meta["asked"]
+    """Return the request of an earlier result, from its folder."""
+    sized_scenarios, answers = load_scenarios(folder / "scenario.yaml"), meta["asked"]
     # results of earlier versions have the exchange of the scenario as their own
-    own = sized[0].workload.exchange.model_dump(mode="json")
-    return make_request(
-        sized,
-        tuple(asked["ways"]),
-        asked.get("own", {"own": own}),
-        asked.get("titles", {}),
-        asked["tolerance"],
-        asked.get("exact", True),
+    own_exchange = sized_scenarios[0].workload.exchange.model_dump(mode="json")
+    return build_request(
+        sized_scenarios,
+        tuple(answers["ways"]),
+        answers.get("own", {"own": own_exchange}),
+        answers.get("titles", {}),
+        answers["tolerance"],
+        answers.get("exact", True),
     )
 
 
 STUDY: Study[Hiding] = Study(
     kind="hiding",
     verb="study hiding",
-    stages=(_baselines, _searches),
+    stages=(_baseline_cells, _search_cells),
     later_cost=_later_cost,
     collect=_collect,
     stored=HIDING,
     documents=("scenario.yaml",),
     figures=lambda result: {"hiding": hiding_chart(result.tables, _titles(result))},
     verdict=lambda result: text.hidden(result.tables, _titles(result)),
-    parts=lambda result: text.of_hiding(result.tables, _titles(result)),
+    parts=lambda result: text.hiding_parts(result.tables, _titles(result)),
     faults=_faults,
     says=HidingMeta,
     again=f"{__name__}:repeat",

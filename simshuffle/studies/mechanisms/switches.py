@@ -1,4 +1,6 @@
-"""What distinguishes two exchanges, as switches: their combinations, and what each contributes."""
+"""Switches: the keys in which two exchanges differ, their combinations, and what each contributes
+to the epoch.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ MOST = 10  # switches at most: 1024 combinations
 
 @dataclass(frozen=True)
 class Switch:
-    """A key with its value before and after."""
+    """A key of an exchange with its value at the start and at the end."""
 
     key: str
     start: Any
@@ -49,8 +51,9 @@ class Switch:
 
 
 def flat(exchange: Any) -> Values:
-    """The values of a strategy that sends a fraction
-    (`simshuffle.workload.exchange.sending.SendingStrategy`)."""
+    """Return the values of a strategy that sends a fraction
+    (`simshuffle.workload.exchange.sending.SendingStrategy`), by keys of its schedule and `OWN`.
+    """
     dumped = exchange.model_dump(mode="json")
     schedule = {key: value for key, value in dumped["schedule"].items() if key != "source"}
     return {
@@ -60,12 +63,15 @@ def flat(exchange: Any) -> Values:
     }
 
 
-def made(
+def make_exchange(
     values: Mapping[str, Any], exchange_fraction: float
 ) -> tuple[ImportanceExchange | None, list[Problem]]:
-    """The exchange of these values, None if it cannot be, and what is wrong with it. One class does
-    for all: partial local shuffle is importance exchange with random samples, and importance pair
-    the same with another schedule."""
+    """Make the exchange of these values, or None if there can be no such exchange, with its
+    problems.
+
+    One class does for all: partial local shuffle is importance exchange with random samples, and
+    importance pair is importance exchange with another schedule.
+    """
     schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
     raw = {"kind": "importance_exchange", "exchange_fraction": exchange_fraction}
     raw |= {"schedule": schedule, **{key: values[key] for key in OWN}}
@@ -74,69 +80,84 @@ def made(
 
 
 def differences(start: Values, end: Values) -> list[Switch]:
-    """The keys in which two exchanges differ, in `ORDER`."""
+    """Return the keys in which two exchanges differ, in `ORDER`."""
     keys = dict.fromkeys([*ORDER, *start])
     return [Switch(key, start[key], end[key]) for key in keys if start[key] != end[key]]
 
 
-def position(switches: Sequence[Switch], start: Values, state: State) -> Values:
-    """The exchange with those switches on that ``state`` has on."""
+def position(switches: Sequence[Switch], start: Values, switch_state: State) -> Values:
+    """Return the values of the exchange with the switches on that ``switch_state`` has on."""
     return {
         **start,
-        **{switch.key: switch.end for switch, on in zip(switches, state, strict=True) if on},
+        **{
+            switch.key: switch.end
+            for switch, is_on in zip(switches, switch_state, strict=True)
+            if is_on
+        },
     }
 
 
 def corners(
     switches: Sequence[Switch], start: Values, exchange_fraction: float
 ) -> dict[State, ImportanceExchange]:
-    """The exchange of every combination of positions that there can be; an InputError if there are
-    more than `MOST` switches, or none, or no order of them leads from the start to the end."""
+    """Make the exchange of every combination of switches that there can be.
+
+    Raises:
+            InputError: there are more than `MOST` switches, or none; or no order of them leads from
+            the start to the end.
+    """
     if not switches:
         rule = "must differ from the start in how samples are exchanged"
         refuse("--end", rule, "no difference", "Name another, or use --also.", COMMAND_LINE)
     if len(switches) > MOST:
-        named = ", ".join(switch.key for switch in switches)
+        keys_text = ", ".join(switch.key for switch in switches)
         rule = f"must differ from the start in {MOST} keys at most"
-        refuse("--end", rule, named, "Set some of them alike.", COMMAND_LINE)
-    tried = {
-        state: made(position(switches, start, state), exchange_fraction)
+        refuse("--end", rule, keys_text, "Set some of them alike.", COMMAND_LINE)
+    validated_states = {
+        state: make_exchange(position(switches, start, state), exchange_fraction)
         for state in product((False, True), repeat=len(switches))
     }
-    out = {state: exchange for state, (exchange, _) in tried.items() if exchange is not None}
-    whole = (True,) * len(switches)
-    if whole not in out:
-        raise InputError(within("--end", tried[whole][1]), COMMAND_LINE)
-    if not on_the_way(out):
+    exchanges = {
+        state: exchange for state, (exchange, _) in validated_states.items() if exchange is not None
+    }
+    all_on = (True,) * len(switches)
+    if all_on not in exchanges:
+        raise InputError(name_option("--end", validated_states[all_on][1]), COMMAND_LINE)
+    if not step_weights(exchanges):
         rule = "must be reached from the start by one switch at a time"
         refuse("--end", rule, "each order meets an exchange that cannot be", "", COMMAND_LINE)
-    return out
+    return exchanges
 
 
-def assigned(option: str, given: Sequence[str], start: Values) -> None:
-    """See that keys given on the command line are those of an exchange; an InputError if not."""
+def check_keys(option: str, keys: Sequence[str], start: Values) -> None:
+    """Check that keys given on the command line are keys of an exchange.
+
+    Raises:
+        InputError: a key is not.
+    """
     unknown = [
-        Problem(
-            f"{option} {key}", "is not a key of an exchange", key, suggest_nearest(key, list(start))
-        )
-        for key in given
+        Problem(f"{option} {key}", "is not a key of an exchange", key, suggest_nearest(key, list(start)))
+        for key in keys
         if key not in start
     ]
     if unknown:
         raise InputError(unknown, COMMAND_LINE)
 
 
-def with_also(
+def add_switches(
     switches: list[Switch], also: Sequence[tuple[str, Any]], start: Values
 ) -> list[Switch]:
-    """``switches`` and those asked for besides, in `ORDER`; an InputError if a key is unknown, is a
-    switch already, or has that value from the start."""
-    assigned("--also", [key for key, _ in also], start)
-    known = [*(switch.key for switch in switches), *(key for key, _ in also)]
+    """Return ``switches`` and the switches of ``also``, in `ORDER`.
+
+    Raises:
+        InputError: a key is unknown, is a switch already, or has that value from the start.
+    """
+    check_keys("--also", [key for key, _ in also], start)
+    switched_keys = [*(switch.key for switch in switches), *(key for key, _ in also)]
     problems = []
     for key, value in also:
         rule = remedy = ""
-        if known.count(key) > 1:
+        if switched_keys.count(key) > 1:
             rule, remedy = "is a switch already", "Leave it out; --alone takes further values."
         elif value == start[key]:
             rule, remedy = "must differ from what start and end have", "Give another value."
@@ -144,23 +165,23 @@ def with_also(
             problems.append(Problem(f"--also {key}", rule, str(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
-    more = [Switch(key, start[key], value) for key, value in also]
-    place = list(dict.fromkeys([*ORDER, *start]))
-    return sorted([*switches, *more], key=lambda switch: place.index(switch.key))
+    added_switches = [Switch(key, start[key], value) for key, value in also]
+    key_order = list(dict.fromkeys([*ORDER, *start]))
+    return sorted([*switches, *added_switches], key=lambda switch: key_order.index(switch.key))
 
 
-def within(option: str, problems: Sequence[Problem]) -> list[Problem]:
-    """Problems of the exchange that an option names."""
-    return [replace(of, path=f"{option}: {of.path}") for of in problems]
+def name_option(option: str, problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of an exchange with paths that begin with the option that names it."""
+    return [replace(problem, path=f"{option}: {problem.path}") for problem in problems]
 
 
 def read(text: str) -> Any:
-    """The value that `written` wrote."""
+    """Return the value that `write_value` wrote."""
     return None if text == "default" else read_value(text, "meta.json: asked")
 
 
-def written(value: Any) -> str:
-    """A value as it stands in a scenario file."""
+def write_value(value: Any) -> str:
+    """Return the text of a value as it stands in a scenario file."""
     if value is None:
         return "default"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -170,100 +191,139 @@ Floats = NDArray[np.float64]
 State = tuple[bool, ...]  # for each switch whether it is on
 
 
-def word(state: State) -> str:
-    """``state`` as a word of 0 and 1."""
-    return "".join(str(int(on)) for on in state)
+def word(switch_state: State) -> str:
+    """Return ``switch_state`` as a word of 0 and 1."""
+    return "".join(str(int(is_on)) for is_on in switch_state)
 
 
 def state(word: str) -> State:
-    """The state that ``word`` stands for."""
+    """Return the state that ``word`` stands for."""
     return tuple(letter == "1" for letter in word)
 
 
-def _on(of: State, number: int) -> State:
-    return (*of[:number], True, *of[number + 1 :])
+def _turn_on(switch_state: State, switch_index: int) -> State:
+    """Return the state with one more switch turned on."""
+    return (*switch_state[:switch_index], True, *switch_state[switch_index + 1 :])
 
 
-def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
-    """The weights of all steps on the orders of switching that there can be, from all off to all
+def step_weights(feasible: Collection[State]) -> dict[tuple[State, int], float]:
+    """Return the weights of all steps on the orders of switching that there can be, from all off
+    to all
     on: for each (state, switch that is turned on in it) the share of the orders that take this
-    step, without those of share 0; empty if no order is possible. An order is possible if each
-    state on its way is in ``feasible``. The mean over such orders is the Shapley value of games
-    under precedence constraints (Faigle and Kern, Int. J. Game Theory 21, 1992, 249-266); without
-    constraints it is that of Shapley."""
-    known = sorted(set(feasible), key=sum)
-    before = dict.fromkeys(known, 0)  # orders from the start to a state
-    after = dict.fromkeys(known, 0)  # orders from a state to the end
-    count = len(known[0]) if known else 0
-    if (False,) * count not in before or (True,) * count not in before:
+        step, without shares of 0; empty if no order is possible.
+
+    An order is possible if each state on its way is in ``feasible``. The mean over such orders is
+    the Shapley value of games under precedence constraints (Faigle and Kern, Int. J. Game Theory
+    21, 1992, 249-266); without constraints it is the Shapley value.
+    """
+    states = sorted(set(feasible), key=sum)
+    orders_before = dict.fromkeys(states, 0)  # orders from the start to a state
+    orders_after = dict.fromkeys(states, 0)  # orders from a state to the end
+    num_switches = len(states[0]) if states else 0
+    if (False,) * num_switches not in orders_before or (True,) * num_switches not in orders_before:
         return {}
     steps = [
-        (of, number)
-        for of in known
-        for number in range(count)
-        if not of[number] and _on(of, number) in before
+        (switch_state, switch_index)
+        for switch_state in states
+        for switch_index in range(num_switches)
+        if not switch_state[switch_index] and _turn_on(switch_state, switch_index) in orders_before
     ]
-    before[(False,) * count] = after[(True,) * count] = 1
-    for of, number in steps:
-        before[_on(of, number)] += before[of]
-    for of, number in reversed(steps):
-        after[of] += after[_on(of, number)]
-    total = before[(True,) * count]
-    shares = {(of, number): before[of] * after[_on(of, number)] for of, number in steps}
-    return {step: orders / total for step, orders in shares.items() if orders}
+    orders_before[(False,) * num_switches] = orders_after[(True,) * num_switches] = 1
+    for switch_state, switch_index in steps:
+        orders_before[_turn_on(switch_state, switch_index)] += orders_before[switch_state]
+    for switch_state, switch_index in reversed(steps):
+        orders_after[switch_state] += orders_after[_turn_on(switch_state, switch_index)]
+    total = orders_before[(True,) * num_switches]
+    orders_of_step = {
+        (switch_state, switch_index): orders_before[switch_state]
+        * orders_after[_turn_on(switch_state, switch_index)]
+        for switch_state, switch_index in steps
+    }
+    return {step: orders / total for step, orders in orders_of_step.items() if orders}
 
 
 def shapley(values: Mapping[State, Floats]) -> list[Floats]:
-    """The Shapley value of each switch, from those of the feasible states, of one shape."""
-    count = len(next(iter(values)))
-    out = [np.zeros_like(next(iter(values.values()))) for _ in range(count)]
-    for (of, number), weight in on_the_way(values).items():
-        out[number] = out[number] + weight * (values[_on(of, number)] - values[of])
-    return out
+    """Return the Shapley value of each switch, from the values of the feasible states, all of one
+    shape.
+    """
+    num_switches = len(next(iter(values)))
+    contribution_of_switch = [
+        np.zeros_like(next(iter(values.values()))) for _ in range(num_switches)
+    ]
+    for (switch_state, switch_index), weight in step_weights(values).items():
+        contribution_of_switch[switch_index] = contribution_of_switch[switch_index] + weight * (
+            values[_turn_on(switch_state, switch_index)] - values[switch_state]
+        )
+    return contribution_of_switch
 
 
 def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """What every switch adds to every label, from those tables: columns `CONTRIBUTIONS`."""
+    """Return what every switch adds to every label, from the tables ``switches`` and ``runs``:
+    columns `CONTRIBUTIONS`.
+    """
     keys = [str(key) for key in switches["switch"]]
     start, end = (False,) * len(keys), (True,) * len(keys)
     of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
-    whole = float(np.mean(of_label[WHOLE][end] - of_label[WHOLE][start]))
+    epoch_change = float(np.mean(of_label[WHOLE][end] - of_label[WHOLE][start]))
     rows: list[tuple[Any, ...]] = []
     for label, values in of_label.items():
-        for number, (key, of_seeds) in enumerate(zip(keys, shapley(values), strict=True)):
-            first = _step(values, start, number)
-            last = _step(values, (*end[:number], False, *end[number + 1 :]), number)
-            rows.append((key, label, first, last, *_summary(of_seeds, whole)))
-        mean, *others = _summary(values[end] - values[start], whole)
-        rows.append((ALL, label, mean, mean, mean, *others))
+        for switch_index, (key, of_seeds) in enumerate(zip(keys, shapley(values), strict=True)):
+            first = _step(values, start, switch_index)
+            last = _step(
+                values, (*end[:switch_index], False, *end[switch_index + 1 :]), switch_index
+            )
+            rows.append((key, label, first, last, *_summary(of_seeds, epoch_change)))
+        mean, *summary_columns = _summary(values[end] - values[start], epoch_change)
+        rows.append((ALL, label, mean, mean, mean, *summary_columns))
     return CONTRIBUTIONS.framed(rows)
 
 
-def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
-    """Every value that was simulated alone, against its base: columns `CHANGES`."""
+def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the change by every value that was simulated alone, against its base: columns
+    `CHANGES`.
+    """
     count = len(switches)
     base_of = {"start": "0" * count, "end": "1" * count}
-    before = runs.set_index(["state", "label", "seed"])["seconds"]
+    seconds_of_run = runs.set_index(["state", "label", "seed"])["seconds"]
     rows = []
-    for keys, of in alone.groupby(["key", "value", "base", "label"], sort=False):
+    for keys, value_rows in alone_rows.groupby(["key", "value", "base", "label"], sort=False):
         *_, base, label = map(str, keys)
-        then = np.array([before.loc[(base_of[base], label, seed)] for seed in of["seed"].tolist()])
-        change = of["seconds"].to_numpy() - then
+        base_seconds = np.array(
+            [
+                seconds_of_run.loc[(base_of[base], label, seed)]
+                for seed in value_rows["seed"].tolist()
+            ]
+        )
+        change = value_rows["seconds"].to_numpy() - base_seconds
         rows.append((*keys, float(change.mean()), float(change.min()), float(change.max())))
     return CHANGES.framed(rows)
 
 
 def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
-    wide = rows.pivot(index="seed", columns="state", values="seconds")
-    return {state(str(word)): wide[word].to_numpy() for word in wide.columns}
+    seconds_by_word = rows.pivot(index="seed", columns="state", values="seconds")
+    return {state(str(word)): seconds_by_word[word].to_numpy() for word in seconds_by_word.columns}
 
 
-def _step(values: Mapping[State, Floats], of: State, number: int) -> float:
-    """Mean change by a switch that is turned on in ``of``; nan if that cannot be."""
-    there = of in values and _on(of, number) in values
-    return float((values[_on(of, number)] - values[of]).mean()) if there else np.nan
+def _step(values: Mapping[State, Floats], switch_state: State, switch_index: int) -> float:
+    """Return the mean change by a switch that is turned on in ``switch_state``; nan if there is no
+    such step.
+    """
+    is_feasible = switch_state in values and _turn_on(switch_state, switch_index) in values
+    return (
+        float((values[_turn_on(switch_state, switch_index)] - values[switch_state]).mean())
+        if is_feasible
+        else np.nan
+    )
 
 
-def _summary(of_seeds: Floats, whole: float) -> tuple[float, float, float, float]:
+def _summary(of_seeds: Floats, epoch_change: float) -> tuple[float, float, float, float]:
+    """Return the mean, lowest and highest change of the seeds, and the mean's share of
+    ``epoch_change``.
+    """
     mean = float(of_seeds.mean())
-    return mean, float(of_seeds.min()), float(of_seeds.max()), mean / whole if whole else np.nan
+    return (
+        mean,
+        float(of_seeds.min()),
+        float(of_seeds.max()),
+        mean / epoch_change if epoch_change else np.nan,
+    )

@@ -130,8 +130,9 @@ NAMES = {
 
 
 def title_of(way: str, titles: Mapping[str, str]) -> str:
-    """What a way to exchange is called in text and figure; ``titles`` are those of the scenario's
-    own."""
+    """Return the title of a way to exchange in text and figure; ``titles`` are those of the
+    scenario's own ways.
+    """
     if way in OWN_WAYS:
         return f"own: {titles[way]}" if way in titles else NAMES[way]
     return f"other: {NAMES[way]}"

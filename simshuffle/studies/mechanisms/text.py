@@ -27,48 +27,51 @@ LEAST = 5e-4  # changes in s that are printed as 0
 LEAST_SAVED = 0.05  # ms; a removal that saves less saves nothing
 
 
-def of_ablation(tables: Tables) -> Iterator[str | Table]:
-    """All of it, in order; ``tables`` are all those of an ablation."""
-    found, of_value = tables["contributions"], tables["changes"]
+def ablation_parts(tables: Tables) -> Iterator[str | Table]:
+    """Yield the texts and tables of an ablation in order, from all its tables."""
+    contribution_rows, change_rows = tables["contributions"], tables["changes"]
     epochs = tables["runs"][tables["runs"]["label"] == WHOLE]
     ends = tables["ends"].set_index("place")
     means = epochs.groupby("state")["seconds"].mean()
     count, seeds = len(tables["switches"]), epochs["seed"].nunique()
-    more = " and all that is switched besides" if ends["switched_more"].any() else ""
+    suffix = " and all that is switched besides" if ends["switched_more"].any() else ""
     yield (
-        f"From {ends['name']['start']}, {means['0' * count]:.3f} s, to {ends['name']['end']}{more},"
-        f" {means['1' * count]:.3f} s an epoch: {len(means)} combinations of {count} switches,"
-        f" {seeds} seed{'s' if seeds > 1 else ''}."
+        f"From {ends['name']['start']}, {means['0' * count]:.3f} s, to {ends['name']['end']}"
+        f"{suffix}, {means['1' * count]:.3f} s an epoch: {len(means)} combinations of"
+        f" {count} switches, {seeds} seed{'s' if seeds > 1 else ''}."
     )
-    yield from _steps(tables["switches"], found)
-    if len(of_value):
-        yield _alone(of_value)
-    bound = found[(found["label"] == WHOLE) & (found["first_s"].isna() | found["last_s"].isna())]
-    for row in bound.to_dict("records"):
-        where = "first" if pd.isna(row["first_s"]) else "last"
+    yield from _steps(tables["switches"], contribution_rows)
+    if len(change_rows):
+        yield _alone(change_rows)
+    constrained = contribution_rows[
+        (contribution_rows["label"] == WHOLE)
+        & (contribution_rows["first_s"].isna() | contribution_rows["last_s"].isna())
+    ]
+    for row in constrained.to_dict("records"):
+        position = "first" if pd.isna(row["first_s"]) else "last"
         yield (
-            f"{row['switch']} cannot be switched {where}: the means are over those orders only that"
-            " there can be."
+            f"{row['switch']} cannot be switched {position}: the means are over those orders only"
+            " that there can be."
         )
 
 
-def _steps(switches: pd.DataFrame, found: pd.DataFrame) -> Iterator[Table]:
+def _steps(switches: pd.DataFrame, contribution_rows: pd.DataFrame) -> Iterator[Table]:
     values = (switches["start"] + " → " + switches["end"]).set_axis(switches["switch"])
-    by_label = found.pivot(index="switch", columns="label", values="mean_s")
-    epochs = found[found["label"] == WHOLE].join(by_label, on="switch")
+    by_label = contribution_rows.pivot(index="switch", columns="label", values="mean_s")
+    epochs = contribution_rows[contribution_rows["label"] == WHOLE].join(by_label, on="switch")
     epochs["values"], epochs["range"] = epochs["switch"].map(values), _range(epochs)
     columns = ("switch", "values", "first_s", "last_s", "mean_s", "range")
     yield STEPS.listing(epochs, "Change of the epoch in s", columns, names=2)
-    most = by_label.abs().max()
-    labels = [label for label in (*SHOWN, "FW+BW") if most.get(label, 0.0) > LEAST]
+    largest_change = by_label.abs().max()
+    labels = [label for label in (*SHOWN, "FW+BW") if largest_change.get(label, 0.0) > LEAST]
     title = "Share of the epoch's change, and change of the labels in s, any order"
     yield STEPS.listing(epochs, title, ("switch", "share", WHOLE, *labels))
 
 
-def _alone(of_value: pd.DataFrame) -> Table:
+def _alone(change_rows: pd.DataFrame) -> Table:
     keys = ["key", "value", "base"]
-    by_label = of_value.pivot(index=keys, columns="label", values="change_s")
-    epochs = of_value[of_value["label"] == WHOLE].join(by_label, on=keys)
+    by_label = change_rows.pivot(index=keys, columns="label", values="change_s")
+    epochs = change_rows[change_rows["label"] == WHOLE].join(by_label, on=keys)
     epochs["range"] = _range(epochs)
     title = "One value alone, in place of what it is: change in s"
     return ALONE.listing(epochs, title, (*keys, WHOLE, "range", *SHOWN[:3]), names=3)
@@ -80,21 +83,24 @@ def _range(table: pd.DataFrame) -> pd.Series[str]:
 
 
 def share(value: float) -> str:
-    """A share of the samples in per cent: '24.2 %', '0.43 %'; 'none' for 0."""
+    """Return a share of the samples in per cent: '24.2 %', '0.43 %'; 'none' for 0."""
     return f"{100 * value:.3g} %" if value else "none"
 
 
 def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
-    """For each number of ranks how much of the scenario's own exchange is hidden and what ends it;
-    then the other schedules, and what the answer rests on."""
+    """Yield for each number of ranks how much of the scenario's own exchange is hidden and what
+    ends the hiding; then the other schedules, and what the answer rests on.
+    """
     limits = tables["limits"]
     for _, rows in limits.groupby("world_size", sort=True):
-        ways = rows.to_dict("records")
-        yield from (_own_sentence(row, titles) for row in ways if row["way"] in OWN_WAYS)
-        others = [row for row in ways if row["way"] not in OWN_WAYS]
-        if others:
-            listed = ", ".join(f"{row['way']} {share(row['exchange_fraction'])}" for row in others)
-            ranks = f"{others[0]['world_size']:,} ranks"
+        way_rows = rows.to_dict("records")
+        yield from (_own_sentence(row, titles) for row in way_rows if row["way"] in OWN_WAYS)
+        other_rows = [row for row in way_rows if row["way"] not in OWN_WAYS]
+        if other_rows:
+            listed = ", ".join(
+                f"{row['way']} {share(row['exchange_fraction'])}" for row in other_rows
+            )
+            ranks = f"{other_rows[0]['world_size']:,} ranks"
             yield f"Other schedules on {ranks}, which no run of the scenario has: {listed}."
     yield (
         "Rests on one seed and the routing of the scenario; accuracy is not in it."
@@ -114,7 +120,7 @@ def _own_sentence(row: Mapping[Any, Any], titles: Mapping[str, str]) -> str:
 
 
 def _interval(row: Mapping[Any, Any]) -> str:
-    """The interval of Q, in parentheses; '' where the number is exact."""
+    """Return the interval of Q, in parentheses; '' where the number is exact."""
     if row["samples_low"] == row["samples_high"]:
         return ""
     fraction = row["exchange_fraction"] / row["samples"]
@@ -122,12 +128,16 @@ def _interval(row: Mapping[Any, Any]) -> str:
     return f" ({low:.3g} to {min(high, 100):.3g} %)"
 
 
-def of_hiding(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Table]:
-    """All of a search, in order; ``titles`` are what the scenario's own ways are called."""
+def hiding_parts(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Table]:
+    """Yield the texts and tables of a search in order; ``titles`` are those of the scenario's own
+    ways.
+    """
     limits = tables["limits"]
-    ways = list(dict.fromkeys(limits["way"]))
-    yield from (f"{way}: {title_of(way, titles).partition(': ')[2] or NAMES[way]}" for way in ways)
-    yield _fractions(limits, ways)
+    way_names = list(dict.fromkeys(limits["way"]))
+    yield from (
+        f"{way}: {title_of(way, titles).partition(': ')[2] or NAMES[way]}" for way in way_names
+    )
+    yield _fractions(limits, way_names)
     yield from _bottlenecks(limits, tables["points"])
     for row in limits[~limits["steady"]].to_dict("records"):
         yield (
@@ -136,7 +146,7 @@ def of_hiding(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Table
         )
 
 
-def _fractions(limits: pd.DataFrame, ways: list[str]) -> Table:
+def _fractions(limits: pd.DataFrame, way_names: list[str]) -> Table:
     rows = limits.to_dict("records")
     texts = [
         f"{share(row['exchange_fraction'])}{_interval(row)}\n{row['samples']:,} samples"
@@ -146,35 +156,44 @@ def _fractions(limits: pd.DataFrame, ways: list[str]) -> Table:
     ]
     wide = limits.assign(cell=texts).pivot(index="world_size", columns="way", values="cell")
     sizes = limits.drop_duplicates("world_size").sort_values("world_size")
-    about = ("world_size", "iterations", "samples_of_rank", "baseline_s")
+    size_columns = ("world_size", "iterations", "samples_of_rank", "baseline_s")
     title = "Largest hidden Q (samples of a rank and epoch)"
-    return SIZES.listing(sizes.join(wide, on="world_size"), title, (*about, *ways), names=0)
+    return SIZES.listing(
+        sizes.join(wide, on="world_size"), title, (*size_columns, *way_names), names=0
+    )
 
 
 def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Iterator[str | Table]:
-    """For each way and size: samples that are no longer hidden, what they add, and what each
-    removal saves of that. A removal that saves nothing has no number."""
+    """Yield for each way and size the samples that are no longer hidden, what they add, and how
+    much of that each removal saves. A removal that saves nothing has no number.
+    """
     removed = points[points["removed"] != ""]
     keys = ["way", "world_size"]
-    tried = removed.groupby(keys)["samples"].max().rename("tried")
-    place = limits["way"].map(list(NAMES).index)
-    shown = limits.assign(place=place).join(tried, on=keys).sort_values(["place", "world_size"])
-    shown = shown[shown["over_s"].notna()]
-    if not len(shown):
+    exceeding_samples = removed.groupby(keys)["samples"].max().rename("tried")
+    way_order = limits["way"].map(list(NAMES).index)
+    ending_rows = (
+        limits.assign(place=way_order)
+        .join(exceeding_samples, on=keys)
+        .sort_values(["place", "world_size"])
+    )
+    ending_rows = ending_rows[ending_rows["over_s"].notna()]
+    if not len(ending_rows):
         yield "All samples can be exchanged while the epoch takes no longer."
         return
     shares = points.pivot(index=[*keys, "samples"], columns="removed", values="added")
-    shown = shown.join(shares, on=[*keys, "tried"])
+    ending_rows = ending_rows.join(shares, on=[*keys, "tried"])
     removals = [name for name in REMOVALS if name in set(removed["removed"])]
     for name in removals:
-        saved = 1e3 * shown["baseline_s"] * (shown[""] - shown[name])
-        shown[name] = saved.where(saved >= LEAST_SAVED)
-    shown["added"] = 1e3 * shown["over_s"]
-    tier = (", " + shown["tier"]).where(shown["tier"] != "", "")
-    shown["most"] = shown["bottleneck"].str.removeprefix("host work: ") + tier
-    forms = shown["saved_s"].isna() & (shown["bottleneck"] != "")
-    shown["most"] += forms.map({True: " (closed forms)", False: ""})
+        saved = 1e3 * ending_rows["baseline_s"] * (ending_rows[""] - ending_rows[name])
+        ending_rows[name] = saved.where(saved >= LEAST_SAVED)
+    ending_rows["added"] = 1e3 * ending_rows["over_s"]
+    tier = (", " + ending_rows["tier"]).where(ending_rows["tier"] != "", "")
+    ending_rows["most"] = ending_rows["bottleneck"].str.removeprefix("host work: ") + tier
+    from_closed_forms = ending_rows["saved_s"].isna() & (ending_rows["bottleneck"] != "")
+    ending_rows["most"] += from_closed_forms.map({True: " (closed forms)", False: ""})
     title = "What ends the hiding: ms by which an epoch is longer, and that each removal saves"
-    table = ENDS.listing(shown, title, ["way", "world_size", "tried", "added", *removals, "most"])
+    table = ENDS.listing(
+        ending_rows, title, ["way", "world_size", "tried", "added", *removals, "most"]
+    )
     table.columns[-1].justify = "left"
     yield table

@@ -45,46 +45,54 @@ READS = "storage reads"
 """Not of the exchange alone: what was received may drive other samples out of the page cache."""
 
 
-def exchanging(
+def with_variant(
     scenario: Scenario, variant: str, samples: int, changes: Mapping[str, Any]
 ) -> Scenario:
-    """``scenario`` with that variant, of so many samples of each rank, and further values."""
-    more: dict[str, Any] = {}
+    """Return ``scenario`` with an exchange of that variant, in which each rank sends ``samples``
+    samples, and further values.
+    """
+    variant_values: dict[str, Any] = {}
     if variant == OWN:
         exchange = scenario.workload.exchange.model_dump(mode="json", exclude_none=True)
     else:
-        kind, schedule, more = VARIANTS[variant]
+        kind, schedule, variant_values = VARIANTS[variant]
         exchange = {"kind": kind, "schedule": schedule}
     if exchange["kind"] != "partial_local_shuffle":
         exchange["lagging"] = True
     exchange["exchange_fraction"] = fraction_of(scenario, samples)
-    return scenario.with_values({"workload.exchange": exchange, **more, **changes})
+    return scenario.with_values({"workload.exchange": exchange, **variant_values, **changes})
 
 
 def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
-    """The mechanisms that cost anything in ``scenario``, and the values that remove each."""
+    """Return the mechanisms that cost anything in ``scenario``, and the values that remove each."""
     schedule = _schedule(scenario)
-    out: dict[str, dict[str, Any]] = {}
+    removals: dict[str, dict[str, Any]] = {}
     if schedule.barriers != "none":
-        out[BARRIERS] = {f"{_KEY}.barriers": "none"}
+        removals[BARRIERS] = {f"{_KEY}.barriers": "none"}
     costly = work(scenario)
     if HOST_WORK in costly:
-        out[HOST_WORK] = costly[HOST_WORK]
+        removals[HOST_WORK] = costly[HOST_WORK]
     if scenario.workload.source == "ssd" and scenario.cluster.ssd.write_bandwidth < INSTANT:
-        out[WRITES] = dict(INSTANT_WRITES)
+        removals[WRITES] = dict(INSTANT_WRITES)
     if not schedule.overlap:
-        out[WAITING] = {f"{_KEY}.overlap": True}
-    return {**out, WIRE: _weightless(scenario)}
+        removals[WAITING] = {f"{_KEY}.overlap": True}
+    return {**removals, WIRE: _weightless(scenario)}
 
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
-    """The host work that costs anything, by key, and `HOST_WORK` for all of it; empty if there is
-    none. What costs less than a share ``small`` of the costliest is left out."""
-    charged = _costs(scenario)
-    costs = {key: value for key, value in charged.items() if value > small * max(charged.values())}
-    parts: dict[str, dict[str, Any]] = {key: {f"{_KEY}.{key}": NOTHING} for key in costs}
-    whole = {f"{_KEY}.{key}": NOTHING for key in costs}
-    return {HOST_WORK: whole, **parts} if parts else {}
+    """Return the values that remove host work that costs anything, by key, and under `HOST_WORK`
+    the values that remove all of it; {} if there is none. Work that costs less than a share
+    ``small`` of the costliest is left out.
+    """
+    charged_seconds = _costs(scenario)
+    costs = {
+        key: value
+        for key, value in charged_seconds.items()
+        if value > small * max(charged_seconds.values())
+    }
+    removals: dict[str, dict[str, Any]] = {key: {f"{_KEY}.{key}": NOTHING} for key in costs}
+    all_removed = {f"{_KEY}.{key}": NOTHING for key in costs}
+    return {HOST_WORK: all_removed, **removals} if removals else {}
 
 
 _KEY = "workload.exchange.schedule"
@@ -98,16 +106,22 @@ def _schedule(scenario: Scenario) -> MessageSchedule:
 
 
 def _costs(scenario: Scenario) -> dict[str, float]:
-    """Seconds a sample of each key of `WORK`, as they are charged at most."""
+    """Return the seconds a sample of each key of `WORK`, as they are charged at most."""
     costs = asdict(host_work(_schedule(scenario), scenario.workload.dataset))
     return {**{key: costs[key] for key in WORK}, "draw": costs["draw"] * scenario.world_size}
 
 
 def _weightless(scenario: Scenario) -> dict[str, Any]:
-    """Values that send decoded samples of one byte, with all other costs; latencies stay."""
+    """Return values that send decoded samples of one byte, with all other costs; latencies stay."""
     costs = _costs(scenario)
-    kept = {f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")}
-    return {f"{_KEY}.payload": "decoded", **kept, "workload.dataset.decoded_size.mean": "1 B"}
+    host_work_values = {
+        f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")
+    }
+    return {
+        f"{_KEY}.payload": "decoded",
+        **host_work_values,
+        "workload.dataset.decoded_size.mean": "1 B",
+    }
 
 
 EPOCHS = WARM
@@ -118,41 +132,46 @@ HALF_WIDTH = "half_width"
 
 
 class WarmCell(RunCell):
-    """The second epoch of a scenario from `prepared`, alone: what `measured` says of it."""
+    """The second epoch of a scenario from `prepare_scenario`, alone; its outcome is from
+    `measure_epoch`.
+    """
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`: none."""
+        """Return the files of the outcome beside its values: none."""
         return frozenset()
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`."""
-        return Outcome(measured(warm_epoch(self.scenario, tell)))
+        """Simulate the second epoch, and return its seconds."""
+        return Outcome(measure_epoch(warm_epoch(self.scenario, tell)))
 
 
 def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
-    """The second epoch alone, of a scenario from `prepared`."""
+    """Simulate the second epoch alone, of a scenario from `prepare_scenario`."""
     return simulate(scenario, progress=tell, first_epoch=EPOCHS)
 
 
 def seconds(timeline: Timeline) -> dict[str, float]:
-    """Seconds of the second epoch: the whole, and each of the papers' labels, mean over ranks."""
+    """Return the seconds of the second epoch: the whole, and each of the papers' labels, mean over
+    ranks.
+    """
     epochs = report.epochs(timeline)
     parts = report.booked(report.breakdown(timeline))
     parts = parts[parts["epoch"] == EPOCHS]
     of_label = zip(parts["label"].astype(str), parts["seconds"].tolist(), strict=True)
-    whole = float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0])
-    return {report.WHOLE: whole, **dict.fromkeys(report.LABELS, 0.0), **dict(of_label)}
+    epoch_s = float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0])
+    return {report.WHOLE: epoch_s, **dict.fromkeys(report.LABELS, 0.0), **dict(of_label)}
 
 
-def measured(timeline: Timeline) -> dict[str, float]:
-    """`seconds`, and half of the 95 % interval of the epoch (s) as `HALF_WIDTH`; 0 where all
-    iterations were simulated."""
+def measure_epoch(timeline: Timeline) -> dict[str, float]:
+    """Return `epoch_seconds`, and half of the 95 % interval of the epoch (s) as `HALF_WIDTH`; 0
+    where all iterations were simulated.
+    """
     sources = timeline.sources
     half_width = sources.loc[sources["epoch"] == EPOCHS, "half_width_s"].iloc[0]
     return {**seconds(timeline), HALF_WIDTH: float(half_width)}
 
 
-def prepared(scenario: Scenario) -> Scenario:
-    """``scenario`` without sweep and of two epochs."""
+def prepare_scenario(scenario: Scenario) -> Scenario:
+    """Return ``scenario`` without sweep and of two epochs."""
     return scenario.model_copy(update={"sweep": {}, "epochs": EPOCHS})

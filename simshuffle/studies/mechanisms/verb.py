@@ -1,4 +1,4 @@
-"""What ``simshuffle study ablate`` and ``study hiding`` are asked."""
+"""The options of ``simshuffle study ablate`` and ``study hiding``."""
 
 from __future__ import annotations
 

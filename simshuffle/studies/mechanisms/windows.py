@@ -1,5 +1,7 @@
-"""What an exchange adds to an epoch, from a few iterations that are simulated with it and without:
-the same sizes, orders and jitters, so that their differences are of the exchange alone."""
+"""Windows: what an exchange adds to an epoch, from a few iterations that are simulated with it and
+without. Both have equal sizes, orders and jitters, so that their differences are of the exchange
+alone.
+"""
 
 from __future__ import annotations
 
@@ -34,50 +36,57 @@ class Window:
 
     scenario: Scenario  # of so many iterations an epoch, without tolerance
     iterations: int
-    of_epoch: int  # iterations of the epoch
+    epoch_iterations: int  # iterations of the epoch
 
     @property
     def left_out(self) -> int:
-        """Iterations that are not simulated."""
-        return self.of_epoch - self.iterations
+        """Return the number of iterations that are not simulated."""
+        return self.epoch_iterations - self.iterations
 
     @property
     def cost(self) -> float:
-        """s of one core."""
+        """Return the s of one core that the simulation of the window takes."""
         return effort(self.scenario).seconds
 
 
 def window_size(scenario: Scenario, seconds_of_core: float) -> int:
-    """Iterations of an exchange that take so long to simulate; all where few were left out."""
-    whole = scenario.workload.iterations(scenario.world_size, EPOCHS)
-    few, more = (window_of(scenario, min(count, whole)).cost for count in (FEWEST, 2 * FEWEST))
-    each = max(more - few, 1e-9) / FEWEST
-    found = min(FEWEST + int(max(seconds_of_core - few, 0.0) / each), MOST)
-    return whole if found >= WORTH_LEAVING_OUT * whole else found
+    """Return the iterations of an exchange that take ``seconds_of_core`` s to simulate; all
+    iterations where few would be left out.
+    """
+    total_iterations = scenario.workload.iterations(scenario.world_size, EPOCHS)
+    seconds_of_fewest, seconds_of_double = (
+        window_of(scenario, min(count, total_iterations)).cost for count in (FEWEST, 2 * FEWEST)
+    )
+    seconds_per_iteration = max(seconds_of_double - seconds_of_fewest, 1e-9) / FEWEST
+    affordable = min(
+        FEWEST + int(max(seconds_of_core - seconds_of_fewest, 0.0) / seconds_per_iteration), MOST
+    )
+    return total_iterations if affordable >= WORTH_LEAVING_OUT * total_iterations else affordable
 
 
 def window_of(scenario: Scenario, iterations: int) -> Window:
-    """The window of so many iterations; of each rank's samples as large a part is sent as in the
-    epoch, made whole."""
-    whole = scenario.workload.iterations(scenario.world_size, EPOCHS)
+    """Return the window of so many iterations; of each rank's samples as large a part is sent as in
+    the epoch, rounded to whole samples.
+    """
+    total_iterations = scenario.workload.iterations(scenario.world_size, EPOCHS)
     exact = scenario.model_copy(update={"time_tolerance": 0.0})
-    if iterations >= whole:
-        return Window(exact, whole, whole)
-    thin = thinned(exact, iterations).scenario
+    if iterations >= total_iterations:
+        return Window(exact, total_iterations, total_iterations)
+    thinned_scenario = thinned(exact, iterations).scenario
     fraction = scenario.workload.exchange.fraction
     if fraction:
         shard = scenario.workload.dataset.num_samples / scenario.world_size
-        samples = max(round(fraction * shard * iterations / whole), 1)
-        share = {"exchange_fraction": min(fraction_of(thin, samples), 1.0)}
-        exchange = thin.workload.exchange.model_copy(update=share)
-        workload = thin.workload.model_copy(update={"exchange": exchange})
-        thin = thin.model_copy(update={"workload": workload})
-    return Window(thin, iterations, whole)
+        samples = max(round(fraction * shard * iterations / total_iterations), 1)
+        share = {"exchange_fraction": min(fraction_of(thinned_scenario, samples), 1.0)}
+        exchange = thinned_scenario.workload.exchange.model_copy(update=share)
+        workload = thinned_scenario.workload.model_copy(update={"exchange": exchange})
+        thinned_scenario = thinned_scenario.model_copy(update={"workload": workload})
+    return Window(thinned_scenario, iterations, total_iterations)
 
 
 @dataclass(frozen=True)
 class SimulatedWindow:
-    """A window that was simulated."""
+    """The outcome of a simulated window."""
 
     timeline: Timeline
     epoch_seconds: float  # of the window
@@ -89,27 +98,28 @@ def simulate_window(window: Window, tell: Tell | None = None) -> SimulatedWindow
     timeline = warm_epoch(window.scenario, tell)
     # rows are iterations, columns ranks, then phases that exclude one another
     by_rank = report.seconds_by_rank(timeline.phases)
-    each = by_rank[1:, :, : len(EXCLUSIVE)].sum(axis=-1).mean(axis=1)
-    return SimulatedWindow(timeline, seconds(timeline)[WHOLE], each)
+    seconds_of_iteration = by_rank[1:, :, : len(EXCLUSIVE)].sum(axis=-1).mean(axis=1)
+    return SimulatedWindow(timeline, seconds(timeline)[WHOLE], seconds_of_iteration)
 
 
 def added(
-    window: Window, samples: int, exchanging: SimulatedWindow, alone: SimulatedWindow
+    window: Window, samples: int, exchanged: SimulatedWindow, baseline: SimulatedWindow
 ) -> ExchangePoint:
-    """What the exchange of ``samples`` of each rank adds to the whole epoch, given the window with
-    an exchange and without."""
-    over = exchanging.epoch_seconds - alone.epoch_seconds
+    """Return what the exchange of ``samples`` of each rank adds to the whole epoch, from the window
+    simulated with an exchange and without.
+    """
+    over = exchanged.epoch_seconds - baseline.epoch_seconds
     if not window.left_out:
         return ExchangePoint(over, 0.0)
-    count = min(len(exchanging.iteration_seconds), len(alone.iteration_seconds))
-    differences = exchanging.iteration_seconds[:count] - alone.iteration_seconds[:count]
+    count = min(len(exchanged.iteration_seconds), len(baseline.iteration_seconds))
+    differences = exchanged.iteration_seconds[:count] - baseline.iteration_seconds[:count]
     steady = differences[BEGIN + count // 8 : -1]
     means = [float(part.mean()) for part in np.array_split(steady, PARTS)]
     quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, PARTS - 1))
     half_width = quantile * float(np.std(means, ddof=1)) / math.sqrt(PARTS)
     # the window sends a whole number of samples: as many as about so many of the epoch
-    sent = (window.scenario.workload.exchange.fraction or 0.0) * window.of_epoch
+    sent = (window.scenario.workload.exchange.fraction or 0.0) * window.epoch_iterations
     sent *= window.scenario.workload.dataset.num_samples / window.scenario.world_size
     scale = samples * window.iterations / sent if sent else 1.0
-    whole = over + float(steady.mean()) * window.left_out
-    return ExchangePoint(scale * whole, scale * half_width * window.left_out)
+    epoch_over = over + float(steady.mean()) * window.left_out
+    return ExchangePoint(scale * epoch_over, scale * half_width * window.left_out)

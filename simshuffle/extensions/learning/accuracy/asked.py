@@ -16,7 +16,7 @@ from simshuffle.extensions.learning.accuracy.sensitivity import MeasuredScreenin
 from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.scenario import Scenario, load_scenarios, stored
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
-from simshuffle.studies.mechanisms.variants import prepared
+from simshuffle.studies.mechanisms.variants import prepare_scenario
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Meta, Request
 from simshuffle.workload.exchange import PartialLocalShuffle
@@ -129,7 +129,7 @@ def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
         first = scenario.with_values({WORLD_SIZE: sizes[0]})
         scenario = first.model_copy(update={"sweep": axes})
     runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE))
-    return sorted(map(prepared, runs.values()), key=lambda base: base.world_size)
+    return sorted(map(prepare_scenario, runs.values()), key=lambda base: base.world_size)
 
 
 def repeat(folder: Path, meta: Meta) -> Request[AccuracyRequest]:

@@ -1,0 +1,281 @@
+"""The simulations of a search: epochs in which samples are exchanged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.job.plan.hidden import (
+    fraction_of,
+    without_exchange,
+)
+from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.report.report import WHOLE
+from simshuffle.report.timeline import Timeline
+from simshuffle.studies.mechanisms.border import (
+    ExchangePoint,
+)
+from simshuffle.studies.mechanisms.variants import (
+    ALL_IN_MEMORY,
+    EPOCHS,
+    HALF_WIDTH,
+    HOST_WORK,
+    READS,
+    WIRE,
+    coarse,
+    measure_epoch,
+    warm_epoch,
+    with_variant,
+    work,
+)
+from simshuffle.studies.mechanisms.windows import (
+    SimulatedWindow,
+    added,
+    simulate_window,
+    window_of,
+)
+from simshuffle.study.cell import Tell
+
+if TYPE_CHECKING:
+    from simshuffle.studies.mechanisms.search import SearchCell
+
+SMALL = 0.25
+"""Host work of less than this share of the costliest, which saves more, is not removed alone."""
+ALONE = 0.1
+"""Where the best removal saves less than this share of what is added, none ends it by itself."""
+TOGETHER = "none by itself"
+TRIALS, EXACT_TRIALS, REMOVALS = 3, 9, 3
+"""Simulations that a search takes, about: to find the number, and what ends the hiding."""
+EXPLAINED = 0.5
+"""Share of what is added that closed forms must explain; else removals that they do not know are
+simulated first."""
+PARTS = 2
+"""Kinds of host work that a search with a limit removes alone: those that cost most."""
+
+
+@dataclass(frozen=True)
+class SimulatedPoint:
+    """An epoch in which samples are exchanged."""
+
+    point: ExchangePoint
+    cables: pd.DataFrame  # tier, capacity and bytes of the cables in that epoch, by link
+    reads: bool  # whether SSDs are read
+
+
+class Points:
+    """The simulations of a search, each once; ``rows`` are the rows of table `points`."""
+
+    def __init__(self, cell: SearchCell, tell: Tell) -> None:
+        self._cell, self._tell = cell, tell
+        self._simulated: dict[tuple[int, str], SimulatedPoint] = {}
+        self._expected = float(EXACT_TRIALS if cell.is_exact else TRIALS) + REMOVALS
+        self._done = 0
+        self._windows_without_exchange: dict[
+            tuple[int, str], SimulatedWindow
+        ] = {}  # by iterations, and READS or ''
+        self.max_samples = cell.max_samples
+        self.spent = 0.0  # s of one core, by the costs of the runs
+        self.rows: list[dict[str, Any]] = []
+
+    def added_share(self, samples: int) -> float:
+        """Return the share of the epoch without exchange that ``samples`` of each rank add."""
+        return self.simulate_point(samples).over / self._cell.baseline_s
+
+    def simulate_point(self, samples: int) -> ExchangePoint:
+        """Simulate ``samples`` of each rank, and return what they add to the epoch."""
+        return self._simulate(samples).point
+
+    def unremoved_points(self) -> dict[int, ExchangePoint]:
+        """Return the points simulated with all mechanisms, by number of samples."""
+        return {
+            samples: simulated.point
+            for (samples, removed), simulated in self._simulated.items()
+            if not removed
+        }
+
+    def seconds_to_simulate(self, samples: int) -> float:
+        """Return the s of one core that one more simulation takes; 0 if ``samples`` was simulated
+        already.
+        """
+        if (samples, "") in self._simulated:
+            return 0.0
+        return self._cell.window(samples).cost
+
+    def _simulate(
+        self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
+    ) -> SimulatedPoint:
+        """Simulate ``samples`` of each rank; the values ``changes`` remove the mechanism
+        ``removed``.
+        """
+        cell, key = self._cell, (samples, removed)
+        if key in self._simulated:
+            return self._simulated[key]
+        if cell.is_exact:
+            timeline, point, epoch_s = self._simulate_epoch(samples, removed, changes or {})
+        else:
+            timeline, point = self._simulate_part(samples, removed, changes or {})
+            epoch_s = cell.baseline_s + point.over
+        links = timeline.links[timeline.links["epoch"] == EPOCHS]
+        cables = links[links["tier"].astype(str).str.contains(">")]
+        cables = cables.set_index(cables["link"].astype(str))
+        self._simulated[key] = SimulatedPoint(
+            point,
+            cables[["tier", "capacity", "nbytes"]],
+            bool(timeline.sources["nbytes_ssd"].iloc[0] > 0),
+        )
+        row = {
+            "way": cell.variant,
+            "world_size": cell.scenario.world_size,
+            "samples": samples,
+            "removed": removed,
+            "exchange_fraction": fraction_of(cell.scenario, samples),
+            "epoch_s": epoch_s,
+            "added": point.over / cell.baseline_s,
+        }
+        self.rows.append(row)
+        self._done += 1
+        self._tell_progress(0.0)
+        return self._simulated[key]
+
+    def _simulate_epoch(
+        self, samples: int, removed: str, changes: Mapping[str, Any]
+    ) -> tuple[Timeline, ExchangePoint, float]:
+        """Simulate the epoch, and return it, by how much it is longer than without exchange, and
+        its seconds. Of all mechanisms only reads are also in the epoch without exchange.
+        """
+        cell = self._cell
+        scenario = with_variant(cell.scenario, cell.variant, samples, changes)
+        timeline = warm_epoch(scenario, self._tell_progress)
+        baseline_s, half_width = cell.baseline_s, cell.baseline_half_width_s
+        if removed == READS:
+            baseline_measured = measure_epoch(
+                warm_epoch(without_exchange(cell.scenario).with_values(ALL_IN_MEMORY))
+            )
+            baseline_s, half_width = baseline_measured[WHOLE], baseline_measured[HALF_WIDTH]
+        epoch_measured = measure_epoch(timeline)
+        half_width = math.hypot(epoch_measured[HALF_WIDTH], half_width)
+        return (
+            timeline,
+            ExchangePoint(epoch_measured[WHOLE] - baseline_s, half_width),
+            epoch_measured[WHOLE],
+        )
+
+    def _simulate_part(
+        self, samples: int, removed: str, changes: Mapping[str, Any]
+    ) -> tuple[Timeline, ExchangePoint]:
+        """Simulate a part of the epoch, and return it, and by how much the whole epoch is longer
+        than without exchange.
+        """
+        cell, key = self._cell, removed if removed == READS else ""
+        window = cell.window(samples, changes)
+        self.spent += window.cost
+        if (window.iterations, key) not in self._windows_without_exchange:
+            scenario_without = without_exchange(cell.scenario).with_values(
+                ALL_IN_MEMORY if key else {}
+            )
+            window_without = window_of(scenario_without, window.iterations)
+            self.spent += window_without.cost
+            self._windows_without_exchange[window.iterations, key] = simulate_window(window_without)
+        simulated = simulate_window(window, self._tell_progress)
+        point = added(
+            window, samples, simulated, self._windows_without_exchange[window.iterations, key]
+        )
+        return simulated.timeline, point
+
+    def _tell_progress(self, share: float) -> None:
+        """Tell how much of the search is done, while ``share`` of a simulation is."""
+        simulations_done = self._done + share
+        self._tell(min(simulations_done / max(self._expected, self._done + 1.5), 1.0))
+
+    def find_bottleneck(self, samples: int | None) -> dict[str, Any]:
+        """Return the mechanism that costs most of what ``samples`` add, in columns of `limits`;
+        empty for None.
+        """
+        if samples is None:
+            return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
+        scenario = with_variant(self._cell.scenario, self._cell.variant, samples, {})
+        over = self.simulate_point(samples).over
+        removals = self._removals(scenario, samples)
+        saved = dict(self._seconds_saved(samples, removals))
+        costliest = max(saved, key=lambda name: saved[name], default="")
+        # where some were not simulated, another may save more
+        if not costliest or (len(saved) < len(removals) and saved[costliest] < EXPLAINED * over):
+            costliest = self._costliest_by_forms(scenario, samples)
+            return {"over_s": over, "bottleneck": costliest, "saved_s": np.nan, "tier": ""}
+        if costliest == HOST_WORK and (
+            parts := dict(self._seconds_saved(samples, self._host_work_removals(scenario)))
+        ):
+            costliest_part = max(parts, key=lambda name: parts[name])
+            costliest = f"{HOST_WORK}: {costliest_part}"
+            saved[costliest] = parts[costliest_part]
+        name = (
+            costliest if saved[costliest] >= ALONE * over and saved[costliest] > 0.0 else TOGETHER
+        )
+        return {
+            "over_s": over,
+            "bottleneck": name,
+            "saved_s": max(saved[costliest], 0.0),
+            "tier": self._slowest_tier(samples) if name == WIRE else "",
+        }
+
+    def _removals(self, scenario: Scenario, samples: int) -> dict[str, Mapping[str, Any]]:
+        """Return the mechanisms that can be removed, those that save most by closed forms first."""
+        reads = self._simulated[samples, ""].reads
+        removal_values = coarse(scenario) | ({READS: ALL_IN_MEMORY} if reads else {})
+        if self._cell.is_exact:
+            return dict(removal_values)
+        added, saved = self._cell.saved_by_forms(samples, removal_values)
+        # what closed forms do not know comes first where they do not explain what was simulated
+        is_unexplained = added < EXPLAINED * self.simulate_point(samples).over
+        order = sorted(
+            removal_values,
+            key=lambda name: (not (is_unexplained and saved[name] <= 0), -saved[name]),
+        )
+        return {name: removal_values[name] for name in order}
+
+    def _host_work_removals(self, scenario: Scenario) -> dict[str, Mapping[str, Any]]:
+        """Return the kinds of host work that are removed alone, the costliest first."""
+        removal_values = work(scenario, SMALL)
+        removal_values.pop(HOST_WORK, None)
+        return dict(list(removal_values.items())[: None if self._cell.is_exact else PARTS])
+
+    def _costliest_by_forms(self, scenario: Scenario, samples: int) -> str:
+        """Return the mechanism whose removal saves most by closed forms alone."""
+        removal_values: dict[str, Mapping[str, Any]] = {**coarse(scenario)}
+        removal_values.pop(WIRE, None)
+        removal_values.pop(HOST_WORK, None)
+        removal_values |= {
+            f"{HOST_WORK}: {name}": values
+            for name, values in self._host_work_removals(scenario).items()
+        }
+        added, saved = self._cell.saved_by_forms(samples, removal_values)
+        costliest = max(saved, key=lambda name: saved[name], default="")
+        return costliest if costliest and saved[costliest] >= ALONE * added > 0.0 else TOGETHER
+
+    def _seconds_saved(
+        self, samples: int, removals: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[str, float]]:
+        """Yield the s that each removal saves, as far as the limit of the search allows."""
+        seconds_added = self.simulate_point(samples).over
+        seconds_per_removal = 0.0 if self._cell.is_exact else self._cell.window(samples).cost
+        for name, changes in removals.items():
+            cost = seconds_per_removal * (2 if name == READS else 1)
+            if self.spent + cost > self._cell.limit_s:
+                return
+            yield name, seconds_added - self._simulate(samples, name, changes).point.over
+
+    def _slowest_tier(self, samples: int) -> str:
+        """Return the tier of the cable that needs longest for the bytes of the exchange."""
+        exchange_cables, wire_free_cables = (
+            self._simulated[samples, name].cables for name in ("", WIRE)
+        )
+        nbytes = exchange_cables["nbytes"] - wire_free_cables["nbytes"].reindex(
+            exchange_cables.index, fill_value=0.0
+        )
+        needed = nbytes / exchange_cables["capacity"]
+        return str(exchange_cables["tier"].iloc[int(needed.argmax())])
