@@ -1,1 +1,1 @@
-"""Which way to divide training takes how long, and fits where."""
+"""Predict how long each way to divide training takes, and where it fits into memory."""

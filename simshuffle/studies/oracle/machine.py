@@ -1,5 +1,7 @@
 """A machine at a world size: what all strategies have in common there, such as reading, the
-exchange of samples and waiting for the slowest; what each takes, by closed form and simulated."""
+exchange of samples and waiting for the slowest; and the time and memory of each strategy, by closed
+form and simulated.
+"""
 
 from __future__ import annotations
 
@@ -77,93 +79,105 @@ class OracleMachine:
 
     @cached_property
     def job(self) -> DividedWorkload:
-        """What is trained."""
+        """Return the workload that is trained, with its layers."""
         return job_of(self.scenario, self.scenario.world_size)
 
     @cached_property
     def _communicators(self) -> Communicators:
         scenario = self.scenario
-        placement, order = (stream(scenario.seed, of) for of in ("placement", "host_order"))
+        placement, order = (
+            stream(scenario.seed, stream_name) for stream_name in ("placement", "host_order")
+        )
         resources = Resources(scenario.cluster, scenario.world_size, placement)
         allreduce = scenario.workload.allreduce_on(scenario.cluster)
         return Communicators(allreduce, resources, 1, order)
 
     def communicators(self, parallelism: Parallelism) -> Communicators:
-        """Who sends to whom; the same for strategies with groups of the same size."""
-        ways = parallelism.group_size(self.scenario.world_size)
-        own = [getattr(parallelism, key, None) for key in ("bus_bandwidth", "step_latency")]
-        key = (ways, *own)
+        """Return the groups of ranks that communicate; strategies with groups of one size share
+        them.
+        """
+        group_size = parallelism.group_size(self.scenario.world_size)
+        strategy_settings = [
+            getattr(parallelism, key, None) for key in ("bus_bandwidth", "step_latency")
+        ]
+        key = (group_size, *strategy_settings)
         if key not in self._groups:
-            self._groups[key] = self._communicators.regroup(ways, *own)
+            self._groups[key] = self._communicators.regroup(group_size, *strategy_settings)
         return self._groups[key]
 
     def step(self, parallelism: Parallelism) -> Step:
-        """That of a mean iteration, whose batch may be smaller as the last one of an epoch is."""
+        """Return the step of a mean iteration, whose batch may be smaller as the last one of an
+        epoch is.
+        """
         batch = self.samples / self.bounds.iterations
         return parallelism.step(replace(self.job, batch=batch), MOST_PIECES)
 
     def simulated(self, strategy: Parallelism) -> tuple[float, float]:
-        """s of a step by closed form, and with all its transfers on the cables at once."""
+        """Return the s of a step by closed form, and with all transfers on the cables at once."""
         communicators, step = self.communicators(strategy), self.step(strategy)
         closed = step.costs(communicators.seconds).seconds
         return closed, step_seconds(step, communicators, Fluid())
 
     def point(self, name: str, strategy: Parallelism) -> Point:
-        """What a strategy takes by closed form; of one that cannot be, why."""
+        """Return the time and memory of a strategy by closed form; if it is impossible, the
+        reason.
+        """
         batch = self.scenario.workload.local_batch_size
         for problem in strategy.problems(self.job.layers, self.scenario.world_size, batch):
-            given = f"; got {problem.value}" if problem.value else ""
-            why = f"{problem.rule}{given}. {problem.remedy}".rstrip()
-            return {**self._about(name, strategy), "feasible": False, "why_not": why}, {}
+            got_text = f"; got {problem.value}" if problem.value else ""
+            reason = f"{problem.rule}{got_text}. {problem.remedy}".rstrip()
+            return {**self._about(name, strategy), "feasible": False, "why_not": reason}, {}
         return self.possible(name, strategy, self.communicators(strategy).seconds)
 
     def possible(self, name: str, strategy: Parallelism, seconds_of: Seconds) -> Point:
-        """What a strategy takes; ``seconds_of``: s of each node of communication, alone on the
-        machine."""
-        about, found = self._about(name, strategy), self.bounds
-        iterations, step = about["iterations"], self.step(strategy)
+        """Return the time and memory of a possible strategy; ``seconds_of`` gives the s of each
+        node of communication, alone on the machine.
+        """
+        describing_columns, epoch_bounds = self._about(name, strategy), self.bounds
+        iterations, step = describing_columns["iterations"], self.step(strategy)
         costs, memory = step.costs(seconds_of), strategy.memory(self.job)
-        exposed, exchange = iterations * costs.exposed, found.exchange.seconds
-        more = exchange - found.exchange.hidden
+        exposed, exchange = iterations * costs.exposed, epoch_bounds.exchange.seconds
+        exposed_exchange = exchange - epoch_bounds.exchange.hidden
         parts = {
             "compute_s": iterations * costs.compute,
             "waiting_s": (iterations - 1) * costs.compute * (self.slowest - 1.0),
             "bubble_s": iterations * costs.bubble,
             "exposed_s": exposed,
-            "exchange_s": more,
-            "startup_s": found.first_batch + found.importance,
+            "exchange_s": exposed_exchange,
+            "startup_s": epoch_bounds.first_batch + epoch_bounds.importance,
         }
         loop = sum(parts[name] for name in LOOP)
-        resource = max(found.resources, key=lambda each: found.resources[each])
-        io = found.resources[resource]
+        resource = max(epoch_bounds.resources, key=lambda name: epoch_bounds.resources[name])
+        io = epoch_bounds.resources[resource]
         input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
-        least = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
-        hidden, without = iterations * costs.hidden, loop - more
+        shortest_loop = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
+        hidden, loop_without_exchange = iterations * costs.hidden, loop - exposed_exchange
         row = {
-            **about,
+            **describing_columns,
             "feasible": True,
             "why_not": "",
             **parts,
             "loop_s": loop,
             "input_s": input_s,
             "epoch_s": loop + input_s,
-            "epoch_low_s": max(least, io),
-            "epoch_high_s": without + exchange + hidden + io,
+            "epoch_low_s": max(shortest_loop, io),
+            "epoch_high_s": loop_without_exchange + exchange + hidden + io,
             "hidden_s": hidden,
             "io_s": io,
             "io_by": resource,
             **{f"{part}_nbytes": float(getattr(memory, part)) for part in MEMORY},
             "memory_nbytes": float(memory.total),
-            "hidden_exchange": self.hidden_fraction(without),
+            "hidden_exchange": self.hidden_fraction(loop_without_exchange),
             "samples_per_s": self.samples * self.scenario.world_size / (loop + input_s),
         }
         sent = {label: iterations * seconds for label, seconds in costs.by_label.items()}
         return {**row, **bottleneck(row, sent)}, sent
 
     def hidden_fraction(self, loop: float) -> float | None:
-        """Q*: the largest exchange fraction that adds no more than `TOLERANCE` to the loop without
-        exchange, ``loop`` s an epoch, and whose bytes the cables carry within it; None where no
-        fraction is exchanged."""
+        """Return Q*, the largest exchange fraction that adds no more than `TOLERANCE` to the loop
+        without exchange (``loop`` s an epoch), and whose bytes the cables carry within it; None
+        where no fraction is exchanged.
+        """
         if self.exchange is None:
             return None
         largest = float(np.interp(TOLERANCE * loop, self.exchange, FRACTIONS))
@@ -177,20 +191,21 @@ class OracleMachine:
         return min(largest, carried / nbytes)
 
     def _about(self, name: str, parallelism: Parallelism) -> Row:
+        """Return the columns of table `points` that describe a strategy, without its times."""
         scenario = self.scenario
-        size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
+        size, group_size = scenario.world_size, parallelism.group_size(scenario.world_size)
         batch, iterations = scenario.workload.local_batch_size, self.bounds.iterations
         if isinstance(parallelism, GroupParallelism):
             # as many times more as the samples that a group's ranks read are more than its batch's
-            samples = parallelism.samples(batch, ways)
-            iterations = max(round(iterations * ways * batch / samples), 1)
+            samples = parallelism.samples(batch, group_size)
+            iterations = max(round(iterations * group_size * batch / samples), 1)
             batch = int(samples)
         return {
             "world_size": size,
             "strategy": name,
             "kind": getattr(parallelism, "kind", ""),
-            "ways": ways,
-            "replicas": size // ways,
+            "ways": group_size,
+            "replicas": size // group_size,
             "group_batch": batch,
             "hosts": scenario.hosts,
             "iterations": iterations,
@@ -200,43 +215,49 @@ class OracleMachine:
 
 
 def _hidden_step(step: Step, seconds_of: Seconds) -> float:
-    """s of a step whose communication between replicas all hides that may: nothing waits for it,
-    and it is one after the other."""
-    between = 0.0
+    """Return the s of a step that hides all communication between replicas that it may: no node
+    waits for this communication, and its collectives run one after the other.
+    """
+    replica_seconds = 0.0
     ends: list[float] = []
     for node in step.nodes:
         seconds = node.seconds if node.collective is None else seconds_of(node)
         if node.collective is not None and node.group != "model":
-            between += seconds
+            replica_seconds += seconds
             seconds = 0.0
         begin = 0.0
         for k in node.after:
             begin = max(begin, ends[k])
         ends.append(begin + seconds)
-    return max(max(ends, default=0.0), between)
+    return max(max(ends, default=0.0), replica_seconds)
 
 
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
-    """The largest part of the epoch and its s: reading, if the loop waits for it; else a part of
-    the loop, of communication by what it is for: what shows of each is in proportion to what is
-    ``sent`` (s an epoch)."""
+    """Return the largest part of the epoch and its s: reading, if the loop waits for it; else a
+    part of the loop. Of communication the exposed part is divided by purpose, in proportion to
+    ``sent`` (s an epoch).
+    """
     if row["input_s"] > 0:
         return {"bottleneck": row["io_by"], "bottleneck_s": row["io_s"]}
-    whole = sum(sent.values())
+    total_sent = sum(sent.values())
     parts = {
         "compute": row["compute_s"],
         "waiting for the slowest": row["waiting_s"],
         "pipeline bubble": row["bubble_s"],
         "exchange": row["exchange_s"],
         "first batch": row["startup_s"],
-        **{label: row["exposed_s"] * s / whole for label, s in sent.items() if whole},
+        **{
+            label: row["exposed_s"] * seconds / total_sent
+            for label, seconds in sent.items()
+            if total_sent
+        },
     }
     largest = max(parts, key=lambda name: parts[name])
     return {"bottleneck": largest, "bottleneck_s": parts[largest]}
 
 
 def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | None:
-    """See `OracleMachine`: what a part of the epoch takes, as often as it fits into the epoch."""
+    """Return ``exchange`` of `OracleMachine`, extrapolated from a part of the epoch."""
     workload, exchange = scenario.workload, scenario.workload.exchange
     if not isinstance(exchange, SendingStrategy) or scenario.world_size == 1:
         return None
@@ -246,23 +267,29 @@ def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | N
     dataset = workload.dataset.model_copy(update={"num_samples": samples})
     seconds = []
     for fraction in FRACTIONS.tolist():
-        own = exchange.model_copy(update={"exchange_fraction": fraction})
-        sent = workload.model_copy(update={"dataset": dataset, "exchange": own})
-        bound = exchange_bound(scenario.model_copy(update={"workload": sent}), part, reduced)
+        fraction_exchange = exchange.model_copy(update={"exchange_fraction": fraction})
+        fraction_workload = workload.model_copy(
+            update={"dataset": dataset, "exchange": fraction_exchange}
+        )
+        bound = exchange_bound(
+            scenario.model_copy(update={"workload": fraction_workload}), part, reduced
+        )
         seconds.append((bound.seconds - bound.hidden) * iterations / part)
     return np.maximum.accumulate(seconds)
 
 
 def assumptions(scenario: Scenario) -> list[str]:
-    """What the numbers of all points rest on, in words."""
+    """Return sentences on the assumptions behind the numbers of all points."""
     workload, accelerator = scenario.workload, scenario.cluster.host.accelerator
     model, source = workload.model, workload.model.source
     key = f"accelerators.{accelerator}.forward"
-    said = source if isinstance(source, str) else source.get(key) or source.get("accelerators")
+    times_source = (
+        source if isinstance(source, str) else source.get(key) or source.get("accelerators")
+    )
     times = f"step times of {model.name} on {accelerator}"
     strategy, overlap = workload.parallelism, workload.allreduce.overlap
     precision = "mixed precision" if strategy.precision == "mixed" else "FP32"
-    again = " and activations computed again" if strategy.recompute else ""
+    recompute_text = " and activations computed again" if strategy.recompute else ""
     hidden = (
         "gradients are summed after the backward pass"
         if overlap.kind == "none"
@@ -270,10 +297,12 @@ def assumptions(scenario: Scenario) -> list[str]:
     )
     return [
         # of a source the first sentence
-        f"{times} ({said.split('; ', 1)[0].split(': ', 1)[0].strip()})" if said else times,
+        f"{times} ({times_source.split('; ', 1)[0].split(': ', 1)[0].strip()})"
+        if times_source
+        else times,
         hidden,
         f"routing: {routing(scenario.cluster).describe()}",
         "each collective alone on the cables, of all groups at once, in closed form",
-        f"memory of {precision} with the optimiser {strategy.optimiser}{again}, without what"
-        " libraries and fragments take",
+        f"memory of {precision} with the optimiser {strategy.optimiser}{recompute_text}, without"
+        " what libraries and fragments take",
     ]

@@ -22,7 +22,7 @@ from simshuffle.study.study import Derived, Result, Study, detailed
 
 
 class OracleFacts(TypedDict):
-    """What figures and texts say beside the tables."""
+    """The facts in ``meta.json`` that figures and texts state beside the tables."""
 
     what: str
     assumptions: list[str]
@@ -34,7 +34,7 @@ _Size = Annotated[int, Field(ge=1)]
 
 
 class OracleQuestion(TypedDict):
-    """What was asked beside the scenario."""
+    """The answers to the options, beside the scenario, as ``meta.json`` holds them."""
 
     strategies: list[str]
     world_sizes: list[_Size]
@@ -44,7 +44,7 @@ class OracleQuestion(TypedDict):
 
 
 class OracleMeta(TypedDict):
-    """What ``meta.json`` holds of an oracle."""
+    """The content of ``meta.json`` of an oracle."""
 
     says: OracleFacts
     asked: OracleQuestion
@@ -57,10 +57,10 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Tables that lack rows which others speak of."""
+    """Yield the problems of tables that lack rows which other tables refer to."""
     points = result.tables["points"]
-    known = set(points[list(KEY)].itertuples(index=False, name=None))
-    if not known:
+    point_keys = set(points[list(KEY)].itertuples(index=False, name=None))
+    if not point_keys:
         yield Problem("points.csv", "must have a row for each point", "none", REMEDY)
     numbers = points.loc[points["feasible"], ["epoch_s", "loop_s", "memory_nbytes"]]
     if numbers.isna().any(axis=None):
@@ -68,7 +68,7 @@ def _faults(result: Result) -> Iterator[Problem]:
         yield Problem("points.csv", rule, f"{len(points)} rows", REMEDY)
     for name in ("communication", "simulated", "measured"):
         table = result.tables[name]
-        if not set(table[list(KEY)].itertuples(index=False, name=None)) <= known:
+        if not set(table[list(KEY)].itertuples(index=False, name=None)) <= point_keys:
             rule = "must be of points that points.csv has"
             yield Problem(f"{name}.csv", rule, f"{len(table)} rows", REMEDY)
 

@@ -163,15 +163,16 @@ ALL = 0
 
 
 def usable(points: pd.DataFrame) -> pd.DataFrame:
-    """The points that are possible and within the budget, fastest first; of equal ones that with
-    the shorter loop, then with less memory."""
+    """Return the points that are possible and within the budget, fastest first; of equally fast
+    points the one with the shorter loop, then with less memory.
+    """
     fitting = points["feasible"] & (points["fits"].isna() | (points["fits"] == True))  # noqa: E712
     order = ["epoch_s", "loop_s", "memory_nbytes"]
     return points[fitting].sort_values(order, kind="stable")
 
 
 def recommended(points: pd.DataFrame) -> pd.DataFrame:
-    """The table `RECOMMENDED`: a row for all world sizes together, then one for each."""
+    """Return the table `RECOMMENDED`: a row for all world sizes together, then one for each."""
     fitting = usable(points)
     best = fitting["world_size"].iloc[:1].tolist() or points["world_size"]
     rows = [_row(ALL, points, fitting[fitting["world_size"].isin(best)])]
@@ -188,14 +189,14 @@ def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, An
     if fitting.empty:
         possible = points[points["feasible"]].sort_values("memory_nbytes", kind="stable")
         if len(possible):
-            least = possible.iloc[0]
-            row |= {"least_memory": least["strategy"], "least_nbytes": least["memory_nbytes"]}
+            smallest = possible.iloc[0]
+            row |= {"least_memory": smallest["strategy"], "least_nbytes": smallest["memory_nbytes"]}
         return row
-    first, *others = fitting.to_dict("records")
-    kept = ("strategy", "epoch_s", "epoch_low_s", "epoch_high_s", "memory_nbytes")
-    row |= {**{name: first[name] for name in kept}, "at": first["world_size"]}
-    if others:
-        second = others[0]
+    first, *slower_rows = fitting.to_dict("records")
+    copied_columns = ("strategy", "epoch_s", "epoch_low_s", "epoch_high_s", "memory_nbytes")
+    row |= {**{name: first[name] for name in copied_columns}, "at": first["world_size"]}
+    if slower_rows:
+        second = slower_rows[0]
         row |= {
             "second": second["strategy"],
             "margin": second["epoch_s"] / first["epoch_s"] - 1.0,
@@ -205,7 +206,7 @@ def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, An
 
 
 def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
-    """Whether ``first`` is faster wherever the two points lie in their intervals.
+    """Return whether ``first`` is faster wherever the two points lie in their intervals.
 
     Both read the same samples, hidden or not, so at one scale the reading that the upper end puts
     before the loop is left out of it.
@@ -215,16 +216,16 @@ def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
 
 
 def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
-    """What is wrong where no point is within the budget; None where one is."""
+    """Return the problem where no point is within the budget (bytes); None where one is."""
     if len(usable(points)):
         return None
     possible = points[points["feasible"]].sort_values("memory_nbytes", kind="stable")
     if possible.empty or budget is None:
         return None  # whatever is asked for, something is possible; and without a budget it fits
-    least = possible.iloc[0]
+    smallest = possible.iloc[0]
     rule = "must be enough for one strategy at one world size"
     remedy = (
-        f"{least['strategy']} at {least['world_size']} GPUs takes least,"
-        f" {least['memory_nbytes'] / GIB:.3g} GiB."
+        f"{smallest['strategy']} at {smallest['world_size']} GPUs takes least,"
+        f" {smallest['memory_nbytes'] / GIB:.3g} GiB."
     )
     return Problem("--budget-memory", rule, f"{budget / GIB:.3g} GiB", remedy)

@@ -1,5 +1,6 @@
-"""What ``study oracle`` is asked: which ways to divide training, on how many GPUs, within what
-memory."""
+"""The options of ``study oracle``: which ways to divide training, on how many GPUs, within what
+memory.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ class OracleOptions(CellOptions):
 
 
 def _refused(result: Result) -> Problem | None:
-    """Nothing fits the memory."""
+    """Return the problem if nothing fits into the memory."""
     from simshuffle.studies.oracle.tables import nothing_fits  # noqa: PLC0415 - tables
 
     return nothing_fits(result.tables["points"], result.meta["says"].get("budget_nbytes"))
