@@ -136,7 +136,9 @@ def check_keys(option: str, keys: Sequence[str], start: Values) -> None:
         InputError: a key is not.
     """
     unknown = [
-        Problem(f"{option} {key}", "is not a key of an exchange", key, suggest_nearest(key, list(start)))
+        Problem(
+            f"{option} {key}", "is not a key of an exchange", key, suggest_nearest(key, list(start))
+        )
         for key in keys
         if key not in start
     ]

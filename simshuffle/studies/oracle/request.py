@@ -126,7 +126,11 @@ def _of_name(
         kinds, common = kinds_of(AnyParallelism), _common(scenario)
         strategy: Parallelism = record_of("--strategies", kind_text, kinds, common)
         table_name = name_of(strategy, world_size)
-        further_keys = {*parse_kind(kind_text)} - {"kind", "stage", getattr(strategy, "ways_key", "")}
+        further_keys = {*parse_kind(kind_text)} - {
+            "kind",
+            "stage",
+            getattr(strategy, "ways_key", ""),
+        }
         if not further_keys and all(
             candidate.strategy == strategy
             for candidate in all_candidates
