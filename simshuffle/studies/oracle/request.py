@@ -27,7 +27,7 @@ from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Meta, Request
 from simshuffle.workload.layers import SHIPPED, LayerList
 from simshuffle.workload.parallelism import AnyParallelism, Data, Parallelism
-from simshuffle.workload.parallelism.candidates import candidates, name_of
+from simshuffle.workload.parallelism.candidates import list_candidates, parallelism_name
 
 VERB = "simshuffle study oracle"
 MOST_DIVISORS = 16
@@ -97,7 +97,7 @@ def known_names(scenario: Scenario, sizes: Sequence[int]) -> list[str]:
 def _all(scenario: Scenario, world_size: int) -> list[Named]:
     workload = scenario.workload
     batch, gpus = workload.local_batch_size, scenario.cluster.host.gpus
-    found = candidates(layers_of(scenario), world_size, batch, gpus, workload.parallelism)
+    found = list_candidates(layers_of(scenario), world_size, batch, gpus, workload.parallelism)
     return [Named(name, strategy) for name, strategy in found.items()]
 
 
@@ -117,8 +117,8 @@ def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: 
     if ":" in bare:
         kinds, common = kinds_of(AnyParallelism), _common(scenario)
         found: Parallelism = record_of("--strategies", bare, kinds, common)
-        known = name_of(found, world_size)
-        others = {*parse_kind(bare)} - {"kind", "stage", getattr(found, "ways_key", "")}
+        known = parallelism_name(found, world_size)
+        others = {*parse_kind(bare)} - {"kind", "stage", getattr(found, "members_key", "")}
         if not others and all(each.strategy == found for each in there if each.name == known):
             return [Named(known, found)]
         # another than those that are there anyway is called as it is written
