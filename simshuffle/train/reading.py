@@ -339,7 +339,7 @@ class LayerReader(TorchDispatchMode):
                 draft.kind,
                 draft.output,
                 name=draft.name,
-                after=[each.name for each in draft.after],
+                predecessors=[each.name for each in draft.after],
                 keeps_input=draft.keeps_input,
                 keeps_output=draft.keeps_output,
                 extra=draft.extra,
