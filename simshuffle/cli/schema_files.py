@@ -19,7 +19,7 @@ from simshuffle.job.scenario.workload import Workload
 from simshuffle.spec.library import catalog_names, shipped_names
 from simshuffle.study.options import Options, fields_of
 from simshuffle.study.registry import added, verbs
-from simshuffle.workload.exchange.schedule import NAMES, MessageSchedule
+from simshuffle.workload.exchange.schedule import SCHEDULE_NAMES, MessageSchedule
 from simshuffle.workload.exchange.sending import ShardHolding
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -109,7 +109,7 @@ def definitions_of(
     """
     definitions = Definitions(*records)
     for schedule in definitions.below(MessageSchedule):
-        kind = {"enum": list(NAMES), "description": "Whose defaults the other keys have."}
+        kind = {"enum": list(SCHEDULE_NAMES), "description": "Whose defaults the other keys have."}
         schedule["properties"] = {"kind": kind, **schedule["properties"]}
     definitions.add_texts({**TEXTS, **dict.fromkeys(by_kind, _kinds_as_text)})
     return definitions
@@ -126,7 +126,7 @@ def _kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Js
 
 def _schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
     keys = sorted({key for each in members for key in definitions.keys(each)})
-    return [_short_form(dict.fromkeys(NAMES, keys))]
+    return [_short_form(dict.fromkeys(SCHEDULE_NAMES, keys))]
 
 
 def _short_form(keys: Mapping[str, Sequence[str]]) -> Json:

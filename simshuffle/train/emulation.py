@@ -181,7 +181,7 @@ class Emulation(Shuffled):
             total, rows = self._iterations(epoch, samples, progress)
         last = len(sizes) - 1
         check_weights(self.network.model, epoch, last, self.learning_rate(epoch, last))
-        self.exchanged(plan)
+        self.finish_epoch(plan)
         return EpochOutcome(
             epoch=epoch,
             shards=shards,

@@ -68,7 +68,7 @@ def planned(
     plans = []
     for _ in range(epochs):
         plans.append(run.next_plan(run.next_shards(), None))
-        run.exchanged(plans[-1])
+        run.finish_epoch(plans[-1])
     return RecordedPlans(first, plans)
 
 

@@ -66,7 +66,7 @@ def layers(
     ``workload.model.layers``: 'parameters' of each layer, in the order of the forward pass; and
     'backward', the share of the backward pass that each takes. Arguments and errors as of
     `read_layers`."""
-    parameters, backward = read_layers(module, example).parts_of_gradient
+    parameters, backward = read_layers(module, example).gradient_parts
     return {"parameters": parameters, "backward": backward}
 
 

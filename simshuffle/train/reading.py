@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from simshuffle.workload.layers import INPUT, LayerList
-from simshuffle.workload.layers.build import MASK, PLACES, Builder
+from simshuffle.workload.layers.build import INDEX_VALUES, MASK_VALUES, Builder
 from simshuffle.workload.layers.layer import Kind, Shape
 
 _KEEP_OUTPUT = {"relu", "sigmoid", "tanh", "softmax", "threshold", "hardsigmoid"}
@@ -220,7 +220,7 @@ class LayerReader(TorchDispatchMode):
                 "pool", drafted[:1], shape, keeps_input=True, kernel=kernel, stride=stride
             )
         if "max" in name:
-            draft.extra += PLACES * math.prod(draft.output)
+            draft.extra += INDEX_VALUES * math.prod(draft.output)
         return draft
 
     def _combine(self, call: _Call, out: Any) -> None:
@@ -241,7 +241,7 @@ class LayerReader(TorchDispatchMode):
             elif whole >= first.numel() and draft.output[1:]:  # of each token, not of each channel
                 draft = self._new("embedding", [one], self._like(one, first))
         elif any(each.is_mask for each in found):
-            kept = 1 + MASK if draft.scores else MASK
+            kept = 1 + MASK_VALUES if draft.scores else MASK_VALUES
             draft.extra += kept * first.numel() / self._batch
         self._count(draft, found)
         self._note(out, _Traced(first, draft))
@@ -339,7 +339,7 @@ class LayerReader(TorchDispatchMode):
                 draft.kind,
                 draft.output,
                 name=draft.name,
-                after=[each.name for each in draft.after],
+                predecessors=[each.name for each in draft.after],
                 keeps_input=draft.keeps_input,
                 keeps_output=draft.keeps_output,
                 extra=draft.extra,
@@ -349,7 +349,7 @@ class LayerReader(TorchDispatchMode):
                 heads=draft.heads,
                 **draft.values,
             )
-        return net.done()
+        return net.finish()
 
 
 def _tensor_splits(drafts: Sequence[_Draft]) -> dict[str, str]:

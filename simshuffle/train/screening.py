@@ -309,10 +309,10 @@ class _Replay:
         for epoch in range(training.epochs):
             shards = run.next_shards()
             if epoch >= training.epochs - last:
-                trained.append(run.trained(shards))
+                trained.append(run.training_rows(shards))
                 ranks = np.repeat(np.arange(world_size), shards.sizes)
                 divergence = label_divergence(ranks, targets, world_size, shards.order)
-            run.exchanged(run.next_plan(shards, losses))
+            run.finish_epoch(run.next_plan(shards, losses))
         return run, trained, divergence
 
     @cached_property

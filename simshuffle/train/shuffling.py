@@ -137,7 +137,7 @@ def _labelled(exchange: TrainedExchange, details: Sequence[str]) -> str:
 def _details(exchange: TrainedExchange, training: Training | None) -> list[str]:
     """What is set otherwise than by default, as 'key=value', but for what the name tells and Q."""
     of = exchange.exchange_schedule
-    authors = of.of_authors if of is not None and of.name == AUTHORS else {}
+    authors = of.authors_settings if of is not None and of.name == AUTHORS else {}
     values = exchange.model_dump(
         mode="json",
         exclude_defaults=True,

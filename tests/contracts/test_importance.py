@@ -24,8 +24,8 @@ from simshuffle.workload.exchange import (
     initial_owner,
 )
 from simshuffle.workload.exchange import importance as importance_module
-from simshuffle.workload.exchange.importance import Selection, rank_importance, selected
-from simshuffle.workload.exchange.partners import couples, sorted_pairs
+from simshuffle.workload.exchange.importance import Selection, rank_importance, select_samples
+from simshuffle.workload.exchange.partners import couple_neighbours, pair_by_importance
 from simshuffle.workload.exchange.plan import shuffled_shards
 from tests.examples import importance_exchange, importance_pair, planned_epoch, rng
 from tests.strategies import exchanges, importance_strategies
@@ -81,7 +81,7 @@ RANKS = 40_000
 def orders(selection: Selection, weights: Any, count: int, seed: int = 0) -> Any:
     """What 40,000 ranks with samples of these importances send: (count, RANKS) places in
     `weights`."""
-    sample = selected(
+    sample = select_samples(
         selection, alike(RANKS, len(weights)), count, np.tile(weights, RANKS), rng(seed)
     )
     assert sample.shape == (count, RANKS)
@@ -133,7 +133,7 @@ def test_samples_without_importance_come_last_in_random_order(selection):
     owner, counts = np.repeat([0, 1], 6), np.zeros((12, 6))
     importance = np.tile([0.0, 1e-300, 0.0, 3.0, 0.0, 0.0], 2)
     for seed in range(2000):
-        sample = selected(
+        sample = select_samples(
             selection, shuffled_shards(owner, 2, rng(seed)), 6, importance, rng(seed, 1)
         )
         counts[sample, np.arange(6)[:, None]] += 1
@@ -150,7 +150,7 @@ def test_equal_importances_choose_at_random(selection, value):
     often."""
     owner, counts = np.repeat([0, 1], 4), np.zeros((8, 3))
     for seed in range(2000):
-        sample = selected(
+        sample = select_samples(
             selection, shuffled_shards(owner, 2, rng(seed)), 3, np.full(8, value), rng(seed, 1)
         )
         counts[sample, np.arange(3)[:, None]] += 1
@@ -160,9 +160,18 @@ def test_equal_importances_choose_at_random(selection, value):
 def test_highest_and_lowest_take_equals_in_local_order():
     shards = in_order([3, 0, 2, 1], [7, 5, 4, 6])
     importance = np.array([2.0, 1.0, 2.0, 9.0, 0.0, 4.0, 4.0, 0.0])
-    assert selected("highest", shards, 3, importance, rng(0)).T.tolist() == [[3, 0, 2], [5, 6, 7]]
-    assert selected("lowest", shards, 3, importance, rng(0)).T.tolist() == [[1, 0, 2], [7, 4, 5]]
-    assert selected("random", shards, 3, importance, rng(0)).T.tolist() == [[3, 0, 2], [7, 5, 4]]
+    assert select_samples("highest", shards, 3, importance, rng(0)).T.tolist() == [
+        [3, 0, 2],
+        [5, 6, 7],
+    ]
+    assert select_samples("lowest", shards, 3, importance, rng(0)).T.tolist() == [
+        [1, 0, 2],
+        [7, 4, 5],
+    ]
+    assert select_samples("random", shards, 3, importance, rng(0)).T.tolist() == [
+        [3, 0, 2],
+        [7, 5, 4],
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -190,7 +199,9 @@ def test_a_rank_needs_no_importance_but_its_own(selection):
     for rank in range(5):
         own = shards.order[shards.start[rank] : shards.start[rank + 1]]
         other[own] = importance[own]
-        plans = [selected(selection, shards, 6, values, rng(5)) for values in (importance, other)]
+        plans = [
+            select_samples(selection, shards, 6, values, rng(5)) for values in (importance, other)
+        ]
         assert np.array_equal(plans[0][:, rank], plans[1][:, rank])
 
 
@@ -209,8 +220,8 @@ def test_skewed_shards_are_sorted_alike_by_both_ways(selection, sizes, seed):
     drawn = []
     for padding in (0, 10**6):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(importance_module, "MOST_PADDING", padding)
-            drawn.append(selected(selection, shards, min(sizes), importance, rng(seed, 3)))
+            patch.setattr(importance_module, "MAX_PADDING", padding)
+            drawn.append(select_samples(selection, shards, min(sizes), importance, rng(seed, 3)))
     assert np.array_equal(*drawn)
     assert np.array_equal(
         owner[drawn[0]], np.broadcast_to(np.arange(len(sizes)), (min(sizes), len(sizes)))
@@ -324,14 +335,14 @@ def test_lowest_is_paired_with_highest_by_hand(of, values, partners):
 def test_pairs_are_mutual(count):
     values = rng(count).random((5, count))
     drawn = np.array([rng(seed).permutation(count) for seed in range(5)])
-    for partner in (sorted_pairs(values, drawn), couples(drawn, count)):
+    for partner in (pair_by_importance(values, drawn), couple_neighbours(drawn, count)):
         assert np.array_equal(
             np.take_along_axis(partner, partner.astype(np.int64), axis=1),
             np.broadcast_to(np.arange(count), (5, count)),
         )
         assert ((partner == np.arange(count)).sum(axis=1) == count % 2).all()
     place = values.argsort(axis=1).argsort(axis=1)
-    partner = sorted_pairs(values, drawn)
+    partner = pair_by_importance(values, drawn)
     assert (place + np.take_along_axis(place, partner.astype(np.int64), axis=1) == count - 1).all()
 
 
@@ -352,7 +363,7 @@ def test_whoever_is_sent_to_sends_back(strategy, world_size, seed):
 
 
 def test_the_rank_in_the_middle_keeps_its_samples():
-    pairs = sorted_pairs(np.array([5.0, 1.0, 3.0, 2.0, 4.0]), np.arange(5))
+    pairs = pair_by_importance(np.array([5.0, 1.0, 3.0, 2.0, 4.0]), np.arange(5))
     assert pairs.tolist() == [1, 0, 2, 4, 3]
 
 
@@ -395,7 +406,7 @@ def test_importance_of_a_rank_is_that_of_the_samples_not_yet_sent(of, sizes, see
         rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes)), len(sizes), rng(seed, 1)
     )
     importance = rng(seed, 2).exponential(size=sum(sizes)).round(1)
-    sample = selected("importance", shards, min(sizes), importance, rng(seed, 3))
+    sample = select_samples("importance", shards, min(sizes), importance, rng(seed, 3))
     found = rank_importance(of, importance, shards, sample, np.arange(min(sizes)))
     combine = {"max": max, "sum": sum, "mean": lambda values: sum(values) / len(values)}[of]
     for sent in range(min(sizes)):
@@ -410,8 +421,8 @@ def test_nothing_is_sorted_without_importance():
     with pytest.raises(ValueError, match="need the importance"):
         PairSchedule().targets(np.array([[1, 0]]))
     with pytest.raises(ValueError, match="needs the importance"):
-        selected("highest", alike(2, 3), 1, None, rng(0))
-    assert selected("random", alike(2, 3), 1, None, rng(0)).tolist() == [[0, 3]]
+        select_samples("highest", alike(2, 3), 1, None, rng(0))
+    assert select_samples("random", alike(2, 3), 1, None, rng(0)).tolist() == [[0, 3]]
 
 
 # ---------------------------------------------------------------------------------- what is refused

@@ -17,8 +17,8 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.studies.loader.resume_tables import GOES_ON, REFUSES, outcome_of
 from simshuffle.workload.orders.order import Readers, ShardedSet
-from simshuffle.workload.resuming.account import account
-from simshuffle.workload.resuming.law import Crash, Refused
+from simshuffle.workload.resuming.account import account_for_epoch
+from simshuffle.workload.resuming.law import Crash, Refusal
 from tests.resumes import record
 from tests.resumes.interpreters import python_with
 from tests.shared import needs_peers
@@ -124,13 +124,15 @@ def _by_law(known):
     before, after = (Readers(*of, WORKERS, BATCH) for of in (known.before, known.after))
     epoch, step = known.at
     crash = Crash(before, after, epoch, step)
-    resumed = law.resumed(data, crash, seed)
-    if isinstance(resumed, Refused):
-        return resumed.says
+    resumed = law.resume(data, crash, seed)
+    if isinstance(resumed, Refusal):
+        return resumed.error
     past = [law.epoch(data, before, seed, each) for each in range(epoch + 1)]
-    later = [law.later(data, crash, seed, each) for each in range(epoch + 1, EPOCHS)]
-    found = asdict(account(data.size, past[-1], step, resumed.rest, [*past[:-1], *later]))
-    found["outcome"] = outcome_of(past[-1].first(step), resumed.rest)
+    later = [law.later_epoch(data, crash, seed, each) for each in range(epoch + 1, EPOCHS)]
+    found = asdict(
+        account_for_epoch(data.size, past[-1], step, resumed.remaining, [*past[:-1], *later])
+    )
+    found["outcome"] = outcome_of(past[-1].first_steps(step), resumed.remaining)
     return tuple(found[name] for name in COUNTS)
 
 

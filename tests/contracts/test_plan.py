@@ -58,9 +58,9 @@ def test_plans_are_the_same_whatever_is_made_at_once(exchange, cached, part, mon
     """Arrays of all samples are made a few ranks at a time: one, two and all six of them."""
     run = scenario(exchange, cluster__memory__page_cache=f"{cached * 500} MB", epochs=4)
     _, expected = plans(run)
-    monkeypatch.setattr("simshuffle.workload.exchange.plan.PART", part)
+    monkeypatch.setattr("simshuffle.workload.exchange.plan.SAMPLES_AT_ONCE", part)
     shards = expected[0].shards
-    assert len(list(shards.parts())) == {1: 6, 400: 3, 1003: 1}[part]
+    assert len(list(shards.rank_slices())) == {1: 6, 400: 3, 1003: 1}[part]
     _, found = plans(run)
     for plan, other in zip(found, expected, strict=True):
         for name in ("samples", "nbytes", "hit_samples", "hit_nbytes"):

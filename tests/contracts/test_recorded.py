@@ -103,7 +103,7 @@ def test_scaled_up_every_recorded_sample_stands_for_others(
     )
     count, ranks = SAMPLES * each * copies + rest, RANKS * copies
     owner = replay.first_owner(count, ranks, np.random.default_rng(0))
-    placed = replay._placed(RANKS)
+    placed = replay._place_ranks(RANKS)
     assert sorted(placed.ravel().tolist()) == list(range(ranks))
     for epoch, recorded in enumerate(found.plans, 1):
         rng = np.random.default_rng(epoch)
@@ -206,7 +206,7 @@ def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path):
     with pytest.raises(ScenarioError, match="cannot be read as recorded plans"):
         scenario(replay)
     with pytest.raises(InputError):
-        replay.recorded()
+        replay.read_recorded_plans()
 
 
 def test_the_path_of_a_scenario_file_is_taken_from_its_folder(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from simshuffle.extensions.resuming.script import Script
-from simshuffle.workload.resuming.law import Crash, Refused
+from simshuffle.workload.resuming.law import Crash, Refusal
 from tests.resumes import record
 from tests.resumes.interpreters import python_with
 from tests.shared import needs_peers
@@ -28,14 +28,14 @@ def said(case):
     before, after = (record.readers_of(case, name) for name in ("before", "after"))
     seed, epoch = case["seed"], case["epoch"]
     crash = Crash(before, after, epoch, case["step"])
-    whole = law.epoch(data, before, seed, epoch).first(case["step"])
+    whole = law.epoch(data, before, seed, epoch).first_steps(case["step"])
     found = {"trained": record.mark(record.batches(whole, before.world_size))}
-    resumed = law.resumed(data, crash, seed)
-    if isinstance(resumed, Refused):
-        return found | {"error": resumed.says}
-    later = law.later(data, crash, seed, epoch + 1)
+    resumed = law.resume(data, crash, seed)
+    if isinstance(resumed, Refusal):
+        return found | {"error": resumed.error}
+    later = law.later_epoch(data, crash, seed, epoch + 1)
     return found | {
-        "rest": record.batches(resumed.rest, after.world_size),
+        "rest": record.batches(resumed.remaining, after.world_size),
         "later": record.mark(record.batches(later, after.world_size)),
     }
 

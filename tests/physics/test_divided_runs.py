@@ -42,7 +42,7 @@ def test_an_epoch_takes_its_waits_and_as_many_steps_as_it_has_iterations(paralle
     scenario = divided_run(parallelism, cluster__host__pcie_bandwidth="10 TB/s")
     timeline = simulate(scenario)
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
-    step = scenario.workload.parallelism.step(job_of(scenario), most=MAX_PIECES)
+    step = scenario.workload.parallelism.step(job_of(scenario), max_pieces=MAX_PIECES)
     communicators = communicators_of(scenario, resources)
     parts = [part for part in split_joint_part(step) if part.nodes]
     alone = sum(step_seconds(part, communicators, scenario.network) for part in parts)
@@ -75,7 +75,7 @@ def test_a_group_computes_as_long_as_its_slowest_member():
     of_groups = [{forward[rank] for rank in ranks} for ranks in (range(4), range(4, 8))]
     assert [len({round(s, 12) for s in of}) for of in of_groups] == [1, 1]
     job = job_of(scenario)
-    whole = scenario.workload.parallelism.step(job, most=16)
+    whole = scenario.workload.parallelism.step(job, max_pieces=16)
     each = sum(node.seconds for node in whole.nodes if node.label == "forward")
     jitter = lognormal_factor(scenario.rng("compute_jitter", 1), 0.3, (10, 8))
     for group, of in enumerate(of_groups):
@@ -130,7 +130,7 @@ def test_stages_update_their_own_weights():
     scenario = divided_run("pipeline:stages=4,microbatches=5")
     times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
     job, whole = job_of(scenario), times.update
-    step = scenario.workload.parallelism.step(job, most=MAX_PIECES)
+    step = scenario.workload.parallelism.step(job, max_pieces=MAX_PIECES)
     each = [node.seconds for node in step.nodes if node.label == "update"]
     assert sum(each) == pytest.approx(whole, rel=1e-9)
     spent = seconds(simulate(scenario), "update")
@@ -148,7 +148,7 @@ def test_a_step_is_divided_where_several_groups_meet():
     local, joint = split_joint_part(Step(nodes))
     assert [node.label for node in local.nodes] == ["input", "forward", "backward"]
     assert [node.label for node in joint.nodes] == ["gradients", "update"]
-    assert [node.after for node in joint.nodes] == [(), (0,)]
+    assert [node.predecessors for node in joint.nodes] == [(), (0,)]
 
 
 def test_groups_read_what_they_train_on():

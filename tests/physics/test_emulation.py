@@ -332,7 +332,7 @@ def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(st
     data = source(40)
     run = emulation(data, strategy, 5, batch_norm="none", momentum=0.0)
     whole = mean_gradient(run, [np.arange(40).reshape(8, 5)])
-    owner, held = run.owner, run.held
+    owner, held = run.owner, run.epochs_held
     for epoch in (1, 2, 3):
         shards = strategy.shards(owner, 5, stream(0, "shuffle", epoch))
         order = epoch_samples(shards, drop_last=False)

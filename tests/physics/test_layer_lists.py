@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
 from simshuffle.spec.library import catalog_entry, catalog_names
-from simshuffle.workload.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, layer_list
-from simshuffle.workload.layers import network as read_network
+from simshuffle.workload.layers import (
+    INPUT,
+    SHIPPED,
+    Layer,
+    LayerList,
+    ModelLayer,
+    layer_list,
+    read_network,
+)
 from simshuffle.workload.layers.build import Builder
-from simshuffle.workload.layers.transformer import LOSS, block, gpt
-from simshuffle.workload.parallelism.division import crossings
+from simshuffle.workload.layers.transformer import LOSS_VALUES, gpt, transformer_block
+from simshuffle.workload.parallelism.cutting import crossings
 
 PARAMETERS = {
     "resnet50": 25_557_032,
@@ -95,11 +102,11 @@ def test_a_transformer_block_keeps_what_korthikanti_counts():
     mask, the input of the last norm and of the logits, and the loss in 4 B."""
     s, h, a, words = 64, 32, 4, 100
     net = Builder("block", (h, s))
-    block(net, a, 4 * h, dropout=True)
-    assert 2 * net.done().saved == pytest.approx(s * h * (34 + 5 * a * s / h), rel=1e-12)
-    whole = gpt("two", 2, h, a, s, words)
+    transformer_block(net, a, 4 * h, dropout=True)
+    assert 2 * net.finish().saved == pytest.approx(s * h * (34 + 5 * a * s / h), rel=1e-12)
+    whole = gpt("two", blocks=2, width=h, heads=a, tokens=s, words=words)
     outside = s * h + 2 * s * h + 2 * s * h + 4 * s * words
-    assert LOSS * 2 == 4
+    assert LOSS_VALUES * 2 == 4
     assert 2 * whole.saved == pytest.approx(2 * s * h * (34 + 5 * a * s / h) + outside, rel=1e-12)
 
 
@@ -114,7 +121,7 @@ def test_what_a_small_network_keeps_by_hand():
     net.pool(2, 2)
     net.linear(5)
     image, inner, pooled = 3 * 64, 4 * 64, 4 * 16
-    kept = [each.saved for each in net.done().layers]
+    kept = [each.saved for each in net.finish().layers]
     assert kept == [image, inner, inner, 0, 0, inner + 2 * pooled, pooled]
 
 
@@ -143,7 +150,7 @@ def test_paradl_trains_its_own_cosmoflow():
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shapes_chain_and_groups_hold_all_parameters(name):
     layers = network(name)
-    parameters, shares = layers.parts_of_gradient
+    parameters, shares = layers.gradient_parts
     assert sum(parameters) == layers.parameters
     assert sum(shares) == pytest.approx(1.0, abs=1e-3)
     assert layers.shares.sum() == pytest.approx(1.0)
@@ -188,7 +195,7 @@ def test_what_crosses_a_cut_is_what_is_taken_beyond_it(layers):
     crossed, _ = crossings(layers)
     last = {INPUT: -1}
     for number, layer in enumerate(layers.layers):
-        last |= dict.fromkeys(layer.after, number)
+        last |= dict.fromkeys(layer.predecessors, number)
     sizes = [(INPUT, -1, math.prod(layers.input))]
     sizes += [(each.name, k, each.outputs) for k, each in enumerate(layers.layers)]
     for cut in range(len(layers) + 1):
@@ -201,13 +208,13 @@ def test_what_crosses_a_cut_is_what_is_taken_beyond_it(layers):
 def test_a_layer_that_takes_another_shape_is_named(layers, data):
     number = data.draw(st.integers(1, len(layers) - 1))
     wrong = layers.layers[number]
-    wrong = Layer(wrong.name, "conv", wrong.after, (wrong.input[0] + 1, 2, 2), wrong.output)
+    wrong = Layer(wrong.name, "conv", wrong.predecessors, (wrong.input[0] + 1, 2, 2), wrong.output)
     changed = (*layers.layers[:number], wrong, *layers.layers[number + 1 :])
     written = [
         ModelLayer(
             name=each.name,
             kind=each.kind,
-            after=list(each.after),
+            after=list(each.predecessors),
             input=list(each.input),
             output=list(each.output),
             parameters=1,

@@ -22,7 +22,7 @@ from simshuffle.train.run import Run
 from simshuffle.train.samples import ArraySource, Samples
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import LoaderShuffle
-from simshuffle.workload.orders.fetching import fetched, pieces
+from simshuffle.workload.orders.fetching import count_fetches, divide_into_pieces
 from simshuffle.workload.orders.order import Readers
 from tests.small import seconds, small
 
@@ -107,7 +107,7 @@ def test_it_is_the_order_of_the_library_through_the_storage(order):
     assert isinstance(exchange, LoaderShuffle)
     assert shards.sizes.tolist() == [SAMPLES // RANKS] * RANKS
     readers = readers_of(of)
-    found = exchange.order.epoch(exchange.data(SAMPLES), readers, 5, 1)
+    found = exchange.order.epoch(exchange.sharded_set(SAMPLES), readers, 5, 1)
     place = np.empty(SAMPLES, np.int64)
     turns = {
         rank: sorted(
@@ -223,11 +223,15 @@ def test_fetched_is_what_the_study_of_loaders_counts(order, cache):
     of = scenario(strategy(order, cache_limit=cache))
     exchange = of.workload.exchange
     assert isinstance(exchange, LoaderShuffle)
-    data, readers = exchange.data(SAMPLES, 100_000.0), readers_of(of)
+    data, readers = exchange.sharded_set(SAMPLES, 100_000.0), readers_of(of)
     orders = [exchange.order.epoch(data, readers, 5, epoch) for epoch in range(3)]
-    kinds = pieces(data, exchange.order.unit, exchange.order.block, exchange.order.places(data, 5))
+    kinds = divide_into_pieces(
+        data, exchange.order.unit, exchange.order.block, exchange.order.places(data, 5)
+    )
     limit = {"2 MB": 2_000_000, "1 TB": None, "0 B": 0}[cache]
-    for plan, counted in zip(planned(of), fetched(orders, readers, kinds, limit), strict=True):
+    for plan, counted in zip(
+        planned(of), count_fetches(orders, readers, kinds, limit), strict=True
+    ):
         reads, got = plan.training, fetches(plan)
         assert int(got.requests.sum()) == counted.requests
         assert int(got.nbytes.sum()) == counted.nbytes

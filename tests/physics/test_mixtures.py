@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.workload.orders import AnyOrder
-from simshuffle.workload.orders.mixture import Stop, drawn_from, sources_of
+from simshuffle.workload.orders.mixture import StopRule, count_sources, draw_samples
 from simshuffle.workload.orders.order import Readers, ShardedSet
-from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.account import account_for_epoch
 from simshuffle.workload.resuming.law import Crash
 from simshuffle.workload.resuming.mixture import InterleaveResume, NodesResume
 from tests import ray_mix
@@ -38,7 +38,7 @@ def had(made, data, rows):
 
 def drawn(stop, exhausted=(False, False)):
     draws = iter([np.array([0, 1, 0, 0, 1, 1, 1, 0, 0])])
-    mixed = drawn_from(draws, lambda source, _: SOURCES[source], list(exhausted), stop)
+    mixed = draw_samples(draws, lambda source, _: SOURCES[source], list(exhausted), stop)
     return mixed.sample.tolist()
 
 
@@ -46,12 +46,20 @@ def drawn(stop, exhausted=(False, False)):
 @pytest.mark.parametrize(
     ("stop", "samples"),
     [
-        (Stop(every=False, again=False), [0, 10, 1]),
-        (Stop(every=True, again=True), [0, 10, 1, 0, 11, 12]),
-        (Stop(every=True, again=False), [0, 10, 1, 11, 12]),
-        (Stop(every=False, again=False, late=True), [0, 10, 1]),
-        (Stop(every=True, again=True, late=True), [0, 10, 1, 0, 11, 12]),
-        (Stop(every=True, again=True, late=True, most=4), [0, 10, 1, 0]),
+        (StopRule(needs_all_exhausted=False, restarts_sources=False), [0, 10, 1]),
+        (StopRule(needs_all_exhausted=True, restarts_sources=True), [0, 10, 1, 0, 11, 12]),
+        (StopRule(needs_all_exhausted=True, restarts_sources=False), [0, 10, 1, 11, 12]),
+        (StopRule(needs_all_exhausted=False, restarts_sources=False, ends_late=True), [0, 10, 1]),
+        (
+            StopRule(needs_all_exhausted=True, restarts_sources=True, ends_late=True),
+            [0, 10, 1, 0, 11, 12],
+        ),
+        (
+            StopRule(
+                needs_all_exhausted=True, restarts_sources=True, ends_late=True, max_samples=4
+            ),
+            [0, 10, 1, 0],
+        ),
     ],
 )
 def test_a_mixture_ends_as_it_is_told(stop, samples):
@@ -59,8 +67,12 @@ def test_a_mixture_ends_as_it_is_told(stop, samples):
 
 
 def test_a_source_that_is_exhausted_already_does_not_keep_a_mixture_going():
-    assert drawn(Stop(every=True, again=True), (False, True)) == [0, 10, 1]
-    assert drawn(Stop(every=False, again=True), (False, True)) == []
+    assert drawn(StopRule(needs_all_exhausted=True, restarts_sources=True), (False, True)) == [
+        0,
+        10,
+        1,
+    ]
+    assert drawn(StopRule(needs_all_exhausted=False, restarts_sources=True), (False, True)) == []
 
 
 # of `interleave_datasets`' own docstring: 3 sources of 3, drawn with seed 42
@@ -76,7 +88,7 @@ def test_sources_are_drawn_as_the_documentation_of_datasets_has_it(streamed):
     said = [10, 0, 11, 1, 2, 20, 12, 10, 0, 1, 2, 21, 0, 11, 1, 2, 0, 1, 12, 2, 10, 0, 22]
     assert (rows // 3 * 10 + rows % 3).tolist() == said
     assert had(made, sharded(3, 3, 3), rows) == [(13, 3), (7, 3), (3, 3)]
-    found = sources_of(made, sharded(3, 3, 3), rows, 42)
+    found = count_sources(made, sharded(3, 3, 3), rows, 42)
     assert [(of.again, of.cut_off) for of in found] == [(10, 0), (4, 0), (0, 0)]
     assert [round(of.had, 2) for of in found] == [0.57, 0.3, 0.13]
 
@@ -128,19 +140,22 @@ def test_ray_takes_blocks_of_whoever_is_furthest_behind():
     data = sharded(2, 2, 2, 2, 2, 2)
     made = order("ray_mix", weights=[0.5, 0.25], sources=[4, 2])
     # rows 0, 0: the heavier; then 1/3 of 2 is behind 0; then 2/3 of 4 is behind 2
-    assert made.mixed(data) == [0, 4, 1, 2, 5, 3]
+    assert made.mix_shards(data) == [0, 4, 1, 2, 5, 3]
     # rows 0, 2: the lighter is behind by 0.2
     shortest = order("ray_mix", weights=[1.0, 9.0], sources=[4, 2], stopping="stop_on_shortest")
-    assert shortest.mixed(data) == [4, 0, 5]
+    assert shortest.mix_shards(data) == [4, 0, 5]
     dropped = order("ray_mix", weights=[1.0, 9.0], sources=[4, 2])
-    assert dropped.mixed(data) == [4, 0, 5, 1, 2, 3]
+    assert dropped.mix_shards(data) == [4, 0, 5, 1, 2, 3]
 
 
 def test_ray_takes_the_blocks_that_its_operator_takes():
     asked = json.loads(ray_mix.RECORDED.read_text())
     assert len(asked) == 300
     for case in asked:
-        assert order("ray_mix", **case["order"]).mixed(sharded(*case["samples"])) == case["shards"]
+        assert (
+            order("ray_mix", **case["order"]).mix_shards(sharded(*case["samples"]))
+            == case["shards"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -160,9 +175,9 @@ def test_sources_that_do_not_fit_are_refused(keys, path):
 
 
 def accounted(law, data, crash, seed=5):
-    whole = law.epoch(data, crash.before, seed, crash.epoch)
-    resumed = law.resumed(data, crash, seed)
-    return account(data.size, whole, crash.step, resumed.rest)
+    whole = law.epoch(data, crash.readers_before, seed, crash.epoch)
+    resumed = law.resume(data, crash, seed)
+    return account_for_epoch(data.size, whole, crash.step, resumed.remaining)
 
 
 def test_where_every_rank_reads_everything_the_mixture_goes_on_on_others():
@@ -173,14 +188,14 @@ def test_where_every_rank_reads_everything_the_mixture_goes_on_on_others():
     assert (found.lost, found.continues) == (0, "same")
     # but they are of 5: a KeyError
     crash = Crash(Readers(1, 4, 1, 4), Readers(1, 5, 1, 4), 1, 10)
-    assert law.resumed(data, crash, 5).says == "KeyError"
+    assert law.resume(data, crash, 5).error == "KeyError"
 
 
 def test_a_rank_with_nothing_left_begins_its_next_epoch():
     keys = {"kind": "torchdata_nodes"}
     law = NodesResume.model_validate({**keys, "of": {**keys, "stopping": "ALL_DATASETS_EXHAUSTED"}})
     data, readers = sharded(4, 4), Readers(1, 1, 1, 4)
-    rest = law.resumed(data, Crash(readers, readers, 0, 2), 5).rest.sample.tolist()
+    rest = law.resume(data, Crash(readers, readers, 0, 2), 5).remaining.sample.tolist()
     epochs = [law.epoch(data, readers, 5, epoch).sample.tolist() for epoch in (0, 1)]
     # whose turn it is are the draws of epoch 1; but the source that was known to be exhausted when
     # the state was saved has not been asked since, and is in the order of epoch 0 again

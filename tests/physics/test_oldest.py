@@ -20,7 +20,7 @@ from simshuffle.workload.exchange import (
     PartialLocalShuffle,
     Shards,
 )
-from simshuffle.workload.exchange.importance import selected
+from simshuffle.workload.exchange.importance import select_samples
 from tests.mixing import effective_samples, owners
 from tests.small import small
 
@@ -57,7 +57,9 @@ def ages(strategy: Any, epochs: int, seed: int = 0) -> tuple[list[Any], list[Any
 def test_of_equals_the_local_order_decides():
     order = np.array([3, 0, 2, 1, 7, 5, 4, 6], np.int32)
     held = np.array([2, 1, 2, 0, 5, 5, 0, 5])
-    found = selected("oldest", Shards(order, np.array([0, 4, 8])), 3, None, rng(), held)
+    found = select_samples(
+        "oldest", Shards(order, np.array([0, 4, 8])), 3, None, rng(), epochs_held=held
+    )
     assert found.T.tolist() == [[0, 2, 1], [7, 5, 4]]
 
 
@@ -167,7 +169,7 @@ def test_pairs_by_importance_may_send_their_oldest():
     plan = strategy.plan(EpochContext(shards, 4, 1, 1, rng(), np.arange(8.0), held=held))
     assert sorted(plan.sample.ravel().tolist()) == [2, 3, 6, 7]
     with pytest.raises(ValueError, match="oldest"):
-        selected("oldest", shards, 1, None, rng())
+        select_samples("oldest", shards, 1, None, rng())
 
 
 def test_others_keep_no_ages_and_do_as_ever():

@@ -27,13 +27,13 @@ from simshuffle.workload.parallelism import (
     ShardedData,
     Spatial,
     Tensor,
-    candidates,
-    name_of,
+    list_candidates,
+    parallelism_name,
 )
-from simshuffle.workload.parallelism.division import (
+from simshuffle.workload.parallelism.cutting import (
     block_starts,
     crossings,
-    kept_values,
+    saved_values,
     stage_starts,
 )
 
@@ -154,9 +154,9 @@ def test_rows_that_are_no_multiple_are_shared_out_as_evenly_as_can_be():
     layers = layer_list("resnet50")
     division = Spatial(ways=4).division(layers)
     last = next(n for n, each in enumerate(layers.layers) if each.output[1:] == (7, 7))
-    assert division.work[last] == pytest.approx(2 / 7)
-    assert division.work[0] == pytest.approx(1 / 4)
-    assert division.work[-1] == 1
+    assert division.work_share[last] == pytest.approx(2 / 7)
+    assert division.work_share[0] == pytest.approx(1 / 4)
+    assert division.work_share[-1] == 1
 
 
 def test_spatial_of_the_first_convolutions_alone():
@@ -164,15 +164,15 @@ def test_spatial_of_the_first_convolutions_alone():
     names = [each.kind for each in layers.layers]
     third = [n for n, kind in enumerate(names) if kind == "conv"][2]
     division = Spatial(ways=4, convolutions=2).division(layers)
-    assert (division.work[:third] < 1).all() and (division.work[third:] == 1).all()
+    assert (division.work_share[:third] < 1).all() and (division.work_share[third:] == 1).all()
     (gathered,) = (each for each in division.forward if each.label == "activations")
     assert gathered.values[third] == layers.layers[third].inputs
-    assert (Spatial(ways=4, convolutions=99).division(layers).work < 1).sum() > third
+    assert (Spatial(ways=4, convolutions=99).division(layers).work_share < 1).sum() > third
 
 
 def test_candidates_have_the_bus_bandwidth_of_what_they_are_like():
     like = Spatial(ways=4, bus_bandwidth="450 MB/s", step_latency="2 us")
-    found = candidates(layer_list("resnet50"), 8, 4, 4, like)
+    found = list_candidates(layer_list("resnet50"), 8, 4, 4, like)
     assert found["data+filter (4)"].bus_bandwidth == 450e6
     assert found["data+filter (4)"].step_latency == pytest.approx(2e-6)
 
@@ -390,7 +390,7 @@ def test_every_microbatch_starts_its_kernels():
 
 def test_megatron_sums_four_times_in_a_block():
     """Two in each pass, of b s h values each; one for the embedding, one for the logits."""
-    of = job(gpt("small", 3, 64, 4, 32, 512), 8, batch=2)
+    of = job(gpt("small", blocks=3, width=64, heads=4, tokens=32, words=512), 8, batch=2)
     way = Tensor(ways=4, precision="mixed")
     for label in ("activations", "activation_gradients"):
         sums = nodes(way, of, label)
@@ -408,7 +408,13 @@ def test_what_a_block_of_a_transformer_keeps(recompute):
 
     def of_a_block(way, group):
         more, less = (
-            way.memory(job(gpt("some", n, width, heads, tokens, 512), 4, 1 / group)).activations
+            way.memory(
+                job(
+                    gpt("some", blocks=n, width=width, heads=heads, tokens=tokens, words=512),
+                    4,
+                    1 / group,
+                )
+            ).activations
             for n in (4, 3)
         )
         return (more - less) / scale
@@ -513,7 +519,7 @@ def test_parts_of_a_step_add_up(way, of, most):
     assert min(costs.compute, costs.bubble, costs.exposed, costs.hidden) >= 0
     assert costs.seconds >= max(n.seconds or seconds_of(n) for n in step.nodes if n.collective)
     for number, node in enumerate(step.nodes):
-        assert all(0 <= before < number for before in node.after)
+        assert all(0 <= before < number for before in node.predecessors)
     together = way.step(of, most)
     assert len(together.nodes) <= len(step.nodes) or way.short_name == "pipeline"
     if way.short_name != "ZeRO":  # which overlaps more with smaller pieces
@@ -616,7 +622,7 @@ def test_what_crosses_every_cut(name):
     for cut in range(1, len(layers), 7):
         given = {each.name: each.outputs for each in layers.layers[:cut]}
         given[INPUT] = math.prod(layers.input)
-        taken = {name for each in layers.layers[cut:] for name in each.after}
+        taken = {name for each in layers.layers[cut:] for name in each.predecessors}
         assert values[cut] == sum(size for name, size in given.items() if name in taken)
 
 
@@ -629,13 +635,13 @@ def test_blocks_are_those_of_the_network():
     assert {layers.layers[start].kind for start in starts} == {"conv", "linear"}
     layers = layer_list("resnet50")
     ones = np.ones(len(layers))
-    plain, none = kept_values(layers, ones, 0, len(layers), recompute=False)
-    stored, working = kept_values(layers, ones, 0, len(layers), recompute=True)
+    plain, none = saved_values(layers, ones, (0, len(layers)), recompute=False)
+    stored, working = saved_values(layers, ones, (0, len(layers)), recompute=True)
     assert (plain, none) == (pytest.approx(layers.saved), 0)
     assert stored + working < plain / 2
     # of the toy, a block is a layer, which saves its input; had the last saved more, that came back
     more = replace(TOY, layers=(*TOY.layers[:2], replace(TOY.layers[2], saved=600)))
-    assert kept_values(more, np.ones(3), 0, 3, recompute=True) == (192 + 256 + 512, 600 - 512)
+    assert saved_values(more, np.ones(3), (0, 3), recompute=True) == (192 + 256 + 512, 600 - 512)
 
 
 @pytest.mark.parametrize(
@@ -669,15 +675,15 @@ def test_a_grid_is_of_all_members():
 
 def test_what_is_tried_when_nobody_says():
     layers = layer_list("resnet50")
-    assert list(candidates(layers, 1, 32, 4)) == ["data"]
-    found = candidates(layers, 16, 32, 4, like=Data(precision="mixed", recompute=True))
+    assert list(list_candidates(layers, 1, 32, 4)) == ["data"]
+    found = list_candidates(layers, 16, 32, 4, template=Data(precision="mixed", recompute=True))
     assert list(found) == [
         *("data", "ZeRO-1", "ZeRO-2", "ZeRO-3", "spatial", "filter", "channel", "pipeline"),
         *(f"data+{kind} (2)" for kind in ("spatial", "filter", "channel", "pipeline")),
         *(f"data+{kind} (4)" for kind in ("spatial", "filter", "channel", "pipeline")),
     ]
     assert all(way.precision == "mixed" and way.recompute for way in found.values())
-    assert {name_of(way, 16) for way in found.values()} == set(found)
+    assert {parallelism_name(way, 16) for way in found.values()} == set(found)
     assert found["data+spatial (4)"].grid == [2, 2]
-    kinds = {way.kind for way in candidates(layer_list("gpt2_small"), 8, 4, 8).values()}
+    kinds = {way.kind for way in list_candidates(layer_list("gpt2_small"), 8, 4, 8).values()}
     assert kinds == {"data", "sharded_data", "tensor", "pipeline"}

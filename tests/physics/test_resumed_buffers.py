@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from simshuffle.workload.orders.order import Readers, ShardedSet
-from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.account import account_for_epoch
 from simshuffle.workload.resuming.buffers import WebDatasetRestart
 from simshuffle.workload.resuming.hugging_face import HuggingFaceState
-from simshuffle.workload.resuming.law import Crash, Refused
+from simshuffle.workload.resuming.law import Crash, Refusal
 
 SET = ShardedSet(np.full(20, 10), np.full(20, 1e3))
 ALONE = Readers(nodes=1, ranks=1, workers=1, batch_size=1)
@@ -29,9 +29,9 @@ def webdataset(of, **keys):
 
 def counted(law, step, readers=ALONE, epoch=0):
     crash = Crash(readers, readers, epoch, step)
-    resumed = law.resumed(SET, crash, 0)
-    assert not isinstance(resumed, Refused), resumed
-    return account(SET.size, law.epoch(SET, readers, 0, epoch), step, resumed.rest)
+    resumed = law.resume(SET, crash, 0)
+    assert not isinstance(resumed, Refusal), resumed
+    return account_for_epoch(SET.size, law.epoch(SET, readers, 0, epoch), step, resumed.remaining)
 
 
 @pytest.mark.parametrize("step", [1, 5, 6, 23, 150])
@@ -58,16 +58,16 @@ def test_of_tables_others_are_thrown_away_than_were_trained_on():
 
 def test_a_worker_with_fewer_runs_than_its_rank_cannot_load_its_state():
     readers = Readers(1, 1, 2, 1)
-    refused = hugging_face(12, shards=11).resumed(SET, Crash(readers, readers, 0, 5), 0)
-    assert isinstance(refused, Refused)
-    assert "IndexError" in refused.says
+    refused = hugging_face(12, shards=11).resume(SET, Crash(readers, readers, 0, 5), 0)
+    assert isinstance(refused, Refusal)
+    assert "IndexError" in refused.error
     assert counted(hugging_face(12, shards=10), 5, readers).lost > 0
 
 
 def test_without_set_epoch_every_later_epoch_begins_where_the_state_says():
     law, crash = hugging_face(10, set_epoch=False), Crash(ALONE, ALONE, 0, 100)
     for epoch in (1, 5):
-        assert len(law.later(SET, crash, 0, epoch).sample) == SET.size - 105
+        assert len(law.later_epoch(SET, crash, 0, epoch).sample) == SET.size - 105
 
 
 def test_webdataset_trains_again_on_everything_it_had_trained_on():
@@ -84,8 +84,8 @@ def test_stages_of_webdataset_count_epochs_from_the_restart():
     epochs = [law.epoch(SET, ALONE, 0, epoch).sample.tolist() for epoch in range(4)]
     assert len(set(map(tuple, epochs))) == 4
     crash = Crash(ALONE, ALONE, 2, 9)
-    assert law.resumed(SET, crash, 0).rest.sample.tolist() == epochs[0]
-    assert law.later(SET, crash, 0, 3).sample.tolist() == epochs[1]
+    assert law.resume(SET, crash, 0).remaining.sample.tolist() == epochs[0]
+    assert law.later_epoch(SET, crash, 0, 3).sample.tolist() == epochs[1]
     # workers that are not kept draw epoch 0 for ever
     workers = Readers(1, 1, 2, 1)
     assert np.array_equal(*(law.epoch(SET, workers, 0, epoch).sample for epoch in (0, 3)))
@@ -101,10 +101,10 @@ def test_of_shards_drawn_with_replacement_a_third_is_missed_and_a_restart_draws_
     for epoch in range(200):
         whole = law.epoch(SET, readers, 0, epoch)
         missed.append(1 - len(np.unique(whole.sample)) / SET.size)
-        rest = law.resumed(SET, Crash(readers, readers, epoch, 5), 0).rest
-        again.append(np.isin(np.unique(whole.first(5).sample), rest.sample).mean())
+        rest = law.resume(SET, Crash(readers, readers, epoch, 5), 0).remaining
+        again.append(np.isin(np.unique(whole.first_steps(5).sample), rest.sample).mean())
     assert np.mean(missed) == pytest.approx(0.95**20, abs=0.02)
     assert np.mean(again) == pytest.approx(1 - 0.95**20, abs=0.03)
     drawn = webdataset(of | {"detshuffle": True})
-    rest = drawn.resumed(SET, Crash(readers, readers, 1, 5), 0).rest
+    rest = drawn.resume(SET, Crash(readers, readers, 1, 5), 0).remaining
     assert np.array_equal(rest.sample, drawn.epoch(SET, readers, 0, 1).sample)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from simshuffle.workload.orders.order import Readers, ShardedSet
-from simshuffle.workload.resuming.account import account
-from simshuffle.workload.resuming.law import Crash, Refused
+from simshuffle.workload.resuming.account import account_for_epoch
+from simshuffle.workload.resuming.law import Crash, Refusal
 from simshuffle.workload.resuming.streaming import ResumedLitdata, ResumedMosaicml
 
 
@@ -16,10 +16,10 @@ def stored(*samples):
 def of(law, data, before, after, step, epoch=0):
     """The account of an epoch that ``before`` broke off and ``after`` went on with."""
     crash = Crash(Readers(*before), Readers(*after), epoch, step)
-    resumed = law.resumed(data, crash, 7)
-    assert not isinstance(resumed, Refused), resumed.says
-    whole = law.epoch(data, crash.before, 7, epoch)
-    return account(data.size, whole, step, resumed.rest)
+    resumed = law.resume(data, crash, 7)
+    assert not isinstance(resumed, Refusal), resumed.error
+    whole = law.epoch(data, crash.readers_before, 7, epoch)
+    return account_for_epoch(data.size, whole, step, resumed.remaining)
 
 
 def mosaicml(**order):
@@ -57,19 +57,19 @@ def test_mosaicml_refuses_to_go_on_beyond_the_set_where_canonical_nodes_repeat_s
     law, data = mosaicml(shuffle_algo="py1s"), stored(*[12] * 8)
     host = Readers(1, 1, 1, 1)
     for step, refused in ((97, False), (98, True)):
-        found = law.resumed(data, Crash(host, host, 0, step), 7)
-        assert isinstance(found, Refused) == refused
+        found = law.resume(data, Crash(host, host, 0, step), 7)
+        assert isinstance(found, Refusal) == refused
 
 
 def test_mosaicml_forgets_the_hosts_of_the_beginning_unless_workers_persist():
     data, crash = stored(*[12] * 8), Crash(Readers(4, 1, 1, 2), Readers(1, 4, 1, 2), 0, 3)
     law = mosaicml()
-    fresh = law.epoch(data, crash.after, 7, 1)
-    assert np.array_equal(law.later(data, crash, 7, 1).sample, fresh.sample)
-    kept = law.model_copy(update={"persistent_workers": True}).later(data, crash, 7, 1)
+    fresh = law.epoch(data, crash.readers_after, 7, 1)
+    assert np.array_equal(law.later_epoch(data, crash, 7, 1).sample, fresh.sample)
+    kept = law.model_copy(update={"persistent_workers": True}).later_epoch(data, crash, 7, 1)
     assert not np.array_equal(kept.sample, fresh.sample)
     # each of 4 canonical nodes has 24 samples, and each is one rank's
-    begun = law.epoch(data, crash.before, 7, 1)
+    begun = law.epoch(data, crash.readers_before, 7, 1)
     assert {*kept.sample[kept.rank == 2]} == {*begun.sample[begun.rank == 2]}
 
 
@@ -84,9 +84,9 @@ def test_litdata_begins_the_next_epoch_where_a_rank_counts_whole_batches_that_we
     # each of 2 workers has 3 samples: a batch of 2, and one of 1; 3 batches count as all 6
     law, data = litdata("window"), stored(3, 3)
     readers = Readers(1, 1, 2, 2)
-    found = law.resumed(data, Crash(readers, readers, 0, 3), 7).rest
+    found = law.resume(data, Crash(readers, readers, 0, 3), 7).remaining
     assert np.array_equal(found.sample, law.epoch(data, readers, 7, 1).sample)
-    later = law.later(data, Crash(readers, readers, 0, 3), 7, 1)
+    later = law.later_epoch(data, Crash(readers, readers, 0, 3), 7, 1)
     assert np.array_equal(later.sample, law.epoch(data, readers, 7, 2).sample)
 
 
@@ -101,6 +101,6 @@ def test_litdata_refuses_a_count_of_one_rank_that_exceeds_the_share_of_another()
     # a rank of 2 counts 20 samples, and one of 4 has 12
     law, data = litdata("full"), stored(12, 12, 12, 12)
     crash = Crash(Readers(1, 2, 1, 4), Readers(1, 4, 1, 4), 0, 5)
-    assert "num_samples_yielded" in law.resumed(data, crash, 7).says
+    assert "num_samples_yielded" in law.resume(data, crash, 7).error
     one = Crash(Readers(1, 1, 1, 4), Readers(1, 4, 1, 4), 0, 1)
-    assert "drop_last" in law.resumed(data, one, 7).says
+    assert "drop_last" in law.resume(data, one, 7).error

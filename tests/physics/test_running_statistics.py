@@ -43,9 +43,9 @@ def followed(
         shards = run.next_shards()
         owner = np.empty(num_samples, np.int64)
         owner[shards.order] = np.repeat(np.arange(ranks), shards.sizes)
-        trained.append(run.trained(shards))
+        trained.append(run.training_rows(shards))
         owners.append(owner)
-        run.exchanged(run.next_plan(shards, None))
+        run.finish_epoch(run.next_plan(shards, None))
     return trained, owners
 
 

@@ -4,9 +4,14 @@ shuffles were measured with."""
 import numpy as np
 import pytest
 
-from simshuffle.workload.orders.buffers import HuggingFace, TfData, batched, buffered, replaced
+from simshuffle.workload.orders.buffers import HuggingFace, TfData
 from simshuffle.workload.orders.levanter import Levanter
 from simshuffle.workload.orders.order import Readers, ShardedSet
+from simshuffle.workload.orders.shuffle_buffers import (
+    shuffle_by_replacement,
+    shuffle_in_batches,
+    shuffle_in_buffer,
+)
 
 ALONE = Readers(1, 1, 1, batch_size=8)
 
@@ -24,14 +29,14 @@ class FirstPlace:
 
 def test_a_buffer_of_webdataset_by_hand():
     # 0 1 in; 0 out, 1 left; 2 3 in; 1 out, 3 2 left; 4 in; 3 out, 4 2 left; 5 in; 4 out; then 5, 2
-    assert buffered(list(range(6)), 3, 2, FirstPlace()).tolist() == [0, 1, 3, 4, 5, 2]
+    assert shuffle_in_buffer(list(range(6)), 3, 2, FirstPlace()).tolist() == [0, 1, 3, 4, 5, 2]
     # without a buffer nothing moves, and the first comes at once
-    assert buffered(list(range(6)), 0, 100, FirstPlace()).tolist() == list(range(6))
+    assert shuffle_in_buffer(list(range(6)), 0, 100, FirstPlace()).tolist() == list(range(6))
 
 
 def test_a_sample_leaves_a_full_buffer_with_the_same_chance_in_each_draw():
     size, count = 50, 200_000
-    out = replaced(np.arange(count), size, np.random.default_rng(0))
+    out = shuffle_by_replacement(np.arange(count), size, np.random.default_rng(0))
     left = np.argsort(out)[size : count - 20 * size]
     came = np.arange(size, count - 20 * size) - size + 1
     wait = left - came
@@ -63,7 +68,7 @@ def test_a_buffer_of_ray_by_hand():
     blocks = [np.arange(first, first + 4) for first in range(0, 16, 4)]
     # at 8, 1.5 times 4 and more, 1 to 7 come out and 0 stays, fewer than half of 4; it comes behind
     # the next two blocks, which are then enough again; 8 is left for the end
-    out = batched(blocks, 1, 4, FirstBecomesLast()).tolist()
+    out = shuffle_in_batches(blocks, 1, 4, FirstBecomesLast()).tolist()
     assert out == [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 0, 8]
 
 
@@ -71,7 +76,7 @@ def test_files_of_tf_data_are_read_in_turn():
     made = TfData(kind="tf_data", buffer_size=1, cycle_length=2, block_length=2)
     data = ShardedSet(np.array([3, 5, 3]), np.ones(3))
     # the first file ends within its turn, so the third takes its place in the next round
-    files = data.shard_of(made._interleaved(data, [0, 1, 2])).tolist()
+    files = data.shard_of(made._interleave_files(data, [0, 1, 2])).tolist()
     assert files == [0, 0, 1, 1, 0, 1, 1, 2, 2, 1, 2]
 
 

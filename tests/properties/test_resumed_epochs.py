@@ -16,11 +16,11 @@ from simshuffle.workload.exchange import (
     PartialLocalShuffle,
     empty_plan,
 )
-from simshuffle.workload.exchange.dealing import Moved, dealt, quotas
+from simshuffle.workload.exchange.dealing import RedistributionCost, balance_quotas, deal_samples
 from simshuffle.workload.exchange.epochs import Epochs
-from simshuffle.workload.exchange.states import loaded, saved
+from simshuffle.workload.exchange.states import pack_state, unpack_state
 from simshuffle.workload.orders.order import Readers, ShardedSet
-from simshuffle.workload.resuming.account import account
+from simshuffle.workload.resuming.account import account_for_epoch
 from simshuffle.workload.resuming.law import Crash
 from simshuffle.workload.resuming.own import SchedulerResume
 
@@ -43,12 +43,12 @@ def through(strategy, size, seed, parts, save=False):
             now.owner = strategy.first_owner(size, ranks, now.rng("partition"))
         else:
             state = run.state(end)
-            now.go_on(loaded(saved(state, run), now) if save else state)
+            now.resume(unpack_state(pack_state(state, run), now) if save else state)
         if not strategy.redraws:
             assert np.ptp(np.bincount(now.owner, minlength=ranks)) <= 1
         shards = now.next_shards()
         assert np.ptp(shards.sizes) <= 1
-        rows, left = now.trained(shards), len(shards.order)
+        rows, left = now.training_rows(shards), len(shards.order)
         if not strategy.redraws:
             assert ((rows < 0) | (now.owner[rows] == np.arange(ranks))).all()
         assert len({-(-n // batch) for n in (rows >= 0).sum(axis=0).tolist()}) <= 1
@@ -59,7 +59,7 @@ def through(strategy, size, seed, parts, save=False):
         if end == iterations and len(done[-1]):  # a rank that has no batch left repeats a sample
             short = left % (ranks * batch)
             few = ranks - short if 0 < short < ranks else 0
-            repeated += -left % ranks if now.left is None else few
+            repeated += -left % ranks if now.remaining is None else few
         run = now
     return run, done, repeated
 
@@ -86,7 +86,7 @@ def test_no_crash_loses_or_repeats_a_sample(strategy, history, seed):
     size, parts = history
     run, done, repeated = through(strategy, size, seed, parts, save=True)
     check(size, done, repeated)
-    run.exchanged(run.next_plan(run.next_shards(), None))
+    run.finish_epoch(run.next_plan(run.next_shards(), None))
     assert sorted(run.next_shards().order) == list(range(size))  # the next epoch is a whole one
 
 
@@ -111,7 +111,7 @@ def test_only_samples_of_the_lost_rank_move():
     """12 samples on 4 ranks; each rank has done one of its three. Without rank 1 there are 8 left
     for 3 ranks, 2 of them rank 1's own, one more for two of them; and 4 others."""
     owner, left = np.repeat([0, -1, 1, 2], 3), np.tile([False, True, True], 4)
-    after = dealt(owner, left, 3, np.random.default_rng(0))
+    after = deal_samples(owner, left, 3, np.random.default_rng(0))
     assert (after[owner >= 0] == owner[owner >= 0]).all()
     assert sorted(np.bincount(after[left])) == [2, 3, 3]
     assert np.bincount(after).tolist() == [4, 4, 4]
@@ -120,7 +120,7 @@ def test_only_samples_of_the_lost_rank_move():
 def test_a_new_rank_takes_an_even_part_and_no_more():
     """12 on 3 ranks, nothing done; a fourth takes one from each."""
     owner = np.repeat([0, 1, 2], 4)
-    after = dealt(owner, np.ones(12, bool), 4, np.random.default_rng(0))
+    after = deal_samples(owner, np.ones(12, bool), 4, np.random.default_rng(0))
     assert (after != owner).sum() == 3
     assert np.bincount(after).tolist() == [3, 3, 3, 3]
 
@@ -128,7 +128,7 @@ def test_a_new_rank_takes_an_even_part_and_no_more():
 def test_the_ranks_that_get_one_more_are_those_that_have_it():
     """5 left and 6 others for 3 ranks: 2 or 1 left, 4 or 3 in all. Ranks 1 and 2 have the 2; rank 0
     has 3 others, and keeps them as one of the two with 4 in all."""
-    left, others = quotas(np.array([1, 2, 2]), np.array([3, 2, 1]), (5, 6))
+    left, others = balance_quotas(np.array([1, 2, 2]), np.array([3, 2, 1]), (5, 6))
     assert left.tolist() == [1, 2, 2]
     assert others.tolist() == [3, 2, 1]
 
@@ -145,7 +145,7 @@ def test_as_few_samples_move_as_can_be(has, data):
             rest = sum(sizes) // ranks + np.isin(range(ranks), most) - get
             if rest.min() >= 0:
                 kept.append((np.minimum(left, get).sum(), np.minimum(others, rest).sum()))
-    get, rest = quotas(left, others, sizes)
+    get, rest = balance_quotas(left, others, sizes)
     assert (np.minimum(left, get).sum(), np.minimum(others, rest).sum()) == max(kept)
 
 
@@ -158,11 +158,11 @@ def test_as_many_ranks_go_on_as_if_nothing_had_happened(strategy):
     whole = law.epoch(DATA, before, 3, 1)
     for workers in (1, 3):
         crash = Crash(before, Readers(2, 2, workers, 2), 1, 2)
-        rest = law.resumed(DATA, crash, 3).rest
-        expected = whole.since(2)
+        rest = law.resume(DATA, crash, 3).remaining
+        expected = whole.after_steps(2)
         for name in ("rank", "step", "sample"):
             assert (getattr(rest, name) == getattr(expected, name)).all()
-        later = law.later(DATA, crash, 3, 3)
+        later = law.later_epoch(DATA, crash, 3, 3)
         assert (later.sample == law.epoch(DATA, before, 3, 3).sample).all()
 
 
@@ -173,7 +173,9 @@ def test_others_train_on_the_rest(strategy, ranks, again):
     one. Of 9 ranks one has none, and trains on another that it has."""
     law, before = SchedulerResume(kind="own", strategy=strategy), Readers(1, 4, 1, 2)
     crash = Crash(before, Readers(1, ranks, 2, 2), 2, 2)
-    found = account(24, law.epoch(DATA, before, 3, 2), 2, law.resumed(DATA, crash, 3).rest)
+    found = account_for_epoch(
+        24, law.epoch(DATA, before, 3, 2), 2, law.resume(DATA, crash, 3).remaining
+    )
     assert (found.trained, found.lost) == (16, 0)
     assert (found.rest, found.twice) == (8 + again, again)
 
@@ -184,11 +186,13 @@ def test_what_moves_is_counted():
     law, before = SchedulerResume(kind="own", strategy=LOCAL), Readers(1, 4, 1, 2)
 
     def cost(ranks, came=None):
-        return law.moved(DATA, Crash(before, Readers(1, ranks, 1, 2), 0, 0), 3, came)
+        return law.redistribution_cost(DATA, Crash(before, Readers(1, ranks, 1, 2), 0, 0), 3, came)
 
-    assert cost(3) == Moved(stay=18, sent=0, read=6, sent_nbytes=0, read_nbytes=600)
-    assert cost(6) == Moved(stay=16, sent=8, read=0, sent_nbytes=800, read_nbytes=0)
-    assert cost(4, np.array([0, -1, 2, 3])) == Moved(18, 0, 6, 0, 600)  # one was replaced
+    assert cost(3) == RedistributionCost(stayed=18, sent=0, read=6, sent_nbytes=0, read_nbytes=600)
+    assert cost(6) == RedistributionCost(stayed=16, sent=8, read=0, sent_nbytes=800, read_nbytes=0)
+    assert cost(4, np.array([0, -1, 2, 3])) == RedistributionCost(
+        18, 0, 6, 0, 600
+    )  # one was replaced
 
 
 def test_what_was_sent_to_a_rank_that_is_gone_is_with_its_sender():
@@ -196,24 +200,29 @@ def test_what_was_sent_to_a_rank_that_is_gone_is_with_its_sender():
     rank 1 is gone: what it had sent rank 0 has received, and what rank 0 had sent it has still; so
     only what rank 1 had not sent is read again."""
     law, before = SchedulerResume(kind="own", strategy=PARTIAL[2]), Readers(1, 2, 1, 2)
-    run = law.order.begun(DATA, before, 3, 0)
+    run = law.order.begin_epoch(DATA, before, 3, 0)
     swap = run.next_plan(run.next_shards(), None).target[:, 0] == 1
     assert 0 < swap.sum() < 12
     for step in range(7):
         crash = Crash(before, Readers(1, 1, 1, 2), 0, step)
-        assert law.moved(DATA, crash, 3).read == 12 - swap[: 2 * step].sum()
+        assert law.redistribution_cost(DATA, crash, 3).read == 12 - swap[: 2 * step].sum()
 
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_sample_has_been_with_its_rank_since_it_came(step):
     order = SchedulerResume(kind="own", strategy=PARTIAL[1]).order
-    run, now = order.begun(DATA, Readers(1, 4, 1, 2), 3, 2), order.run(DATA, Readers(1, 3, 1, 2), 3)
-    now.go_on(run.state(step))
+    run, now = (
+        order.begin_epoch(DATA, Readers(1, 4, 1, 2), 3, 2),
+        order.new_run(DATA, Readers(1, 3, 1, 2), 3),
+    )
+    now.resume(run.state(step))
     stays = now.owner == run.owner
     assert 0 < stays.sum() < 24
-    now.exchanged(empty_plan(3))
-    assert (now.held[stays] == run.held[stays] + 1).all()
-    assert (now.held[~stays] == (step == 0)).all()  # of a whole epoch it was there all the time
+    now.finish_epoch(empty_plan(3))
+    assert (now.epochs_held[stays] == run.epochs_held[stays] + 1).all()
+    assert (
+        now.epochs_held[~stays] == (step == 0)
+    ).all()  # of a whole epoch it was there all the time
 
 
 def test_a_library_s_order_is_that_of_the_hosts_that_it_was_drawn_for():
@@ -221,9 +230,9 @@ def test_a_library_s_order_is_that_of_the_hosts_that_it_was_drawn_for():
     strategy = LoaderShuffle(kind="loader_shuffle", order=order, samples_per_shard=2, workers=1)
     run, now = (Epochs(strategy, 24, ranks, 2, 3) for ranks in (4, 3))
     run.owner, run.ranks_per_host = strategy.first_owner(24, 4, run.rng("partition")), 2
-    now.go_on(run.state(1))
-    done = run.trained(run.next_shards())[:2]
-    assert sorted(np.concatenate([np.flatnonzero(now.left), done.ravel()])) == list(range(24))
+    now.resume(run.state(1))
+    done = run.training_rows(run.next_shards())[:2]
+    assert sorted(np.concatenate([np.flatnonzero(now.remaining), done.ravel()])) == list(range(24))
 
 
 REFUSED = {
@@ -238,10 +247,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_another_state_is_refused(name):
-    run = SchedulerResume(kind="own", strategy=LOCAL).order.begun(DATA, Readers(1, 4, 1, 2), 3, 0)
+    run = SchedulerResume(kind="own", strategy=LOCAL).order.begin_epoch(
+        DATA, Readers(1, 4, 1, 2), 3, 0
+    )
     value, says = REFUSED[name]
     with pytest.raises(InputError) as told:
-        loaded(saved(run.state(1), run) | {name: value}, run)
+        unpack_state(pack_state(run.state(1), run) | {name: value}, run)
     assert says in str(told.value)
 
 

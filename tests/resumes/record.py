@@ -27,11 +27,11 @@ from simshuffle.extensions.resuming import ranks
 from simshuffle.extensions.resuming.script import Command, Script, rows_of
 from simshuffle.workload.orders.order import Readers, ShardedSet
 from simshuffle.workload.resuming import AnyResume
-from simshuffle.workload.resuming.law import Batches, Resume
+from simshuffle.workload.resuming.law import Batches, ResumptionLaw
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "data" / "resumes"
-LAW: TypeAdapter[Resume] = TypeAdapter(AnyResume)
+LAW: TypeAdapter[ResumptionLaw] = TypeAdapter(AnyResume)
 SHARDS = [
     [12] * 8,
     [7, 1, 19, 3, 30, 11, 2, 5, 16, 9],

@@ -6,7 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.workload.orders.fetching import Fetched, fetched, in_time, pieces
+from simshuffle.workload.orders.fetching import (
+    FetchCounts,
+    count_fetches,
+    divide_into_pieces,
+    rows_in_time,
+)
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
 from tests.shared import needs_peers
 from tests.toy_orders import Drawn, Kept
@@ -32,13 +37,15 @@ FOUR = sharded(4, 2, 100)
 
 def test_pieces_are_samples_blocks_or_shards_and_their_bytes_add_up():
     data = ShardedSet(np.array([3, 5]), np.array([10.0, 12.0]))
-    assert pieces(data, "sample").nbytes.tolist() == [3, 3, 4, 2, 2, 3, 2, 3]
-    assert pieces(data, "shard").nbytes.tolist() == [10, 12]
-    blocks = pieces(data, "block", 2)
-    assert blocks.of_sample.tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
+    assert divide_into_pieces(data, "sample").nbytes.tolist() == [3, 3, 4, 2, 2, 3, 2, 3]
+    assert divide_into_pieces(data, "shard").nbytes.tolist() == [10, 12]
+    blocks = divide_into_pieces(data, "block", 2)
+    assert blocks.piece_of_sample.tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
     assert blocks.nbytes.tolist() == [6, 4, 4, 5, 3]
     # a set that was rewritten: sample 0 is stored last
-    assert pieces(data, "shard", 1, np.roll(np.arange(8), 1)).of_sample.tolist() == [
+    assert divide_into_pieces(
+        data, "shard", 1, np.roll(np.arange(8), 1)
+    ).piece_of_sample.tolist() == [
         *(1, 0, 0, 0),
         *(1, 1, 1, 1),
     ]
@@ -49,30 +56,32 @@ def test_ranks_and_workers_of_a_node_take_turns_by_batch():
     rank, worker, position = (each.ravel() for each in np.mgrid[:2, :2, :3])
     order = EpochOrder(rank, worker, position, np.arange(12))
     # iteration 0: batches of worker 0, rank by rank; 1: of worker 1; 2 and 3: what is left of them
-    assert in_time(order, readers).tolist() == [0, 1, 6, 7, 3, 4, 9, 10, 2, 8, 5, 11]
+    assert rows_in_time(order, readers).tolist() == [0, 1, 6, 7, 3, 4, 9, 10, 2, 8, 5, 11]
 
 
 @pytest.mark.parametrize(
     ("limit", "found"),
     [
         # a cache of two shards: 0 1 0 2 (drops 1) 1 (drops 0) 1; then 1 0 (drops 2) 3 (drops 1)
-        (200, [Fetched(6, 2, 4, 400, 2, 200), Fetched(3, 1, 2, 200, 2, 200)]),
+        (200, [FetchCounts(6, 2, 4, 400, 2, 200), FetchCounts(3, 1, 2, 200, 2, 200)]),
         # without a limit each node fetches a shard once for all epochs
-        (None, [Fetched(6, 3, 3, 300, 0, 300), Fetched(3, 2, 1, 100, 0, 400)]),
+        (None, [FetchCounts(6, 3, 3, 300, 0, 300), FetchCounts(3, 2, 1, 100, 0, 400)]),
         # without a cache a worker holds a shard from its first sample to its last: shard 0 at
         # places 0 to 2, 1 at 1 to 5, 2 at 3
-        (0, [Fetched(6, 3, 3, 300, 0, 200), Fetched(3, 0, 3, 300, 0, 100)]),
+        (0, [FetchCounts(6, 3, 3, 300, 0, 200), FetchCounts(3, 0, 3, 300, 0, 100)]),
     ],
 )
 def test_the_least_recently_used_shard_is_dropped(limit, found):
     epochs = [one_worker([0, 2, 1, 4, 2, 3]), one_worker([3, 0, 6])]
-    assert list(fetched(epochs, ALONE, pieces(FOUR, "shard"), limit)) == found
+    assert list(count_fetches(epochs, ALONE, divide_into_pieces(FOUR, "shard"), limit)) == found
 
 
 def test_what_is_larger_than_the_cache_is_fetched_and_not_kept():
     data = ShardedSet(np.array([1, 1, 1]), np.array([100.0, 500.0, 100.0]))
-    found = next(fetched([one_worker([0, 1, 1, 0, 2])], ALONE, pieces(data, "shard"), 200))
-    assert found == Fetched(5, 1, 4, 1200, 0, 600)
+    found = next(
+        count_fetches([one_worker([0, 1, 1, 0, 2])], ALONE, divide_into_pieces(data, "shard"), 200)
+    )
+    assert found == FetchCounts(5, 1, 4, 1200, 0, 600)
 
 
 def test_nodes_share_no_cache_and_workers_of_one_do():
@@ -80,10 +89,10 @@ def test_nodes_share_no_cache_and_workers_of_one_do():
     order = EpochOrder(
         np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 0, 0]), np.array([0, 1, 0])
     )
-    of = pieces(FOUR, "shard")
-    assert next(fetched([order], readers, of, None)) == Fetched(3, 1, 2, 200, 0, 100)
+    of = divide_into_pieces(FOUR, "shard")
+    assert next(count_fetches([order], readers, of, None)) == FetchCounts(3, 1, 2, 200, 0, 100)
     # without a cache each worker has shard 0 by itself, in its own turn
-    assert next(fetched([order], readers, of, 0)) == Fetched(3, 0, 3, 300, 0, 100)
+    assert next(count_fetches([order], readers, of, 0)) == FetchCounts(3, 0, 3, 300, 0, 100)
 
 
 def cases():
@@ -94,7 +103,7 @@ def cases():
     for order in (Drawn(), Kept()):
         for unit in ("sample", "block", "shard"):
             epochs = [order.epoch(data, readers, 1, epoch) for epoch in range(2)]
-            yield f"{order.kind}, {unit}", epochs, readers, pieces(data, unit, 3)
+            yield f"{order.kind}, {unit}", epochs, readers, divide_into_pieces(data, unit, 3)
 
 
 def misses(cachesim, limit, asked, nbytes):
@@ -115,7 +124,7 @@ def test_an_independent_simulator_of_caches_counts_the_same():
     assert len(recorded["counts"]) == 18
     for name, epochs, readers, of in cases():
         for limit in LIMITS:
-            found = list(fetched(epochs, readers, of, limit))
+            found = list(count_fetches(epochs, readers, of, limit))
             counts = [sum(one.requests for one in found), sum(one.nbytes for one in found)]
             assert counts == recorded["counts"][f"{name}, {limit}"], name
             assert all(one.held_nbytes <= limit for one in found)
@@ -126,7 +135,9 @@ def counted(cachesim):
         f"{name}, {limit}": misses(
             cachesim,
             limit,
-            np.concatenate([of.of_sample[e.sample[in_time(e, readers)]] for e in epochs]).tolist(),
+            np.concatenate(
+                [of.piece_of_sample[e.sample[rows_in_time(e, readers)]] for e in epochs]
+            ).tolist(),
             of.nbytes,
         )
         for name, epochs, readers, of in cases()

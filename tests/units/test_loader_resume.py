@@ -20,7 +20,13 @@ from simshuffle.studies.loader.storage import (
 )
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, Unit
 from simshuffle.workload.resuming import AnyResume
-from simshuffle.workload.resuming.law import Batches, Refused, Resume, Resumed, dealt_in_batches
+from simshuffle.workload.resuming.law import (
+    Batches,
+    Refusal,
+    ResumedEpoch,
+    ResumptionLaw,
+    cut_into_batches,
+)
 from simshuffle.workload.resuming.restart import Restart
 from tests.small import small
 from tests.toy_orders import handed_out
@@ -43,7 +49,7 @@ class InTurn(Order):
         return handed_out(np.arange(data.size).reshape(readers.world_size, -1), readers)
 
 
-class Toy(Resume):
+class Toy(ResumptionLaw):
     library: ClassVar[str] = "toys 1.0"
     saves: ClassVar[str] = "how many batches were done"
 
@@ -57,14 +63,14 @@ class Backwards(Toy):
 
     kind: Literal["backwards"] = "backwards"
 
-    def resumed(self, data, crash, seed) -> Resumed:
-        parts = np.arange(data.size).reshape(crash.after.world_size, -1)[:, ::-1]
-        done = crash.step * crash.after.batch_size
-        size = crash.after.batch_size
+    def resume(self, data, crash, seed) -> ResumedEpoch:
+        parts = np.arange(data.size).reshape(crash.readers_after.world_size, -1)[:, ::-1]
+        done = crash.step * crash.readers_after.batch_size
+        size = crash.readers_after.batch_size
         skipped, rest = (
-            dealt_in_batches(list(of), size) for of in (parts[:, :done], parts[:, done:])
+            cut_into_batches(list(of), size) for of in (parts[:, :done], parts[:, done:])
         )
-        return Resumed(rest, skipped)
+        return ResumedEpoch(rest, skipped)
 
 
 class Exact(Toy):
@@ -72,10 +78,12 @@ class Exact(Toy):
 
     kind: Literal["exact"] = "exact"
 
-    def resumed(self, data, crash, seed) -> Resumed:
-        rest = self.epoch(data, crash.before, seed, crash.epoch).since(crash.step).sample
-        parts = np.array_split(np.sort(rest), crash.after.world_size)
-        return Resumed(dealt_in_batches(list(parts), crash.after.batch_size))
+    def resume(self, data, crash, seed) -> ResumedEpoch:
+        rest = (
+            self.epoch(data, crash.readers_before, seed, crash.epoch).after_steps(crash.step).sample
+        )
+        parts = np.array_split(np.sort(rest), crash.readers_after.world_size)
+        return ResumedEpoch(cut_into_batches(list(parts), crash.readers_after.batch_size))
 
 
 class Strict(Toy):
@@ -83,8 +91,8 @@ class Strict(Toy):
 
     kind: Literal["strict"] = "strict"
 
-    def resumed(self, data, crash, seed) -> Resumed | Refused:
-        return Refused("ValueError: 4 ranks saved this state.")
+    def resume(self, data, crash, seed) -> ResumedEpoch | Refusal:
+        return Refusal("ValueError: 4 ranks saved this state.")
 
 
 LAWS = {"backwards": Backwards, "exact": Exact, "strict": Strict, "restart": Restart}
@@ -158,7 +166,7 @@ def test_a_first_batch_is_one_worker_s(capsys):
 
 def test_hosts_meet_the_batches_of_all_their_ranks_in_turn():
     rows = Batches(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 0, 1]), np.arange(5))
-    assert rows.in_time().sample.tolist() == [0, 1, 3, 2, 4]
+    assert rows.sort_by_time().sample.tolist() == [0, 1, 3, 2, 4]
 
 
 def test_the_epoch_before_warms_caches(capsys):

@@ -138,7 +138,7 @@ def test_what_is_derived_from_points(result):
 class Fixed(Data):
     """A step of 2 s of computing, 1 s between replicas beside its second half and 1 s within."""
 
-    def step(self, job, most=None):
+    def step(self, job, max_pieces=None):
         sent = {"collective": "allreduce", "nbytes": 1.0}
         return Step(
             [

@@ -5,14 +5,14 @@ import pytest
 
 from simshuffle.workload.orders.mixing import (
     Coverage,
-    along,
-    batches,
-    companions,
-    coverage,
-    divergence,
-    moves,
+    batch_of_rows,
+    companion_share,
+    count_coverage,
+    label_divergence,
+    mean_in_windows,
+    moved_share,
     position_entropy,
-    shards_of_batches,
+    shards_per_iteration,
 )
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
 from tests.toy_orders import Drawn, Kept, handed_out
@@ -36,34 +36,43 @@ def by_rank(*rows):
 def test_companions_by_hand():
     before, after = by_rank([0, 1, 2, 3], [4, 5, 6, 7]), by_rank([1, 0, 4, 5], [2, 3, 6, 7])
     # of 4 batches 01 23 45 67 all are together again; of 12 pairs of ranks 01 23 45 67 alone
-    ranks = companions(before, before.rank, after, after.rank)
-    assert companions(before, batches(before, PAIR), after, batches(after, PAIR)) == 1.0
+    ranks = companion_share(before, before.rank, after, after.rank)
+    assert (
+        companion_share(before, batch_of_rows(before, PAIR), after, batch_of_rows(after, PAIR))
+        == 1.0
+    )
     assert ranks == 4 / 12
     # a sample that is missing next time is in no pair again, and what comes twice counts once
     less = by_rank([0, 1, 2, 2], [4, 5, 6, 7])
-    assert companions(before, before.rank, less, less.rank) == (3 + 6) / 12
+    assert companion_share(before, before.rank, less, less.rank) == (3 + 6) / 12
 
 
 def test_companions_of_a_random_order():
     first, second = epochs(Drawn(), 2)
-    by_batch = companions(first, batches(first, READERS), second, batches(second, READERS))
+    by_batch = companion_share(
+        first, batch_of_rows(first, READERS), second, batch_of_rows(second, READERS)
+    )
     assert by_batch == pytest.approx((8 - 1) / (2048 - 1), rel=0.3)
-    assert companions(first, first.rank, second, second.rank) == pytest.approx(255 / 2047, rel=0.01)
+    assert companion_share(first, first.rank, second, second.rank) == pytest.approx(
+        255 / 2047, rel=0.01
+    )
 
 
 def test_companions_where_ranks_keep_their_samples():
     first, second = epochs(Kept(), 2)
-    assert companions(first, first.rank, second, second.rank) == 1.0
-    by_batch = companions(first, batches(first, READERS), second, batches(second, READERS))
+    assert companion_share(first, first.rank, second, second.rank) == 1.0
+    by_batch = companion_share(
+        first, batch_of_rows(first, READERS), second, batch_of_rows(second, READERS)
+    )
     assert by_batch == pytest.approx((8 - 1) / (256 - 1), rel=0.15)
 
 
 def test_moves_of_both():
     first, second = epochs(Drawn(), 2)
-    assert moves(first, second, READERS) == pytest.approx(1 - 1 / 4, rel=0.04)
-    assert moves(*epochs(Kept(), 2), READERS) == 0.0
+    assert moved_share(first, second, READERS) == pytest.approx(1 - 1 / 4, rel=0.04)
+    assert moved_share(*epochs(Kept(), 2), READERS) == 0.0
     # 4 and 5 go to the first node, 2 and 3 to the second; 8 and 9 are new
-    assert moves(
+    assert moved_share(
         by_rank([0, 1, 2, 3], [4, 5, 6, 7]), by_rank([0, 8, 4, 5], [2, 3, 9, 7]), PAIR
     ) == (4 / 6)
 
@@ -72,16 +81,18 @@ def test_divergence_of_labels_by_hand():
     # the whole has a half of each; one rank 3 of 4, the other 1 of 4
     labels, ranks = np.array([0, 0, 0, 1, 0, 1, 1, 1]), np.repeat([0, 1], 4)
     wanted = 0.75 * np.log(1.5) + 0.25 * np.log(0.5)
-    assert divergence(labels, ranks) == pytest.approx(wanted)
-    assert divergence(labels, labels) == pytest.approx(np.log(2))
-    assert divergence(labels, ranks * 0) == 0.0
+    assert label_divergence(labels, ranks) == pytest.approx(wanted)
+    assert label_divergence(labels, labels) == pytest.approx(np.log(2))
+    assert label_divergence(labels, ranks * 0) == 0.0
 
 
 def test_divergence_of_a_random_order_is_that_of_sampling():
     order = epochs(Drawn(), 1)[0]
     # multinomial counts: (classes - 1) / 2 n, less what is drawn without replacement
     wanted = 9 / (2 * 256) * (1 - 256 / 2048)
-    assert divergence(order.sample * 10 // 2048, order.rank) == pytest.approx(wanted, rel=0.35)
+    assert label_divergence(order.sample * 10 // 2048, order.rank) == pytest.approx(
+        wanted, rel=0.35
+    )
 
 
 def test_position_entropy():
@@ -97,15 +108,15 @@ def test_position_entropy():
 def test_shards_of_batches_and_their_tail():
     shard = np.repeat(np.arange(4), 2)
     order = by_rank([0, 1, 2, 4], [6, 7, 3, 5])
-    assert shards_of_batches(order, shard, PAIR).tolist() == [2, 2]
-    assert shards_of_batches(by_rank([0, 2, 4, 5], [6, 1, 3, 7]), shard, PAIR).tolist() == [3, 3]
-    assert along(np.array([1, 3, 5, 5]), 2).tolist() == [2, 5]
-    assert np.isnan(along(np.array([1]), 2)).tolist() == [False, True]
+    assert shards_per_iteration(order, shard, PAIR).tolist() == [2, 2]
+    assert shards_per_iteration(by_rank([0, 2, 4, 5], [6, 1, 3, 7]), shard, PAIR).tolist() == [3, 3]
+    assert mean_in_windows(np.array([1, 3, 5, 5]), 2).tolist() == [2, 5]
+    assert np.isnan(mean_in_windows(np.array([1]), 2)).tolist() == [False, True]
     # 64 of 64 shards; a batch of all ranks has 64 samples
-    found = shards_of_batches(epochs(Drawn(), 1)[0], OF_SHARD, READERS).mean()
+    found = shards_per_iteration(epochs(Drawn(), 1)[0], OF_SHARD, READERS).mean()
     assert found == pytest.approx(64 * (1 - (1 - 1 / 64) ** 64), rel=0.02)
     # the 8 samples of each rank are all from its own 8 shards
-    kept = shards_of_batches(epochs(Kept(), 1)[0], OF_SHARD, READERS).mean()
+    kept = shards_per_iteration(epochs(Kept(), 1)[0], OF_SHARD, READERS).mean()
     assert kept == pytest.approx(64 * (1 - (1 - 1 / 8) ** 8), rel=0.03)
 
 
@@ -113,5 +124,7 @@ def test_coverage_counts_what_is_never_and_more_than_once():
     order = EpochOrder(
         np.array([0, 0, 0, 1]), np.zeros(4, int), np.array([0, 1, 2, 0]), np.array([5, 5, 5, 0])
     )
-    assert coverage(order, 6, PAIR) == Coverage(never=4, repeated=1, surplus=2, least=1, most=3)
-    assert coverage(epochs(Drawn(), 1)[0], 2048, READERS) == Coverage(0, 0, 0, 256, 256)
+    assert count_coverage(order, 6, PAIR) == Coverage(
+        never=4, repeated=1, surplus=2, least=1, most=3
+    )
+    assert count_coverage(epochs(Drawn(), 1)[0], 2048, READERS) == Coverage(0, 0, 0, 256, 256)

@@ -1,4 +1,4 @@
-"""Reading a network of torch layer by layer, against the shipped lists."""
+"""Reading a read_network of torch layer by layer, against the shipped lists."""
 
 import warnings
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.workload.layers import ModelLayer, as_written, layer_list, network
-from simshuffle.workload.layers.transformer import LOSS
+from simshuffle.workload.layers import ModelLayer, as_written, layer_list, read_network
+from simshuffle.workload.layers.transformer import LOSS_VALUES
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -18,7 +18,7 @@ from tests.networks import GPT, NETWORKS, ViT  # noqa: E402
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def both(request):
-    """A network read from torch, and the shipped one."""
+    """A read_network read from torch, and the shipped one."""
     build, shape = NETWORKS[request.param]
     with torch.device("meta"):
         module = build()
@@ -40,8 +40,8 @@ def test_a_network_of_torch_is_the_shipped_list(both):
 
     assert working(read) == working(shipped)
     assert read.parameters == shipped.parameters
-    assert read.parts_of_gradient == shipped.parts_of_gradient
-    loss = LOSS * 50257 * 1024 if shipped.name == "gpt2_small" else 0
+    assert read.gradient_parts == shipped.gradient_parts
+    loss = LOSS_VALUES * 50257 * 1024 if shipped.name == "gpt2_small" else 0
     copies = 0.01 if shipped.name == "cosmoflow" else 1e-12  # padded for the even kernel
     assert read.saved == pytest.approx(shipped.saved - loss, rel=copies)
 
@@ -49,7 +49,7 @@ def test_a_network_of_torch_is_the_shipped_list(both):
 def test_what_is_read_is_written_and_read_back(both):
     read, _ = both
     written = [ModelLayer.model_validate(layer) for layer in as_written(read)]
-    assert network(read.name, written) == read
+    assert read_network(read.name, written) == read
 
 
 def test_tensor_parallelism_splits_what_the_shipped_list_splits():
@@ -115,12 +115,12 @@ def test_a_gate_and_a_scale():
 
 
 def test_shares_of_seconds_follow_the_same_rule():
-    network = layer_list("resnet50")
-    shares = network.shares
-    assert shares.shape == (len(network),)
+    read_network = layer_list("resnet50")
+    shares = read_network.shares
+    assert shares.shape == (len(read_network),)
     assert shares.sum() == pytest.approx(1.0)
-    assert np.array_equal(network.seconds(0.3), 0.3 * shares)
-    work = np.array([each.flops for each in network.layers])
+    assert np.array_equal(read_network.seconds(0.3), 0.3 * shares)
+    work = np.array([each.flops for each in read_network.layers])
     root = np.sqrt(work)
     assert shares == pytest.approx(0.65 * work / work.sum() + 0.35 * root / root.sum())
 

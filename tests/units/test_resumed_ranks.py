@@ -95,18 +95,18 @@ def test_ranks_read_what_the_law_says(alone, found, way):
         now = Epochs(strategy, COUNT, ranks, BATCH, SEED)
         if run is None:
             now.owner = strategy.first_owner(COUNT, ranks, now.rng("partition"))
-            now.exchanged(now.next_plan(now.next_shards(), None))
+            now.finish_epoch(now.next_plan(now.next_shards(), None))
         else:
-            now.go_on(run.state(KILLED_AFTER))
+            now.resume(run.state(KILLED_AFTER))
         assert [rank[way] for rank in read] == _batches(now, len(read[0][way]))
         run = now
-    run.exchanged(run.next_plan(run.next_shards(), None))
+    run.finish_epoch(run.next_plan(run.next_shards(), None))
     later = [rank[f"{way} later"] for rank in found[-1]]
     assert later == _batches(run, len(later[0]))
 
 
 def _batches(run: Epochs, iterations: int) -> list[list[list[int]]]:
-    rows = run.trained(run.next_shards())
+    rows = run.training_rows(run.next_shards())
     parts = np.split(rows, range(BATCH, len(rows), BATCH))[:iterations]
     return [[part[part[:, r] >= 0, r].tolist() for part in parts] for r in range(run.world_size)]
 
@@ -196,7 +196,7 @@ def test_a_state_from_before_there_were_versions(alone):
     list(of.epoch(1))
     old = {name: of.state_dict()[name] for name in ("epochs_done", "owner", "losses")}
     of.load_state_dict(old)
-    assert (of.epochs_done, of.steps_done, of.left) == (1, 0, None)
+    assert (of.epochs_done, of.steps_done, of.remaining) == (1, 0, None)
 
 
 def test_what_is_drawn_by_weights_has_no_rest_for_others(alone):

@@ -6,8 +6,8 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.workload.orders.order import Readers, ShardedSet
-from simshuffle.workload.resuming.account import account
-from simshuffle.workload.resuming.law import Crash, Refused
+from simshuffle.workload.resuming.account import account_for_epoch
+from simshuffle.workload.resuming.law import Crash, Refusal
 from tests.resumes.record import LAW, batches
 
 LEVANTER = {"kind": "levanter", "shuffle": "full"}
@@ -24,8 +24,8 @@ def crash(before, after, step, epoch=0):
 
 def accounted(law, data, of, seed=0):
     """What became of the epoch."""
-    whole = law.epoch(data, of.before, seed, of.epoch)
-    return account(data.size, whole, of.step, law.resumed(data, of, seed).rest)
+    whole = law.epoch(data, of.readers_before, seed, of.epoch)
+    return account_for_epoch(data.size, whole, of.step, law.resume(data, of, seed).remaining)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def accounted(law, data, of, seed=0):
 def test_megatron_goes_on_with_the_next_sample_in_batches_of_another_size(kind, expected):
     law = LAW.validate_python({"kind": "megatron", "dataloader_type": kind})
     data, of = set_of(18), crash((1, 2), (2, 3), 2)
-    assert batches(law.resumed(data, of, 0).rest, 2) == expected
+    assert batches(law.resume(data, of, 0).remaining, 2) == expected
     # and so it does in all later passes: samples 0 to 3 are not seen again
-    assert batches(law.later(data, of, 0, 3), 2) == expected
+    assert batches(law.later_epoch(data, of, 0, 3), 2) == expected
 
 
 def test_parts_of_megatron_are_others_when_there_are_other_ranks():
@@ -55,7 +55,7 @@ def test_parts_of_megatron_are_others_when_there_are_other_ranks():
 def test_megatron_needs_a_batch_of_each_rank():
     law = LAW.validate_python({"kind": "megatron", "dataloader_type": "cyclic"})
     with pytest.raises(InputError, match="a batch of each rank, 8 samples; got 7 samples"):
-        law.resumed(set_of(7), crash((1, 1), (4, 2), 3), 0)
+        law.resume(set_of(7), crash((1, 1), (4, 2), 3), 0)
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_states_of_energon_that_are_dropped_are_samples_that_are_lost():
     # nobody reads the 24 that rank 1 had not read
     assert (got.trained, got.rest) == (48, 24)
     assert got.lost == 24
-    assert isinstance(law.model_copy(update={"restores": "global"}).resumed(data, of, 0), Refused)
+    assert isinstance(law.model_copy(update={"restores": "global"}).resume(data, of, 0), Refusal)

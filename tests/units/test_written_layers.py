@@ -37,7 +37,7 @@ def changed(number, **values):
 def test_what_is_left_out_follows():
     model = load(WIDE).workload.model
     a, b, c = model.layer_list.layers
-    assert [each.after for each in (a, b, c)] == [("input",), ("a",), ("b",)]
+    assert [each.predecessors for each in (a, b, c)] == [("input",), ("a",), ("b",)]
     assert [each.output for each in (a, b, c)] == [(4,), (4,), (2,)]
     assert [each.saved for each in (a, b, c)] == [8, 4, 0]  # the ReLU's output is c's input
     assert model.gradient_arrival[:, 0].tolist() == pytest.approx([40, 144])

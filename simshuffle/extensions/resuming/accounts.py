@@ -13,8 +13,13 @@ import numpy as np
 from simshuffle.extensions.resuming.outcomes import AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
 from simshuffle.studies.loader.resume_tables import GOES_ON, HANGS, REFUSES, outcome_of
-from simshuffle.workload.resuming.account import Account, Continues, account, continues
-from simshuffle.workload.resuming.law import Batches, joined
+from simshuffle.workload.resuming.account import (
+    Account,
+    Continues,
+    account_for_epoch,
+    compare_continuation,
+)
+from simshuffle.workload.resuming.law import Batches, join_batches
 
 WORST: tuple[Continues, ...] = ("same", "permuted", "other")
 """How epochs go on, the worst last."""
@@ -66,13 +71,13 @@ def count_broken(outcome: AuditOutcome, size: int, *, repeatable: bool) -> Accou
         [*outcome.before_rows[:-1], *outcome.after_rows[1:]],
     )
     if repeatable:
-        return account(size, uninterrupted, outcome.trained_steps, resumed, other_epochs)
+        return account_for_epoch(size, uninterrupted, outcome.trained_steps, resumed, other_epochs)
     missing_samples = np.setdiff1d(np.arange(size), trained.sample)
-    complete_epoch = joined(
+    complete_epoch = join_batches(
         trained,
         Batches(0 * missing_samples, 0 * missing_samples + outcome.trained_steps, missing_samples),
     )
-    counted = account(size, complete_epoch, outcome.trained_steps, resumed, other_epochs)
+    counted = account_for_epoch(size, complete_epoch, outcome.trained_steps, resumed, other_epochs)
     always_missing = size - len(np.unique(uninterrupted.sample))
     planned = _count_twice(uninterrupted)
     lost = max(counted.lost - always_missing, 0)
@@ -92,7 +97,7 @@ def count_later(outcome: AuditOutcome, other_orders: Sequence[Batches] = ()) -> 
         lost += max(len(np.unique(expected.sample)) - len(np.unique(rows.sample)), 0)
         twice += max(_count_repeats(rows) - _count_repeats(expected), 0)
         orders = [expected, *other_orders[index : index + 1]]
-        worst = max(worst, min(WORST.index(continues(order, rows)) for order in orders))
+        worst = max(worst, min(WORST.index(compare_continuation(order, rows)) for order in orders))
     return LaterEpochs(lost, twice, WORST[worst])
 
 

@@ -23,7 +23,7 @@ from simshuffle.extensions.resuming.ranks import ENDED, HANGS, KILLED
 from simshuffle.extensions.resuming.script import Script, rows_of
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.workload.orders.order import Readers
-from simshuffle.workload.resuming.law import NOTHING, Batches, joined
+from simshuffle.workload.resuming.law import NOTHING, Batches, join_batches
 
 PATIENCE = 5.0
 """Seconds that other ranks may go on after one has failed (chosen: errors come together)."""
@@ -54,7 +54,7 @@ def audit(
     repeatable = all(have_equal_rows(*pair) for pair in epoch_pairs) and all(
         have_equal_rows(
             outcome.before_rows[-1],
-            uninterrupted[request.before][outcome.point.epoch].first(outcome.point.step),
+            uninterrupted[request.before][outcome.point.epoch].first_steps(outcome.point.step),
         )
         for outcome in outcomes
         if outcome.after_rows
@@ -260,12 +260,16 @@ class _Runs:
             return None
         past_epochs, broken = outcome.before_rows[:-1], outcome.before_rows[-1]
         if epoch == outcome.point.epoch:
-            before_rows = [*past_epochs, broken.then(outcome.after_rows[0].first(step))]
-            reference = [broken.then(outcome.after_rows[0]), *outcome.reference[1:]]
+            before_rows = [*past_epochs, broken.append(outcome.after_rows[0].first_steps(step))]
+            reference = [broken.append(outcome.after_rows[0]), *outcome.reference[1:]]
             trained_steps = outcome.trained_steps + step
         else:
             following = outcome.after_rows[1]
-            before_rows = [*past_epochs, broken.then(outcome.after_rows[0]), following.first(step)]
+            before_rows = [
+                *past_epochs,
+                broken.append(outcome.after_rows[0]),
+                following.first_steps(step),
+            ]
             reference = [following, *outcome.reference[2:]]
             trained_steps = step
         started = replace(
@@ -314,7 +318,7 @@ def second_places(
 
 def has_all(outcome: AuditOutcome) -> bool:
     """Tell whether the epochs from the broken one on have all samples that they would have."""
-    broken = joined(outcome.before_rows[-1], outcome.after_rows[0])
+    broken = join_batches(outcome.before_rows[-1], outcome.after_rows[0])
     return all(
         np.array_equal(np.sort(rows.sample), np.sort(expected.sample))
         for rows, expected in zip([broken, *outcome.after_rows[1:]], outcome.reference, strict=True)

@@ -31,7 +31,7 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> DividedWorkload
     workload, times = scenario.workload, scenario.step_times
     model, overlap = workload.model, workload.allreduce.overlap
     layers, world_size = model.layer_list, world_size or scenario.world_size
-    if layers is None and not workload.parallelism.by_data:
+    if layers is None and not workload.parallelism.is_data_parallel:
         kind = workload.parallelism.kind
         rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
         remedy = "Name a shipped network, such as resnet50, list layers, or use parallelism: data."
@@ -144,7 +144,7 @@ class StepDivision:
         after it.
         """
         if batch not in self._steps:
-            step = self._strategy.step(replace(self._job, batch=batch), most=MAX_PIECES)
+            step = self._strategy.step(replace(self._job, batch=batch), max_pieces=MAX_PIECES)
             self._steps[batch] = split_joint_part(step)
         return self._steps[batch]
 
@@ -192,7 +192,7 @@ def split_joint_part(step: Step) -> tuple[Step, Step]:
     joint: set[int] = set()
     for index, node in enumerate(step.nodes):
         joins_groups = node.collective is not None and node.group != "model"
-        if joins_groups or node.label == "update" or joint.intersection(node.after):
+        if joins_groups or node.label == "update" or joint.intersection(node.predecessors):
             joint.add(index)
     local = [index for index in range(len(step.nodes)) if index not in joint]
     return select_nodes(step, local), select_nodes(step, sorted(joint))
@@ -203,5 +203,8 @@ def select_nodes(step: Step, chosen: Iterable[int]) -> Step:
     new_index = {number: position for position, number in enumerate(chosen)}
     nodes = map(step.nodes.__getitem__, new_index)
     return Step(
-        [replace(n, after=tuple(new_index[k] for k in n.after if k in new_index)) for n in nodes]
+        [
+            replace(n, predecessors=tuple(new_index[k] for k in n.predecessors if k in new_index))
+            for n in nodes
+        ]
     )

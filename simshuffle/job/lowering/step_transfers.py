@@ -180,9 +180,9 @@ class _StepBuilder:
 
     def add(self, index: int, node: Node) -> None:
         """Append the transfers of a node."""
-        self._unawaited.difference_update(node.after)
+        self._unawaited.difference_update(node.predecessors)
         self._unawaited.add(index)
-        predecessors = [self._ends[k] for k in node.after] or [self._begins]
+        predecessors = [self._ends[k] for k in node.predecessors] or [self._begins]
         if node.collective is None:
             computing = self._append_joins(self._groups, node.seconds)
             self._computed.append((computing, node.seconds))

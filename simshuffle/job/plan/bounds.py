@@ -103,7 +103,7 @@ def bounds(scenario: Scenario) -> Bounds:
     slowest = expected_largest(world_size, workload.jitter.compute)
     each_time, passes, after = times.fixed_seconds + times.update, 1.0, times.update
     hooks = overlap.hooks
-    if not workload.parallelism.by_data:
+    if not workload.parallelism.is_data_parallel:
         each_time, hooks, after = 0.0, 0.0, 0.0
         passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
@@ -203,7 +203,7 @@ def _is_looked_at(scenario: Scenario) -> bool:
     workload, world_size = scenario.workload, scenario.world_size
     drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
     unknown = drawn and scenario.cluster.topology.domains is not None
-    return workload.parallelism.by_data and not unknown and 1 < world_size <= MOST_RANKS
+    return workload.parallelism.is_data_parallel and not unknown and 1 < world_size <= MOST_RANKS
 
 
 def _backward(scenario: Scenario) -> float:

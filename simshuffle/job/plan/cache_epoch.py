@@ -35,7 +35,7 @@ def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -
     """
     out = np.empty((len(edges) - 1, edges.shape[1]))
     before = 0.0
-    for ranks in shards.parts():
+    for ranks in shards.rank_slices():
         slots = shards.slots(ranks)
         total = np.empty(slots.stop - slots.start + 1)
         total[0], total[1:] = before, values(slots)
@@ -73,7 +73,7 @@ class CacheEpoch:
 
     def parts(self) -> Iterator[Slots]:
         """All slots, a part at a time."""
-        for ranks in self.shards.parts():
+        for ranks in self.shards.rank_slices():
             yield Slots(self, ranks)
 
     def sizes(self, slots: slice | Ints) -> Floats:

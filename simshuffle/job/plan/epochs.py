@@ -57,7 +57,7 @@ class NodeCaches:
         capacity = scenario.cluster.capacity(strategy.cache_in)
         self._caches = strategy.caches(context, capacity, nbytes)
         self._nbytes, self._size = nbytes, context.batch_size
-        self._cached_in = strategy.held_in
+        self._cached_in = strategy.cache_device
 
     def epoch(self, shards: Shards, iterations: int) -> NodeReads:
         """What is read in the first ``iterations`` batches of each rank in the next epoch."""
@@ -106,7 +106,7 @@ def node_reads(
 ) -> NodeReads:
     """What is read of an epoch that nodes meet in this order: (n,) rank, worker and sample, of
     ``nbytes`` (N,); those that are not ``kept`` are fetched and thrown away."""
-    missed, found = caches.epoch(rank, worker, sample)
+    missed, found = caches.fetch_epoch(rank, worker, sample)
     fetches = Fetches(
         sums.of(missed).astype(np.int64),
         sums.of(missed, caches.piece_nbytes(sample)).astype(np.int64),

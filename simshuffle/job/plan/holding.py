@@ -18,7 +18,7 @@ from simshuffle.spec.library import parse_kind
 from simshuffle.spec.record import CacheArgument
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.workload.exchange import Exchange, LoaderShuffle, Strategy
-from simshuffle.workload.exchange.loader_shuffle import MOST_CHECKED as MOST
+from simshuffle.workload.exchange.loader_shuffle import MAX_CHECKED_SAMPLES as MOST
 
 
 def write_bandwidth(cluster: Cluster, workload: Workload) -> float:
@@ -148,7 +148,7 @@ def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
     """Where a host keeps samples; None if it keeps none."""
     workload = scenario.workload
     if isinstance(workload.exchange, LoaderShuffle):
-        return workload.exchange.held_in
+        return workload.exchange.cache_device
     if not scenario.storage_per_host:
         return None
     return "memory" if workload.source == "memory" else "ssd"
@@ -163,7 +163,7 @@ def most_held(scenario: Scenario) -> float:
         return scenario.storage_per_host
     if (last := last_epoch(scenario)) is not None:
         return float(last.fetches.held_nbytes)
-    room = strategy.room(scenario.cluster.capacity(strategy.cache_in), dataset.nbytes)
+    room = strategy.cache_nbytes(scenario.cluster.capacity(strategy.cache_in), dataset.nbytes)
     return dataset.nbytes if room is None else float(room)
 
 

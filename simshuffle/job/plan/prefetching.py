@@ -20,7 +20,7 @@ from simshuffle.job.plan.reading_bounds import (
 )
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
-from simshuffle.workload.exchange.loader_shuffle import MOST_CHECKED
+from simshuffle.workload.exchange.loader_shuffle import MAX_CHECKED_SAMPLES
 
 
 class Played(NamedTuple):
@@ -143,8 +143,8 @@ def demand(scenario: Scenario) -> Demand:
     found, batch = bounds(scenario), workload.local_batch_size
     samples = min(float(batch), workload.dataset.num_samples / scenario.world_size)
     if workload.exchange.fetches:
-        if workload.dataset.num_samples > MOST_CHECKED:
-            rule = f"must be at most {MOST_CHECKED} to count what the order fetches"
+        if workload.dataset.num_samples > MAX_CHECKED_SAMPLES:
+            rule = f"must be at most {MAX_CHECKED_SAMPLES} to count what the order fetches"
             given = str(workload.dataset.num_samples)
             problem = Problem("workload.dataset.num_samples", rule, given, "Use fewer samples.")
             raise InputError(problem, scenario.name)

@@ -24,8 +24,15 @@ from simshuffle.workload.exchange import ExchangePlan, LoaderShuffle, Shards, em
 from simshuffle.workload.exchange.loader_shuffle import stored_samples
 from simshuffle.workload.orders.fetching import Caches
 from simshuffle.workload.orders.order import Readers
-from simshuffle.workload.resuming.account import account
-from simshuffle.workload.resuming.law import NOTHING, Batches, Crash, Refused, Resume, joined
+from simshuffle.workload.resuming.account import account_for_epoch
+from simshuffle.workload.resuming.law import (
+    NOTHING,
+    Batches,
+    Crash,
+    Refusal,
+    ResumptionLaw,
+    join_batches,
+)
 
 # ---------------------------------------------------------------------------- whether it can go on
 
@@ -244,7 +251,7 @@ class ResumedLoader:
 
     def __init__(
         self,
-        law: Resume,
+        law: ResumptionLaw,
         scenario: Scenario,
         before: Readers,
         owner: Ints,
@@ -258,35 +265,37 @@ class ResumedLoader:
         self._law, self._scenario, self._nbytes, self._seed = law, scenario, nbytes, scenario.seed
         after = readers_of(scenario, owner)
         self._crash = Crash(before, after, epoch - 1, step)
-        self._data = strategy.data(len(owner), scenario.shards_context(owner, epoch).sample_nbytes)
+        self._data = strategy.sharded_set(
+            len(owner), scenario.shards_context(owner, epoch).sample_nbytes
+        )
         self._stored = stored_samples(owner, ranks, scenario.seed)
-        pieces = strategy.pieces(owner, ranks, scenario.seed, nbytes)
-        room = strategy.room(
+        pieces = strategy.fetched_pieces(owner, ranks, scenario.seed, nbytes)
+        room = strategy.cache_nbytes(
             scenario.cluster.capacity(strategy.cache_in), float(pieces.nbytes.sum())
         )
-        self._caches, self._cached_in = Caches(after, pieces, room), strategy.held_in
+        self._caches, self._cached_in = Caches(after, pieces, room), strategy.cache_device
         self._work = scenario.workload.draw_work(scenario.rng("sample_size"))
 
-    def rest(self) -> EpochPlan | Refused:
+    def rest(self) -> EpochPlan | Refusal:
         """What is left of the epoch; of none of it, a plan without iterations. What is read and
         thrown away before is fetched in the first iteration."""
         crash = self._crash
         if crash.step == 0:
-            whole = self._law.epoch(self._data, crash.after, self._seed, crash.epoch)
+            whole = self._law.epoch(self._data, crash.readers_after, self._seed, crash.epoch)
             return self._plan(crash.epoch + 1, whole)
-        resumed = self._law.resumed(self._data, crash, self._seed)
-        if isinstance(resumed, Refused):
+        resumed = self._law.resume(self._data, crash, self._seed)
+        if isinstance(resumed, Refusal):
             return resumed
-        return self._plan(crash.epoch + 1, resumed.rest, resumed.skipped)
+        return self._plan(crash.epoch + 1, resumed.remaining, resumed.skipped)
 
     def later(self, epoch: int) -> Iterator[EpochPlan]:
         """The plans from an epoch (from 1) on, which come after that of the state."""
         for number in range(epoch, self._scenario.epochs + 1):
-            batches = self._law.later(self._data, self._crash, self._seed, number - 1)
+            batches = self._law.later_epoch(self._data, self._crash, self._seed, number - 1)
             yield self._plan(number, batches)
 
     def _plan(self, epoch: int, batches: Batches, skipped: Batches = NOTHING) -> EpochPlan:
-        readers = self._crash.after
+        readers = self._crash.readers_after
         ranks = readers.world_size
         exchange = empty_plan(ranks)
         counts = np.bincount(batches.rank, minlength=ranks)
@@ -294,9 +303,9 @@ class ResumedLoader:
             self._stored[batches.sample], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         )
         # in time, what is thrown away before the first batch
-        first = skipped.in_time() if batches.steps else NOTHING
+        first = skipped.sort_by_time() if batches.steps else NOTHING
         first = Batches(first.rank, 0 * first.step, first.sample)
-        rank, step, sample = joined(first, batches.in_time()).columns
+        rank, step, sample = join_batches(first, batches.sort_by_time()).columns
         kept = np.arange(len(rank)) >= len(first.rank)
         sample = self._stored[sample].astype(np.int64)
         sums = BatchSums(step * ranks + rank, batches.steps, ranks)
@@ -347,17 +356,17 @@ def interruption(scenario: Scenario) -> Interruption | None:
     before = after = strategy.readers(context)
     if recovery.policy == "elastic" and before.nodes > 1:
         after = replace(before, nodes=before.nodes - 1)
-    data = strategy.data(count, context.sample_nbytes)
+    data = strategy.sharded_set(count, context.sample_nbytes)
     whole = law.epoch(data, before, scenario.seed, 1)
     found, refused = [], 0
     moments = whole.steps * np.arange(1, 2 * POINTS, 2) // (2 * POINTS)
     steps = np.unique(np.maximum(moments, 1)).tolist()
     for step in steps:
-        resumed = law.resumed(data, Crash(before, after, 1, step), scenario.seed)
-        if isinstance(resumed, Refused):
+        resumed = law.resume(data, Crash(before, after, 1, step), scenario.seed)
+        if isinstance(resumed, Refusal):
             refused += 1
         else:
-            of = account(count, whole, step, resumed.rest)
+            of = account_for_epoch(count, whole, step, resumed.remaining)
             found.append((of.repeated / count, of.lost / count))
     repeated, lost = np.mean(found, axis=0).tolist() if found else (0.0, 0.0)
     return Interruption(repeated, lost, refused / len(steps))

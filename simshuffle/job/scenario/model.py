@@ -26,7 +26,7 @@ from simshuffle.workload.layers import (
     LayerList,
     ModelLayer,
     layer_list,
-    network,
+    read_network,
 )
 
 VALUE_NBYTES = 4
@@ -157,7 +157,7 @@ class Layers(Spec):
 
 
 def _shipped_or_valid(layers: str | list[ModelLayer]) -> str | list[ModelLayer]:
-    layer_list(layers) if isinstance(layers, str) else network("model", layers)
+    layer_list(layers) if isinstance(layers, str) else read_network("model", layers)
     return layers
 
 
@@ -249,7 +249,7 @@ class ModelProfile(Sourced):
         if isinstance(self.layers, str):
             return layer_list(self.layers)
         if isinstance(self.layers, list):
-            return network(self.name, self.layers)
+            return read_network(self.name, self.layers)
         return None
 
     @property
@@ -277,7 +277,7 @@ class ModelProfile(Sourced):
         whole = self.layer_list
         if whole is None:
             return self.layers if isinstance(self.layers, Layers) else None
-        parameters, backward = whole.parts_of_gradient
+        parameters, backward = whole.gradient_parts
         return Layers.model_construct(parameters=parameters, backward=backward)
 
     @property

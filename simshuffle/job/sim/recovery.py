@@ -38,9 +38,9 @@ from simshuffle.job.sim.machine import NOTHING, SimulatedEpoch, SimulatedMachine
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Flags
 from simshuffle.workload.exchange import ExchangePlan, empty_plan
-from simshuffle.workload.exchange.dealing import dealt
+from simshuffle.workload.exchange.dealing import deal_samples
 from simshuffle.workload.orders.order import Readers
-from simshuffle.workload.resuming.law import Refused, Resume
+from simshuffle.workload.resuming.law import Refusal, ResumptionLaw
 
 Progress = Callable[[float], None]
 
@@ -212,7 +212,7 @@ class RecoveringJob:
             refuse("recovery.resume", rule, found, remedy, self.scenario.name)
         return self._state[0]
 
-    def _resumed(self, parts: EpochParts, law: Resume, ranks: int) -> str:
+    def _resumed(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
         """Let a loader go on by its ``law``, on so many ranks, with the last state. Returns its
         error if it does not."""
         readers, (epoch, step) = self._state_readers(), self._saved_at
@@ -220,8 +220,8 @@ class RecoveringJob:
         self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
         loader = ResumedLoader(law, self.scenario, readers, *self._first, self._nbytes, epoch, step)
         rest = loader.rest()
-        if isinstance(rest, Refused):
-            return rest.told
+        if isinstance(rest, Refusal):
+            return rest.message
         self._state = readers, epoch, step
         left = [rest] if rest.iterations else []
         self._plans = chain(left, loader.later(epoch + 1))
@@ -258,7 +258,7 @@ class RecoveringJob:
         held = np.where(gone[owner], -1, (np.cumsum(~gone) - 1)[owner]).astype(np.int32)
         # each keeps what it has, as far as all are even: as the scheduler for real ranks deals
         rng = self.scenario.rng("recovery", parts.epoch, left)
-        self._owner = dealt(held, np.zeros(len(held), np.bool_), left, rng)
+        self._owner = deal_samples(held, np.zeros(len(held), np.bool_), left, rng)
         size = workload.local_batch_size
         self._undone = [
             replace(of, plan=divide_among(of.plan, ~gone, size, dealt=taken)) for of in self._undone

@@ -255,7 +255,7 @@ class Simulation:
         self.resources, self.clock = on or self._machine(scenario, recorder, begin)
         allreduce = workload.allreduce_on(cluster)
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
-        by_data = workload.parallelism.by_data
+        by_data = workload.parallelism.is_data_parallel
         self.division = None if by_data else StepDivision(scenario, self.resources)
         self.slower = slower
         if scenario.faults and on is None:

@@ -77,7 +77,7 @@ class UncertainRuns:
 
 def loop_of(scenario: Scenario) -> str:
     """Return the mechanism of the training loop: 'step' or 'divided'."""
-    return "step" if scenario.workload.parallelism.by_data else "divided"
+    return "step" if scenario.workload.parallelism.is_data_parallel else "divided"
 
 
 def perturbed_epoch(nominal: Bounds, model: Draw, loop: str) -> float:

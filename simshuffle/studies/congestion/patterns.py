@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.workload.exchange.partners import couples, sorted_pairs
+from simshuffle.workload.exchange.partners import couple_neighbours, pair_by_importance
 
 if TYPE_CHECKING:
     from simshuffle.studies.congestion.traffic import UsedFabric
@@ -79,7 +79,7 @@ def _pair_by_leaf(steps: PatternSteps) -> Ints:
     order = order[np.argsort(fabric.leaf[order], kind="stable")]
     sizes = np.bincount(fabric.leaf)
     odd_positions = np.cumsum(sizes)[sizes % 2 == 1] - 1
-    partner = couples(np.delete(order, odd_positions), count)
+    partner = couple_neighbours(np.delete(order, odd_positions), count)
     unpaired = rng.permutation(order[odd_positions])
     for rank, peer in _pair_nearest(fabric, unpaired):
         partner[rank], partner[peer] = peer, rank
@@ -133,11 +133,11 @@ PATTERNS: dict[str, ExchangePattern] = {
     # one partner for the epoch: a random matching of the ranks
     "pairing_random": ExchangePattern(
         "random pairs",
-        lambda steps: couples(steps.rng.permutation(len(steps.ranks)), len(steps.ranks)),
+        lambda steps: couple_neighbours(steps.rng.permutation(len(steps.ranks)), len(steps.ranks)),
     ),
     # the rank of i-th lowest importance with that of i-th highest
     "pairing_importance": ExchangePattern(
-        "pairs by importance", lambda steps: sorted_pairs(steps.importance, steps.ranks)
+        "pairs by importance", lambda steps: pair_by_importance(steps.importance, steps.ranks)
     ),
     # at random on the same leaf switch; those left over with the nearest
     "pairing_topology": ExchangePattern("pairs on one leaf", _pair_by_leaf),

@@ -18,18 +18,18 @@ from simshuffle.studies.loader.shape import BYTES_PER_ROW, SECONDS_PER_ROW, Data
 from simshuffle.studies.loader.tables import STORED, WINDOWS
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
-from simshuffle.workload.orders.fetching import Pieces, fetched, pieces
+from simshuffle.workload.orders.fetching import Pieces, count_fetches, divide_into_pieces
 from simshuffle.workload.orders.mixing import (
-    along,
-    batches,
-    companions,
-    coverage,
-    divergence,
-    moves,
+    batch_of_rows,
+    companion_share,
+    count_coverage,
+    label_divergence,
+    mean_in_windows,
+    moved_share,
     position_entropy,
-    shards_of_batches,
+    shards_per_iteration,
 )
-from simshuffle.workload.orders.mixture import Mixture, sources_of
+from simshuffle.workload.orders.mixture import Mixture, count_sources
 from simshuffle.workload.orders.order import EpochOrder, Order, Unit
 
 BETWEEN = ("batch_companions", "rank_companions", "moves")
@@ -92,9 +92,13 @@ class LoaderCell(PlainCell):
             problem = "; ".join(str(problem) for problem in error.problems)
             loader = {**empty, **about, "problem": problem}
             return Outcome({"loaders": [loader], "epochs": [], "windows": []})
-        of_epochs = epoch_rows(orders, shape, pieces(data, order.unit, order.block, places))
+        of_epochs = epoch_rows(
+            orders, shape, divide_into_pieces(data, order.unit, order.block, places)
+        )
         shard = data.shard_of(places)
-        found = [along(shards_of_batches(each, shard, readers), WINDOWS) for each in orders]
+        found = [
+            mean_in_windows(shards_per_iteration(each, shard, readers), WINDOWS) for each in orders
+        ]
         shards = np.mean(found, axis=0)
         loader = {**about, **summary(orders, shape, of_epochs, shards)}
         windows = [
@@ -104,7 +108,7 @@ class LoaderCell(PlainCell):
         epochs = [{"loader": self.label, **row} for row in of_epochs]
         of = {"loaders": [loader], "epochs": epochs, "windows": windows}
         if isinstance(order, Mixture):
-            counts = sources_of(order, data, orders[0].sample, shape.seed)
+            counts = count_sources(order, data, orders[0].sample, shape.seed)
             return Outcome(of | {"sources": [asdict(count) for count in counts]})
         return Outcome(of)
 
@@ -116,21 +120,23 @@ def epoch_rows(
     readers, rows = shape.readers, []
     before: EpochOrder | None = None
     for epoch, (order, got) in enumerate(
-        zip(orders, fetched(orders, readers, of, shape.cache_nbytes), strict=True)
+        zip(orders, count_fetches(orders, readers, of, shape.cache_nbytes), strict=True)
     ):
-        seen = coverage(order, shape.samples, readers)
+        seen = count_coverage(order, shape.samples, readers)
         row = {
             "epoch": epoch,
             **asdict(got),
             **asdict(seen),
-            "divergence": divergence(order.sample * shape.classes // shape.samples, order.rank),
+            "divergence": label_divergence(
+                order.sample * shape.classes // shape.samples, order.rank
+            ),
             **dict.fromkeys(BETWEEN, math.nan),
         }
         if before is not None:
-            groups = batches(before, readers), batches(order, readers)
-            row["batch_companions"] = companions(before, groups[0], order, groups[1])
-            row["rank_companions"] = companions(before, before.rank, order, order.rank)
-            row["moves"] = moves(before, order, readers)
+            groups = batch_of_rows(before, readers), batch_of_rows(order, readers)
+            row["batch_companions"] = companion_share(before, groups[0], order, groups[1])
+            row["rank_companions"] = companion_share(before, before.rank, order, order.rank)
+            row["moves"] = moved_share(before, order, readers)
         rows.append(row)
         before = order
     return rows

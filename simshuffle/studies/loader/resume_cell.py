@@ -21,10 +21,10 @@ from simshuffle.studies.loader.resume_tables import (
 from simshuffle.studies.loader.shape import BYTES_PER_ROW, SECONDS_PER_ROW, DataSetShape
 from simshuffle.studies.loader.storage import StorageCosts
 from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
-from simshuffle.workload.orders.fetching import Caches, Pieces, pieces
+from simshuffle.workload.orders.fetching import Caches, Pieces, divide_into_pieces
 from simshuffle.workload.orders.order import Readers
-from simshuffle.workload.resuming.account import account
-from simshuffle.workload.resuming.law import Batches, Crash, Refused, Resume, Resumed
+from simshuffle.workload.resuming.account import account_for_epoch
+from simshuffle.workload.resuming.law import Batches, Crash, Refusal, ResumedEpoch, ResumptionLaw
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ResumeCell(PlainCell):
 
     label: str  # name of the loader, and the change
     loader: str  # its name
-    law: Resume
+    law: ResumptionLaw
     shape: DataSetShape  # the data and who reads it at first
     after: Readers  # who reads then
     epoch: int  # that is broken off, from 0
@@ -73,16 +73,16 @@ class ResumeCell(PlainCell):
         earlier = [law.epoch(data, readers, seed, each) for each in range(epoch)]
         whole = law.epoch(data, readers, seed, epoch)
         crash = Crash(readers, self.after, epoch, self._step(whole))
-        resumed = law.resumed(data, crash, seed)
-        if isinstance(resumed, Refused):
-            return row_of(*about, REFUSES, shape.samples, why=resumed.told)
-        before, rest = whole.first(crash.step), resumed.rest
+        resumed = law.resume(data, crash, seed)
+        if isinstance(resumed, Refusal):
+            return row_of(*about, REFUSES, shape.samples, why=resumed.message)
+        before, rest = whole.first_steps(crash.step), resumed.remaining
         following = range(epoch + 1, max(shape.epochs, epoch + 2))
-        later = [law.later(data, crash, seed, each) for each in following]
+        later = [law.later_epoch(data, crash, seed, each) for each in following]
         of_run = [*earlier, *later[: shape.epochs - epoch - 1]]
         due = law.epoch(data, readers, seed, epoch + 1)
         reread = self._reread([*earlier[-1:], whole], crash.step, resumed)
-        moved = law.moved(data, crash, seed)
+        moved = law.redistribution_cost(data, crash, seed)
         if moved is not None:
             requests, nbytes = moved.read, round(moved.read_nbytes)
             seconds = self.storage.evenly(requests, nbytes, self.after)
@@ -91,7 +91,7 @@ class ResumeCell(PlainCell):
             *about,
             outcome_of(before, rest),
             shape.samples,
-            account=account(shape.samples, whole, crash.step, rest, of_run),
+            account=account_for_epoch(shape.samples, whole, crash.step, rest, of_run),
             reread=reread,
             moved=moved,
             mixing=meetings(before, rest, later[0], whole, due),
@@ -110,7 +110,7 @@ class ResumeCell(PlainCell):
             refuse("--resume-at", rule, given, remedy, self.loader)
         return step
 
-    def _reread(self, epochs: list[Batches], step: int, resumed: Resumed) -> Reread:
+    def _reread(self, epochs: list[Batches], step: int, resumed: ResumedEpoch) -> Reread:
         """What hosts with cold caches read for what is thrown away and for the rest, less what the
         caches that there were would still have missed of the ``epochs``, of whose last ``step``
         iterations were done; caches hold what the shape says. None of it is less than 0: a loader
@@ -121,35 +121,38 @@ class ResumeCell(PlainCell):
         law, shape, after = self.law, self.shape, self.after
         data = shape.data
         places = law.order.places(data, shape.seed)
-        of, shard = pieces(data, law.unit, law.order.block, places), data.shard_of(places)
+        of, shard = (
+            divide_into_pieces(data, law.unit, law.order.block, places),
+            data.shard_of(places),
+        )
         warm = Caches(shape.readers, of, shape.cache_nbytes)
         for each in epochs:
-            had = each.in_time()
+            had = each.sort_by_time()
             missed = _missed(warm, had, shape.readers)
-        still = had.where(np.flatnonzero(missed & (had.step >= step)))
-        rows = resumed.skipped.then(resumed.rest)
-        due = rows.in_time()
-        asked = due.where(
+        still = had.select(np.flatnonzero(missed & (had.step >= step)))
+        rows = resumed.skipped.append(resumed.remaining)
+        due = rows.sort_by_time()
+        asked = due.select(
             np.flatnonzero(_missed(Caches(after, of, shape.cache_nbytes), due, after))
         )
         more = _read(asked, of, shard) - _read(still, of, shard)
         files, requests, nbytes = np.maximum(more, 0).tolist()
         begun = resumed.skipped.steps + 1
-        first = rows.first(begun)
+        first = rows.first_steps(begun)
         return Reread(
             len(resumed.skipped.sample),
             files,
             requests,
             nbytes,
             self.storage.evenly(requests, nbytes, after),
-            self._first(asked.first(begun), first, of),
+            self._first(asked.first_steps(begun), first, of),
         )
 
     def _first(self, asked: Batches, wanted: Batches, of: Pieces) -> float:
         """s until every rank has its first batch: of what is ``asked`` for of all that is
         ``wanted`` until then. A batch is one worker's."""
         ranks = self.after.world_size
-        sizes = of.nbytes[of.of_sample[asked.sample]]
+        sizes = of.nbytes[of.piece_of_sample[asked.sample]]
         requests = np.bincount(asked.rank, minlength=ranks).astype(np.float64)
         batches = np.unique(wanted.batch)
         of_rank = np.bincount(batches // (wanted.steps + 1), minlength=ranks)
@@ -160,10 +163,10 @@ class ResumeCell(PlainCell):
 
 def _missed(caches: Caches, rows: Batches, readers: Readers) -> Flags:
     """(n,) for which rows their piece is fetched; batches are of a rank's workers in turn."""
-    return caches.epoch(rows.rank, rows.step % readers.workers, rows.sample)[0]
+    return caches.fetch_epoch(rows.rank, rows.step % readers.workers, rows.sample)[0]
 
 
 def _read(rows: Batches, of: Pieces, shard: Ints64) -> Ints64:
     """(3,) shards, requests and bytes of what is fetched, a row for each request."""
-    sizes = of.nbytes[of.of_sample[rows.sample]]
+    sizes = of.nbytes[of.piece_of_sample[rows.sample]]
     return np.array([len(np.unique(shard[rows.sample])), len(sizes), sizes.sum()], np.int64)

@@ -8,10 +8,10 @@ from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import request
 from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.workload.resuming import AnyResume
-from simshuffle.workload.resuming.law import Resume
+from simshuffle.workload.resuming.law import ResumptionLaw
 
 
-def defaults(shape: DataSetShape) -> dict[str, Resume]:
+def defaults(shape: DataSetShape) -> dict[str, ResumptionLaw]:
     """Every kind with its usual settings, and where one matters with others too, by a short name;
     buffers and blocks are as of `simshuffle.studies.loader.request.defaults`."""
     orders, known = request.defaults(shape), kinds_of(AnyResume)

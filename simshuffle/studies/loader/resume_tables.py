@@ -11,7 +11,7 @@ import numpy as np
 
 from simshuffle.studies.loader.tables import maybe_amount, maybe_count, maybe_share
 from simshuffle.study.schema import Schema, text
-from simshuffle.workload.exchange.dealing import Moved
+from simshuffle.workload.exchange.dealing import RedistributionCost
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import Account, batch_companions
 from simshuffle.workload.resuming.law import Batches
@@ -116,7 +116,7 @@ def meetings(
 ) -> Meetings:
     """`Meetings` of an epoch that had ``before`` and then ``rest``, with the epoch ``after`` it; it
     would have been ``whole``, and the next would have been ``due``."""
-    return Meetings(batch_companions(before.then(rest), after), batch_companions(whole, due))
+    return Meetings(batch_companions(before.append(rest), after), batch_companions(whole, due))
 
 
 def row_of(
@@ -129,7 +129,7 @@ def row_of(
     account: Account | None = None,
     reread: Reread | None = None,
     mixing: Meetings | None = None,
-    moved: Moved | None = None,
+    moved: RedistributionCost | None = None,
     why: str = "",
 ) -> dict[str, Any]:
     """A row of `RESUMES`, for a set of ``size`` samples; what is not known is empty. ``why`` is

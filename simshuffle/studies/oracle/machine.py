@@ -226,7 +226,7 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
             replica_seconds += seconds
             seconds = 0.0
         begin = 0.0
-        for k in node.after:
+        for k in node.predecessors:
             begin = max(begin, ends[k])
         ends.append(begin + seconds)
     return max(max(ends, default=0.0), replica_seconds)

@@ -27,7 +27,7 @@ from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Meta, Request
 from simshuffle.workload.layers import SHIPPED, LayerList
 from simshuffle.workload.parallelism import AnyParallelism, Data, Parallelism
-from simshuffle.workload.parallelism.candidates import candidates, name_of
+from simshuffle.workload.parallelism.candidates import list_candidates, parallelism_name
 
 VERB = "simshuffle study oracle"
 MOST_DIVISORS = 16
@@ -102,7 +102,7 @@ def known_names(scenario: Scenario, sizes: Sequence[int]) -> list[str]:
 def _all(scenario: Scenario, world_size: int) -> list[Named]:
     workload = scenario.workload
     batch, gpus = workload.local_batch_size, scenario.cluster.host.gpus
-    strategies = candidates(layers_of(scenario), world_size, batch, gpus, workload.parallelism)
+    strategies = list_candidates(layers_of(scenario), world_size, batch, gpus, workload.parallelism)
     return [Named(name, strategy) for name, strategy in strategies.items()]
 
 
@@ -125,11 +125,11 @@ def _of_name(
     if ":" in kind_text:
         kinds, common = kinds_of(AnyParallelism), _common(scenario)
         strategy: Parallelism = record_of("--strategies", kind_text, kinds, common)
-        table_name = name_of(strategy, world_size)
+        table_name = parallelism_name(strategy, world_size)
         further_keys = {*parse_kind(kind_text)} - {
             "kind",
             "stage",
-            getattr(strategy, "ways_key", ""),
+            getattr(strategy, "members_key", ""),
         }
         if not further_keys and all(
             candidate.strategy == strategy

@@ -171,5 +171,5 @@ def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
 
 
 def _has_closed_form(single: Scenario) -> bool:
-    by_data = single.workload.parallelism.by_data
+    by_data = single.workload.parallelism.is_data_parallel
     return single.world_size > 1 and by_data and not (single.faults or single.failures)

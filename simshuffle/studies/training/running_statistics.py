@@ -280,9 +280,9 @@ def _followed(run: Epochs, epochs: int) -> list[Ints]:
     kept = []
     for epoch in range(1, epochs + 1):
         shards = run.next_shards()
-        kept.append(np.ascontiguousarray(run.trained(shards)[:, :FOLLOWED]))
+        kept.append(np.ascontiguousarray(run.training_rows(shards)[:, :FOLLOWED]))
         importance = None
         if run.strategy.needs_importance:  # in place of a real one
             importance = run.rng("importance", epoch).exponential(size=run.num_samples)
-        run.exchanged(run.next_plan(shards, importance))
+        run.finish_epoch(run.next_plan(shards, importance))
     return kept

@@ -35,7 +35,7 @@ from simshuffle.train.distributed.transport import Pair, Transfer, TransportName
 from simshuffle.train.iterations import Shuffled, large_batch_warning, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, RankPlaces, Shards, Strategy
-from simshuffle.workload.exchange.states import loaded, saved
+from simshuffle.workload.exchange.states import pack_state, unpack_state
 
 _SAME = {
     "samples": "Give every rank the same dataset.",
@@ -171,7 +171,7 @@ class Scheduler(Shuffled):
             ExchangeError: the ranks have planned differently.
         """
         calls.check_epoch(epoch, self.epochs_done, under_way=self._scheduled)
-        if self.steps_done or self.left is not None:  # it was saved with the plan
+        if self.steps_done or self.remaining is not None:  # it was saved with the plan
             self._measured = None
         else:
             self.importance = self._shared_importance(epoch)
@@ -179,7 +179,7 @@ class Scheduler(Shuffled):
         self.plan = self.next_plan(self.shards, self.importance)
         planned = mark(self.shards.order, self.plan.sample, self.plan.target)
         alike(self.ranks, {"plan": planned}, _SAME)
-        samples, begin = self.trained(self.shards), self.steps_done * self.batch_size
+        samples, begin = self.training_rows(self.shards), self.steps_done * self.batch_size
         if self._weights is not None:
             rng = stream(self.dataset.seed, "weights", epoch)
             samples = drawn(self.shards, len(samples), self._weights, rng)
@@ -250,7 +250,7 @@ class Scheduler(Shuffled):
             exchange.settle()
         self._scheduled = False
         if self.plan is not None:
-            self.exchanged(self.plan)
+            self.finish_epoch(self.plan)
         self._tell(warning)
 
     # ----------------------------------------------------------------------------------- importance
@@ -340,7 +340,7 @@ class Scheduler(Shuffled):
             done = self.sampler.begin // self.batch_size
             done += calls.steps_done(steps, counted, self.sampler)
         importance = self.importance if done else None
-        state = saved(self.state(done, importance), self) | {"losses": self.losses.table}
+        state = pack_state(self.state(done, importance), self) | {"losses": self.losses.table}
         return {
             name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
             for name, value in state.items()
@@ -350,7 +350,7 @@ class Scheduler(Shuffled):
         """Go on from a checkpoint of any number of ranks, of any rank: every rank stages its
         samples from the source. What is left of an epoch that was under way comes with
         ``scheduling(epochs_done + 1)``: the same batches by as many ranks; by others each sample
-        that was left, once, and few change their rank (`Epochs.go_on`). Losses that were recorded
+        that was left, once, and few change their rank (`Epochs.resume`). Losses that were recorded
         in that epoch before the checkpoint are not in it.
 
         Raises:
@@ -359,9 +359,9 @@ class Scheduler(Shuffled):
                 weights.
             ExchangeError: a rank could not read or store a sample.
         """
-        found = loaded(state, self)
+        found = unpack_state(state, self)
         calls.check_rest(found, self, weighted=self._weights is not None)
-        self.go_on(found)
+        self.resume(found)
         self.importance = found.importance
         self.losses = TrainedLosses(len(self.owner), self.ranks.world_size)
         self.losses.table[:] = np.asarray(state["losses"])

@@ -1,5 +1,6 @@
-"""Exchange strategies. To add one, write its class and add it to the unions; one that is not part
-of the package is made known with `register`."""
+"""Exchange strategies. To add one, write its class and add it to the unions; a strategy that is not
+part of the package is made known with `register`.
+"""
 
 from __future__ import annotations
 
@@ -38,28 +39,43 @@ _REGISTERED: dict[str, type[Strategy]] = {}
 
 
 def register(strategy: type[Strategy]) -> type[Strategy]:
-    """Let scenarios and trainings use a strategy of your own, by its ``kind`` in a file or as an
-    object; usable as a decorator. Raises a ValueError if it has no ``kind: Literal["NAME"]``, or
-    another strategy has the same."""
+    """Make a strategy class of your own known by its ``kind``, and return the class.
+
+    Scenarios and trainings may then name the kind in a file, or be given an object of the class.
+    Usable as a decorator.
+
+    Raises:
+            ValueError: if the class has no ``kind: Literal["NAME"]``, or another strategy has
+            the same.
+    """
     kinds = get_args(strategy.model_fields["kind"].annotation)
     if len(kinds) != 1:
         raise ValueError(f"{strategy.__name__} needs a kind: Literal[...] of one name")
-    taken = {*_REGISTERED, *(get_args(m.model_fields["kind"].annotation)[0] for m in _MEMBERS)}
-    if kinds[0] in taken:
+    taken_kinds = {
+        *_REGISTERED,
+        *(get_args(m.model_fields["kind"].annotation)[0] for m in _MEMBERS),
+    }
+    if kinds[0] in taken_kinds:
         raise ValueError(f"there is a strategy {kinds[0]!r} already")
     _REGISTERED[kinds[0]] = strategy
     return strategy
 
 
-def _registered(value: Any, member: Any) -> Any:
-    """``value`` as a strategy that was registered, or else as a member of the union."""
-    if isinstance(value, Strategy):
-        return value
-    own = _REGISTERED.get(str(value.get("kind"))) if isinstance(value, Mapping) else None
-    return member(value) if own is None else own.model_validate(value)
+def _validate_strategy(strategy: Any, validate_member: Any) -> Any:
+    """Return ``strategy`` as an object of its registered class, or as a member of the union."""
+    if isinstance(strategy, Strategy):
+        return strategy
+    registered_class = (
+        _REGISTERED.get(str(strategy.get("kind"))) if isinstance(strategy, Mapping) else None
+    )
+    return (
+        validate_member(strategy)
+        if registered_class is None
+        else registered_class.model_validate(strategy)
+    )
 
 
-_OPEN = (Field(discriminator="kind"), WrapValidator(_registered))
+_VALIDATORS = (Field(discriminator="kind"), WrapValidator(_validate_strategy))
 
 _Trained: TypeAlias = (
     GlobalShuffle
@@ -70,18 +86,18 @@ _Trained: TypeAlias = (
     | LoaderShuffle
 )
 
-TrainedExchange = Annotated[SerializeAsAny[_Trained], *_OPEN]
+TrainedExchange = Annotated[SerializeAsAny[_Trained], *_VALIDATORS]
 """The strategies that decide what is exchanged; a training follows one of them."""
 
-Exchange = Annotated[SerializeAsAny[_Trained | Recorded], *_OPEN]
-"""What can be simulated: those, and a recorded training."""
+Exchange = Annotated[SerializeAsAny[_Trained | Recorded], *_VALIDATORS]
+"""The strategies that can be simulated: `TrainedExchange`, and a recorded training."""
 
 _MEMBERS: tuple[type[Strategy], ...] = get_args(get_args(Exchange)[0])
 
 STYLES: dict[str, Style] = {
     name: style for member in _MEMBERS for name, style in member.styles.items()
 }
-"""How figures draw the strategies of the package, by short name, in the order of tables."""
+"""The style in which figures draw each strategy of the package, by short name, in table order."""
 
 __all__ = [
     "STYLES",

@@ -1,4 +1,4 @@
-"""What every exchange strategy answers."""
+"""The interface of exchange strategies, and the records that strategies decide from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Source = Literal["pfs", "ssd", "object_store"]
 
 @dataclass(frozen=True)
 class EpochContext:
-    """What the exchange of an epoch is planned from."""
+    """The facts that a strategy plans the exchange of one epoch from."""
 
     shards: Shards  # who trains on what in the epoch
     batch_size: int  # b, samples of a rank in an iteration
@@ -44,7 +44,7 @@ class EpochContext:
 
 @dataclass(frozen=True)
 class ShardsContext:
-    """What decides who trains on what in an epoch."""
+    """The facts that decide which rank trains on which samples in one epoch."""
 
     owner: Ints  # (N,) the rank of each sample
     world_size: int  # M
@@ -59,22 +59,22 @@ class ShardsContext:
 
 
 class Style(NamedTuple):
-    """How figures draw a strategy: a colour as #RRGGBB, and a marker of matplotlib."""
+    """The colour (#RRGGBB) and the matplotlib marker by which figures draw a strategy."""
 
     colour: str
     marker: str
 
 
 class Strategy(Spec):
-    """A shuffling strategy. What one does not say is as in local shuffle: every rank keeps its
-    shard, and shuffles it anew in each epoch.
+    """A shuffling strategy. The defaults are those of local shuffle: every rank keeps its shard,
+    and shuffles it anew in each epoch.
 
     Attributes:
         kind: its name.
         redraws: whether every epoch draws a new partition of the whole set, so that nobody owns
-            samples, and a host may read, or must hold, any of them.
-        fetches: whether a host fetches samples when it first reads them and keeps them, rather than
-            to have them staged before the first epoch.
+            samples, and a host may read, or must hold, any of them. fetches: whether a host fetches
+            samples when it first reads them and keeps them, rather than to have them staged before
+            the first epoch.
         whole_because: why the exchange of an epoch cannot be planned for fewer iterations, in the
             same proportion; '' if it can.
         styles: how figures draw it, by each `short_name` that it may have, in the order of tables.
@@ -91,17 +91,17 @@ class Strategy(Spec):
 
     @property
     def short_name(self) -> str:
-        """Its name in labels, tables and figures."""
+        """The strategy's name in labels, tables and figures."""
         return self.kind.removesuffix("_shuffle")
 
     @property
     def in_name(self) -> dict[str, Any]:
-        """Keys that the name tells, as pydantic excludes them."""
+        """The keys that `short_name` already tells, as pydantic's ``exclude`` takes them."""
         return {"kind": True, "lagging": True}
 
     @property
     def tier(self) -> Source:
-        """What holds the samples: the 'pfs', the 'object_store', or the 'ssd' after staging."""
+        """The tier that samples are read from: 'pfs', 'object_store', or 'ssd' after staging."""
         return "ssd"
 
     @property
@@ -111,61 +111,90 @@ class Strategy(Spec):
 
     @property
     def exchange_schedule(self) -> MessageSchedule | None:
-        """How samples are exchanged; None if they are not."""
+        """The schedule of messages; None if no samples are exchanged."""
         return None
 
     @property
     def needs_importance(self) -> bool:
-        """Whether `plan` needs the importance (N,) of the samples."""
+        """True if `plan` needs the importance (N,) of the samples."""
         return False
 
     @property
     def inference_pass(self) -> bool:
-        """Whether an epoch begins with an inference pass over the shards, which measures
-        importance. If not, it is the loss of last epoch's training."""
+        """True if every epoch begins with an inference pass over the shards, which measures
+        importance.
+
+        If False, importance is the loss of the last epoch's training.
+        """
         return self.needs_importance
 
     @property
     def needs_places(self) -> bool:
-        """Whether `plan` needs to know where the ranks are."""
+        """True if `plan` needs to know on which host, leaf switch and rack each rank is."""
         return False
 
     @property
     def needs_held(self) -> bool:
-        """Whether `plan` needs to know how long each sample has been with its rank."""
+        """True if `plan` needs to know how many epochs each sample has been with its rank."""
         return False
 
     def gathered(self, shard_size: float) -> float:
-        """Importances that each rank, with ``shard_size`` samples, makes known to all others before
-        an epoch."""
+        """Return how many importances each rank makes known to all others before an epoch.
+
+        Args:
+            shard_size: samples of a rank.
+        """
         return 0.0
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to
-        1."""
+        """Return the largest share of the data set, 0 to 1, that a host keeps on its SSD.
+
+        Args:
+            world_size: M.
+            ranks_on_host: ranks of that host.
+        """
         return ranks_on_host / world_size if self.tier == "ssd" else 0.0
 
     def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample before the first epoch: (N,). By default a random partition."""
+        """Return the rank of each sample before the first epoch, (N,). By default a random
+        partition.
+        """
         return initial_owner(num_samples, world_size, rng)
 
     def first_held(self, num_samples: int) -> Ints | None:
-        """`EpochContext.held` of the first epoch, in which all samples are alike: (N,) zeros; None
-        if `plan` does not need it."""
+        """Return `EpochContext.held` of the first epoch: (N,) zeros; None if `plan` does not need
+        it.
+        """
         return np.zeros(num_samples, np.int32) if self.needs_held else None
 
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-        """Who trains on what in an epoch, given the owner (N,) of each sample. By default each rank
-        on its own samples, in a new order."""
+        """Divide the samples of an epoch among the ranks, in the order of training.
+
+        By default each rank trains on its own samples, in a new random order.
+
+        Args:
+            owner: (N,) the rank of each sample.
+            world_size: M.
+            rng: yields the same on every rank.
+        """
         return shuffled_shards(owner, world_size, rng)
 
     def epoch_shards(self, context: ShardsContext) -> Shards:
-        """The same, for strategies that need to know more: `shards` unless they say otherwise.
-        Raises an InputError if the strategy cannot do with what there is."""
+        """Divide the samples of an epoch among the ranks, given all of ``context``.
+
+        By default this is `shards`; strategies that need more than the owners override it.
+
+        Raises:
+            InputError: if the strategy cannot work with this context.
+        """
         return self.shards(context.owner, context.world_size, context.rng)
 
     def plan(self, context: EpochContext) -> ExchangePlan:
-        """The exchange of an epoch. By default nothing moves. Raises an InputError if places or the
-        epochs that samples were held are needed and not given; or an importance is needed, and the
-        one given is none, has another shape, or is not finite or negative somewhere."""
+        """Plan the exchange of an epoch. By default nothing moves.
+
+        Raises:
+                InputError: if places, or the epochs that samples were held, are needed and not
+                given; or an importance is needed, and the one given is None, has another shape than
+                (N,), or is somewhere negative or not finite.
+        """
         return empty_plan(len(context.shards.sizes))

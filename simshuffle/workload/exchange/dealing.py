@@ -1,4 +1,4 @@
-"""Samples dealt out anew to other ranks, such that few of them move. Pure numpy."""
+"""Deal samples to other ranks, so that few samples move. Pure numpy."""
 
 from __future__ import annotations
 
@@ -11,69 +11,108 @@ from simshuffle.workload.exchange.plan import random_order
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """Who had each sample, by the number that the rank has now and -1 for ranks that are gone, and
-    who has it now."""
+class Redistribution:
+    """The owners of all samples before and after they were dealt anew.
 
-    before: Ints  # (N,)
-    after: Ints  # (N,)
+    Both are ranks as they are numbered afterwards; -1 stands for ranks that are gone.
+    """
 
-    def moved(self, nbytes: Floats | Ints64) -> Moved:
-        """What that costs, given the bytes (N,) of each sample."""
-        lost, changed = self.before < 0, self.before != self.after
-        sent = changed & ~lost
-        return Moved(
-            int((~changed).sum()),
-            int(sent.sum()),
-            int(lost.sum()),
-            float(nbytes[sent].sum()),
-            float(nbytes[lost].sum()),
+    previous_owner: Ints  # (N,)
+    new_owner: Ints  # (N,)
+
+    def cost(self, nbytes: Floats | Ints64) -> RedistributionCost:
+        """Count the samples that stay, are sent or are read anew, given the bytes (N,) of each."""
+        is_read = self.previous_owner < 0
+        changes_rank = self.previous_owner != self.new_owner
+        is_sent = changes_rank & ~is_read
+        return RedistributionCost(
+            stayed=int((~changes_rank).sum()),
+            sent=int(is_sent.sum()),
+            read=int(is_read.sum()),
+            sent_nbytes=float(nbytes[is_sent].sum()),
+            read_nbytes=float(nbytes[is_read].sum()),
         )
 
 
 @dataclass(frozen=True)
-class Moved:
-    """What dealing costs, in samples of the whole set and their bytes."""
+class RedistributionCost:
+    """The samples of the whole set that dealing moves, and their bytes."""
 
-    stay: int  # with their rank
-    sent: int  # from one rank that goes on to another
-    read: int  # again from the source: their rank is gone
+    stayed: int  # samples that stay with their rank
+    sent: int  # samples sent from one rank that goes on to another
+    read: int  # samples read again from the source: their rank is gone
     sent_nbytes: float
     read_nbytes: float
 
 
-def dealt(owner: Ints, left: Flags, world_size: int, rng: np.random.Generator) -> Ints:
-    """(N,) who gets each sample, such that ranks differ by one at most both in those that are
-    ``left`` to be trained on, (N,), and in all. ``owner`` is (N,) who has it, -1 for nobody. As few
-    of those that are left change their rank as is possible, and then as few of the others; which
-    ones, and where to, is drawn."""
-    order, after = random_order(len(owner), rng), owner.copy()
-    parts = [order[which[order]] for which in (left, ~left)]
-    has = [np.bincount(owner[part] + 1, minlength=world_size + 1)[1:] for part in parts]
-    sizes = len(parts[0]), len(parts[1])
-    for part, quota in zip(parts, quotas(has[0], has[1], sizes), strict=True):
-        by_rank = np.argsort(owner[part], kind="stable")
-        rank = owner[part][by_rank]
-        place = np.arange(len(rank)) - np.searchsorted(rank, rank)
-        keeps = np.empty(len(part), np.bool_)
-        keeps[by_rank] = (rank >= 0) & (place < quota[rank])
-        kept = np.bincount(owner[part[keeps]], minlength=world_size)
-        after[part[~keeps]] = np.repeat(np.arange(world_size), quota - kept)
-    return after
+def deal_samples(owner: Ints, remaining: Flags, world_size: int, rng: np.random.Generator) -> Ints:
+    """Deal all samples to the ranks, so that ranks differ by one at most and few samples move.
+
+    Ranks differ by one at most in the samples that remain to be trained on, and in all samples. As
+    few of the remaining samples change their rank as is possible, and then as few of the others;
+    which samples change, and to which rank, is drawn.
+
+    Args:
+        owner: (N,) the rank that has each sample, -1 for nobody.
+        remaining: (N,) True for samples that remain to be trained on.
+        world_size: M.
+        rng: yields the same on every rank.
+
+    Returns:
+        (N,) the rank that gets each sample.
+    """
+    order = random_order(len(owner), rng)
+    new_owner = owner.copy()
+    # the samples of each kind in random order, and how many of them each rank has: (M,)
+    remaining_samples = order[remaining[order]]
+    finished_samples = order[~remaining[order]]
+    kinds = (remaining_samples, finished_samples)
+    counts = [np.bincount(owner[kind] + 1, minlength=world_size + 1)[1:] for kind in kinds]
+    totals = len(remaining_samples), len(finished_samples)
+    quotas = balance_quotas(counts[0], counts[1], totals)
+
+    for samples, quota in zip(kinds, quotas, strict=True):
+        by_rank = np.argsort(owner[samples], kind="stable")
+        rank = owner[samples][by_rank]
+        # index of each sample among those of its rank: the first ``quota`` of them stay
+        index_in_rank = np.arange(len(rank)) - np.searchsorted(rank, rank)
+        stays = np.empty(len(samples), np.bool_)
+        stays[by_rank] = (rank >= 0) & (index_in_rank < quota[rank])
+        num_staying = np.bincount(owner[samples[stays]], minlength=world_size)
+        new_owner[samples[~stays]] = np.repeat(np.arange(world_size), quota - num_staying)
+    return new_owner
 
 
-def quotas(left: Ints64, others: Ints64, sizes: tuple[int, int]) -> tuple[Ints64, Ints64]:
-    """How many samples each rank gets, (M,) of those that are left and (M,) of the others, given
-    how many it has of both and how many there are, ``sizes``. Most stay by it, of those that are
-    left before others: the ranks that get one more are those that have it."""
-    low, more = divmod(sizes[0], len(left))
-    least, most = divmod(sum(sizes), len(left))
-    base = least - low  # of the others, for a rank that gets one more of neither
-    get_left, get = np.full(len(left), low), np.full(len(left), base)
-    # where as many have one more left, it is taken from the others of those who have fewest
-    first = np.lexsort((np.clip(others, base - 1, base + 1), left <= low))[:more]
-    get_left[first] += 1
-    get[first] -= 1
-    # nobody can get less than none; then those who have one more
-    get[np.lexsort((others <= get, get >= 0))[:most]] += 1
-    return get_left, get
+def balance_quotas(
+    num_remaining: Ints64, num_finished: Ints64, totals: tuple[int, int]
+) -> tuple[Ints64, Ints64]:
+    """Decide how many remaining and how many finished samples each rank gets, (M,) each.
+
+    Most samples stay with their rank, remaining ones before finished ones: the ranks that get one
+    more of a kind are those that have one more.
+
+    Args:
+        num_remaining: (M,) remaining samples that each rank has.
+        num_finished: (M,) finished samples that each rank has.
+        totals: of remaining and of finished samples, those that nobody has included.
+    """
+    world_size = len(num_remaining)
+    min_remaining, ranks_with_extra_remaining = divmod(totals[0], world_size)
+    min_samples, ranks_with_extra = divmod(sum(totals), world_size)
+    base = min_samples - min_remaining  # finished samples of a rank that gets no extra one
+    remaining_quota = np.full(world_size, min_remaining)
+    finished_quota = np.full(world_size, base)
+
+    # Among ranks with as many remaining samples, those with the fewest finished ones get the extra
+    # remaining sample, and one finished sample less.
+    finished_near_base = np.clip(num_finished, base - 1, base + 1)
+    has_no_extra = num_remaining <= min_remaining
+    order = np.lexsort((finished_near_base, has_no_extra))
+    with_extra_remaining = order[:ranks_with_extra_remaining]
+    remaining_quota[with_extra_remaining] += 1
+    finished_quota[with_extra_remaining] -= 1
+
+    # The extra samples go first to ranks whose quota is below none, then to those that have more.
+    order = np.lexsort((num_finished <= finished_quota, finished_quota >= 0))
+    finished_quota[order[:ranks_with_extra]] += 1
+    return remaining_quota, finished_quota

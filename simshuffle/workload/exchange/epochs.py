@@ -1,5 +1,8 @@
-"""Who trains on what, epoch after epoch, and on what is left of an epoch that was broken off, by
-these and by other ranks. Here alone samples are dealt. Pure numpy."""
+"""Decide which rank trains on which samples, epoch after epoch, and on the rest of a broken epoch.
+
+The rest of an epoch that broke off is trained on by the same ranks or by others. Samples are dealt
+here alone. Pure numpy.
+"""
 
 from __future__ import annotations
 
@@ -19,50 +22,49 @@ from simshuffle.workload.exchange import (
     Strategy,
     empty_plan,
 )
-from simshuffle.workload.exchange.dealing import Dealt, dealt
+from simshuffle.workload.exchange.dealing import Redistribution, deal_samples
 
 
 @dataclass(frozen=True)
 class EpochState:
-    """Where a run is, before an epoch or in the middle of one. All else follows from the seed.
+    """The state of a run before an epoch or in the middle of one. All else follows from the seed.
 
-    A part of an epoch is what the same ranks do of it: the first one is dealt by the strategy, and
-    each that follows by `Epochs.go_on`.
+    A part of an epoch is what the same ranks do of it. The strategy deals the first part, and
+    `Epochs.resume` each part that follows.
     """
 
-    epochs_done: int
+    epochs_done: int  # epochs that were finished
     world_size: int  # M
     batch_size: int  # b
-    drop_last: bool
+    drop_last: bool  # whether samples that fill no batch are left out
     steps: int  # iterations of the part that are done
     owner: Ints  # (N,) the rank that has each sample as the part begins
-    left: Flags | None  # (N,) what is trained on in the part; None for a whole epoch
-    held: Ints | None = None  # `Epochs.held` as the part begins
+    remaining: Flags | None  # (N,) samples that are trained on in the part; None for a whole epoch
+    epochs_held: Ints | None = None  # (N,) `Epochs.epochs_held` as the part begins
     importance: Floats | None = None  # (N,) of the epoch's plan, in the middle of an epoch
     ranks_per_host: int | None = None  # None where none is known
 
 
 class Epochs:
-    """Who has which sample, epoch after epoch.
+    """The owner of every sample, epoch after epoch, and the samples that each rank trains on.
 
     Args:
-        strategy: which rank trains on what, and what is exchanged.
+        strategy: which rank trains on which samples, and which are exchanged.
         num_samples: N.
         world_size: M.
         batch_size: b.
-        drop_last: whether what fills no batch is left out.
-        seed: of all that is drawn.
-        places: where the ranks are, for strategies with partners of the same host, leaf switch or
-            rack.
+        drop_last: whether samples that fill no batch are left out.
+        seed: of all that is drawn. places: host, leaf switch and rack of the ranks, for strategies
+            with partners of the same one.
 
     Attributes:
         num_samples: N.
         batch_sizes: of the iterations of a whole epoch.
         owner: the rank of each sample as the next epoch, or part of one, begins, (N,); to be set
-            before the first.
-        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
-        epochs_done: epochs.
-        left: what is trained on in the rest of the epoch, (N,); None for a whole one.
+            before the first. epochs_held: epochs that each sample has been with it by then, (N,);
+            None if the strategy does not need them.
+        epochs_done: epochs that were finished. remaining: samples that are trained on in the next
+            part of an epoch that broke off, (N,) bool; None for a whole epoch.
         steps_done: iterations of the epoch, or of its part, that were done before.
 
     Raises:
@@ -82,27 +84,28 @@ class Epochs:
         drop_last: bool = False,
         places: RankPlaces | None = None,
     ) -> None:
-        self.strategy, self.num_samples, self.world_size = strategy, num_samples, world_size
-        self.batch_size, self.drop_last, self.seed, self.places = (
-            batch_size,
-            drop_last,
-            seed,
-            places,
-        )
+        self.strategy = strategy
+        self.num_samples = num_samples
+        self.world_size = world_size
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.seed = seed
+        self.places = places
         self.ranks_per_host = None if places is None else places.ranks_per_host
         self.batch_sizes = batch_sizes(num_samples, world_size, batch_size, drop_last=drop_last)
-        self.held = strategy.first_held(num_samples)
-        self.epochs_done, self.steps_done = 0, 0
-        self.left: Flags | None = None
+        self.epochs_held = strategy.first_held(num_samples)
+        self.epochs_done = 0
+        self.steps_done = 0
+        self.remaining: Flags | None = None
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """The random stream of that name, as `simshuffle.train.run.Run.rng`."""
+        """Return the random stream ``name``, as `simshuffle.train.run.Run.rng` does."""
         return stream(self.seed, name, *numbers)
 
     # ------------------------------------------------------------------------------------- an epoch
 
     def shards_context(self) -> ShardsContext:
-        """What decides who trains on what in the coming epoch."""
+        """Return the facts that decide which rank trains on which samples in the coming epoch."""
         epoch = self.epochs_done + 1
         return ShardsContext(
             self.owner,
@@ -115,22 +118,31 @@ class Epochs:
         )
 
     def next_shards(self) -> Shards:
-        """Who trains on what in the coming epoch, or in what is left of it: each rank on what it
-        has of that, or, where every epoch is drawn anew, on any of it; in a new order."""
-        if self.left is None:
+        """Divide the samples of the coming epoch, or of its remaining part, among the ranks.
+
+        In a remaining part each rank trains on the remaining samples that it has, in a new order;
+        where every epoch is drawn anew, on any of them.
+        """
+        if self.remaining is None:
             return self.strategy.epoch_shards(self.shards_context())
-        rest = np.flatnonzero(self.left)
-        order = self.rng("rest", self.epochs_done + 1, len(rest)).permutation(rest)
+        samples = np.flatnonzero(self.remaining)
+        order = self.rng("rest", self.epochs_done + 1, len(samples)).permutation(samples)
         if self.strategy.redraws:
-            return Shards(order, np.arange(self.world_size + 1) * len(rest) // self.world_size)
-        sizes = np.bincount(self.owner[rest], minlength=self.world_size)
+            start = np.arange(self.world_size + 1) * len(samples) // self.world_size
+            return Shards(order, start)
+        sizes = np.bincount(self.owner[samples], minlength=self.world_size)
         by_rank = np.argsort(self.owner[order], kind="stable")
         return Shards(order[by_rank], np.concatenate([[0], np.cumsum(sizes)]))
 
     def next_plan(self, shards: Shards, importance: Floats | None) -> ExchangePlan:
-        """What is exchanged after the coming epoch; after the rest of one that was dealt anew
-        nothing is."""
-        if self.left is not None:
+        """Plan the exchange of the coming epoch; nothing moves after the remaining part of a
+        broken one.
+
+        Args:
+            shards: of the epoch, from `next_shards`.
+            importance: (N,) of the samples; None will do for strategies that need none.
+        """
+        if self.remaining is not None:
             return empty_plan(self.world_size)
         epoch = self.epochs_done + 1
         return self.strategy.plan(
@@ -142,37 +154,47 @@ class Epochs:
                 rng=self.rng("exchange", epoch),
                 importance=importance,
                 places=self.places,
-                held=self.held,
+                held=self.epochs_held,
             )
         )
 
-    def trained(self, shards: Shards) -> Ints:
-        """What ranks train on in the epoch, or in the rest of it, in order: (n, M) sample numbers.
-        Ranks with a sample less repeat their first one; those with none, one that they have. In the
-        rest they do so only if they had a batch less otherwise, and else get -1 at the end."""
+    def training_rows(self, shards: Shards) -> Ints:
+        """Return the samples that the ranks train on in the epoch or its part: (n, M), in order.
+
+        Ranks with a sample less repeat their first one; those with none repeat one that they have.
+        In a remaining part they do so only if they had a batch less otherwise; else they get -1 at
+        the end.
+        """
         rows = epoch_samples(shards, drop_last=self.drop_last)
         if self.drop_last:
             return rows[: len(rows) - len(rows) % self.batch_size]
-        if self.left is not None and len(rows):
-            less = shards.sizes < len(rows)
+        if self.remaining is not None and len(rows):
+            lacks_last = shards.sizes < len(rows)
             if (len(rows) - 1) % self.batch_size:
-                rows[-1, less] = -1
+                rows[-1, lacks_last] = -1
             elif len(rows) == 1 and not self.strategy.redraws:
-                ranks, first = np.unique(self.owner, return_index=True)
-                rows[0, ranks[less]] = first[less]
+                # each rank without a remaining sample trains on the first one that it owns
+                ranks, first_owned = np.unique(self.owner, return_index=True)
+                rows[0, ranks[lacks_last]] = first_owned[lacks_last]
         return rows
 
-    def exchanged(self, plan: ExchangePlan) -> None:
-        """The epoch is done, and samples are where its ``plan`` says."""
-        self.owner, self.held = plan.apply(self.owner), plan.held_after(self.held)
+    def finish_epoch(self, plan: ExchangePlan) -> None:
+        """End the epoch: count it, and move the samples as its ``plan`` says."""
+        self.owner = plan.apply(self.owner)
+        self.epochs_held = plan.held_after(self.epochs_held)
         self.epochs_done += 1
-        self.left, self.steps_done = None, 0
+        self.remaining = None
+        self.steps_done = 0
 
-    # ----------------------------------------------------------------------------------- its states
+    # --------------------------------------------------------------------------------------- states
 
     def state(self, steps: int, importance: Floats | None = None) -> EpochState:
-        """Where the run is after so many iterations of the epoch or its part, whose plan was made
-        with this ``importance``."""
+        """Return the state of the run after ``steps`` iterations of the epoch or its part.
+
+        Args:
+            steps: iterations that are done.
+            importance: (N,) from which the plan of the epoch was made; None if it needed none.
+        """
         return EpochState(
             self.epochs_done,
             self.world_size,
@@ -180,121 +202,174 @@ class Epochs:
             self.drop_last,
             steps,
             self.owner,
-            self.left,
-            self.held,
+            self.remaining,
+            self.epochs_held,
             importance,
             self.ranks_per_host,
         )
 
-    def go_on(self, state: EpochState, came: Ints | None = None) -> Dealt:
-        """Go on from a state of the same strategy, set and seed. By as many ranks, with batches of
-        the same size, all is as it would have been. Else what is left of the epoch is dealt
-        out (`dealt`), and nothing more is exchanged in it.
+    def resume(self, state: EpochState, state_rank: Ints | None = None) -> Redistribution:
+        """Go on from a state of an equal strategy, set and seed. With as many ranks, and batches of
+        the same size, all is as it would have been. Else the remaining samples of the epoch are
+        dealt anew (`deal_samples`), and nothing more is exchanged in it.
 
-        What had been sent by then is with its receiver; what a rank had received that is gone is
-        still with its sender, who removes it at the end of the epoch only.
+        A sample that had been sent by then is with its receiver. A sample that a rank had received
+        that is gone is still with its sender, who removes it at the end of the epoch only.
 
         Args:
             state: of any number of ranks.
-            came: (M,) which rank of the state each one was, -1 for a new one. By default rank 0
-                was rank 0, and so on.
+            state_rank: (M,) the rank of the state that each rank was, -1 for a new one. By default
+                rank 0 was rank 0, and so on.
 
         Returns:
-            Who had what, and who has it now; no samples where nobody owns any.
+            The owner of each sample before and after; no samples where nobody owns any.
         """
-        if came is None:
-            came = np.arange(self.world_size)
-            came[came >= state.world_size] = -1
-        self._take(state)
-        now = np.full(state.world_size, -1, np.int32)
-        now[came[came >= 0]] = np.flatnonzero(came >= 0)
-        cut = self.batch_size, self.drop_last, self.ranks_per_host
-        cut_before = state.batch_size, state.drop_last, state.ranks_per_host
-        alike = cut == cut_before or not state.steps
-        holder = self.owner
-        if state.world_size != self.world_size or not alike:
-            holder = self._deal(state, now)
-        if self.strategy.redraws:
-            return Dealt(np.zeros(0, np.int32), np.zeros(0, np.int32))
-        return Dealt(now[holder], self.owner)
+        if state_rank is None:
+            state_rank = np.arange(self.world_size)
+            state_rank[state_rank >= state.world_size] = -1
+        self._take_state(state)
+        # (ranks of the state,) the rank that each of them is now, -1 where it is gone
+        current_rank = np.full(state.world_size, -1, np.int32)
+        current_rank[state_rank[state_rank >= 0]] = np.flatnonzero(state_rank >= 0)
 
-    def _deal(self, state: EpochState, now: Ints) -> Ints:
-        """Deal out what is left; (N,) which rank of the state had each sample. ``now`` is (M,) the
-        number that each of them has now, -1 where it is gone."""
-        holder, self.steps_done = self.owner, 0
+        division = self.batch_size, self.drop_last, self.ranks_per_host
+        state_division = state.batch_size, state.drop_last, state.ranks_per_host
+        is_divided_alike = division == state_division or not state.steps
+        holder = self.owner
+        if state.world_size != self.world_size or not is_divided_alike:
+            holder = self._deal_remaining_samples(state, current_rank)
+        if self.strategy.redraws:
+            return Redistribution(np.zeros(0, np.int32), np.zeros(0, np.int32))
+        return Redistribution(current_rank[holder], self.owner)
+
+    def _deal_remaining_samples(self, state: EpochState, current_rank: Ints) -> Ints:
+        """Deal the remaining samples to the ranks, and return the rank of the state that had each.
+
+        Args:
+            state: that the run goes on from.
+            current_rank: (ranks of the state,) the rank that each of them is now, -1 where it is
+                gone.
+
+        Returns:
+            (N,)
+        """
+        holder = self.owner
+        self.steps_done = 0
         if state.steps:
-            self.left, holder = _broken_off(self, state, now < 0)
+            self.remaining, holder = _replay_broken_epoch(self, state, current_rank < 0)
         if self.strategy.redraws:
             return holder
-        left = np.ones(len(holder), np.bool_) if self.left is None else self.left
-        rng = self.rng("dealt", self.epochs_done + 1, int(left.sum()))
-        self.owner = dealt(now[holder], left, self.world_size, rng)
-        if self.held is not None:
+        remaining = self.remaining
+        if remaining is None:
+            remaining = np.ones(len(holder), np.bool_)
+        rng = self.rng("dealt", self.epochs_done + 1, int(remaining.sum()))
+        self.owner = deal_samples(current_rank[holder], remaining, self.world_size, rng)
+        if self.epochs_held is not None:
             # an epoch that is under way is counted when it ends
-            anew = self.owner != now[state.owner]
-            self.held = np.where(anew, 0 if self.left is None else -1, self.held)
+            changes_rank = self.owner != current_rank[state.owner]
+            newly_held = 0 if self.remaining is None else -1
+            self.epochs_held = np.where(changes_rank, newly_held, self.epochs_held)
         return holder
 
-    def _take(self, state: EpochState) -> None:
-        self.owner, self.held, self.left = state.owner, state.held, state.left
-        self.epochs_done, self.steps_done = state.epochs_done, state.steps
+    def _take_state(self, state: EpochState) -> None:
+        """Set the attributes that change during a run to the values in ``state``."""
+        self.owner = state.owner
+        self.epochs_held = state.epochs_held
+        self.remaining = state.remaining
+        self.epochs_done = state.epochs_done
+        self.steps_done = state.steps
 
 
-def _broken_off(of: Epochs, state: EpochState, gone: Flags) -> tuple[Flags, Ints]:
-    """Of an epoch that was broken off, (N,) what is left to be trained on, and (N,) who has each
-    sample, given which ranks are ``gone``, (M,)."""
-    size = len(state.owner)
-    old = Epochs(
-        of.strategy, size, state.world_size, state.batch_size, of.seed, drop_last=state.drop_last
+def _replay_broken_epoch(epochs: Epochs, state: EpochState, is_gone: Flags) -> tuple[Flags, Ints]:
+    """Replay an epoch that broke off, up to where it did.
+
+    Args:
+        epochs: of the run that goes on.
+        state: in the middle of the epoch.
+        is_gone: (ranks of the state,) True for ranks that do not go on.
+
+    Returns:
+        (N,) True for samples that remain to be trained on, and (N,) the rank of the state that has
+        each sample.
+    """
+    num_samples = len(state.owner)
+    broken = Epochs(
+        epochs.strategy,
+        num_samples,
+        state.world_size,
+        state.batch_size,
+        epochs.seed,
+        drop_last=state.drop_last,
     )
-    old._take(state)
-    old.ranks_per_host = state.ranks_per_host
-    shards = old.next_shards()
-    left = np.zeros(size, np.bool_)
-    left[shards.order] = True
-    done = old.trained(shards)[: state.steps * state.batch_size]
-    left[done[done >= 0]] = False
+    broken._take_state(state)
+    broken.ranks_per_host = state.ranks_per_host
+
+    shards = broken.next_shards()
+    remaining = np.zeros(num_samples, np.bool_)
+    remaining[shards.order] = True
+    trained_rows = broken.training_rows(shards)[: state.steps * state.batch_size]
+    remaining[trained_rows[trained_rows >= 0]] = False
+
     holder = state.owner
     # where the places of the ranks decide, what was sent is counted as being with its sender still
-    if not of.strategy.needs_places:
-        plan = old.next_plan(shards, state.importance)
-        sent = plan.moving & (plan.iteration < state.steps)[:, None]
-        sent &= ~gone[plan.target] | gone
+    if not epochs.strategy.needs_places:
+        plan = broken.next_plan(shards, state.importance)
+        # (steps, M) samples that left their rank, to a rank that is there or from one that is gone
+        is_sent = plan.moving & (plan.iteration < state.steps)[:, None]
+        is_sent &= ~is_gone[plan.target] | is_gone
         holder = holder.copy()
-        holder[plan.sample[sent]] = plan.target[sent]
-    return left, holder
+        holder[plan.sample[is_sent]] = plan.target[is_sent]
+    return remaining, holder
 
 
 # ----------------------------------------------------------------------------- samples of an epoch
 
 
 def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:
-    """n, the samples of a rank in an epoch: N/M, rounded down if ``drop_last``, else up."""
+    """Return n, the samples of a rank in an epoch: N/M, rounded down if ``drop_last``, else up."""
     return num_samples // world_size if drop_last else -(-num_samples // world_size)
 
 
-def batch_sizes(num_samples: int, world_size: int, b: int, *, drop_last: bool) -> list[int]:
-    """Local batch size of each of the I iterations of an epoch: b, but the last may be smaller
-    (unless ``drop_last``). Raises InputError if a rank has no sample, or none fills a batch."""
+def batch_sizes(
+    num_samples: int, world_size: int, batch_size: int, *, drop_last: bool
+) -> list[int]:
+    """Return the local batch size of each of the I iterations of an epoch.
+
+    It is b, but the last may be smaller, unless ``drop_last``.
+
+    Args:
+        num_samples: N.
+        world_size: M.
+        batch_size: b.
+        drop_last: whether samples that fill no batch are left out.
+
+    Raises:
+        InputError: if a rank has no sample, or too few to fill a batch.
+    """
     if not 1 <= world_size <= num_samples:
         rule = f"must not be more than the {num_samples} samples of the data set"
         if world_size < 1:
             rule = "must be at least 1"
         refuse("world_size", rule, str(world_size), "Use fewer ranks or more data.", "training")
-    n = samples_per_rank(num_samples, world_size, drop_last=drop_last)
-    whole, rest = divmod(n, b)
-    sizes = [b] * whole + ([rest] if rest and not drop_last else [])
+    shard_size = samples_per_rank(num_samples, world_size, drop_last=drop_last)
+    full_batches, last_batch_size = divmod(shard_size, batch_size)
+    sizes = [batch_size] * full_batches
+    if last_batch_size and not drop_last:
+        sizes.append(last_batch_size)
     if not sizes:
-        rule = f"with drop_last, must not be more than the {n} samples that a rank has"
+        rule = f"with drop_last, must not be more than the {shard_size} samples that a rank has"
         remedy = "Use a smaller one, or drop_last: false."
-        refuse("training.local_batch_size", rule, str(b), remedy, "training")
+        refuse("training.local_batch_size", rule, str(batch_size), remedy, "training")
     return sizes
 
 
 def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
-    """Who trains on what, in order: (n, M) sample numbers. Smaller shards repeat their first
-    ones."""
+    """Return the samples that every rank trains on, in order: (n, M) sample indices.
+
+    Ranks with fewer than n samples repeat their first ones.
+    """
     n = samples_per_rank(len(shards.order), len(shards.sizes), drop_last=drop_last)
-    place = np.arange(n)[:, None] % np.maximum(shards.sizes, 1)[None, :]
-    place = np.minimum(shards.start[:-1][None, :] + place, len(shards.order) - 1)
-    return np.asarray(shards.order[place])
+    # (n, M) positions in ``shards.order``: row k is the k-th sample of each rank
+    position = np.arange(n)[:, None] % np.maximum(shards.sizes, 1)[None, :]
+    position = np.minimum(shards.start[:-1][None, :] + position, len(shards.order) - 1)
+    return np.asarray(shards.order[position])

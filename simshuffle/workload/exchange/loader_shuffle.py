@@ -1,4 +1,4 @@
-"""The order of a data loader as a strategy: nodes fetch shards, nothing is exchanged."""
+"""The order of a data loader as a strategy: nodes fetch shards, and nothing is exchanged."""
 
 from __future__ import annotations
 
@@ -18,21 +18,28 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.workload.exchange.base import ShardsContext, Source, Strategy
 from simshuffle.workload.exchange.plan import Shards, shuffled_shards
 from simshuffle.workload.orders import AnyOrder
-from simshuffle.workload.orders.fetching import Caches, Pieces, iteration, pieces
+from simshuffle.workload.orders.fetching import (
+    Caches,
+    Pieces,
+    divide_into_pieces,
+    iteration_of_rows,
+)
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
 
-RANKS, WORKERS = 4, 4
-"""Ranks of a node, at most, and workers of a rank where no machine and no loader are known."""
-_KEYS = {
+MAX_DEFAULT_RANKS = 4
+"""The most ranks of a node where no machine is known."""
+DEFAULT_WORKERS = 4
+"""Workers of a rank where no loader is known."""
+_KEYS_OF_PATHS = {
     "readers": "workers",
     "readers.workers": "workers",
     "readers.ranks": "ranks_per_node",
     "readers.nodes": "ranks_per_node",
     "data.samples": "samples_per_shard",
 }
-"""What decides, by what orders call it."""
-MOST_CHECKED = 10_000_000
-"""Samples up to which an order is drawn to see whether it can be."""
+"""The key of `LoaderShuffle` that decides each path of a problem that orders report."""
+MAX_CHECKED_SAMPLES = 10_000_000
+"""The most samples for which `LoaderShuffle.check` draws an order to see whether it can."""
 
 
 class LoaderShuffle(Strategy):
@@ -83,18 +90,18 @@ class LoaderShuffle(Strategy):
 
     @field_validator("order", mode="before")
     @classmethod
-    def _named(cls, order: Any) -> Any:
-        """An order by its kind alone."""
+    def _expand_kind(cls, order: Any) -> Any:
+        """Read an order that is given by its kind alone."""
         return parse_kind(order) if isinstance(order, str) else order
 
     @property
     def short_name(self) -> str:
-        """That of the order."""
+        """The short name of the order."""
         return self.order.short_name
 
     @property
     def in_name(self) -> dict[str, Any]:
-        """Kind and algorithm of the order."""
+        """Kind and algorithm of the order, which `short_name` already tells."""
         return {"kind": True, "order": {"kind", "shuffle", "shuffle_algo", "source"}}
 
     @property
@@ -103,8 +110,12 @@ class LoaderShuffle(Strategy):
         return self.source
 
     @property
-    def held_in(self) -> Literal["ssd", "memory"]:
-        """Where a node has what it fetched: ``cache_in``; without a cache, the workers' memory."""
+    def cache_device(self) -> Literal["ssd", "memory"]:
+        """The device in which a node keeps fetched pieces: ``cache_in``, or 'memory' if there is
+        no cache.
+
+        Without a cache the workers hold pieces in their memory.
+        """
         return "memory" if self.cache_limit == 0 else self.cache_in
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
@@ -112,163 +123,248 @@ class LoaderShuffle(Strategy):
         return 0.0
 
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-        """Not to be had without epoch and seed: raises a NotImplementedError."""
+        """Raise a NotImplementedError: the order needs epoch and seed, see `epoch_shards`."""
         raise NotImplementedError("ask epoch_shards, which knows the epoch and the seed")
 
     def epoch_shards(self, context: ShardsContext) -> Shards:
-        """See the class.
+        """Draw the order of the epoch, and give each rank its first N/M samples, rounded up.
 
         Raises:
             InputError: as of `check`.
         """
-        readers, size = self.readers(context), len(context.owner)
-        data = self.data(size, context.sample_nbytes)
-        order = self._drawn(data, readers, context.seed, context.epoch)
-        rows = _trained(order, readers, size)
+        readers = self.readers(context)
+        num_samples = len(context.owner)
+        data = self.sharded_set(num_samples, context.sample_nbytes)
+        order = self._draw_order(data, readers, context.seed, context.epoch)
+        rows = _rows_trained_on(order, readers, num_samples)
         stored = stored_samples(context.owner, context.world_size, context.seed)
-        each = len(rows) // context.world_size
+        samples_per_rank = len(rows) // context.world_size
         return Shards(
             stored[order.sample[rows]],
-            np.arange(context.world_size + 1) * each,
+            np.arange(context.world_size + 1) * samples_per_rank,
             worker=order.worker[rows].astype(np.int32),
         )
 
     def readers(self, context: ShardsContext) -> Readers:
-        """Who reads. Raises an InputError if ranks cannot be shared evenly among nodes, or the keys
-        say otherwise than machine and loader."""
-        ranks = _agreed(
+        """Return the nodes, ranks and workers that read.
+
+        Raises:
+            InputError: if ranks cannot be shared evenly among nodes, or the keys of this record
+                differ from the machine or the loader.
+        """
+        ranks = _agree_on(
             "ranks_per_node", self.ranks_per_node, context.ranks_per_host, "the machine"
         )
-        workers = _agreed("workers", self.workers, context.workers, "the loader")
+        workers = _agree_on("workers", self.workers, context.workers, "the loader")
         if ranks is None:
-            ranks = max(of for of in range(1, RANKS + 1) if context.world_size % of == 0)
+            ranks = max(
+                ranks
+                for ranks in range(1, MAX_DEFAULT_RANKS + 1)
+                if context.world_size % ranks == 0
+            )
         if context.world_size % ranks:
             rule = f"must divide the {context.world_size} ranks: a library knows no nodes half full"
             remedy = "Use as many ranks as fill nodes."
             refuse("ranks_per_node", rule, str(ranks), remedy, "exchange")
-        nodes = context.world_size // ranks
-        return Readers(nodes, ranks, WORKERS if workers is None else workers, context.batch_size)
+        return Readers(
+            context.world_size // ranks,
+            ranks,
+            DEFAULT_WORKERS if workers is None else workers,
+            context.batch_size,
+        )
 
-    def data(self, num_samples: int, sample_nbytes: float | None = None) -> ShardedSet:
-        """The set in shards, in which ``num_samples`` samples are numbered as they lie;
-        ``sample_nbytes`` are mean bytes of one, None where they are not known. Raises an InputError
-        if the order reads shards or blocks, and there are none; or ``sample_size`` is another."""
-        each = self.samples_per_shard or 1
-        if each == 1 and self.order.unit != "sample":
+    def sharded_set(self, num_samples: int, sample_nbytes: float | None = None) -> ShardedSet:
+        """Return the shards of the set, in which samples are numbered in the order of storage.
+
+        Args:
+            num_samples: N.
+            sample_nbytes: mean bytes of a sample; None where they are not known.
+
+        Raises:
+            InputError: if the order reads shards or blocks, and there are none; or if
+                ``sample_size`` differs from ``sample_nbytes``.
+        """
+        samples_per_shard = self.samples_per_shard or 1
+        if samples_per_shard == 1 and self.order.unit != "sample":
             rule = f"must be at least 2: {self.short_name} reads {self.order.unit}s of samples"
-            found = "none" if self.samples_per_shard is None else "1"
+            value = "none" if self.samples_per_shard is None else "1"
             remedy = "Say how many samples a shard of the data set has."
-            refuse("samples_per_shard", rule, found, remedy, "exchange")
-        nbytes = _agreed("sample_size", self.sample_size, sample_nbytes, "the data set") or 0.0
-        samples = np.full(-(-num_samples // each), each)
-        samples[-1] = num_samples - each * (len(samples) - 1)
+            refuse("samples_per_shard", rule, value, remedy, "exchange")
+        nbytes = _agree_on("sample_size", self.sample_size, sample_nbytes, "the data set") or 0.0
+        num_shards = -(-num_samples // samples_per_shard)
+        samples = np.full(num_shards, samples_per_shard)
+        samples[-1] = num_samples - samples_per_shard * (num_shards - 1)
         return ShardedSet(samples, samples * nbytes)
 
     def check(self, context: ShardsContext) -> None:
-        """See that the order can be drawn for that many samples and ranks. Raises an InputError if
-        it cannot; below the keys of this record."""
-        readers = self.readers(context)
-        self.data(len(context.owner), context.sample_nbytes)
-        if len(context.owner) <= MOST_CHECKED:
-            size, nbytes = len(context.owner), context.sample_nbytes
-            _drawn_once(self.model_dump_json(), size, nbytes, readers, context.seed)
+        """Check that the order can be drawn for that many samples and ranks.
 
-    def _drawn(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch (from 1), with problems below the keys of this record."""
+        Raises:
+            InputError: if it cannot be drawn; its paths begin below the keys of this record.
+        """
+        readers = self.readers(context)
+        num_samples = len(context.owner)
+        self.sharded_set(num_samples, context.sample_nbytes)
+        if num_samples <= MAX_CHECKED_SAMPLES:
+            _check_drawable(
+                self.model_dump_json(), num_samples, context.sample_nbytes, readers, context.seed
+            )
+
+    def _draw_order(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+        """Draw the order of an epoch (from 1); report problems below the keys of this record."""
         try:
             return self.order.epoch(data, readers, seed, epoch - 1)
         except InputError as error:
-            raise InputError([_below(problem) for problem in error.problems], "exchange") from None
+            problems = [_relocate_problem(problem) for problem in error.problems]
+            raise InputError(problems, "exchange") from None
 
     def cache_problems(self, sample_nbytes: float, capacity: float) -> list[Problem]:
-        """What is wrong with the limit of the cache, given mean bytes of a sample, and the capacity
-        of what the cache is in."""
-        limit, samples = self.cache_limit, 1
+        """Return the problems of ``cache_limit``.
+
+        Args:
+            sample_nbytes: mean bytes of a sample.
+            capacity: bytes of the device that the cache is in.
+        """
+        limit = self.cache_limit
         if not limit:
             return []
+        samples_per_unit = 1
         if self.order.unit == "shard":
-            samples = self.samples_per_shard or 1
+            samples_per_unit = self.samples_per_shard or 1
         elif self.order.unit == "block":
-            samples = min(self.order.block, self.samples_per_shard or 1)
-        least, problems = samples * sample_nbytes, []
-        shown = readable(limit, Dimension.NBYTES)
-        if limit < least:
+            samples_per_unit = min(self.order.block, self.samples_per_shard or 1)
+        min_limit = samples_per_unit * sample_nbytes
+        limit_text = readable(limit, Dimension.NBYTES)
+        problems = []
+        if limit < min_limit:
             rule = (
-                f"must hold a {self.order.unit} of {readable(least, Dimension.NBYTES)}: a library"
-                " fetches it anew for every sample, or fails"
+                f"must hold a {self.order.unit} of {readable(min_limit, Dimension.NBYTES)}:"
+                " a library fetches it anew for every sample, or fails"
             )
-            problems.append(Problem("cache_limit", rule, shown, "Raise it, or give 0 B."))
+            problems.append(Problem("cache_limit", rule, limit_text, "Raise it, or give 0 B."))
         if limit > capacity:
             rule = f"must not exceed the {readable(capacity, Dimension.NBYTES)} of its host"
-            problems.append(Problem("cache_limit", rule, shown, "Leave it out to have just that."))
+            remedy = "Leave it out to have just that."
+            problems.append(Problem("cache_limit", rule, limit_text, remedy))
         return problems
 
-    def room(self, capacity: float, nbytes: float) -> int | None:
-        """Bytes that the cache of a node may hold, given the capacity of what it is in and the
-        bytes of the whole set; None where nothing need ever be dropped."""
+    def cache_nbytes(self, capacity: float, nbytes: float) -> int | None:
+        """Return the bytes that a node's cache may hold; None where nothing need ever be dropped.
+
+        Args:
+            capacity: bytes of the device that the cache is in.
+            nbytes: of the whole set.
+        """
         limit = capacity if self.cache_limit is None else self.cache_limit
         return None if limit >= nbytes else int(limit)
 
     def caches(self, context: ShardsContext, capacity: float, nbytes: Floats) -> Caches:
-        """Those of all nodes, given the capacity of what they are in and the bytes (N,) of every
-        sample."""
-        of = self.pieces(context.owner, context.world_size, context.seed, nbytes)
-        return Caches(self.readers(context), of, self.room(capacity, float(of.nbytes.sum())))
+        """Return the caches of all nodes, empty.
 
-    def pieces(self, owner: Ints, world_size: int, seed: int, nbytes: Floats) -> Pieces:
-        """What is fetched at once, given the bytes (N,) of every sample; those of a piece are
-        rounded to whole ones."""
-        data = self.data(len(owner))
-        of_place = pieces(data, self.order.unit, self.order.block, self.order.places(data, seed))
-        of_sample = np.empty(len(owner), np.int64)
-        of_sample[stored_samples(owner, world_size, seed)] = of_place.of_sample
-        sums = np.bincount(of_sample, nbytes, len(of_place.nbytes))
-        return Pieces(of_sample, np.rint(sums).astype(np.int64))
+        Args:
+            context: of the epoch.
+            capacity: bytes of the device that the caches are in.
+            nbytes: (N,) of every sample.
+        """
+        pieces = self.fetched_pieces(context.owner, context.world_size, context.seed, nbytes)
+        limit = self.cache_nbytes(capacity, float(pieces.nbytes.sum()))
+        return Caches(self.readers(context), pieces, limit)
+
+    def fetched_pieces(self, owner: Ints, world_size: int, seed: int, nbytes: Floats) -> Pieces:
+        """Return the pieces (samples, blocks or shards) that nodes fetch at once.
+
+        Args:
+            owner: (N,) the rank of each sample in the partition.
+            world_size: M.
+            seed: of the run.
+            nbytes: (N,) of every sample; those of a piece are rounded to whole ones.
+        """
+        data = self.sharded_set(len(owner))
+        block_size = self.order.block
+        # by position in storage, then by sample
+        stored_pieces = divide_into_pieces(
+            data, self.order.unit, block_size, self.order.places(data, seed)
+        )
+        piece_of_sample = np.empty(len(owner), np.int64)
+        piece_of_sample[stored_samples(owner, world_size, seed)] = stored_pieces.piece_of_sample
+        piece_nbytes = np.bincount(piece_of_sample, nbytes, len(stored_pieces.nbytes))
+        return Pieces(piece_of_sample, np.rint(piece_nbytes).astype(np.int64))
 
 
 def stored_samples(owner: Ints, world_size: int, seed: int) -> Ints:
-    """The samples as they lie in the shards, (N,) int32: those of each rank of the partition in
-    random order."""
+    """Return the samples in the order of storage, (N,) int32.
+
+    First the samples of rank 0 of the partition in random order, then those of rank 1, and so on.
+    """
     return shuffled_shards(owner, world_size, stream(seed, "storage")).order
 
 
-def _trained(order: EpochOrder, readers: Readers, size: int) -> Ints64:
-    """The rows of ``order`` that the ranks train on, rank by rank, ``size`` / M each, rounded up.
-    Raises an InputError if a rank has none."""
-    turn = iteration(order, readers)
-    # rows come by rank, worker and position
-    by_rank = np.argsort(order.rank * (int(turn.max(initial=0)) + 1) + turn, kind="stable")
-    count = np.bincount(order.rank, minlength=readers.world_size)
-    if not count.all():
+def _rows_trained_on(order: EpochOrder, readers: Readers, num_samples: int) -> Ints64:
+    """Return the rows of ``order`` that the ranks train on, rank by rank.
+
+    Each rank trains on ``num_samples`` / M of them, rounded up; where it has fewer, it begins with
+    its own first rows again.
+
+    Raises:
+        InputError: if a rank has none.
+    """
+    iteration = iteration_of_rows(order, readers)
+    # rows come by rank, worker and position: sort them by rank, then by iteration
+    num_iterations = int(iteration.max(initial=0)) + 1
+    by_rank = np.argsort(order.rank * num_iterations + iteration, kind="stable")
+    rows_of_rank = np.bincount(order.rank, minlength=readers.world_size)
+    if not rows_of_rank.all():
         rule = "must leave each rank a sample: it would have nothing to train on"
-        found = f"none for rank {int(np.argmin(count))}"
-        refuse("order", rule, found, "Use fewer ranks, or more and smaller shards.", "exchange")
-    place = np.arange(-(-size // readers.world_size)) % count[:, None]
-    return np.asarray(by_rank[(np.cumsum(count) - count)[:, None] + place].ravel())
+        value = f"none for rank {int(np.argmin(rows_of_rank))}"
+        refuse("order", rule, value, "Use fewer ranks, or more and smaller shards.", "exchange")
+    # (M, n) index of each sample among the rows of its rank
+    samples_per_rank = -(-num_samples // readers.world_size)
+    index_in_rank = np.arange(samples_per_rank) % rows_of_rank[:, None]
+    first_row = np.cumsum(rows_of_rank) - rows_of_rank
+    return np.asarray(by_rank[first_row[:, None] + index_in_rank].ravel())
 
 
 @lru_cache(maxsize=256)
-def _drawn_once(
-    text: str, size: int, sample_nbytes: float | None, readers: Readers, seed: int
+def _check_drawable(
+    strategy_json: str,
+    num_samples: int,
+    sample_nbytes: float | None,
+    readers: Readers,
+    seed: int,
 ) -> None:
-    """See that the order of a `LoaderShuffle` in JSON can be drawn; not again for the same."""
-    strategy = LoaderShuffle.model_validate_json(text)
-    order = strategy._drawn(strategy.data(size, sample_nbytes), readers, seed, 1)
-    _trained(order, readers, size)
+    """Raise an InputError unless the order of a `LoaderShuffle` in JSON can be drawn.
+
+    The check is made once for equal arguments.
+    """
+    strategy = LoaderShuffle.model_validate_json(strategy_json)
+    data = strategy.sharded_set(num_samples, sample_nbytes)
+    order = strategy._draw_order(data, readers, seed, 1)
+    _rows_trained_on(order, readers, num_samples)
 
 
-def _below(problem: Problem) -> Problem:
-    """A problem of an order at the key of the strategy that decides it."""
-    key = _KEYS.get(problem.path)
+def _relocate_problem(problem: Problem) -> Problem:
+    """Return a problem of an order at the key of `LoaderShuffle` that decides it."""
+    key = _KEYS_OF_PATHS.get(problem.path)
     return problem.below("order") if key is None else replace(problem, path=key)
 
 
-def _agreed(key: str, given: Any, known: Any, whose: str) -> Any:
-    """What is given or known, which must not differ. Raises an InputError if they do."""
-    if given is not None and known is not None and given != known:
-        shown = [
-            readable(one, Dimension.NBYTES) if key == "sample_size" else str(one)
-            for one in (known, given)
-        ]
-        refuse(key, f"must be that of {whose}, {shown[0]}", shown[1], "Leave it out.", "exchange")
-    return known if given is None else given
+def _agree_on(key: str, key_value: Any, actual_value: Any, owner: str) -> Any:
+    """Return the value of a key: its own or, where it is None, the actual one.
+
+    Args:
+        key: of the record.
+        key_value: of the record; None if it was left out.
+        actual_value: of ``owner``; None where it is not known.
+        owner: what has the actual value, as 'the machine', for the text of the error.
+
+    Raises:
+        InputError: if both are there and differ.
+    """
+    if key_value is not None and actual_value is not None and key_value != actual_value:
+        actual_text, key_text = (
+            readable(value, Dimension.NBYTES) if key == "sample_size" else str(value)
+            for value in (actual_value, key_value)
+        )
+        rule = f"must be that of {owner}, {actual_text}"
+        refuse(key, rule, key_text, "Leave it out.", "exchange")
+    return actual_value if key_value is None else key_value

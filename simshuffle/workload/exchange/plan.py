@@ -1,5 +1,6 @@
-"""ExchangePlan: which sample goes from whom to whom, and when. One plan, two readers: the simulator
-and the trainer."""
+"""ExchangePlan: which sample goes from which rank to which, and when. The simulator and the trainer
+read the same plan.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +11,22 @@ import numpy as np
 
 from simshuffle.spec.arrays import Flags, Floats, Ints
 
-PART = 1 << 17
-"""Samples of which arrays are made at once: of all they would take much memory."""
+SAMPLES_AT_ONCE = 1 << 17
+"""The most samples of which `Shards.sums` holds arrays at once: of all would take much memory."""
 
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """The exchange of one epoch, in steps. In every step each rank sends one sample and receives
-    one."""
+    """The exchange of one epoch, in steps. In each step every rank sends one sample and receives
+    one.
+    """
 
     sample: Ints  # (steps, M) the sample that each rank sends
     # (steps, M) the rank it goes to; a permutation in every step. A rank that is its own target
     # keeps its sample.
     target: Ints
     iteration: Ints  # (steps,) the iteration (from 0) after which the step is taken; not decreasing
-    # (steps,) number of the message that carries the step's samples; the samples of a message share
+    # (steps,) index of the message that carries the step's samples; the samples of a message share
     # target and iteration
     message: Ints
     # (steps,) permutations of all ranks that every rank draws before the step, to know its target;
@@ -33,49 +35,56 @@ class ExchangePlan:
 
     @property
     def world_size(self) -> int:
-        """M."""
+        """M, the number of ranks."""
         return int(self.sample.shape[1])
 
     @property
     def moving(self) -> Flags:
-        """(steps, M): True where the sample leaves its rank."""
+        """(steps, M) bool: True where the sample leaves its rank."""
         return np.asarray(self.target != np.arange(self.world_size))
 
     @property
     def samples_moved(self) -> int:
-        """Samples that leave their rank, over all ranks."""
+        """The number of samples that leave their rank, over all ranks and steps."""
         return int(self.moving.sum())
 
     def apply(self, owner: Ints) -> Ints:
-        """``owner`` (N,) after the exchange: itself where nothing moves, else a new array."""
+        """Return the owners (N,) after the exchange: ``owner`` itself where nothing moves, else a
+        new array.
+        """
         if not len(self.sample):
             return owner
-        after = owner.copy()
-        after[self.sample.ravel()] = self.target.ravel()
-        return after
+        new_owner = owner.copy()
+        new_owner[self.sample.ravel()] = self.target.ravel()
+        return new_owner
 
-    def held_after(self, held: Ints | None) -> Ints | None:
-        """Epochs that each sample has been with its rank after this one, (N,), given those before
-        it: one more, and 0 for the samples that left theirs. None gives None."""
-        if held is None:
+    def held_after(self, epochs_held: Ints | None) -> Ints | None:
+        """Return the epochs that each sample has been with its rank after this exchange, (N,).
+
+        One more than before, and 0 for samples that left their rank. None gives None.
+        """
+        if epochs_held is None:
             return None
-        after: Ints = held + 1
-        after[self.sample[self.moving]] = 0
-        return after
+        epochs_held_after: Ints = epochs_held + 1
+        epochs_held_after[self.sample[self.moving]] = 0
+        return epochs_held_after
 
 
 @dataclass(frozen=True)
 class RankPlaces:
-    """Where the ranks are: (M,) numbers, equal for ranks of the same one, rising from 0 with the
-    distance from rank 0."""
+    """The host, leaf switch and rack of each rank, as (M,) indices.
 
-    host: Ints  # whose GPU the rank has
-    leaf: Ints  # the leaf switch that its messages go through
-    rack: Ints  # what is joined below the topmost switches
+    Ranks of the same host (leaf, rack) have equal indices, which rise from 0 with the distance from
+    rank 0.
+    """
+
+    host: Ints  # (M,) the host whose GPU the rank has
+    leaf: Ints  # (M,) the leaf switch that its messages go through
+    rack: Ints  # (M,) the part of the network that is joined below the topmost switches
 
     @property
     def ranks_per_host(self) -> int:
-        """Ranks of the fullest host."""
+        """The number of ranks of the fullest host."""
         return int(np.bincount(self.host).max())
 
 
@@ -87,15 +96,17 @@ def empty_plan(world_size: int) -> ExchangePlan:
 
 @dataclass(frozen=True)
 class Shards:
-    """Who trains on what in one epoch, in which order. Where that is a library's, a sample may be
-    there several times, or not at all."""
+    """The samples that each rank trains on in one epoch, in order.
 
-    # (N,) int32, sample numbers: those of rank 0 in its order of the epoch, then those of rank 1,
+    Where the order is a library's, a sample may be there several times, or not at all.
+    """
+
+    # (N,) int32, sample indices: those of rank 0 in its order of the epoch, then those of rank 1,
     # ...; a library's order may have a few more
     order: Ints
-    start: Ints  # (M + 1,) where each rank's part begins
-    # the worker of the rank that loads each, as long as ``order``; None where samples are not
-    # divided among workers beforehand
+    start: Ints  # (M + 1,) position in ``order`` where each rank's samples begin
+    # the worker of the rank that loads each sample, as long as ``order``; None where samples are
+    # not divided among workers beforehand
     worker: Ints | None = None
 
     @property
@@ -104,38 +115,49 @@ class Shards:
         return np.diff(self.start)
 
     def first(self, count: int) -> Ints:
-        """The first ``count`` samples of every rank: (count, M)."""
+        """Return the first ``count`` samples of every rank: (count, M) sample indices."""
         return np.asarray(self.order[self.start[:-1][None, :] + np.arange(count)[:, None]])
 
-    def parts(self) -> Iterator[slice]:
-        """Ranks, a few at a time, for what is computed from all samples: at least one rank, and at
-        most `PART` samples if they have no more."""
-        first, world_size = 0, len(self.start) - 1
-        while first < world_size:
-            end = int(np.searchsorted(self.start, self.start[first] + PART, "right")) - 1
-            last = max(end, first + 1)
-            yield slice(first, last)
-            first = last
+    def rank_slices(self) -> Iterator[slice]:
+        """Yield slices of the ranks, for work that needs an array over the samples of a slice.
+
+        A slice has at least one rank, and at most `SAMPLES_AT_ONCE` samples if it has more ranks.
+        """
+        first_rank = 0
+        world_size = len(self.start) - 1
+        while first_rank < world_size:
+            max_position = self.start[first_rank] + SAMPLES_AT_ONCE
+            fitting_end = int(np.searchsorted(self.start, max_position, "right")) - 1
+            end_rank = max(fitting_end, first_rank + 1)
+            yield slice(first_rank, end_rank)
+            first_rank = end_rank
 
     def slots(self, ranks: slice) -> slice:
-        """Where the samples of these ranks are in ``order``."""
+        """Return the slice of ``order`` that holds the samples of the ranks ``ranks``."""
         return slice(int(self.start[ranks.start]), int(self.start[ranks.stop]))
 
     def sums(self, values: Floats) -> Floats:
-        """Sums of ``values``, (N,) by sample, over the samples of every rank, which has one at
-        least: (M,)."""
-        out = np.empty(len(self.start) - 1)
-        for ranks in self.parts():
+        """Sum ``values`` over the samples of every rank, each of which has at least one.
+
+        Args:
+            values: (N,) by sample.
+
+        Returns:
+            (M,) float64.
+        """
+        rank_sums = np.empty(len(self.start) - 1)
+        for ranks in self.rank_slices():
             slots = self.slots(ranks)
-            begins = self.start[ranks] - slots.start
-            out[ranks] = np.add.reduceat(values[self.order[slots]], begins)
-        return out
+            rank_starts = self.start[ranks] - slots.start
+            rank_sums[ranks] = np.add.reduceat(values[self.order[slots]], rank_starts)
+        return rank_sums
 
 
 def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-    """Every rank's samples in a fresh random order; ``owner`` (N,) is the rank of each sample."""
+    """Shuffle every rank's samples anew; ``owner`` (N,) is the rank of each sample."""
     order = random_order(len(owner), rng)
-    # by rank, then by place: sorted where it is, while `argsort` would need as much three times
+    # Sort positions by rank, then by position. The key (rank << 32) | position is sorted in place;
+    # `argsort` would need three times the memory.
     key = owner[order].astype(np.int64)
     key <<= 32
     key |= np.arange(len(order), dtype=np.int32)
@@ -146,17 +168,23 @@ def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> S
 
 
 def initial_owner(num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-    """A random partition into shards whose sizes differ by one at most: the rank of each sample,
-    (N,) int32."""
-    owner, ranks = np.empty(num_samples, np.int32), np.arange(world_size, dtype=np.int32)
-    first = -(np.arange(world_size + 1) * -num_samples // world_size)  # rounded up
-    owner[random_order(num_samples, rng)] = np.repeat(ranks, np.diff(first))
+    """Draw a random partition into shards whose sizes differ by one at most.
+
+    Returns:
+        (N,) int32, the rank of each sample.
+    """
+    owner = np.empty(num_samples, np.int32)
+    ranks = np.arange(world_size, dtype=np.int32)
+    # (M + 1,) position in a random order at which each rank's samples begin: r N / M, rounded up
+    start = -(np.arange(world_size + 1) * -num_samples // world_size)
+    owner[random_order(num_samples, rng)] = np.repeat(ranks, np.diff(start))
     return owner
 
 
 def random_order(count: int, rng: np.random.Generator) -> Ints:
-    """The numbers below ``count`` in random order: (count,) int32, which saves memory where there
-    are millions."""
+    """Return the numbers below ``count`` in random order: (count,) int32, half the memory of
+    int64.
+    """
     order = np.arange(count, dtype=np.int32)
     rng.shuffle(order)
     return order

@@ -16,12 +16,11 @@ from simshuffle.spec.rng import stream
 from simshuffle.workload.exchange.base import EpochContext
 from simshuffle.workload.exchange.plan import ExchangePlan, empty_plan
 from simshuffle.workload.exchange.recording import RecordedPlans, read_plans
-from simshuffle.workload.exchange.sending import Paired, one_each
+from simshuffle.workload.exchange.sending import Paired, draw_at_first_steps
 
 
 class Recorded(Paired):
-    """Who sent which sample to whom in a training, epoch by epoch, in place of a strategy that
-    decides it.
+    """The recorded exchange of a training, epoch by epoch, in place of a strategy that decides it.
 
     Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as many copies
     of the training side by side, their ranks dealt out over the machine at random; each recorded
@@ -49,113 +48,137 @@ class Recorded(Paired):
 
     @property
     def inference_pass(self) -> bool:
-        """``measures_importance``; what is sent has been decided."""
+        """True if ``measures_importance``; the recording has decided which samples are sent."""
         return self.measures_importance
 
-    def recorded(self) -> RecordedPlans:
-        """What the file holds. Raises an InputError if it cannot be read, or is another one than
-        ``sha256`` says."""
+    def read_recorded_plans(self) -> RecordedPlans:
+        """Read the plans of the file.
+
+        Raises:
+            InputError: if the file cannot be read, or is another one than ``sha256`` says.
+        """
         path = Path(self.path)
         try:
-            stamp = path.stat().st_mtime_ns
+            modified_ns = path.stat().st_mtime_ns
         except (OSError, ValueError):
             remedy = "Name plans/RUN.npz of a study."
             refuse("path", "no such file", repr(self.path), remedy, "recorded exchange")
-        found, digest = _read(path, stamp)
+        recording, digest = _read_with_digest(path, modified_ns)
         if self.sha256 not in (None, digest):
             rule = "the file is no longer the one that sha256 names"
             remedy = "Leave it out to use the new one."
             refuse("sha256", rule, str(self.sha256), remedy, self.path)
-        return found
+        return recording
 
     def check(self, num_samples: int, world_size: int, epochs: int) -> list[Problem]:
-        """What keeps the recording from being replayed by ``world_size`` ranks on ``num_samples``
-        samples. Raises an InputError if the file cannot be read."""
-        found = self.recorded()
-        ranks, held = _ranks(found), len(found.owner)
+        """Return the problems of replaying the recording with these samples, ranks and epochs.
+
+        Raises:
+            InputError: if the file cannot be read.
+        """
+        recording = self.read_recorded_plans()
+        recorded_ranks = recording.world_size
+        recorded_samples = len(recording.owner)
         problems = []
-        if ranks * self.ranks_each != world_size:
-            rule = f"must be {self.ranks_each} times the {ranks} ranks that were recorded"
+        if recorded_ranks * self.ranks_each != world_size:
+            rule = f"must be {self.ranks_each} times the {recorded_ranks} ranks that were recorded"
             remedy = "Set it, or ranks_each of the exchange."
             problems.append(Problem("world_size", rule, str(world_size), remedy))
-        elif held * self.ranks_each * self.samples_each > num_samples:
+        elif recorded_samples * self.ranks_each * self.samples_each > num_samples:
             rule = (
-                f"must be at least {self.ranks_each * self.samples_each} times the {held} samples"
-                " that were recorded"
+                f"must be at least {self.ranks_each * self.samples_each} times the"
+                f" {recorded_samples} samples that were recorded"
             )
             remedy = "Use a smaller samples_each."
             problems.append(Problem("workload.dataset.num_samples", rule, str(num_samples), remedy))
-        if epochs > len(found.plans):
-            rule = f"must be at most the {len(found.plans)} that were recorded"
+        if epochs > len(recording.plans):
+            rule = f"must be at most the {len(recording.plans)} that were recorded"
             problems.append(Problem("epochs", rule, str(epochs), "Simulate fewer."))
         return problems
 
     def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample before the first epoch: (N,) int32."""
-        found = self.recorded()
+        """Return the rank of each sample before the first epoch: (N,) int32."""
+        recording = self.read_recorded_plans()
         owner = np.empty(num_samples, np.int32)
-        ranks = self._placed(_ranks(found))[:, found.owner]  # (copies, N of the recording)
-        taken = ranks.size * self.samples_each
-        owner[:taken] = np.repeat(ranks.ravel(), self.samples_each)
-        owner[taken:] = np.arange(num_samples - taken) % world_size
+        # (copies, N of the recording) the rank of each recorded sample in each copy
+        ranks = self._place_ranks(recording.world_size)[:, recording.owner]
+        num_copied = ranks.size * self.samples_each
+        owner[:num_copied] = np.repeat(ranks.ravel(), self.samples_each)
+        owner[num_copied:] = np.arange(num_samples - num_copied) % world_size
         return owner
 
     def plan(self, context: EpochContext) -> ExchangePlan:
-        """The recorded exchange of that epoch, scaled. Raises an InputError if so many epochs were
-        not recorded."""
-        found, epoch = self.recorded(), context.epoch
-        if epoch > len(found.plans):
-            rule = f"must be at most the {len(found.plans)} that were recorded"
+        """Return the recorded exchange of the epoch, scaled up.
+
+        Raises:
+            InputError: if so many epochs were not recorded.
+        """
+        recording = self.read_recorded_plans()
+        epoch = context.epoch
+        if epoch > len(recording.plans):
+            rule = f"must be at most the {len(recording.plans)} that were recorded"
             refuse("epochs", rule, str(epoch), "Simulate fewer.", self.path)
-        plan = found.plans[epoch - 1]
+        plan = recording.plans[epoch - 1]
         if not len(plan.iteration):
             return empty_plan(len(context.shards.sizes))
-        sample, target = self._scaled(plan, len(found.owner))
+        sample, target = self._scale_steps(plan, len(recording.owner))
         iteration = self.iteration_of_steps(context, len(sample))
-        begins = np.unique(self.schedule.pairing_of(iteration), return_index=True)[1]
+        first_steps = np.unique(self.schedule.pairing_of(iteration), return_index=True)[1]
         return ExchangePlan(
             sample,
             target,
             iteration,
-            self._messages(iteration, target),
-            one_each(begins, len(iteration)),
+            self._number_messages(iteration, target),
+            draw_at_first_steps(first_steps, len(iteration)),
         )
 
-    def _scaled(self, plan: ExchangePlan, recorded: int) -> tuple[Ints, Ints]:
-        """Samples and targets of all steps, (steps, M) each."""
-        each, ranks = self.samples_each, self._placed(plan.world_size)
-        steps = len(plan.sample)
-        sample = np.empty((steps * each, ranks.size), np.int64)
-        target = np.empty((steps * each, ranks.size), np.int64)
-        for copy, at in enumerate(ranks):
+    def _scale_steps(self, plan: ExchangePlan, recorded_samples: int) -> tuple[Ints, Ints]:
+        """Return the sample and the target of each rank in all steps, (steps, M) each.
+
+        Args:
+            plan: of the recorded epoch.
+            recorded_samples: N of the recording.
+        """
+        samples_each = self.samples_each
+        ranks_of_copies = self._place_ranks(plan.world_size)
+        num_steps = len(plan.sample) * samples_each
+        sample = np.empty((num_steps, ranks_of_copies.size), np.int64)
+        target = np.empty((num_steps, ranks_of_copies.size), np.int64)
+        for copy, ranks in enumerate(ranks_of_copies):
             # sample s of a copy stands for samples s each, s each + 1, ..., one a step
-            of_copy = (plan.sample.astype(np.int64) + copy * recorded) * each
-            every = of_copy[:, None, :] + np.arange(each)[None, :, None]
-            sample[:, at] = every.reshape(steps * each, -1)
-            target[:, at] = np.repeat(at[plan.target], each, axis=0)
+            first_sample = (plan.sample.astype(np.int64) + copy * recorded_samples) * samples_each
+            # (recorded steps, samples_each, recorded ranks)
+            copied_samples = first_sample[:, None, :] + np.arange(samples_each)[None, :, None]
+            sample[:, ranks] = copied_samples.reshape(num_steps, -1)
+            target[:, ranks] = np.repeat(ranks[plan.target], samples_each, axis=0)
         return sample, target
 
-    def _placed(self, ranks: int) -> Ints:
-        """(copies, recorded ranks): the rank that each stands for."""
+    def _place_ranks(self, recorded_ranks: int) -> Ints:
+        """Draw which rank each recorded rank is in each copy: (copies, recorded ranks)."""
         if self.ranks_each == 1:
-            return np.arange(ranks)[None, :]
-        drawn = stream(0, "recorded ranks").permutation(ranks * self.ranks_each)
-        return drawn.reshape(self.ranks_each, ranks)
+            return np.arange(recorded_ranks)[None, :]
+        world_size = recorded_ranks * self.ranks_each
+        permutation = stream(0, "recorded ranks").permutation(world_size)
+        return permutation.reshape(self.ranks_each, recorded_ranks)
 
-    def _messages(self, iteration: Ints, target: Ints) -> Ints:
-        """Messages as the schedule has them, and a new one where the partners change."""
-        changes = np.diff(self.schedule.messages(iteration), prepend=-1) != 0
-        changes[1:] |= (target[1:] != target[:-1]).any(axis=1)
-        return np.asarray(np.cumsum(changes) - 1)
+    def _number_messages(self, iteration: Ints, target: Ints) -> Ints:
+        """Number the messages as the schedule does, with a new one wherever the partners change.
 
+        Args:
+            iteration: (steps,) of each step.
+            target: (steps, M) of each rank.
 
-def _ranks(found: RecordedPlans) -> int:
-    return found.plans[0].world_size if found.plans else int(found.owner.max(initial=0)) + 1
+        Returns:
+            (steps,) the message of each step.
+        """
+        starts_message = np.diff(self.schedule.messages(iteration), prepend=-1) != 0
+        starts_message[1:] |= (target[1:] != target[:-1]).any(axis=1)
+        return np.asarray(np.cumsum(starts_message) - 1)
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, stamp: int) -> tuple[RecordedPlans, str]:
-    """Plans and SHA-256 of the file, read again when it was changed."""
+def _read_with_digest(path: Path, modified_ns: int) -> tuple[RecordedPlans, str]:
+    """Read the plans of a file and its SHA-256; anew when the file was modified."""
     plans = read_plans(path)
     with path.open("rb") as file:
         return plans, hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,5 +1,6 @@
-"""The exchange of a whole run in a small file, to the last sample: written, and read back to be
-replayed."""
+"""Write the exchange of a whole run, to the last sample, to a small file, and read it for a
+replay.
+"""
 
 from __future__ import annotations
 
@@ -18,60 +19,79 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.workload.exchange.plan import ExchangePlan
 
-PARTS = ("owner", "sample", "target", "iteration", "message")
-"""What is stored: the owners, and the arrays of the plans of all epochs, one after the other."""
+PART_NAMES = ("owner", "sample", "target", "iteration", "message")
+"""The arrays of a file: the owners, and the arrays of the plans of all epochs one after the other.
+"""
 FORMAT = 1
 MAX_NUMBERS = 100_000_000
-"""Most numbers of a part; ninety epochs of ImageNet-1K at Q = 0.3 have 35 million. A packed file
-may be a thousandth of what it unpacks to."""
+"""The most numbers of an array; ninety epochs of ImageNet-1K at Q = 0.3 have 35 million. A packed
+file may be a thousandth of what it unpacks to."""
 MAX_EPOCHS = 100_000
 
 
 @dataclass(frozen=True)
 class RecordedPlans:
-    """The exchange of a whole run."""
+    """The exchange of a whole run: the first owners, and the plan of every epoch."""
 
     owner: Ints  # (N,) the rank of each sample before the first epoch
     plans: list[ExchangePlan]  # one for every epoch
 
+    @property
+    def world_size(self) -> int:
+        """M; without plans, as many ranks as ``owner`` needs."""
+        if self.plans:
+            return self.plans[0].world_size
+        return int(self.owner.max(initial=0)) + 1
+
 
 def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
-    """Write a compressed .npz file: each part as planes of bytes (lowest first, as many as its
-    largest number needs), which zlib packs better than whole numbers; ``steps`` of each epoch; the
-    ranks; and the types of the arrays."""
+    """Write ``recorded`` as a compressed .npz file.
+
+    It holds each array as planes of bytes (lowest first, as many as the largest number needs),
+    which zlib packs better than whole numbers; the steps of each epoch; the number of ranks; and
+    the types of the arrays.
+    """
     plans = recorded.plans
-    world_size = plans[0].world_size if plans else int(recorded.owner.max(initial=0)) + 1
-    whole = {
-        "owner": recorded.owner,
-        **{part: _joined([getattr(plan, part).ravel() for plan in plans]) for part in PARTS[1:]},
-    }
-    arrays: dict[str, Any] = {name: _planes(array) for name, array in whole.items()}
+    arrays = {"owner": recorded.owner}
+    for name in PART_NAMES[1:]:
+        epochs = [getattr(plan, name).ravel() for plan in plans]
+        arrays[name] = np.concatenate(epochs) if epochs else np.zeros(0, np.int64)
+    planes: dict[str, Any] = {name: _byte_planes(array) for name, array in arrays.items()}
     np.savez_compressed(
         path,
         format=np.array([FORMAT]),
-        ranks=np.array([world_size]),
+        ranks=np.array([recorded.world_size]),
         steps=np.array([len(plan.iteration) for plan in plans], np.int64),
-        types=np.array([whole[name].dtype.str for name in PARTS]),
-        **arrays,
+        types=np.array([arrays[name].dtype.str for name in PART_NAMES]),
+        **planes,
     )
 
 
 def read_plans(path: Path) -> RecordedPlans:
-    """What `write_plans` wrote to ``path``: equal arrays, of equal types. In every step each rank
-    sends a sample of its own to another rank each, no sample twice in an epoch; so shards keep
-    their sizes. Raises an InputError if the file is missing, damaged, larger than `MAX_NUMBERS`, or
-    holds no such plans."""
+    """Read the plans that `write_plans` wrote: equal arrays, of equal types.
+
+    In every step each rank sends a sample of its own to another rank each, no sample twice in an
+    epoch; so shards keep their sizes.
+
+    Raises:
+        InputError: if the file is missing, damaged, larger than `MAX_NUMBERS`, or holds no such
+            plans.
+    """
     try:
         if not path.is_file():
             raise ValueError("it is not a file")
         with zipfile.ZipFile(path) as file:
-            found = {name: _array(file, name) for name in ("format", "ranks", "steps", "types")}
-            if found["format"].tolist() != [FORMAT]:
-                raise ValueError(f"format {found['format'].tolist()}, not [{FORMAT}]")
-            types = dict(zip(PARTS, found["types"].tolist(), strict=True))
-            whole = {name: _numbers(_array(file, name), name, types[name]) for name in PARTS}
-        (ranks,) = found["ranks"].tolist()
-        return _recorded(whole, _checked(found["steps"].astype(np.int64), "steps"), ranks)
+            head = {name: _read_array(file, name) for name in ("format", "ranks", "steps", "types")}
+            if head["format"].tolist() != [FORMAT]:
+                raise ValueError(f"format {head['format'].tolist()}, not [{FORMAT}]")
+            types = dict(zip(PART_NAMES, head["types"].tolist(), strict=True))
+            arrays = {
+                name: _decode_planes(_read_array(file, name), name, types[name])
+                for name in PART_NAMES
+            }
+        (world_size,) = head["ranks"].tolist()
+        steps = _check_numbers(head["steps"].astype(np.int64), "steps")
+        return _split_epochs(arrays, steps, world_size)
     except (
         OSError,
         ValueError,
@@ -91,87 +111,120 @@ def read_plans(path: Path) -> RecordedPlans:
         raise InputError(problem, str(path)) from None
 
 
-def _array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """The array of that name. What its head promises is there before memory is taken for it."""
+def _read_array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """Read the array ``name`` of the archive.
+
+    Memory is taken only once its head is known to promise no more than `MAX_NUMBERS`.
+
+    Raises:
+        ValueError: if it is packed or typed otherwise than by `write_plans`, too long, or cut off.
+    """
     member = file.getinfo(f"{name}.npy")
     if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise ValueError(f"{name} is packed in another way than write_plans does")
     with file.open(member) as opened:
         if np.lib.format.read_magic(opened) != (1, 0):
             raise ValueError(f"{name} is of another version of .npy")
-        shape, columns_first, kind = np.lib.format.read_array_header_1_0(opened)
-        if kind.hasobject or kind.kind not in "iuU":
-            raise ValueError(f"{name} holds {kind}")
-        count = math.prod(shape)
-        if not 0 <= count * kind.itemsize <= 8 * MAX_NUMBERS:
-            raise ValueError(f"{name} holds {count} numbers, more than {MAX_NUMBERS}")
-        content = opened.read(count * kind.itemsize)
-    array = np.frombuffer(content, kind)
-    if array.size != count:
-        raise ValueError(f"{name} ends after {array.size} of {count} numbers")
+        shape, columns_first, dtype = np.lib.format.read_array_header_1_0(opened)
+        if dtype.hasobject or dtype.kind not in "iuU":
+            raise ValueError(f"{name} holds {dtype}")
+        size = math.prod(shape)
+        if not 0 <= size * dtype.itemsize <= 8 * MAX_NUMBERS:
+            raise ValueError(f"{name} holds {size} numbers, more than {MAX_NUMBERS}")
+        content = opened.read(size * dtype.itemsize)
+    array = np.frombuffer(content, dtype)
+    if array.size != size:
+        raise ValueError(f"{name} ends after {array.size} of {size} numbers")
     return array.reshape(shape, order="F" if columns_first else "C")
 
 
-def _joined(arrays: list[Ints]) -> Ints:
+def _concatenate_or_empty(arrays: list[Ints]) -> Ints:
     return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
-def _planes(numbers: Ints) -> NDArray[np.uint8]:
-    """(bytes, n): the bytes of ``numbers`` (n,), which are not negative, below 2^63."""
-    width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 8))
-    return np.ascontiguousarray(numbers.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].T)
+def _byte_planes(numbers: Ints) -> NDArray[np.uint8]:
+    """Return the bytes of ``numbers`` (n,), from 0 to 2^63 - 1, as planes: (bytes, n)."""
+    num_bytes = max(1, -(-int(numbers.max(initial=0)).bit_length() // 8))
+    # (n, 8) the bytes of each number, lowest first
+    all_bytes = numbers.astype("<i8").view(np.uint8).reshape(-1, 8)
+    return np.ascontiguousarray(all_bytes[:, :num_bytes].T)
 
 
-def _numbers(planes: NDArray[Any], name: str, kind: str) -> Ints:
-    """(n,): the numbers of the planes, which are not negative and fit the type ``kind``."""
-    wanted = np.dtype(kind)
+def _decode_planes(planes: NDArray[Any], name: str, type_name: str) -> Ints:
+    """Return the numbers (n,) of the planes (bytes, n), as type ``type_name``.
+
+    Raises:
+        ValueError: if they are no such planes, or a number is negative or does not fit the type.
+    """
+    dtype = np.dtype(type_name)
     if planes.dtype != np.uint8 or planes.ndim != 2 or not len(planes) <= 8:
         raise ValueError(f"{name} has the shape {planes.shape} of {planes.dtype}")
-    if wanted.kind not in "iu":
-        raise ValueError(f"{name} is of type {wanted}")
+    if dtype.kind not in "iu":
+        raise ValueError(f"{name} is of type {dtype}")
     if planes.shape[1] > MAX_NUMBERS:
         raise ValueError(f"{name} holds more than {MAX_NUMBERS} numbers")
-    whole = np.zeros((planes.shape[1], 8), np.uint8)
-    whole[:, : len(planes)] = planes.T
-    numbers = _checked(whole.view("<i8").ravel(), name)
-    if numbers.max(initial=0) > np.iinfo(wanted).max:
-        raise ValueError(f"{name} does not fit its type {wanted}")
-    return numbers.astype(wanted)
+    # (n, 8) the bytes of each number, lowest first
+    all_bytes = np.zeros((planes.shape[1], 8), np.uint8)
+    all_bytes[:, : len(planes)] = planes.T
+    numbers = _check_numbers(all_bytes.view("<i8").ravel(), name)
+    if numbers.max(initial=0) > np.iinfo(dtype).max:
+        raise ValueError(f"{name} does not fit its type {dtype}")
+    return numbers.astype(dtype)
 
 
-def _checked(numbers: Ints64, name: str) -> Ints64:
+def _check_numbers(numbers: Ints64, name: str) -> Ints64:
+    """Return ``numbers`` (n,). Raises a ValueError if one is negative, or the shape is another."""
     if numbers.ndim != 1 or numbers.min(initial=0) < 0:
         raise ValueError(f"{name} has negative numbers, or another shape than (n,)")
     return numbers
 
 
-def _recorded(whole: dict[str, Ints], steps: Ints64, ranks: int) -> RecordedPlans:
-    owner, cut = whole["owner"], np.cumsum(steps)[:-1]
-    if not 1 <= ranks <= max(len(owner), 1):
-        raise ValueError(f"{ranks} ranks of {len(owner)} samples")
+def _split_epochs(arrays: dict[str, Ints], steps: Ints64, world_size: int) -> RecordedPlans:
+    """Split the arrays of all epochs into the plan of each epoch.
+
+    Args:
+        arrays: by the names `PART_NAMES`; owners (N,), the others of all epochs one after the
+            other.
+        steps: (epochs,) steps of each epoch.
+        world_size: M.
+
+    Raises:
+        ValueError: if they do not fit together, or break a rule of `ExchangePlan`.
+    """
+    owner = arrays["owner"]
+    if not 1 <= world_size <= max(len(owner), 1):
+        raise ValueError(f"{world_size} ranks of {len(owner)} samples")
     if len(steps) > MAX_EPOCHS or steps.max(initial=0) > MAX_NUMBERS:
         raise ValueError(f"more than {MAX_EPOCHS} epochs, or {MAX_NUMBERS} steps in one")
-    if owner.max(initial=0) >= ranks:
-        raise ValueError(f"owner: a rank of {int(owner.max())} among {ranks}")
-    shape = (int(steps.sum()), ranks)
-    parts = [
-        np.split(whole["sample"].reshape(shape), cut),
-        np.split(whole["target"].reshape(shape), cut),
-        np.split(whole["iteration"].reshape(shape[0]), cut),
-        np.split(whole["message"].reshape(shape[0]), cut),
-    ]
-    plans = [ExchangePlan(*arrays) for arrays in zip(*parts, strict=True)] if len(steps) else []
-    now = owner.copy()
+    if owner.max(initial=0) >= world_size:
+        raise ValueError(f"owner: a rank of {int(owner.max())} among {world_size}")
+
+    total_steps = int(steps.sum())
+    shapes = {
+        "sample": (total_steps, world_size),
+        "target": (total_steps, world_size),
+        "iteration": (total_steps,),
+        "message": (total_steps,),
+    }
+    ends = np.cumsum(steps)[:-1]
+    by_name = [np.split(arrays[name].reshape(shape), ends) for name, shape in shapes.items()]
+    by_epoch = zip(*by_name, strict=True) if len(steps) else ()
+    plans = [ExchangePlan(*plan_arrays) for plan_arrays in by_epoch]
+
+    current_owner = owner.copy()
     for epoch, plan in enumerate(plans, 1):
-        if len(plan.iteration) and (rule := _broken(plan, now)):
+        if len(plan.iteration) and (rule := _find_broken_rule(plan, current_owner)):
             raise ValueError(f"epoch {epoch}: {rule}")
-        now[plan.sample] = plan.target
+        current_owner[plan.sample] = plan.target
     return RecordedPlans(owner, plans)
 
 
-def _broken(plan: ExchangePlan, owner: Ints) -> str:
-    """What of `ExchangePlan` does not hold for the plan of an epoch that begins with ``owner``; ''
-    if all does. It takes the time of the plan, not of ``owner``."""
+def _find_broken_rule(plan: ExchangePlan, owner: Ints) -> str:
+    """Name the rule of `ExchangePlan` that the plan of an epoch breaks, which begins with
+    ``owner`` (N,).
+
+    '' if it breaks none. The time is in proportion to the plan, not to ``owner``.
+    """
     ranks = np.arange(plan.world_size)
     if plan.sample.max() >= len(owner):
         return f"a sample of {int(plan.sample.max())} among {len(owner)}"

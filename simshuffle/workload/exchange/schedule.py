@@ -1,5 +1,6 @@
-"""How samples are exchanged, as data: the messages and all that decides their cost; who is whose
-partner, and for how long."""
+"""The exchange schedule as data: messages and what decides their cost; partners and how long they
+serve.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +23,31 @@ SamplesPerMessage = Count | Literal["iteration"]
 Barriers = Literal["message", "iteration", "none"]
 Payload = Literal["decoded", "encoded"]
 
-CODE = (
+SCHEDULER_CODE = (
     "github.com/TruongThaoNguyen/kakurenbo (6cb9f88), ImageNet/utils/scheduler.py, PartialScheduler"
 )
-MEASURED = "simshuffle probe on one core of an AMD EPYC, Pillow 13, a JPEG of 500 x 375 pixels"
+MEASUREMENT = "simshuffle probe on one core of an AMD EPYC, Pillow 13, a JPEG of 500 x 375 pixels"
 SOURCES = {
-    "samples_per_message": CODE,
-    "read": f"{MEASURED}: open, read and close a cached file of 104 kB, 19 us",
-    "zero_buffer": f"{MEASURED}: 4 MiB, which is the authors' receive buffer of one sample, 86 us",
-    "draw": f"{MEASURED}: numpy's RandomState.shuffle of a list, 15 ns a rank at 2048 ranks",
-    "remove": f"{MEASURED}: unlink a file, 17 us",
+    "samples_per_message": SCHEDULER_CODE,
+    "read": f"{MEASUREMENT}: open, read and close a cached file of 104 kB, 19 us",
+    "zero_buffer": (
+        f"{MEASUREMENT}: 4 MiB, which is the authors' receive buffer of one sample, 86 us"
+    ),
+    "draw": f"{MEASUREMENT}: numpy's RandomState.shuffle of a list, 15 ns a rank at 2048 ranks",
+    "remove": f"{MEASUREMENT}: unlink a file, 17 us",
 }
 
 
-AUTHORS, STREAMLINED, OWN = "authors", "streamlined", "own"
-NAMES = (STREAMLINED, AUTHORS)
-"""Of the schedules that a file may name."""
+AUTHORS = "authors"
+STREAMLINED = "streamlined"
+OWN_SCHEDULE = "own"
+SCHEDULE_NAMES = (STREAMLINED, AUTHORS)
+"""The names by which a file may give a whole schedule."""
 
 
 class MessageSchedule(Sourced):
-    """How the samples of a plan are sent. Two schedules have names, and can be given by them, as in
-    ``authors``, ``authors:overlap=false`` or ``{kind: authors, overlap: false}``:
+    """The way in which the samples of a plan are sent. Two schedules have names, which a file may
+    give, as in ``authors``, ``authors:overlap=false`` or ``{kind: authors, overlap: false}``:
 
     - ``streamlined``, the default, is that of `simshuffle.train.distributed.Scheduler`: files
       travel as they are, into buffers of their size, and ranks need not meet.
@@ -83,59 +88,72 @@ class MessageSchedule(Sourced):
     remove: Seconds = 17e-6
     source: str | dict[str, str] = Field(default_factory=lambda: dict(SOURCES))
 
-    of_authors: ClassVar[Mapping[str, Any]] = {
+    authors_settings: ClassVar[Mapping[str, Any]] = {
         "barriers": "message",
         "payload": "decoded",
         "zero_buffer": "86 us",
     }
-    """What the authors' schedule has other than the default."""
+    """The keys in which the authors' schedule differs from the default, and their values."""
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, value: object) -> object:
-        given = parse_kind(value) if isinstance(value, str) else value
-        if not isinstance(given, dict) or "kind" not in given:
-            return given
-        name, others = given["kind"], {key: given[key] for key in given if key != "kind"}
-        named: dict[Any, Mapping[str, Any]] = {STREAMLINED: {}, AUTHORS: cls.of_authors}
-        if name not in named:
-            rule = f"must be {' or '.join(named)}, or a mapping of its keys."
-            raise ValueError(f"{rule} {suggest_nearest(str(name), list(named))}")
-        if others.keys() >= _WRITTEN:
+    def _expand_kind(cls, value: object) -> object:
+        """Replace the name of a schedule, or its ``kind``, by the keys in which it differs."""
+        settings = parse_kind(value) if isinstance(value, str) else value
+        if not isinstance(settings, dict) or "kind" not in settings:
+            return settings
+        kind = settings["kind"]
+        overrides = {key: settings[key] for key in settings if key != "kind"}
+        settings_by_kind: dict[Any, Mapping[str, Any]] = {
+            STREAMLINED: {},
+            AUTHORS: cls.authors_settings,
+        }
+        if kind not in settings_by_kind:
+            rule = f"must be {' or '.join(settings_by_kind)}, or a mapping of its keys."
+            raise ValueError(f"{rule} {suggest_nearest(str(kind), list(settings_by_kind))}")
+        if overrides.keys() >= _KEYS_WITH_DEFAULT:
             raise ValueError(
                 "has all keys already, so that a kind changes nothing: set schedule itself"
             )
-        return {**named[name], **others}
+        return {**settings_by_kind[kind], **overrides}
 
     @property
     def name(self) -> str:
-        """'streamlined' or 'authors', if it is that in all that decides its cost; else 'own'."""
+        """'streamlined' or 'authors', if the schedule equals it in all that decides its cost; else
+        'own'.
+        """
         for name in (STREAMLINED, AUTHORS):
-            other = type(self).model_validate(name)
-            if all(getattr(self, key) == getattr(other, key) for key in _MESSAGE_KEYS):
+            named_schedule = type(self).model_validate(name)
+            if all(getattr(self, key) == getattr(named_schedule, key) for key in _MESSAGE_KEYS):
                 return name
-        return OWN
+        return OWN_SCHEDULE
 
     def messages(self, iteration: Ints) -> Ints:
-        """Message number of each step, given the iteration (steps,) of each step."""
+        """Number the messages: (steps,) the index of the message that carries each step's samples.
+
+        Args:
+            iteration: (steps,) the iteration of each step, not decreasing.
+        """
         if not len(iteration):
             return np.zeros(0, np.int64)
-        # place of each step among those of its iteration
-        within = np.arange(len(iteration)) - np.searchsorted(iteration, iteration)
-        each = self.samples_per_message
-        starts = within % (len(iteration) if each == "iteration" else each) == 0
-        return np.asarray(np.cumsum(starts) - 1)
+        # index of each step among those of its iteration
+        step_in_iteration = np.arange(len(iteration)) - np.searchsorted(iteration, iteration)
+        samples_per_message = self.samples_per_message
+        if samples_per_message == "iteration":
+            samples_per_message = len(iteration)
+        starts_message = step_in_iteration % samples_per_message == 0
+        return np.asarray(np.cumsum(starts_message) - 1)
 
 
 _MESSAGE_KEYS = tuple(key for key in MessageSchedule.model_fields if key != "source")
-_WRITTEN = frozenset(
+_KEYS_WITH_DEFAULT = frozenset(
     key for key in _MESSAGE_KEYS if MessageSchedule.model_fields[key].default is not None
 )
-"""Keys of every schedule that is written out."""
+"""The keys that every schedule has that was written out in full."""
 
 
 class Pairing(Sourced):
-    """Who is whose partner, and for how long.
+    """The rule by which ranks find partners, and how long partners serve.
 
     Attributes:
         partner_rule: name of one of `simshuffle.workload.exchange.partners.RULES`, by which
@@ -166,11 +184,14 @@ class Pairing(Sourced):
     least_difference: Fraction = 0.0
 
     @model_validator(mode="after")
-    def _what_is_set_is_used(self) -> Pairing:
-        for name, rule in RULES.items():
-            for key in rule.keys if name != self.partner_rule else ():
+    def _refuse_unused_keys(self) -> Pairing:
+        """Refuse keys that the partner rule does not use, and several partners where they have no
+        effect.
+        """
+        for rule_name, rule in RULES.items():
+            for key in rule.keys if rule_name != self.partner_rule else ():
                 if getattr(self, key) != Pairing.model_fields[key].default:
-                    raise ValueError(f"{key} can be set only where partner_rule is '{name}'")
+                    raise ValueError(f"{key} can be set only where partner_rule is '{rule_name}'")
         if self.partners_per_epoch > 1 and self.partner_lifetime != "epoch":
             raise ValueError("partners_per_epoch can be set only where partner_lifetime is 'epoch'")
         return self
@@ -181,17 +202,23 @@ class Pairing(Sourced):
         return RULES[self.partner_rule]
 
     def gathered(self, shard_size: float) -> float:
-        """Importances that each rank makes known to all others, so that partners can be found: none
-        if they do not depend on it; one if partners stay for the epoch; else those of all
-        ``shard_size`` samples, from which the others can tell what is left of them later."""
+        """Return how many importances each rank makes known to all others, to find partners.
+
+        None if partners do not depend on importance. One if partners stay for the epoch. Else those
+        of all ``shard_size`` samples, from which the other ranks can work out what is not yet sent
+        later.
+        """
         if not self.rule.needs_importance:
             return 0.0
-        once = self.partner_lifetime == "epoch" and self.partners_per_epoch == 1
-        return 1.0 if once else shard_size
+        needs_one_value = self.partner_lifetime == "epoch" and self.partners_per_epoch == 1
+        return 1.0 if needs_one_value else shard_size
 
     def pairing_of(self, iteration: Ints) -> Ints:
-        """Which partners serve in each step: (steps,) numbers from 0 on, not decreasing, given the
-        iteration (steps,) of each step."""
+        """Index the pairing that serves in each step: (steps,) from 0 on, not decreasing.
+
+        Args:
+            iteration: (steps,) the iteration of each step.
+        """
         if self.partner_lifetime == "sample":
             return np.arange(len(iteration))
         if self.partner_lifetime == "epoch" and len(iteration):
@@ -200,37 +227,51 @@ class Pairing(Sourced):
         return np.unique(iteration, return_inverse=True)[1]
 
     def random_orders(self, pairing: Ints, world_size: int, rng: np.random.Generator) -> Ints:
-        """A random order of all ranks for each pairing (see `pairing_of`): (pairings, M) int64. All
-        rules take the same from ``rng``, which all ranks share."""
-        count = int(pairing[-1]) + 1 if len(pairing) else 0
-        return np.array([rng.permutation(world_size) for _ in range(count)], np.int64).reshape(
-            count, world_size
-        )
+        """Draw a random order of all ranks for each pairing (see `pairing_of`).
+
+        All rules take the same numbers from ``rng``, which all ranks share.
+
+        Returns:
+            (pairings, M) int64
+        """
+        num_pairings = int(pairing[-1]) + 1 if len(pairing) else 0
+        orders = [rng.permutation(world_size) for _ in range(num_pairings)]
+        return np.array(orders, np.int64).reshape(num_pairings, world_size)
 
     def targets(
         self, order: Ints, importance: Floats | None = None, places: RankPlaces | None = None
     ) -> Ints:
-        """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row,
-        given the ``order`` (pairings, M) from `random_orders`, the ``importance`` (pairings, M) of
-        each rank when the pairing begins, for rules that need it, and the places of the ranks, for
-        a ``partner_scope`` of less than all. Raises a ValueError if what the partners depend on is
-        not given."""
+        """Find the rank that each rank sends to in each pairing.
+
+        Args:
+            order: (pairings, M) from `random_orders`.
+            importance: (pairings, M) of each rank as the pairing begins, for rules that need it.
+            places: of the ranks, for a ``partner_scope`` of less than all.
+
+        Returns:
+            (pairings, M) int64, a permutation of the ranks in each row.
+
+        Raises:
+            ValueError: if what the partners depend on is not given.
+        """
         if self.partner_scope == "all":
             group: Ints = np.zeros(order.shape[1], np.int64)
         elif places is None:
-            rule = f"partners of the same {self.partner_scope} need the places of the ranks"
-            raise ValueError(rule)
+            reason = f"partners of the same {self.partner_scope} need the places of the ranks"
+            raise ValueError(reason)
         else:
             group = getattr(places, self.partner_scope)
         return self.rule.partners(Pool(order, group, importance, self.least_difference))
 
 
 class ExchangeSchedule(MessageSchedule, Pairing):
-    """How samples are exchanged by strategies that find partners by a rule: `Pairing` says with
-    whom, `MessageSchedule` how."""
+    """The schedule of strategies that find partners by a rule: `Pairing` says with whom samples are
+    exchanged, `MessageSchedule` how.
+    """
 
     @model_validator(mode="after")
-    def _partners_outlive_messages(self) -> ExchangeSchedule:
+    def _check_lifetime(self) -> ExchangeSchedule:
+        """Refuse partners that change within a message."""
         if self.partner_lifetime == "sample" and self.samples_per_message != 1:
             raise ValueError(
                 "partner_lifetime must be 'iteration' or 'epoch' when a message carries several"
@@ -240,19 +281,29 @@ class ExchangeSchedule(MessageSchedule, Pairing):
 
 
 def spread_over_iterations(quota: int, per_iteration: float, iterations: int) -> Ints:
-    """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until
-    ``quota`` is used up. What the floor leaves over is sent after the last iteration, so that the
-    quota is met. Returns (quota,) int64."""
-    carried = np.minimum(
-        np.floor(per_iteration * np.arange(1, iterations + 1) + 1e-9), quota
-    ).astype(np.int64)
-    carried[-1] = quota
-    return np.asarray(np.repeat(np.arange(iterations), np.diff(carried, prepend=0)))
+    """Spread ``quota`` steps over the iterations, by floor-with-carry.
+
+    Each iteration gets ``per_iteration`` samples until the quota is used up. Samples that the floor
+    leaves over are sent after the last iteration, so that the quota is met.
+
+    Returns:
+        (quota,) int64, the iteration of every step.
+    """
+    # (iterations,) samples sent by the end of each iteration
+    exact = per_iteration * np.arange(1, iterations + 1)
+    sent_by_iteration = np.minimum(np.floor(exact + 1e-9), quota).astype(np.int64)
+    sent_by_iteration[-1] = quota
+    num_steps = np.diff(sent_by_iteration, prepend=0)
+    return np.asarray(np.repeat(np.arange(iterations), num_steps))
 
 
 def epoch_quota(exchange_fraction: float, num_samples: int, world_size: int, epoch: int) -> int:
-    """Samples that each rank exchanges in epoch ``epoch`` (from 1): Q N / M, made whole so that the
-    sum over epochs never strays."""
-    exact = exchange_fraction * num_samples / world_size
+    """Return how many samples each rank exchanges in epoch ``epoch`` (from 1).
+
+    Q N / M, rounded so that the sum over epochs never strays from its exact value by more than one
+    rounding; at most the smallest shard.
+    """
+    samples_per_epoch = exchange_fraction * num_samples / world_size
+    quota = round(samples_per_epoch * epoch) - round(samples_per_epoch * (epoch - 1))
     smallest_shard = num_samples // world_size
-    return min(round(exact * epoch) - round(exact * (epoch - 1)), smallest_shard)
+    return min(quota, smallest_shard)

@@ -1,5 +1,4 @@
-"""What all strategies have in common that exchange a fraction Q of every shard: how many samples,
-when, and to whom."""
+"""Strategies that exchange a fraction Q of every shard: how many samples, when, and to whom."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from simshuffle.workload.exchange.base import EpochContext, Strategy
 from simshuffle.workload.exchange.importance import (
     BY_IMPORTANCE,
     Selection,
-    checked_held,
-    checked_importance,
+    check_epochs_held,
+    check_importance,
     rank_importance,
-    selected,
+    select_samples,
 )
 from simshuffle.workload.exchange.plan import ExchangePlan, empty_plan
 from simshuffle.workload.exchange.schedule import (
@@ -30,10 +29,10 @@ from simshuffle.workload.exchange.schedule import (
 
 
 class ShardHolding(Strategy):
-    """Every rank holds a shard on its host's SSD, and a fraction of it is exchanged each epoch.
+    """A strategy that keeps a shard on every host's SSD, and exchanges a fraction Q each epoch.
 
-    Its schedule has no keys for partners: a strategy that finds them by a rule derives from
-    `Paired`, one that has its own way from this class.
+    Its schedule has no keys for partners. A strategy that finds partners by a rule derives from
+    `Paired`; one that finds them in another way derives from this class.
 
     Attributes:
         exchange_fraction: Q, from 0 to 1.
@@ -46,50 +45,51 @@ class ShardHolding(Strategy):
 
     @property
     def fraction(self) -> float | None:
-        """Q."""
+        """Q, the exchange fraction."""
         return self.exchange_fraction
 
     @property
     def exchange_schedule(self) -> MessageSchedule | None:
-        """The schedule."""
+        """The schedule of messages."""
         return self.schedule
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """(1 + Q)/M for each of the host's ranks: sent samples are removed only at the end of the
-        epoch."""
+        """Return (1 + Q)/M for each of the host's ranks: sent samples are removed only after the
+        epoch.
+        """
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
     def quota(self, context: EpochContext) -> int:
-        """Samples that each rank sends in the epoch: Q N/M, and never more than the smallest shard
-        has."""
+        """Return how many samples each rank sends in the epoch: Q N/M, or the smallest shard."""
         sizes = context.shards.sizes
-        return min(
-            epoch_quota(
-                self.exchange_fraction, len(context.shards.order), len(sizes), context.epoch
-            ),
-            int(sizes.min()),
-        )
+        num_samples = len(context.shards.order)
+        quota = epoch_quota(self.exchange_fraction, num_samples, len(sizes), context.epoch)
+        return min(quota, int(sizes.min()))
 
     def iteration_of_steps(self, context: EpochContext, quota: int) -> Ints:
-        """The iteration after which each of ``quota`` samples is sent, (quota,): Q b an iteration
-        (`spread_over_iterations`)."""
+        """Return the iteration after which each of ``quota`` samples is sent, (quota,).
+
+        Q b samples an iteration, by `spread_over_iterations`.
+        """
         return spread_over_iterations(
             quota, self.exchange_fraction * context.batch_size, context.iterations
         )
 
 
 class Paired(ShardHolding):
-    """Partners that serve for some time are found by a rule, as the schedule says."""
+    """A strategy that finds partners by a rule of its schedule, each pairing serving for some
+    time.
+    """
 
     schedule: ExchangeSchedule = ExchangeSchedule()
 
     @property
     def exchange_schedule(self) -> ExchangeSchedule | None:
-        """The schedule."""
+        """The schedule of messages and partners."""
         return self.schedule
 
     def gathered(self, shard_size: float) -> float:
-        """What the schedule's rule needs to know."""
+        """Return how many importances each rank makes known, as the schedule's rule needs."""
         return self.schedule.gathered(shard_size)
 
 
@@ -121,47 +121,65 @@ class SendingStrategy(Paired):
         return self.schedule.partner_scope != "all"
 
     def plan(self, context: EpochContext) -> ExchangePlan:
-        """Q b samples an iteration by floor-with-carry, Q N/M an epoch, and never more than the
-        smallest shard has. Partners are drawn before samples, so strategies that differ only in the
-        selection have the same partners. Raises an InputError if an importance is needed, and the
-        one given is not (N,) finite numbers from 0 on; or places are, or the epochs that samples
-        were held."""
+        """Plan an exchange of Q b samples an iteration by floor-with-carry, and Q N/M an epoch.
+
+        A rank never sends more than the smallest shard has. Partners are drawn before samples, so
+        strategies that differ only in the selection have the same partners.
+
+        Raises:
+            InputError: if an importance is needed, and the one given is not (N,) finite numbers
+                from 0 on; or if places, or the epochs that samples were held, are needed and not
+                given.
+        """
         shards, rng, schedule = context.shards, context.rng, self.schedule
         world_size = len(shards.sizes)
         if self.needs_places and context.places is None:
             remedy = "Say where the ranks are, or use partner_scope: all."
             rule = f"are needed for partners of the same {schedule.partner_scope}"
             refuse("places", rule, "None", remedy, "")
-        known = (
-            checked_importance(context.importance, shards, self.kind)
+        importance = (
+            check_importance(context.importance, shards, self.kind)
             if self.needs_importance
             else None
         )
-        held = checked_held(context.held, shards, self.kind) if self.needs_held else None
+        epochs_held = (
+            check_epochs_held(context.held, shards, self.kind) if self.needs_held else None
+        )
+
         quota = self.quota(context)
         if quota == 0:
             return empty_plan(world_size)
         iteration = self.iteration_of_steps(context, quota)
         pairing = schedule.pairing_of(iteration)
         order = schedule.random_orders(pairing, world_size, rng)
-        sample = selected(self.selection, shards, quota, known, rng, held)
+        sample = select_samples(
+            self.selection, shards, quota, importance, rng, epochs_held=epochs_held
+        )
+
         # the first step of each pairing: as many samples have been sent when it begins
-        begins = np.unique(pairing, return_index=True)[1]
-        of_ranks = None
-        if known is not None and schedule.rule.needs_importance:
-            of_ranks = rank_importance(schedule.rank_importance, known, shards, sample, begins)
+        first_steps = np.unique(pairing, return_index=True)[1]
+        importance_of_rank = None
+        if importance is not None and schedule.rule.needs_importance:
+            importance_of_rank = rank_importance(
+                schedule.rank_importance, importance, shards, sample, first_steps
+            )
+        target = schedule.targets(order, importance_of_rank, context.places)
         return ExchangePlan(
             sample=sample,
-            target=schedule.targets(order, of_ranks, context.places)[pairing],
+            target=target[pairing],
             iteration=iteration,
             message=schedule.messages(iteration),
-            draws=one_each(begins, quota),
+            draws=draw_at_first_steps(first_steps, quota),
         )
 
 
-def one_each(begins: Ints, steps: int) -> Ints:
-    """`ExchangePlan.draws` of ``steps`` steps, where one permutation is drawn before each of the
-    steps ``begins``."""
-    draws = np.zeros(steps, np.int64)
-    draws[begins] = 1
+def draw_at_first_steps(first_steps: Ints, num_steps: int) -> Ints:
+    """Return `ExchangePlan.draws` (num_steps,) if one permutation is drawn before each first step.
+
+    Args:
+        first_steps: (pairings,) the first step of each pairing.
+        num_steps: steps of the epoch.
+    """
+    draws = np.zeros(num_steps, np.int64)
+    draws[first_steps] = 1
     return draws

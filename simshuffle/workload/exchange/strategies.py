@@ -50,7 +50,9 @@ class GlobalShuffle(Strategy):
         return 1.0 if self.source == "ssd" else 0.0
 
     def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-        """Rank 0 for all, which says nothing: nobody owns samples. It takes no memory."""
+        """Return rank 0 for every sample, as a placeholder that takes no memory: nobody owns
+        samples.
+        """
         return np.broadcast_to(np.int32(0), num_samples)
 
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
@@ -100,13 +102,13 @@ class PartialLocalShuffle(SendingStrategy):
 
 
 class ImportanceSending(SendingStrategy):
-    """What the two importance strategies have in common.
+    """The common part of the two importance strategies.
 
     "We define the importance of a sample by its inference loss" (poster): each rank's network, as
     it stands before the epoch, on each sample of its shard. "To reduce the overhead of computing
     the importance of samples in an epoch t, we propose to reuse the training losses in the previous
-    epoch t - 1 (lagging loss)". Nothing is said of the first epoch, which has none before it: all
-    samples are alike then, so they are drawn, and ranks paired, at random.
+    epoch t - 1 (lagging loss)". The poster does not say what happens in the first epoch, which has
+    none before it. Here all samples are equal then, so they are drawn, and ranks paired, at random.
 
     Attributes:
         selection: which samples are sent; see `Selection`.
@@ -119,7 +121,7 @@ class ImportanceSending(SendingStrategy):
 
     @property
     def inference_pass(self) -> bool:
-        """Whether importance is needed, and not that of the last epoch's training."""
+        """True if importance is needed, and is not that of the last epoch's training."""
         return self.needs_importance and not self.lagging
 
 
@@ -138,12 +140,12 @@ class ImportanceExchange(ImportanceSending):
 
     @property
     def short_name(self) -> str:
-        """That of the poster."""
+        """The poster's name: 'ILag' if ``lagging``, else 'IS'."""
         return "ILag" if self.lagging else "IS"
 
 
 class PairSchedule(ExchangeSchedule):
-    """Partners as of the authors' ImportancePairScheduler; keys and costs are those of
+    """Partners by the authors' ImportancePairScheduler, with the keys and costs of
     `ExchangeSchedule`.
 
     Ranks are sorted once an epoch by the importance of their most important sample. All samples of
@@ -153,8 +155,8 @@ class PairSchedule(ExchangeSchedule):
     partner_rule: PartnerRuleName = "importance_sorted"
     partner_lifetime: PartnerLifetime = "epoch"
     samples_per_message: SamplesPerMessage = "iteration"
-    of_authors: ClassVar[Mapping[str, Any]] = {
-        **ExchangeSchedule.of_authors,
+    authors_settings: ClassVar[Mapping[str, Any]] = {
+        **ExchangeSchedule.authors_settings,
         "barriers": "iteration",
     }
     source: str | dict[str, str] = Field(
@@ -183,5 +185,5 @@ class ImportancePair(ImportanceSending):
 
     @property
     def short_name(self) -> str:
-        """That of the poster."""
+        """The poster's name: 'ILag-Pair' if ``lagging``, else 'IS-Pair'."""
         return "ILag-Pair" if self.lagging else "IS-Pair"

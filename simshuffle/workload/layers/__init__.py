@@ -1,9 +1,15 @@
-"""Networks as lists of layers: shapes, parameters, operations and what is kept of each."""
+"""Networks as lists of layers: shapes, parameters, operations and saved values of each layer."""
 
 from __future__ import annotations
 
 from simshuffle.workload.layers.layer import INPUT, Layer, LayerList
-from simshuffle.workload.layers.shipped import SHIPPED, ModelLayer, as_written, layer_list, network
+from simshuffle.workload.layers.shipped import (
+    SHIPPED,
+    ModelLayer,
+    as_written,
+    layer_list,
+    read_network,
+)
 
 __all__ = [
     "INPUT",
@@ -13,5 +19,5 @@ __all__ = [
     "ModelLayer",
     "as_written",
     "layer_list",
-    "network",
+    "read_network",
 ]

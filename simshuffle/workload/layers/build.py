@@ -1,4 +1,4 @@
-"""Chaining layers that fit together: what each has and does follows from what is said."""
+"""Chain layers that fit together; shapes, parameters, operations and saved values follow."""
 
 from __future__ import annotations
 
@@ -11,74 +11,88 @@ from simshuffle.spec.library import suggest_nearest
 from simshuffle.workload.layers.layer import INPUT, Kind, Layer, LayerList, Shape
 
 ANY_EXTENTS = ("attention", "embedding", "other")
-"""Kinds of layers that may take outputs with other extents together."""
+"""Kinds of layers that may take outputs of different extents together."""
 
 
 def name_problems(
-    name: str, kind: Kind, after: Sequence[str], given: Mapping[str, Shape]
+    name: str, kind: Kind, predecessors: Sequence[str], outputs: Mapping[str, Shape]
 ) -> Iterator[Problem]:
-    """What is wrong with the name of a layer and those it comes after, if ``given`` are the outputs
-    of all before it."""
-    if name in given:
+    """Yield the problems of a layer's name and of its predecessors.
+
+    Args:
+        name: of the layer.
+        kind: of the layer.
+        predecessors: names of the layers that it takes.
+        outputs: shape of the output of each layer before it, by name.
+    """
+    if name in outputs:
         yield Problem("name", "must be unique in its network", repr(name), "Give it another name.")
-    unknown = [each for each in after if each not in given]
-    if unknown or not after:
-        shown = repr(unknown[0]) if unknown else "none"
-        remedy = suggest_nearest(unknown[0], [*given][-8:]) if unknown else f"Write [{INPUT}]."
-        yield Problem("after", f"'{name}' must come after layers before it", shown, remedy)
-    elif joined([given[each] for each in after], kind) is None:
-        shown = ", ".join(f"{each} {_written(given[each])}" for each in after)
-        remedy = f"Let all have the extents {_written(given[after[0]][1:])}."
-        yield Problem("after", f"'{name}' joins what has other extents", shown, remedy)
+    unknown = [layer for layer in predecessors if layer not in outputs]
+    if unknown or not predecessors:
+        value = repr(unknown[0]) if unknown else "none"
+        remedy = suggest_nearest(unknown[0], [*outputs][-8:]) if unknown else f"Write [{INPUT}]."
+        yield Problem("after", f"'{name}' must come after layers before it", value, remedy)
+    elif joined_shape([outputs[layer] for layer in predecessors], kind) is None:
+        value = ", ".join(f"{layer} {_format_shape(outputs[layer])}" for layer in predecessors)
+        remedy = f"Let all have the extents {_format_shape(outputs[predecessors[0]][1:])}."
+        yield Problem("after", f"'{name}' joins what has other extents", value, remedy)
 
 
-def shape_problems(layer: Layer, given: Mapping[str, Shape]) -> Iterator[Problem]:
-    """What is wrong with the shapes of a layer, if ``given`` are the outputs of all before it."""
-    shapes = [given[name] for name in layer.after]
-    together = joined(shapes, layer.kind) or ()
-    flat = len(together) != len(layer.input) and math.prod(together) == math.prod(layer.input)
-    if together != layer.input and not flat:
-        rule = f"'{layer.name}' takes another shape than {', '.join(layer.after)} gives"
-        remedy = f"Write {_written(together)}, or leave it out."
-        yield Problem("input", rule, _written(layer.input), remedy)
+def shape_problems(layer: Layer, outputs: Mapping[str, Shape]) -> Iterator[Problem]:
+    """Yield the problems of a layer's shapes; ``outputs`` are of all layers before."""
+    shapes = [outputs[name] for name in layer.predecessors]
+    joined = joined_shape(shapes, layer.kind) or ()
+    is_flat = len(joined) != len(layer.input) and math.prod(joined) == math.prod(layer.input)
+    if joined != layer.input and not is_flat:
+        rule = f"'{layer.name}' takes another shape than {', '.join(layer.predecessors)} gives"
+        remedy = f"Write {_format_shape(joined)}, or leave it out."
+        yield Problem("input", rule, _format_shape(layer.input), remedy)
     if layer.kind == "add" and any(shape != layer.output for shape in shapes):
-        rule = f"'{layer.name}' adds what has not the shape {_written(layer.output)} that it gives"
-        remedy = f"Let all of them have the shape {_written(shapes[0])}."
-        yield Problem("after", rule, ", ".join(map(_written, shapes)), remedy)
-    extents = len(layer.input) - 1
+        rule = (
+            f"'{layer.name}' adds what has not the shape {_format_shape(layer.output)}"
+            " that it gives"
+        )
+        remedy = f"Let all of them have the shape {_format_shape(shapes[0])}."
+        yield Problem("after", rule, ", ".join(map(_format_shape, shapes)), remedy)
+    num_extents = len(layer.input) - 1
     for key, value in (("kernel", layer.kernel), ("stride", layer.stride)):
-        if value and len(value) != extents:
-            rule = f"must have a number for each of the {extents} extents of '{layer.name}'"
-            remedy = f"Write for example {_written(value[:1] * extents)}."
-            yield Problem(key, rule, _written(value), remedy)
+        if value and len(value) != num_extents:
+            rule = f"must have a number for each of the {num_extents} extents of '{layer.name}'"
+            remedy = f"Write for example {_format_shape(value[:1] * num_extents)}."
+            yield Problem(key, rule, _format_shape(value), remedy)
 
 
-def joined(shapes: Sequence[Shape], kind: Kind) -> Shape | None:
-    """What outputs of these shapes are together for a layer of that kind: along the channels. If
-    their extents differ, None, or all values one after the other for attention and the like."""
+def joined_shape(shapes: Sequence[Shape], kind: Kind) -> Shape | None:
+    """Return the shape of several outputs together, for a layer of kind ``kind``.
+
+    Outputs are joined along the channels. If their extents differ: all values one after the other
+    for attention and the like, and None for other kinds.
+    """
     first = shapes[0]
     if all(shape[1:] == first[1:] for shape in shapes):
         return (sum(shape[0] for shape in shapes), *first[1:])
     return (sum(map(math.prod, shapes)),) if kind in ANY_EXTENTS else None
 
 
-def _written(shape: Shape) -> str:
+def _format_shape(shape: Shape) -> str:
+    """Return a shape as a file writes it."""
     return str(list(shape))
 
 
 Extents = int | tuple[int, ...]
-"""The same for all extents, or one for each."""
-MASK = 0.5
-"""Values that a mask of one byte takes beside values of two."""
-PLACES = 2
-"""Values that the place of a maximum takes, an integer of 8 B, beside values of 4 B."""
+"""A number for all extents, or one for each."""
+MASK_VALUES = 0.5
+"""Values that an element of a mask takes: 1 B beside values of 2 B."""
+INDEX_VALUES = 2
+"""Values that the index of a maximum takes: 8 B beside values of 4 B."""
 
 
 class Builder:
     """A network that grows layer by layer.
 
-    Each method adds one layer, after the last one if ``after`` says no other, and returns its name,
-    which is ``name`` or its kind with a number, behind `prefix`.
+    Each method adds one layer and returns its name. The layer takes the output of ``predecessor``,
+    by default of the last layer. Its name is ``name``, by default its kind with a number, behind
+    `prefix`.
 
     Attributes:
         prefix: of names, such as 'stage1.block0.'.
@@ -91,14 +105,14 @@ class Builder:
         self.last = INPUT
         self._shapes: dict[str, Shape] = {INPUT: shape}
         self._layers: list[Layer] = []
-        self._kept: set[str] = set()
+        self._saved: set[str] = set()  # names of layers whose outputs are kept
 
     def shape(self, name: str = "") -> Shape:
-        """Of what a layer gives; of the last one if none is named."""
+        """Return the shape of the output of a layer, by default of the last one."""
         return self._shapes[name or self.last]
 
-    def done(self) -> LayerList:
-        """The network."""
+    def finish(self) -> LayerList:
+        """Return the network."""
         return LayerList(self.name, tuple(self._layers), self._shapes[INPUT])
 
     def layer(
@@ -107,58 +121,65 @@ class Builder:
         output: Shape | None = None,
         *,
         name: str = "",
-        after: str | Sequence[str] = "",
-        taken: Shape | None = None,
+        predecessors: str | Sequence[str] = "",
+        input_shape: Shape | None = None,
         keeps_input: bool = False,
         keeps_output: bool = False,
         extra: float = 0.0,
         **values: Any,
     ) -> str:
-        """Any layer.
+        """Add any layer.
 
         Args:
-            output: shape of what it gives; if left out of what it takes, of one for an addition.
-            after: one name, or several, whose outputs are joined along the channels.
-            taken: shape of what it takes; if left out what ``after`` gives.
-            keeps_input: whether what it takes is kept for the backward pass.
-            keeps_output: whether what it gives is.
+            kind: its operation.
+            output: shape of its output; if left out that of its input, for an addition that of one
+                of its predecessors.
+            name: of the layer.
+            predecessors: one name, or several, whose outputs are joined along the channels.
+            input_shape: if left out that of the outputs of its predecessors.
+            keeps_input: whether its input is kept for the backward pass.
+            keeps_output: whether its output is kept for the backward pass.
             extra: further values kept.
+            **values: other fields of `Layer`.
 
         Raises:
-            InputError: it does not fit those before it.
+            InputError: if it does not fit those before it.
         """
-        names = (after or self.last,) if isinstance(after, str) else tuple(after)
-        whole = self.prefix + name if name else self._numbered(kind)
-        problems = list(name_problems(whole, kind, names, self._shapes))
+        names: tuple[str, ...] = tuple(predecessors)
+        if isinstance(predecessors, str):
+            names = (predecessors or self.last,)
+        full_name = self.prefix + name if name else self._next_name(kind)
+        problems = list(name_problems(full_name, kind, names, self._shapes))
         if problems:
             raise InputError(problems, self.name)
-        given = [self._shapes[each] for each in names]
-        taken = taken or joined(given, kind) or ()
-        output = output or (given[0] if kind == "add" else taken)
-        saved = extra + (self._newly_kept(names) if keeps_input else 0)
+        shapes = [self._shapes[predecessor] for predecessor in names]
+        input_shape = input_shape or joined_shape(shapes, kind) or ()
+        output = output or (shapes[0] if kind == "add" else input_shape)
+        saved = extra + (self._save_outputs(names) if keeps_input else 0)
         if keeps_output:
             saved += math.prod(output)
-            self._kept.add(whole)
-        layer = Layer(whole, kind, names, taken, output, saved=saved, **values)
+            self._saved.add(full_name)
+        layer = Layer(full_name, kind, names, input_shape, output, saved=saved, **values)
         problems = list(shape_problems(layer, self._shapes))
         if problems:
             raise InputError(problems, self.name)
         self._layers.append(layer)
-        self._shapes[whole] = output
-        self.last = whole
-        return whole
+        self._shapes[full_name] = output
+        self.last = full_name
+        return full_name
 
-    def _numbered(self, kind: str) -> str:
+    def _next_name(self, kind: str) -> str:
+        """Return the first name of this kind with a number that is free."""
         number = 1
         while f"{self.prefix}{kind}{number}" in self._shapes:
             number += 1
         return f"{self.prefix}{kind}{number}"
 
-    def _newly_kept(self, names: Sequence[str]) -> int:
-        """Values of the outputs of ``names`` that no layer kept until now."""
-        new = [name for name in dict.fromkeys(names) if name not in self._kept]
-        self._kept.update(new)
-        return sum(math.prod(self._shapes[name]) for name in new)
+    def _save_outputs(self, names: Sequence[str]) -> int:
+        """Mark the outputs of ``names`` as kept, and return the values that were not kept yet."""
+        newly_saved = [name for name in dict.fromkeys(names) if name not in self._saved]
+        self._saved.update(newly_saved)
+        return sum(math.prod(self._shapes[name]) for name in newly_saved)
 
     def conv(
         self,
@@ -171,37 +192,38 @@ class Builder:
         dilation: int = 1,
         bias: bool = False,
         name: str = "",
-        after: str = "",
+        predecessor: str = "",
     ) -> str:
-        """A convolution; without ``padding`` extents stay as they are at a stride of 1."""
-        shape = self.shape(after)
-        taps = _by_extent(kernel, shape)
-        steps = _by_extent(stride, shape)
-        reach = tuple(dilation * (k - 1) + 1 for k in taps)
+        """Add a convolution; without ``padding`` extents stay as they are at a stride of 1."""
+        shape = self.shape(predecessor)
+        kernel_sizes = _by_extent(kernel, shape)
+        strides = _by_extent(stride, shape)
+        # positions that the kernel spans, holes included
+        spans = tuple(dilation * (size - 1) + 1 for size in kernel_sizes)
         if padding is None:
-            extents = tuple(-(-n // s) for n, s in zip(shape[1:], steps, strict=True))
+            extents = tuple(-(-extent // s) for extent, s in zip(shape[1:], strides, strict=True))
         else:
-            extents = _extents(shape, reach, steps, _by_extent(padding, shape))
-        weights = shape[0] // groups * math.prod(taps) * outputs
+            extents = _output_extents(shape, spans, strides, _by_extent(padding, shape))
+        weights = shape[0] // groups * math.prod(kernel_sizes) * outputs
         return self.layer(
             "conv",
             (outputs, *extents),
             name=name,
-            after=after,
+            predecessors=predecessor,
             keeps_input=True,
             parameters=weights + outputs * bias,
             flops=2.0 * weights * math.prod(extents),
-            kernel=reach,
-            stride=steps,
+            kernel=spans,
+            stride=strides,
         )
 
     def upconv(self, outputs: int) -> str:
-        """A transposed convolution, of 3 in each extent, that makes extents twice as large."""
+        """Add a transposed convolution, of 3 in each extent, that makes extents twice as large."""
         shape = self.shape()
         weights = shape[0] * 3 ** len(shape[1:]) * outputs
         return self.layer(
             "conv",
-            (outputs, *(2 * n for n in shape[1:])),
+            (outputs, *(2 * extent for extent in shape[1:])),
             keeps_input=True,
             parameters=weights,
             flops=2.0 * weights * math.prod(shape[1:]),
@@ -209,15 +231,15 @@ class Builder:
         )
 
     def norm(self, name: str = "") -> str:
-        """A norm with a factor and a summand for each channel."""
+        """Add a norm with a factor and a summand for each channel."""
         return self.layer("norm", name=name, keeps_input=True, parameters=2 * self.shape()[0])
 
     def relu(self, name: str = "") -> str:
-        """A ReLU, in place."""
+        """Add a ReLU, in place."""
         return self.layer("activation", name=name, keeps_output=True)
 
     def norm_relu(self) -> str:
-        """The two, one after the other."""
+        """Add a norm, then a ReLU."""
         self.norm()
         return self.relu()
 
@@ -229,10 +251,10 @@ class Builder:
         padding: Extents | None = None,
         *,
         groups: int = 1,
-        after: str = "",
+        predecessor: str = "",
     ) -> str:
-        """The three, one after the other."""
-        self.conv(outputs, kernel, stride, padding, groups=groups, after=after)
+        """Add a convolution, a norm and a ReLU, one after the other."""
+        self.conv(outputs, kernel, stride, padding, groups=groups, predecessor=predecessor)
         return self.norm_relu()
 
     def pool(
@@ -243,26 +265,27 @@ class Builder:
         *,
         mean: bool = False,
         up: bool = False,
-        after: str = "",
+        predecessor: str = "",
     ) -> str:
-        """A pooling by maximum or mean; with ``up`` what is left over at the end is pooled too."""
-        shape = self.shape(after)
-        taps, steps = _by_extent(kernel, shape), _by_extent(stride, shape)
-        extents = _extents(shape, taps, steps, _by_extent(padding, shape), up)
+        """Add a pooling by maximum or mean; with ``up`` an incomplete last window is pooled too."""
+        shape = self.shape(predecessor)
+        kernel_sizes = _by_extent(kernel, shape)
+        strides = _by_extent(stride, shape)
+        extents = _output_extents(shape, kernel_sizes, strides, _by_extent(padding, shape), up)
         output = (shape[0], *extents)
         return self.layer(
             "pool",
             output,
-            after=after,
+            predecessors=predecessor,
             keeps_input=True,
-            extra=0.0 if mean else PLACES * math.prod(output),
-            kernel=taps,
-            stride=steps,
+            extra=0.0 if mean else INDEX_VALUES * math.prod(output),
+            kernel=kernel_sizes,
+            stride=strides,
         )
 
-    def mean(self, after: str = "") -> str:
-        """The mean over all extents."""
-        return self.layer("pool", (self.shape(after)[0],), after=after)
+    def mean(self, predecessor: str = "") -> str:
+        """Add the mean over all extents."""
+        return self.layer("pool", (self.shape(predecessor)[0],), predecessors=predecessor)
 
     def linear(
         self,
@@ -274,8 +297,11 @@ class Builder:
         extra: float = 0.0,
         tensor: str = "",
     ) -> str:
-        """A linear layer: of each token, or of all values of the sample if its shape has more than
-        two numbers or one; ``tied`` to the weights of an embedding it has none of its own."""
+        """Add a linear layer, of each token or of all values of the sample.
+
+        It is of each token if the shape is (features, tokens). ``tied`` to the weights of an
+        embedding it has none of its own.
+        """
         shape = self.shape()
         tokens = shape[1:] if len(shape) == 2 else ()
         inputs = shape[0] if tokens else math.prod(shape)
@@ -292,44 +318,50 @@ class Builder:
         )
 
     def perceptron(self, *outputs: int) -> str:
-        """Linear layers of so many outputs, with a ReLU between each and the next."""
-        for number, count in enumerate(outputs):
-            if number:
+        """Add linear layers with these numbers of outputs, and a ReLU between each and the next."""
+        for index, num_outputs in enumerate(outputs):
+            if index:
                 self.relu()
-            self.linear(count)
+            self.linear(num_outputs)
         return self.last
 
-    def add(self, one: str, other: str, *, mask: bool = False, name: str = "") -> str:
-        """The sum of two; with ``mask`` what comes last went through a dropout."""
-        extra = MASK * math.prod(self.shape(other)) if mask else 0.0
-        return self.layer("add", name=name, after=(one, other), extra=extra)
+    def add(self, shortcut: str, body: str, *, mask: bool = False, name: str = "") -> str:
+        """Add the sum of two layers; with ``mask`` the body went through a dropout."""
+        extra = MASK_VALUES * math.prod(self.shape(body)) if mask else 0.0
+        return self.layer("add", name=name, predecessors=(shortcut, body), extra=extra)
 
-    def shortcut(self, before: str, stride: int) -> str:
-        """The sum of the last layer and ``before``, which goes through a convolution and a norm if
-        its shape is another."""
+    def shortcut(self, start: str, stride: int) -> str:
+        """Add the sum of the last layer and ``start``, where a block began.
+
+        ``start`` goes through a convolution and a norm if its shape is another.
+        """
         body = self.last
-        if self.shape(before) != self.shape(body):
-            self.conv(self.shape(body)[0], 1, stride, 0, name="shortcut.conv", after=before)
-            before = self.norm("shortcut.norm")
-        return self.add(body, before)
+        if self.shape(start) != self.shape(body):
+            outputs = self.shape(body)[0]
+            self.conv(outputs, 1, stride, 0, name="shortcut.conv", predecessor=start)
+            start = self.norm("shortcut.norm")
+        return self.add(body, start)
 
     def concat(self, *names: str) -> str:
-        """Several, side by side along the channels."""
-        return self.layer("concat", after=names)
+        """Add a concatenation of layers along the channels."""
+        return self.layer("concat", predecessors=names)
 
 
 def _by_extent(value: Extents, shape: Shape) -> tuple[int, ...]:
+    """Return a number for each extent of ``shape``."""
     return (value,) * (len(shape) - 1) if isinstance(value, int) else value
 
 
-def _extents(
+def _output_extents(
     shape: Shape,
-    reach: Sequence[int],
+    kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     up: bool = False,
 ) -> tuple[int, ...]:
+    """Return the extents that a convolution or pooling gives, rounded down, or up if ``up``."""
+    # floor((n + 2 p - k) / s) + 1
     return tuple(
         (n + 2 * p - k + (s - 1) * up) // s + 1
-        for n, k, s, p in zip(shape[1:], reach, stride, padding, strict=True)
+        for n, k, s, p in zip(shape[1:], kernel, stride, padding, strict=True)
     )

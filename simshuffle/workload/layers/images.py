@@ -30,38 +30,51 @@ from simshuffle.workload.layers.layer import LayerList
 def resnet(
     name: str, blocks: tuple[int, ...], groups: int = 1, width: int = 64, chainer: bool = False
 ) -> LayerList:
-    """For 224 x 224 pixels; ``width`` channels in each of the ``groups`` of the first stage."""
+    """Build a ResNet for 224 x 224 pixels.
+
+    Args:
+        name: of the network.
+        blocks: bottlenecks of each stage.
+        groups: of the 3 x 3 convolutions.
+        width: channels in each of the groups of the first stage.
+        chainer: whether strides, bias and pooling are those of Chainer.
+    """
     net = Builder(name, (3, 224, 224))
     net.conv(64, 7, 2, 3, bias=chainer)
     net.norm_relu()
     net.pool(3, 2, 0 if chainer else 1, up=chainer)
-    for stage, count in enumerate(blocks):
-        for block in range(count):
+    for stage, num_blocks in enumerate(blocks):
+        for block in range(num_blocks):
             net.prefix = f"stage{stage + 1}.block{block}."
-            inner, outputs = groups * width * 2**stage, 256 * 2**stage
-            stride = 2 if stage and block == 0 else 1
-            _bottleneck(net, inner, outputs, stride, groups, chainer)
+            _bottleneck(
+                net,
+                inner=groups * width * 2**stage,
+                outputs=256 * 2**stage,
+                stride=2 if stage and block == 0 else 1,
+                groups=groups,
+                stride_first=chainer,
+            )
     net.prefix = ""
     net.mean()
     net.linear(1000)
-    return net.done()
+    return net.finish()
 
 
 def _bottleneck(
-    net: Builder, inner: int, outputs: int, stride: int, groups: int, stride_first: bool
+    net: Builder, *, inner: int, outputs: int, stride: int, groups: int, stride_first: bool
 ) -> None:
-    """Three convolutions and a shortcut; ``stride_first`` puts the stride in the first of them."""
-    before = net.last
+    """Add three convolutions and a shortcut; ``stride_first`` puts the stride in the first."""
+    start = net.last
     net.conv_norm_relu(inner, 1, stride if stride_first else 1, 0)
     net.conv_norm_relu(inner, 3, 1 if stride_first else stride, 1, groups=groups)
     net.conv(outputs, 1)
     net.norm()
-    net.shortcut(before, stride)
+    net.shortcut(start, stride)
     net.relu()
 
 
 def vgg16(name: str, pixels: int, up: bool = False) -> LayerList:
-    """Thirteen convolutions and three linear layers."""
+    """Build VGG-16: thirteen convolutions and three linear layers."""
     net = Builder(name, (3, pixels, pixels))
     for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):
@@ -69,160 +82,183 @@ def vgg16(name: str, pixels: int, up: bool = False) -> LayerList:
             net.relu()
         net.pool(2, 2, up=up)
     net.perceptron(4096, 4096, 1000)
-    return net.done()
+    return net.finish()
 
 
 def alexnet(name: str, pixels: int, padding: int, widths: tuple[int, ...]) -> LayerList:
-    """Five convolutions and three linear layers."""
+    """Build AlexNet: five convolutions and three linear layers."""
     net = Builder(name, (3, pixels, pixels))
-    for number, (width, kernel) in enumerate(zip(widths, (11, 5, 3, 3, 3), strict=True)):
-        if number:
+    for index, (width, kernel) in enumerate(zip(widths, (11, 5, 3, 3, 3), strict=True)):
+        if index:
             net.conv(width, kernel, 1, kernel // 2, bias=True)
         else:
             net.conv(width, kernel, 4, padding, bias=True)
         net.relu()
-        if number in (0, 1, 4):
+        if index in (0, 1, 4):
             net.pool(3, 2)
     net.perceptron(4096, 4096, 1000)
-    return net.done()
+    return net.finish()
 
 
 def wide_resnet(name: str, depth: int, widen: int, classes: int) -> LayerList:
-    """For 32 x 32 pixels; 6 n + 4 = ``depth`` layers, ``widen`` times as wide as a ResNet."""
+    """Build a wide ResNet for 32 x 32 pixels.
+
+    Args:
+        name: of the network.
+        depth: 6 n + 4 layers, for n blocks in each of three stages.
+        widen: how many times as wide it is as a ResNet.
+        classes: outputs.
+    """
     net = Builder(name, (3, 32, 32))
     net.conv(16)
     for stage in range(3):
         for block in range((depth - 4) // 6):
             net.prefix = f"stage{stage + 1}.block{block}."
-            _pre_activated(net, 16 * widen * 2**stage, 2 if stage and not block else 1)
+            stride = 2 if stage and not block else 1
+            _preactivation_block(net, 16 * widen * 2**stage, stride)
     net.prefix = ""
     net.norm_relu()
     net.mean()
     net.linear(classes)
-    return net.done()
+    return net.finish()
 
 
-def _pre_activated(net: Builder, outputs: int, stride: int) -> None:
-    """Norm, ReLU, convolution, twice; a convolution as shortcut where the channels change."""
-    before = net.last
-    active = net.norm_relu()
+def _preactivation_block(net: Builder, outputs: int, stride: int) -> None:
+    """Add norm, ReLU, convolution, twice; a convolution as shortcut where the channels change."""
+    start = net.last
+    activated = net.norm_relu()
     net.conv(outputs, 3, stride, 1)
     net.norm_relu()
     body = net.conv(outputs)
-    if net.shape(before) != net.shape(body):
-        before = net.conv(outputs, 1, stride, 0, name="shortcut", after=active)
-    net.add(body, before)
+    if net.shape(start) != net.shape(body):
+        start = net.conv(outputs, 1, stride, 0, name="shortcut", predecessor=activated)
+    net.add(body, start)
 
 
 Branch = Sequence[tuple[int, Extents]]
 """Convolutions one after the other: channels and kernel of each. Extents stay."""
-_ROW, _COLUMN = (1, 7), (7, 1)
+_ROW = (1, 7)
+_COLUMN = (7, 1)
 
 
 def inception_v4(name: str, pixels: int, classes: int, cifar: bool = False) -> LayerList:
-    """A stem, 4 blocks A, 7 blocks B and 3 blocks C with reductions between, a linear layer."""
+    """Build Inception-v4: a stem, 4 blocks A, 7 blocks B and 3 blocks C, and a linear layer.
+
+    Between A, B and C there are reductions.
+    """
     net = Builder(name, (3, pixels, pixels))
     _stem(net, cifar)
-    for number in range(4):
-        net.prefix = f"a{number}."
-        _block(net, ((64, 1), (96, 3), (96, 3)), ((64, 1), (96, 3)), ((96, 1),), mean=96)
+    for index in range(4):
+        net.prefix = f"a{index}."
+        _inception_block(net, ((64, 1), (96, 3), (96, 3)), ((64, 1), (96, 3)), ((96, 1),), mean=96)
     net.prefix = "reduction_a."
     _reduction(net, ((192, 1), (224, 3), (256, 3)), ((384, 3),), padding=0)
-    for number in range(7):
-        net.prefix = f"b{number}."
+    for index in range(7):
+        net.prefix = f"b{index}."
         narrow = ((192, 1), (224, _ROW), (256, _COLUMN))
         deep = ((192, 1), (192, _ROW), (224, _COLUMN), (224, _ROW), (256, _COLUMN))
-        _block(net, ((384, 1),), narrow, deep, mean=128)
+        _inception_block(net, ((384, 1),), narrow, deep, mean=128)
     net.prefix = "reduction_b."
     padding = 1 if cifar else 0
     wide = ((256, 1), (256, _ROW), (320, _COLUMN), (320, 3))
     _reduction(net, ((192, 1), (192, 3)), wide, padding=padding)
-    for number in range(3):
-        net.prefix = f"c{number}."
+    for index in range(3):
+        net.prefix = f"c{index}."
         _block_c(net)
     net.prefix = ""
     net.mean()
     net.linear(classes)
-    return net.done()
+    return net.finish()
 
 
 def _stem(net: Builder, cifar: bool) -> None:
+    """Add the stem of Inception-v4, which keeps the extents if ``cifar``."""
     net.prefix = "stem."
     stride = 1 if cifar else 2
-    edge = 1 if cifar else 0
+    padding = 1 if cifar else 0
     net.conv_norm_relu(32, 3, stride, 0)
-    net.conv_norm_relu(32, 3, 1, edge)
+    net.conv_norm_relu(32, 3, 1, padding)
     start = net.conv_norm_relu(64, 3, 1, 1)
-    pooled = net.pool(3, stride, edge)
-    start = net.concat(pooled, net.conv_norm_relu(96, 3, stride, edge, after=start))
+    pooled = net.pool(3, stride, padding)
+    convolved = net.conv_norm_relu(96, 3, stride, padding, predecessor=start)
+    start = net.concat(pooled, convolved)
     _branch(net, start, ((64, 1),))
-    one = net.conv_norm_relu(96, 3, 1, edge)
+    short_branch = net.conv_norm_relu(96, 3, 1, padding)
     _branch(net, start, ((64, 1), (64, _ROW), (64, _COLUMN)))
-    start = net.concat(one, net.conv_norm_relu(96, 3, 1, edge))
-    one = net.conv_norm_relu(192, 3, stride, edge)
-    net.concat(one, net.pool(3, stride, edge, after=start))
+    start = net.concat(short_branch, net.conv_norm_relu(96, 3, 1, padding))
+    convolved = net.conv_norm_relu(192, 3, stride, padding)
+    net.concat(convolved, net.pool(3, stride, padding, predecessor=start))
 
 
 def _branch(net: Builder, start: str, branch: Branch) -> str:
+    """Add the convolutions of a branch after layer ``start``; return its last layer."""
     net.last = start
     for outputs, kernel in branch:
         net.conv_norm_relu(outputs, kernel)
     return net.last
 
 
-def _block(net: Builder, *branches: Branch, mean: int) -> None:
-    """Branches side by side, and one of a mean and a convolution with ``mean`` channels."""
+def _inception_block(net: Builder, *branches: Branch, mean: int) -> None:
+    """Add branches side by side, and one of a mean and a convolution with ``mean`` channels."""
     start = net.last
     ends = [_branch(net, start, branch) for branch in branches]
-    net.pool(3, 1, 1, mean=True, after=start)
+    net.pool(3, 1, 1, mean=True, predecessor=start)
     net.concat(*ends, net.conv_norm_relu(mean, 1))
 
 
 def _reduction(net: Builder, *branches: Branch, padding: int) -> None:
-    """Branches whose last convolution halves the extents, and a pooling."""
+    """Add branches whose last convolution halves the extents, and a pooling."""
     start = net.last
     ends = []
-    for *begin, (outputs, kernel) in branches:
-        _branch(net, start, begin)
+    for *first_layers, (outputs, kernel) in branches:
+        _branch(net, start, first_layers)
         ends.append(net.conv_norm_relu(outputs, kernel, 2, padding))
-    net.concat(*ends, net.pool(3, 2, padding, after=start))
+    net.concat(*ends, net.pool(3, 2, padding, predecessor=start))
 
 
 def _block_c(net: Builder) -> None:
-    """As `_block`, but two of the branches end in two convolutions side by side."""
+    """Add an Inception block of which two branches end in two convolutions side by side."""
     start = net.last
     ends = [_branch(net, start, ((256, 1),))]
     forks: tuple[Branch, ...] = (((384, 1),), ((384, 1), (448, (1, 3)), (512, (3, 1))))
     for fork in forks:
-        at = _branch(net, start, fork)
-        ends += [_branch(net, at, ((256, kernel),)) for kernel in ((1, 3), (3, 1))]
-    net.pool(3, 1, 1, mean=True, after=start)
+        fork_end = _branch(net, start, fork)
+        ends += [_branch(net, fork_end, ((256, kernel),)) for kernel in ((1, 3), (3, 1))]
+    net.pool(3, 1, 1, mean=True, predecessor=start)
     net.concat(*ends, net.conv_norm_relu(256, 1))
 
 
 def densenet(name: str, blocks: tuple[int, ...], growth: int) -> LayerList:
-    """For 224 x 224 pixels. Every layer takes a copy of all before it in its block, side by side,
-    and adds ``growth`` channels."""
+    """Build a DenseNet for 224 x 224 pixels.
+
+    Every layer takes a copy of all before it in its block, side by side, and adds ``growth``
+    channels.
+
+    Args:
+        name: of the network.
+        blocks: layers of each block.
+        growth: channels that a layer adds.
+    """
     net = Builder(name, (3, 224, 224))
     net.conv(2 * growth, 7, 2, 3)
     net.norm_relu()
     net.pool(3, 2, 1)
-    for number, count in enumerate(blocks):
-        for layer in range(count):
-            net.prefix = f"block{number + 1}.layer{layer}."
-            before = net.last
+    for block, num_layers in enumerate(blocks):
+        for layer in range(num_layers):
+            net.prefix = f"block{block + 1}.layer{layer}."
+            start = net.last
             net.norm_relu()
             net.conv(4 * growth, 1)
             net.norm_relu()
-            net.concat(before, net.conv(growth))
-        net.prefix = f"transition{number + 1}." if number < len(blocks) - 1 else ""
+            net.concat(start, net.conv(growth))
+        net.prefix = f"transition{block + 1}." if block < len(blocks) - 1 else ""
         net.norm_relu()
         if net.prefix:
             net.conv(net.shape()[0] // 2, 1)
             net.pool(2, 2, mean=True)
     net.mean()
     net.linear(1000)
-    return net.done()
+    return net.finish()
 
 
 NETWORKS = {

@@ -15,59 +15,63 @@ from __future__ import annotations
 from simshuffle.workload.layers.build import Builder
 from simshuffle.workload.layers.layer import LayerList
 
-_MIDDLE = 16
-"""Blocks of the middle flow."""
+_MIDDLE_BLOCKS = 16
+"""Blocks of Xception's middle flow."""
 
 
 def deepcam() -> LayerList:
-    """Xception, pooling at four rates, a decoder."""
+    """Build DeepCAM: Xception, pooling at four rates, a decoder."""
     net = Builder("deepcam", (16, 768, 1152))
     net.conv_norm_relu(32, 3, 2, 1)
     net.conv_norm_relu(64, 3, 1, 1)
     entries = []
     for number, width in enumerate((128, 256, 728), 1):
         net.prefix = f"entry{number}."
-        entries.append(_block(net, (width, width), 2, relu=number > 1))
-    for number in range(_MIDDLE):
-        net.prefix = f"middle{number}."
-        _block(net, (728, 728, 728), 1)
+        entries.append(_xception_block(net, (width, width), 2, relu=number > 1))
+    for index in range(_MIDDLE_BLOCKS):
+        net.prefix = f"middle{index}."
+        _xception_block(net, (728, 728, 728), 1)
     net.prefix = "exit."
-    _block(net, (728, 1024), 1, last=True)
-    for number, outputs in enumerate((1536, 1536, 2048)):
-        net.prefix = f"exit.separable{number}."
+    _xception_block(net, (728, 1024), 1, last=True)
+    for index, outputs in enumerate((1536, 1536, 2048)):
+        net.prefix = f"exit.separable{index}."
         _separable(net, outputs, dilation=2)
         net.norm_relu()
     _pyramid(net)
     _decoder(net, entries[0])
-    return net.done()
+    return net.finish()
 
 
 def _separable(net: Builder, outputs: int, stride: int = 1, dilation: int = 1) -> str:
-    """A convolution of each channel by itself, and one of 1 x 1."""
+    """Add a separable convolution: one of each channel by itself, and one of 1 x 1."""
     channels = net.shape()[0]
     net.conv(channels, 3, stride, dilation, groups=channels, dilation=dilation)
     return net.conv(outputs, 1)
 
 
-def _block(
+def _xception_block(
     net: Builder, widths: tuple[int, ...], stride: int, relu: bool = True, last: bool = False
 ) -> str:
-    """Separable convolutions, the first after a ReLU unless said otherwise, and a shortcut; with a
-    stride, or as the last one, one more without a norm."""
-    before = net.relu() if relu else net.last
-    for number, width in enumerate(widths):
-        if number:
+    """Add separable convolutions and a shortcut; with a stride, or as the last block, one more.
+
+    The first convolution comes after a ReLU, unless ``relu`` is False. The additional one has no
+    norm.
+    """
+    start = net.relu() if relu else net.last
+    for index, width in enumerate(widths):
+        if index:
             net.relu()
         _separable(net, width)
         net.norm()
     if stride > 1 or last:
         _separable(net, widths[-1], stride)
-    return net.shortcut(before, stride)
+    return net.shortcut(start, stride)
 
 
 def _pyramid(net: Builder) -> None:
-    """Atrous spatial pyramid pooling, side by side with the mean over all pixels."""
-    start, ends = net.last, []
+    """Add atrous spatial pyramid pooling, side by side with the mean over all pixels."""
+    start = net.last
+    ends = []
     _, *extents = net.shape()
     net.prefix = "pyramid."
     for rate in (1, 6, 12, 18):
@@ -78,7 +82,7 @@ def _pyramid(net: Builder) -> None:
             net.conv(256, 3, 1, rate, dilation=rate)
         net.norm()
         ends.append(net.relu())
-    net.layer("pool", (2048, 1, 1), name="mean", after=start)
+    net.layer("pool", (2048, 1, 1), name="mean", predecessors=start)
     net.conv_norm_relu(256, 1)
     ends.append(net.layer("other", (256, *extents), name="tiled"))
     net.concat(*ends)
@@ -86,17 +90,17 @@ def _pyramid(net: Builder) -> None:
     net.conv_norm_relu(256, 1)
 
 
-def _decoder(net: Builder, low: str) -> None:
-    """Four transposed convolutions; what the first block gave comes in between."""
-    high = net.last
-    net.conv(48, 1, after=low)
+def _decoder(net: Builder, low_level: str) -> None:
+    """Add four transposed convolutions, with the output of layer ``low_level`` in between."""
+    high_level = net.last
+    net.conv(48, 1, predecessor=low_level)
     net.norm()
-    low = net.relu()
-    net.last = high
+    low_level = net.relu()
+    net.last = high_level
     for _ in range(2):
         net.upconv(256)
         net.norm_relu()
-    net.concat(net.last, low)
+    net.concat(net.last, low_level)
     for _ in range(2):
         net.conv_norm_relu(256, 3, 1, 1)
     net.conv(256, 1, bias=True)
@@ -106,18 +110,18 @@ def _decoder(net: Builder, low: str) -> None:
 
 
 def cosmoflow(name: str, voxels: int) -> LayerList:
-    """Five convolutions of 2 x 2 x 2 and three linear layers."""
+    """Build CosmoFlow: five convolutions of 2 x 2 x 2 and three linear layers."""
     net = Builder(name, (4, voxels, voxels, voxels))
     for width in (32, 64, 128, 256, 512):
         net.conv(width, 2, bias=True)
         net.relu()
         net.pool(2, 2)
     net.perceptron(128, 64, 4)
-    return net.done()
+    return net.finish()
 
 
 def cosmoflow_of_paradl(name: str, voxels: int) -> LayerList:
-    """Seven convolutions and three linear layers."""
+    """Build ParaDL's CosmoFlow: seven convolutions and three linear layers."""
     net = Builder(name, (4, voxels, voxels, voxels))
     for width, kernel in ((16, 3), (32, 3), (64, 3), (128, 3), (256, 2), (256, 2)):
         net.conv(width, kernel, 2 if width == 128 else 1, 1)
@@ -126,7 +130,7 @@ def cosmoflow_of_paradl(name: str, voxels: int) -> LayerList:
     net.conv(128, 2, 1, 1)
     net.relu()
     net.perceptron(2048, 256, 4)
-    return net.done()
+    return net.finish()
 
 
 NETWORKS = {

@@ -1,4 +1,6 @@
-"""The networks that come with simshuffle, by name, and those written as a list of layers."""
+"""The networks that come with simshuffle, by name, and those that a file writes as a list of
+layers.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,21 @@ from simshuffle.workload.layers.build import Builder
 from simshuffle.workload.layers.layer import INPUT, Kind, LayerList
 
 FAMILIES = (images, sciences, transformer)
-"""A module for each: what its docstring says, and builders by name in ``NETWORKS``."""
+"""The modules of networks: each has a docstring for its page, and builders by name in
+``NETWORKS``."""
 _BUILDERS: dict[str, Callable[[], LayerList]] = {
     name: build for family in FAMILIES for name, build in family.NETWORKS.items()
 }
 SHIPPED = tuple(_BUILDERS)
-"""Names of all networks, family by family."""
+"""The names of all networks, family by family."""
 
 
 @cache
 def layer_list(name: str) -> LayerList:
-    """The network of that name, built when it is first asked for.
+    """Return the network ``name``, which is built when it is first asked for.
 
     Raises:
-        InputError: there is none.
+        InputError: if there is none.
     """
     if name not in _BUILDERS:
         remedy = suggest_nearest(name, sorted(_BUILDERS))
@@ -38,7 +41,7 @@ def layer_list(name: str) -> LayerList:
 
 
 _Shape = Annotated[list[Count], Field(min_length=1)]
-_Whole = Annotated[int, Field(ge=0, le=2**53)]
+_WholeNumber = Annotated[int, Field(ge=0, le=2**53)]
 _KEEP_INPUT = ("conv", "linear", "norm", "pool", "attention")
 _KEEP_OUTPUT = ("activation",)
 
@@ -74,51 +77,53 @@ class ModelLayer(Spec):
     after: list[str] | None = None
     input: _Shape | None = None
     output: _Shape | None = None
-    parameters: _Whole = 0
+    parameters: _WholeNumber = 0
     flops: NonNegative = 0.0
     kernel: list[Count] = Field(default=[])
     stride: list[Count] = Field(default=[])
     saved: NonNegative | None = None
     tensor: Literal["column", "row"] | None = None
-    heads: _Whole = 0
+    heads: _WholeNumber = 0
 
 
-def network(name: str, written: Sequence[ModelLayer]) -> LayerList:
-    """The network that is written as a list of layers.
+def read_network(name: str, model_layers: Sequence[ModelLayer]) -> LayerList:
+    """Return the network that is written as a list of layers.
 
     Raises:
-        InputError: it is none: the list is empty, nothing is trained, a layer does not take what
-            those before it give, or its name is another's. Paths begin with the layer's number.
+        InputError: if the list is empty, nothing is trained, a layer does not take what those
+            before it give, or its name is another's. Paths begin with the layer's number.
     """
-    if not written:
+    if not model_layers:
         raise InputError(Problem("", "must have at least one layer", "[]", "Add one."), name)
-    if written[0].input is None:
+    if model_layers[0].input is None:
         remedy = "Write for example [3, 224, 224]."
         problem = Problem("0.input", "the first layer must say the shape of a sample", "", remedy)
         raise InputError(problem, name)
-    net = Builder(name, tuple(written[0].input))
-    for number, layer in enumerate(written):
+    builder = Builder(name, tuple(model_layers[0].input))
+    for index, layer in enumerate(model_layers):
         try:
-            _add(net, layer)
+            _add_layer(builder, layer)
         except InputError as error:
-            raise InputError([each.below(str(number)) for each in error.problems], name) from None
-    found = net.done()
-    if not found.parameters:
+            problems = [problem.below(str(index)) for problem in error.problems]
+            raise InputError(problems, name) from None
+    network = builder.finish()
+    if not network.parameters:
         remedy = "Write the parameters of its layers."
         raise InputError(Problem("", "must have something to train", "0 parameters", remedy), name)
-    return found
+    return network
 
 
-def _add(net: Builder, layer: ModelLayer) -> None:
-    by_kind = layer.saved is None
-    net.layer(
+def _add_layer(builder: Builder, layer: ModelLayer) -> None:
+    """Add a layer that a file writes. Raises an InputError if it does not fit those before it."""
+    saves_by_kind = layer.saved is None
+    builder.layer(
         layer.kind,
         None if layer.output is None else tuple(layer.output),
         name=layer.name,
-        after=net.last if layer.after is None else layer.after,
-        taken=None if layer.input is None else tuple(layer.input),
-        keeps_input=by_kind and layer.kind in _KEEP_INPUT,
-        keeps_output=by_kind and layer.kind in _KEEP_OUTPUT,
+        predecessors=builder.last if layer.after is None else layer.after,
+        input_shape=None if layer.input is None else tuple(layer.input),
+        keeps_input=saves_by_kind and layer.kind in _KEEP_INPUT,
+        keeps_output=saves_by_kind and layer.kind in _KEEP_OUTPUT,
         extra=layer.saved or 0.0,
         parameters=layer.parameters,
         flops=layer.flops,
@@ -130,20 +135,22 @@ def _add(net: Builder, layer: ModelLayer) -> None:
 
 
 def as_written(layers: LayerList) -> list[dict[str, object]]:
-    """The layers of a network as plain values, as a file has them at ``workload.model.layers``;
-    `network` reads the same network back."""
-    out: list[dict[str, object]] = []
-    last = INPUT
+    """Return the layers of a network as plain values.
+
+    A file has them so at ``workload.model.layers``; `read_network` reads the network back.
+    """
+    plain_layers: list[dict[str, object]] = []
+    last_name = INPUT
     for layer in layers.layers:
-        plain: dict[str, object] = {"name": layer.name, "kind": layer.kind}
-        if layer.after != (last,):
-            plain["after"] = list(layer.after)
-        if not out or layer.input != layer.output:
-            plain |= {"input": list(layer.input), "output": list(layer.output)}
+        layer_values: dict[str, object] = {"name": layer.name, "kind": layer.kind}
+        if layer.predecessors != (last_name,):
+            layer_values["after"] = list(layer.predecessors)
+        if not plain_layers or layer.input != layer.output:
+            layer_values |= {"input": list(layer.input), "output": list(layer.output)}
         for key in ("parameters", "flops", "kernel", "stride", "tensor", "heads"):
             value = getattr(layer, key)
             if value:
-                plain[key] = list(value) if isinstance(value, tuple) else value
-        out.append({**plain, "saved": layer.saved})
-        last = layer.name
-    return out
+                layer_values[key] = list(value) if isinstance(value, tuple) else value
+        plain_layers.append({**layer_values, "saved": layer.saved})
+        last_name = layer.name
+    return plain_layers

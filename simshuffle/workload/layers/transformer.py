@@ -12,17 +12,17 @@ scores. ViT has no dropout, hence no masks.
 
 from __future__ import annotations
 
-from simshuffle.workload.layers.build import MASK, Builder
+from simshuffle.workload.layers.build import MASK_VALUES, Builder
 from simshuffle.workload.layers.layer import LayerList
 
-LOSS = 2
-"""Values that the loss keeps of each logit: it is computed in 4 B beside values of 2 B."""
+LOSS_VALUES = 2
+"""Values that the loss keeps of each logit: 4 B beside values of 2 B."""
 
 
-def block(net: Builder, heads: int, inner: int, dropout: bool) -> None:
-    """Attention and a perceptron of ``inner`` values for each token, each with a shortcut."""
+def transformer_block(net: Builder, heads: int, inner: int, dropout: bool) -> None:
+    """Add attention and a perceptron of ``inner`` values for each token, each with a shortcut."""
     width, tokens = net.shape()
-    before = net.last
+    start = net.last
     net.norm("norm1")
     qkv = net.linear(3 * width, name="qkv", tensor="column")
     scores = heads * tokens**2
@@ -30,63 +30,77 @@ def block(net: Builder, heads: int, inner: int, dropout: bool) -> None:
         "attention",
         (width, tokens),
         name="attention",
-        after=qkv,
+        predecessors=qkv,
         keeps_input=True,
-        extra=scores * (2 + MASK if dropout else 1),
+        extra=scores * (2 + MASK_VALUES if dropout else 1),
         flops=4.0 * tokens**2 * width,
         heads=heads,
     )
     net.linear(width, name="projection", tensor="row")
-    before = net.add(before, net.last, mask=dropout, name="add1")
+    start = net.add(start, net.last, mask=dropout, name="add1")
     net.norm("norm2")
     net.linear(inner, name="up", tensor="column")
     net.layer("activation", (inner, tokens), name="gelu", keeps_input=True)
     net.linear(width, name="down", tensor="row")
-    net.add(before, net.last, mask=dropout, name="add2")
+    net.add(start, net.last, mask=dropout, name="add2")
 
 
-def gpt(name: str, blocks: int, width: int, heads: int, tokens: int, words: int) -> LayerList:
-    """A GPT: predicts the next of ``words`` for each of ``tokens``."""
+def gpt(name: str, *, blocks: int, width: int, heads: int, tokens: int, words: int) -> LayerList:
+    """Build a GPT, which predicts the next of ``words`` for each of ``tokens``."""
     net = Builder(name, (1, tokens))
     shape = (width, tokens)
     net.layer("embedding", shape, name="words", parameters=words * width, tensor="column")
     net.layer(
-        "embedding", shape, name="positions", parameters=tokens * width, extra=MASK * width * tokens
+        "embedding",
+        shape,
+        name="positions",
+        parameters=tokens * width,
+        extra=MASK_VALUES * width * tokens,
     )
-    for number in range(blocks):
-        net.prefix = f"block{number}."
-        block(net, heads, 4 * width, dropout=True)
+    for index in range(blocks):
+        net.prefix = f"block{index}."
+        transformer_block(net, heads, 4 * width, dropout=True)
     net.prefix = ""
     net.norm("norm")
-    loss = LOSS * words * tokens
+    loss = LOSS_VALUES * words * tokens
     net.linear(words, bias=False, tied=True, name="logits", extra=loss, tensor="column")
-    return net.done()
+    return net.finish()
 
 
-def vit(name: str, blocks: int, width: int, heads: int, patch: int) -> LayerList:
-    """A vision transformer for 224 x 224 pixels and 1000 classes."""
+def vit(name: str, *, blocks: int, width: int, heads: int, patch: int) -> LayerList:
+    """Build a vision transformer for 224 x 224 pixels and 1000 classes.
+
+    Args:
+        name: of the network.
+        blocks: of attention and a perceptron.
+        width: values of a token.
+        heads: of attention.
+        patch: pixels along each edge of a patch, which is a token.
+    """
     net = Builder(name, (3, 224, 224))
     net.conv(width, patch, patch, 0, bias=True, name="patches")
     tokens = (224 // patch) ** 2 + 1
     net.layer("embedding", (width, tokens), name="positions", parameters=width * (tokens + 1))
-    for number in range(blocks):
-        net.prefix = f"block{number}."
-        block(net, heads, 4 * width, dropout=False)
+    for index in range(blocks):
+        net.prefix = f"block{index}."
+        transformer_block(net, heads, 4 * width, dropout=False)
     net.prefix = ""
     net.norm("norm")
     net.layer("other", (width,), name="first_token")
     net.linear(1000, name="classes")
-    return net.done()
+    return net.finish()
 
 
 NETWORKS = {
-    "gpt2_small": lambda: gpt("gpt2_small", 12, 768, 12, 1024, 50257),
-    "gpt_1.3b": lambda: gpt("gpt_1.3b", 24, 2048, 16, 2048, 51200),
-    "gpt_2.7b": lambda: gpt("gpt_2.7b", 32, 2560, 32, 2048, 51200),
-    "gpt_6.7b": lambda: gpt("gpt_6.7b", 32, 4096, 32, 2048, 51200),
-    "gpt_13b": lambda: gpt("gpt_13b", 40, 5120, 40, 2048, 51200),
-    "gpt_175b": lambda: gpt("gpt_175b", 96, 12288, 96, 2048, 51200),
-    "vit_b_16": lambda: vit("vit_b_16", 12, 768, 12, 16),
-    "vit_l_16": lambda: vit("vit_l_16", 24, 1024, 16, 16),
-    "vit_h_14": lambda: vit("vit_h_14", 32, 1280, 16, 14),
+    "gpt2_small": lambda: gpt(
+        "gpt2_small", blocks=12, width=768, heads=12, tokens=1024, words=50257
+    ),
+    "gpt_1.3b": lambda: gpt("gpt_1.3b", blocks=24, width=2048, heads=16, tokens=2048, words=51200),
+    "gpt_2.7b": lambda: gpt("gpt_2.7b", blocks=32, width=2560, heads=32, tokens=2048, words=51200),
+    "gpt_6.7b": lambda: gpt("gpt_6.7b", blocks=32, width=4096, heads=32, tokens=2048, words=51200),
+    "gpt_13b": lambda: gpt("gpt_13b", blocks=40, width=5120, heads=40, tokens=2048, words=51200),
+    "gpt_175b": lambda: gpt("gpt_175b", blocks=96, width=12288, heads=96, tokens=2048, words=51200),
+    "vit_b_16": lambda: vit("vit_b_16", blocks=12, width=768, heads=12, patch=16),
+    "vit_l_16": lambda: vit("vit_l_16", blocks=24, width=1024, heads=16, patch=16),
+    "vit_h_14": lambda: vit("vit_h_14", blocks=32, width=1280, heads=16, patch=14),
 }

@@ -1,4 +1,4 @@
-"""The order in which loaders hand out samples, one file for each family of them."""
+"""The orders in which loaders hand out samples: a file for each family of loaders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simshuffle.workload.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.workload.orders.mosaicml_streams import MosaicmlStreams
 from simshuffle.workload.orders.order import Order, Readers, ShardedSet
 from simshuffle.workload.orders.ray_mix import RayMix
-from simshuffle.workload.orders.samplers import DistributedSampler, Own, Synchronised
+from simshuffle.workload.orders.samplers import DistributedSampler, OwnOrder, Synchronised
 from simshuffle.workload.orders.torchdata_nodes import TorchdataNodes
 
 AnyOrder = Annotated[
@@ -31,13 +31,13 @@ AnyOrder = Annotated[
     | Corgi2
     | RayLocal
     | Synchronised
-    | Own
+    | OwnOrder
     | HuggingFaceInterleave
     | TorchdataNodes
     | MosaicmlStreams
     | RayMix,
     Field(discriminator="kind"),
 ]
-"""Every order, by its ``kind``."""
+"""The union of all orders, told apart by their ``kind``."""
 
 __all__ = ["AnyOrder", "DistributedSampler", "MosaicmlStreaming", "Order", "Readers", "ShardedSet"]

@@ -1,5 +1,6 @@
 """Loaders that read shards and mix samples in a buffer: tf.data, WebDataset, Hugging Face's
-datasets and Ray Data."""
+datasets and Ray Data.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +15,20 @@ from pydantic import Field
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.shuffle_buffers import (
+    interleave_runs,
+    shuffle_by_halves,
+    shuffle_by_replacement,
+    shuffle_in_batches,
+    shuffle_in_buffer,
+)
 from simshuffle.workload.orders.streams import (
-    handed_out,
-    handed_out_by_ranks,
-    joined,
-    need_shards_for,
-    need_smaller,
-    samples_of,
+    concatenate_or_empty,
+    order_from_ranks,
+    order_from_streams,
+    require_buffer_below_set,
+    require_shard_for_each,
+    samples_of_shards,
 )
 
 
@@ -50,58 +58,50 @@ class TfData(Order):
     reshuffle: bool = True
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for fewer shards than ranks, where `shard` gives an
-        empty set to some; or a buffer that is larger than the set."""
-        need_shards_for(
+        """Draw the order of an epoch, from 0.
+
+        Raises:
+            InputError: for fewer shards than ranks, where `shard` gives an empty set to some; or a
+                buffer that is larger than the set.
+        """
+        require_shard_for_each(
             data,
             "readers.ranks",
             readers.world_size,
             "ranks",
             "tf.data's shard leaves the others an empty set, and training ends or hangs there",
         )
-        need_smaller("buffer_size", self.buffer_size, data)
-        drawn = epoch if self.reshuffle else 0
-        files = stream(seed, "orders/tf_data/files", drawn).permutation(len(data.samples))
+        require_buffer_below_set("buffer_size", self.buffer_size, data)
+        drawn_epoch = epoch if self.reshuffle else 0
+        files = stream(seed, "orders/tf_data/files", drawn_epoch).permutation(len(data.samples))
 
         def read(rank: int) -> Ints64:
-            samples = self._interleaved(data, files[rank :: readers.world_size].tolist())
-            rng = stream(seed, "orders/tf_data/samples", drawn, rank)
-            return replaced(samples, self.buffer_size, rng)
+            samples = self._interleave_files(data, files[rank :: readers.world_size].tolist())
+            rng = stream(seed, "orders/tf_data/samples", drawn_epoch, rank)
+            return shuffle_by_replacement(samples, self.buffer_size, rng)
 
-        return handed_out_by_ranks(map(read, range(readers.world_size)))
+        return order_from_ranks(map(read, range(readers.world_size)))
 
-    def _interleaved(self, data: ShardedSet, files: list[int]) -> Ints64:
-        """The samples of those files, as they come to the buffer."""
+    def _interleave_files(self, data: ShardedSet, files: list[int]) -> Ints64:
+        """Return the samples of ``files`` in the order in which they come to the buffer."""
         begin = data.begin.tolist()
-        closed = iter(files)
-        slots = [
-            iter(range(begin[file], begin[file + 1])) for file in islice(closed, self.cycle_length)
+        closed_files = iter(files)
+        open_files = [
+            iter(range(begin[file], begin[file + 1]))
+            for file in islice(closed_files, self.cycle_length)
         ]
-        out: list[int] = []
-        while slots:
-            staying = []
-            for slot in slots:
-                taken = list(islice(slot, self.block_length))
-                out += taken
-                if len(taken) == self.block_length:
-                    staying.append(slot)
-                elif (file := next(closed, None)) is not None:
-                    staying.append(iter(range(begin[file], begin[file + 1])))
-            slots = staying
-        return np.array(out, dtype=np.int64)
-
-
-def replaced(samples: Ints64, size: int, rng: np.random.Generator) -> Ints64:
-    """What comes out of a buffer that is filled first, and then gives one sample at random for each
-    that it takes; at the end all that is left, in random order."""
-    held = samples[:size].copy()
-    coming = samples[size:]
-    places = rng.integers(0, max(1, len(held)), size=len(coming))
-    out = np.empty(len(coming), dtype=np.int64)
-    for turn, place in enumerate(places):
-        out[turn] = held[place]
-        held[place] = coming[turn]
-    return np.concatenate([out, rng.permutation(held)])
+        samples: list[int] = []
+        while open_files:
+            next_open = []
+            for open_file in open_files:
+                block = list(islice(open_file, self.block_length))
+                samples += block
+                if len(block) == self.block_length:
+                    next_open.append(open_file)
+                elif (file := next(closed_files, None)) is not None:
+                    next_open.append(iter(range(begin[file], begin[file + 1])))
+            open_files = next_open
+        return np.array(samples, dtype=np.int64)
 
 
 class WebDataset(Order):
@@ -137,50 +137,41 @@ class WebDataset(Order):
     }
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for fewer shards than workers, where the library says
-        that it found no samples; or a buffer that is larger than the set."""
-        streams = readers.world_size * readers.workers
-        need_shards_for(
+        """Draw the order of an epoch, from 0.
+
+        Raises:
+            InputError: for fewer shards than workers, where the library says that it found no
+                samples; or a buffer that is larger than the set.
+        """
+        require_shard_for_each(
             data,
             "readers.workers",
-            streams,
+            readers.world_size * readers.workers,
             "workers of all ranks",
             "webdataset ends those without shards with 'No samples found in dataset'",
         )
-        need_smaller("buffer_size", self.buffer_size, data)
-        return handed_out(
-            (rank, worker, self._worker(data, readers, rank, worker, seed, epoch))
+        require_buffer_below_set("buffer_size", self.buffer_size, data)
+        samples = partial(self._samples_of_worker, data, readers, seed, epoch)
+        return order_from_streams(
+            (rank, worker, samples(rank=rank, worker=worker))
             for rank in range(readers.world_size)
             for worker in range(readers.workers)
         )
 
-    def _worker(
-        self, data: ShardedSet, readers: Readers, rank: int, worker: int, seed: int, epoch: int
+    def _samples_of_worker(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, *, rank: int, worker: int
     ) -> Ints64:
-        """What a worker hands out."""
+        """Return the samples that a worker hands out in an epoch, in their order."""
         shards = list(range(len(data.samples)))[rank :: readers.world_size]
         clock = f"webdataset {seed} {epoch} {rank} {worker}"
-        of_shards = random.Random(seed + epoch if self.detshuffle else seed)  # noqa: S311
-        of_samples = random.Random(seed + epoch if self.detshuffle else clock)  # noqa: S311
+        shard_rng = random.Random(seed + epoch if self.detshuffle else seed)  # noqa: S311
+        sample_rng = random.Random(seed + epoch if self.detshuffle else clock)  # noqa: S311
         # the library's own stage for shards starts at 100 of them, whatever is asked
-        order = buffered(shards[worker :: readers.workers], self.shard_shuffle, 100, of_shards)
-        return buffered(samples_of(data, order), self.buffer_size, self.initial, of_samples)
-
-
-def buffered(stream: Ints64 | list[int], size: int, initial: int, rng: random.Random) -> Ints64:
-    """Return the samples of ``stream`` in the order in which a buffer hands them out.
-
-    The buffer hands out samples as soon as it holds ``initial``. Meanwhile it grows to ``size`` by
-    one sample for each that it hands out. ``rng`` is of no use afterwards.
-    """
-    from simshuffle.workload.orders.kernels import mix  # noqa: PLC0415 - numba
-
-    samples = np.asarray(stream, np.int64)
-    # a draw takes fewer than two words on average: n draws need more than this once in 2^700
-    words = np.frombuffer(rng.randbytes(4 * (4 * len(samples) + 1024)), np.dtype("<u4"))
-    out = np.empty_like(samples)
-    mix(samples, size, initial, words, np.empty(min(size, len(samples)) + 2, np.int64), out)
-    return out
+        shard_order = shuffle_in_buffer(
+            shards[worker :: readers.workers], self.shard_shuffle, 100, shard_rng
+        )
+        samples = samples_of_shards(data, shard_order)
+        return shuffle_in_buffer(samples, self.buffer_size, self.initial, sample_rng)
 
 
 class HuggingFace(Order):
@@ -217,54 +208,61 @@ class HuggingFace(Order):
     }
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for fewer shards than a rank has workers, where the
-        library stops those without shards; or a buffer that is larger than the set."""
-        whole = len(data.samples) % readers.world_size != 0
-        need_shards_for(
+        """Draw the order of an epoch, from 0.
+
+        Raises:
+            InputError: for fewer shards than a rank has workers, where the library stops those
+                without shards; or a buffer that is larger than the set.
+        """
+        reads_all = len(data.samples) % readers.world_size != 0
+        require_shard_for_each(
             data,
             "readers.workers",
-            readers.workers * (1 if whole else readers.world_size),
-            "workers of a rank" if whole else "workers of all ranks",
+            readers.workers * (1 if reads_all else readers.world_size),
+            "workers of a rank" if reads_all else "workers of all ranks",
             "datasets warns of too many workers, and stops those without shards",
         )
-        need_smaller("buffer_size", self.buffer_size, data)
-        read = partial(self._read, data, readers, seed, epoch)
-        every = range(readers.workers)
-        if whole:
-            by_worker = [read(0, worker) for worker in every]
-            streams = [
-                [stream[rank :: readers.world_size] for stream in by_worker]
-                for rank in range(readers.world_size)
-            ]
-        else:
-            streams = [[read(rank, w) for w in every] for rank in range(readers.world_size)]
-        return handed_out(
-            (rank, worker, stream)
-            for rank, of_rank in enumerate(streams)
-            for worker, stream in enumerate(of_rank)
+        require_buffer_below_set("buffer_size", self.buffer_size, data)
+        ranks = range(readers.world_size)
+        workers = range(readers.workers)
+        samples = partial(self._samples_of_worker, data, readers, seed, epoch)
+        if reads_all:
+            # all ranks read the same, and keep every M-th sample
+            by_worker = [samples(rank=0, worker=worker) for worker in workers]
+            return order_from_streams(
+                (rank, worker, by_worker[worker][rank :: readers.world_size])
+                for rank in ranks
+                for worker in workers
+            )
+        return order_from_streams(
+            (rank, worker, samples(rank=rank, worker=worker))
+            for rank in ranks
+            for worker in workers
         )
 
-    def _read(
-        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, rank: int, worker: int
+    def _samples_of_worker(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, *, rank: int, worker: int
     ) -> Ints64:
-        """What comes out of the buffer of a worker."""
+        """Return the samples that come out of a worker's buffer in an epoch, in their order."""
         shards = self.shards(data, readers, seed, epoch, rank)[worker :: readers.workers]
-        runs = [samples_of(data, run) for run in self.runs(shards)]
-        samples, turn = in_turn(runs, self.piece)
-        ends = np.cumsum(np.unique(turn, return_counts=True)[1])
+        runs = [samples_of_shards(data, run) for run in self.runs(shards)]
+        samples, piece = interleave_runs(runs, self.piece_size)
+        piece_ends = np.cumsum(np.unique(piece, return_counts=True)[1])
         rng = self.generator(readers, seed, epoch, worker)
-        return joined(halves(samples, ends, self.buffer_size, rng))
+        return concatenate_or_empty(shuffle_by_halves(samples, piece_ends, self.buffer_size, rng))
 
     @staticmethod
     def shards(data: ShardedSet, readers: Readers, seed: int, epoch: int, rank: int) -> list[int]:
-        """The shards that a rank reads, in the order in which they are dealt to its workers."""
+        """Return the shards that a rank reads, in the order in which they are dealt to its
+        workers.
+        """
         order = _shard_order(len(data.samples), seed, epoch)
-        even = len(order) % readers.world_size == 0
-        return order[rank :: readers.world_size] if even else order
+        is_divisible = len(order) % readers.world_size == 0
+        return order[rank :: readers.world_size] if is_divisible else order
 
     @staticmethod
     def generator(readers: Readers, seed: int, epoch: int, worker: int) -> np.random.Generator:
-        """What the buffer of a worker draws from."""
+        """Return the generator from which the buffer of a worker draws."""
         rng = np.random.default_rng(seed)
         # the library makes a new generator of the first number of the old one for each of these
         if epoch:
@@ -274,51 +272,25 @@ class HuggingFace(Order):
         return rng
 
     def runs(self, shards: list[int]) -> list[list[int]]:
-        """The shards of a worker, as runs that are read in turn."""
-        count = min(len(shards), self.max_buffer_input_shards)
-        return [run.tolist() for run in np.array_split(np.array(shards, np.int64), count)]
+        """Divide the shards of a worker into runs, which are read in turn."""
+        num_runs = min(len(shards), self.max_buffer_input_shards)
+        return [run.tolist() for run in np.array_split(np.array(shards, np.int64), num_runs)]
 
     @property
-    def piece(self) -> int:
-        """Samples of a run that come to the buffer at once."""
-        each = self.buffer_size // self.max_buffer_input_shards
-        return max(1, each) if self.formatted else 1
+    def piece_size(self) -> int:
+        """The samples of a run that come to the buffer at once."""
+        share = self.buffer_size // self.max_buffer_input_shards
+        return max(1, share) if self.formatted else 1
 
 
-def in_turn(runs: list[Ints64], size: int, first: int = 0) -> tuple[Ints64, Ints64]:
-    """The samples of those runs, a piece of each in turn from run ``first`` on, and (n,) the turn
-    of each sample: that of piece k of a run, counted from ``first``, is k R plus its number."""
-    count = len(runs)
-    turn = joined(
-        [np.arange(len(run)) // size * count + (at - first) % count for at, run in enumerate(runs)]
-    )
-    order = np.argsort(turn, kind="stable")
-    return joined(runs)[order], turn[order]
-
-
-def _shard_order(count: int, seed: int, epoch: int) -> list[int]:
-    """The order of the shards: as `shuffle` draws it, and from epoch 1 on shuffled once more."""
-    order = list(range(count))
+def _shard_order(num_shards: int, seed: int, epoch: int) -> list[int]:
+    """Return the shards in the order that `shuffle` draws, shuffled once more from epoch 1 on."""
+    order = list(range(num_shards))
     np.random.default_rng(seed).shuffle(order)
-    again = list(range(count))
+    epoch_order = list(range(num_shards))
     if epoch:
-        np.random.default_rng(epoch).shuffle(again)
-    return [order[place] for place in again]
-
-
-def halves(samples: Ints64, ends: Ints64, size: int, rng: np.random.Generator) -> list[Ints64]:
-    """What comes out of a buffer that takes pieces with those ends, is shuffled once it is full,
-    and then keeps one half; what comes out at once is an array, the last of them what was left
-    (perhaps nothing)."""
-    held = samples[:0]
-    taken = 0
-    out = []
-    while (piece := np.searchsorted(ends, taken + size - len(held))) < len(ends):
-        held = rng.permutation(joined([held, samples[taken : ends[piece]]]))
-        taken = ends[piece]
-        out.append(held[: len(held) - size // 2])
-        held = held[len(held) - size // 2 :]
-    return [*out, rng.permutation(joined([held, samples[taken:]]))]
+        np.random.default_rng(epoch).shuffle(epoch_order)
+    return [order[index] for index in epoch_order]
 
 
 class RayLocal(Order):
@@ -341,36 +313,20 @@ class RayLocal(Order):
     buffer_size: int = Field(ge=1)
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for fewer shards than ranks, where Ray gives no block
-        to some; or a buffer that is larger than the set."""
-        need_shards_for(
-            data, "readers.ranks", readers.world_size, "ranks", "Ray gives the others no block"
-        )
-        need_smaller("buffer_size", self.buffer_size, data)
-        blocks = [samples_of(data, [shard]) for shard in range(len(data.samples))]
+        """Draw the order of an epoch, from 0.
+
+        Raises:
+            InputError: for fewer shards than ranks, where Ray gives no block to some; or a buffer
+                that is larger than the set.
+        """
+        consequence = "Ray gives the others no block"
+        require_shard_for_each(data, "readers.ranks", readers.world_size, "ranks", consequence)
+        require_buffer_below_set("buffer_size", self.buffer_size, data)
+        blocks = [samples_of_shards(data, [shard]) for shard in range(len(data.samples))]
 
         def read(rank: int) -> Ints64:
-            own, rng = blocks[rank :: readers.world_size], np.random.default_rng(seed + epoch)
-            return batched(own, readers.batch_size, self.buffer_size, rng)
+            rank_blocks = blocks[rank :: readers.world_size]
+            rng = np.random.default_rng(seed + epoch)
+            return shuffle_in_batches(rank_blocks, readers.batch_size, self.buffer_size, rng)
 
-        return handed_out_by_ranks(map(read, range(readers.world_size)))
-
-
-def batched(blocks: list[Ints64], batch: int, size: int, rng: np.random.Generator) -> Ints64:
-    """What comes out of the buffer of a rank that gets those blocks, batch after batch."""
-    size = max(size, batch)
-    enough, full = max(1, size // 2), int(size * 1.5)
-    mixed = joined([])
-    waiting: list[Ints64] = []
-    out = []
-    for block in (*blocks, None):
-        waiting += [block] if block is not None and len(block) else []
-        while count := len(mixed) + sum(map(len, waiting)):
-            ready = count >= batch and (len(mixed) >= enough or count - batch >= full)
-            if block is not None and not ready:
-                break
-            if waiting and (block is None or len(mixed) <= enough):
-                mixed, waiting = rng.permutation(joined([*waiting, mixed])), []
-            out.append(mixed[:batch])
-            mixed = mixed[batch:]
-    return joined(out)
+        return order_from_ranks(map(read, range(readers.world_size)))

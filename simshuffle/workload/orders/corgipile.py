@@ -1,4 +1,4 @@
-"""CorgiPile and Corgi²: blocks in random order, a few of them at a time shuffled in memory."""
+"""CorgiPile and Corgi²: blocks in random order, a few blocks at a time shuffled in memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.workload.orders.streams import (
-    blocks_of,
-    handed_out_by_ranks,
-    joined,
-    need_shards,
-    need_smaller,
+    concatenate_or_empty,
+    order_from_ranks,
+    require_buffer_below_set,
+    require_shards,
+    split_into_blocks,
 )
 
 
-class _Piled(Order):
-    """What both do in an epoch.
+class _CorgiOrder(Order):
+    """The common part of CorgiPile and Corgi²: an epoch of blocks that are shuffled in memory.
 
     Attributes:
         block_size: samples of a block; the last block of a shard may be smaller.
@@ -37,24 +37,27 @@ class _Piled(Order):
         return self.block_size
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError if there are no shards, or the buffer is larger than
-        the set."""
-        need_shards(data)
-        need_smaller("buffer_blocks", self.buffer_blocks * self.block_size, data)
-        blocks = blocks_of(data, self.block_size)
+        """Draw the order of an epoch, from 0.
+
+        Raises:
+            InputError: if there are no shards, or the buffer is larger than the set.
+        """
+        require_shards(data)
+        require_buffer_below_set("buffer_blocks", self.buffer_blocks * self.block_size, data)
+        blocks = split_into_blocks(data, self.block_size)
         order = stream(seed, "orders/corgipile/blocks", epoch).permutation(len(blocks))
-        stored = np.argsort(self.places(data, seed))
+        sample_at = np.argsort(self.places(data, seed))  # (N,) the sample at each position
         ends = np.arange(readers.world_size + 1) * len(blocks) // readers.world_size
 
         def read(rank: int) -> Ints64:
-            own = [blocks[block] for block in order[ends[rank] : ends[rank + 1]]]
+            rank_blocks = [blocks[block] for block in order[ends[rank] : ends[rank + 1]]]
             rng = stream(seed, "orders/corgipile/samples", epoch, rank)
-            return stored[shuffled_by_groups(own, self.buffer_blocks, rng)]
+            return sample_at[shuffle_groups_of_blocks(rank_blocks, self.buffer_blocks, rng)]
 
-        return handed_out_by_ranks(map(read, range(readers.world_size)))
+        return order_from_ranks(map(read, range(readers.world_size)))
 
 
-class CorgiPile(_Piled):
+class CorgiPile(_CorgiOrder):
     """CorgiPile (Xu et al., arXiv 2206.05830): the order of all blocks is drawn for each epoch, the
     same on all ranks, and each rank takes its part of them. It reads ``buffer_blocks`` at a time,
     shuffles their samples, and hands them out; worker 0 does. Its law: no library's draws are made.
@@ -67,7 +70,7 @@ class CorgiPile(_Piled):
     kind: Literal["corgipile"]
 
 
-class Corgi2(_Piled):
+class Corgi2(_CorgiOrder):
     """Corgi² (Livne et al., arXiv 2309.01640): CorgiPile, of a set that was rewritten once.
 
     Before training, ``buffer_blocks`` random blocks at a time are read, their samples shuffled, and
@@ -82,16 +85,22 @@ class Corgi2(_Piled):
     kind: Literal["corgi2"]
 
     def places(self, data: ShardedSet, seed: int) -> Ints64:
-        """(N,) where each sample lies after the set was rewritten."""
-        blocks = blocks_of(data, self.block_size)
+        """Return the position of each sample after the set was rewritten, (N,)."""
+        blocks = split_into_blocks(data, self.block_size)
         rng = stream(seed, "orders/corgi2/offline")
-        read = [blocks[block] for block in rng.permutation(len(blocks))]
-        places = np.empty(data.size, dtype=np.int64)
-        places[shuffled_by_groups(read, self.buffer_blocks, rng)] = joined(read)
-        return places
+        shuffled_blocks = [blocks[block] for block in rng.permutation(len(blocks))]
+        positions = np.empty(data.size, dtype=np.int64)
+        shuffled_samples = shuffle_groups_of_blocks(shuffled_blocks, self.buffer_blocks, rng)
+        positions[shuffled_samples] = concatenate_or_empty(shuffled_blocks)
+        return positions
 
 
-def shuffled_by_groups(blocks: list[Ints64], size: int, rng: np.random.Generator) -> Ints64:
-    """The samples of those blocks, ``size`` blocks at a time shuffled."""
-    groups = [joined(blocks[first : first + size]) for first in range(0, len(blocks), size)]
-    return joined([rng.permutation(group) for group in groups])
+def shuffle_groups_of_blocks(
+    blocks: list[Ints64], group_size: int, rng: np.random.Generator
+) -> Ints64:
+    """Return the samples of ``blocks``, shuffled in groups of ``group_size`` blocks."""
+    groups = [
+        concatenate_or_empty(blocks[first : first + group_size])
+        for first in range(0, len(blocks), group_size)
+    ]
+    return concatenate_or_empty([rng.permutation(group) for group in groups])

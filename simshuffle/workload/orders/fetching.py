@@ -1,5 +1,6 @@
-"""What is fetched of an order, by counting: requests to the remote storage and their bytes, what
-the caches of the nodes answer, and how full these are."""
+"""Count the fetches of an order: requests to the remote storage and their bytes, hits in the caches
+of the nodes, and how full these are.
+"""
 
 from __future__ import annotations
 
@@ -15,181 +16,262 @@ from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Un
 
 @dataclass(frozen=True)
 class Pieces:
-    """What can be fetched at once."""
+    """The pieces in which a set is fetched: samples, blocks or shards."""
 
-    of_sample: Ints64  # (N,) the piece of each sample
+    piece_of_sample: Ints64  # (N,) the piece of each sample
     nbytes: Ints64  # (P,) bytes of each piece, whole numbers
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """What is fetched in an epoch, over all nodes."""
+class FetchCounts:
+    """The fetches of an epoch, over all nodes."""
 
     samples: int  # handed out
-    hits: int  # of these, samples whose piece was there already
-    requests: int  # to the remote storage: one for each piece that was not there
-    nbytes: int  # of these requests
+    hits: int  # samples whose piece was in a cache already
+    requests: int  # requests to the remote storage: one for each piece that was in no cache
+    nbytes: int  # bytes of these requests
     evictions: int  # pieces that a cache dropped for others
     held_nbytes: int  # the most bytes that one node held at once
 
 
-def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints64 | None = None) -> Pieces:
-    """What is fetched at once of ``data``: a sample, a block of ``block`` samples, of which the
-    last of a shard may have fewer, or a shard. ``places`` is (N,) where each sample is stored; None
-    for where its number says. Bytes of a shard are divided among its samples as evenly as whole
-    bytes can be."""
-    place = np.arange(data.size)
-    shard = data.shard_of(place)
+def divide_into_pieces(
+    data: ShardedSet, unit: Unit, block: int = 1, places: Ints64 | None = None
+) -> Pieces:
+    """Divide a set into the pieces that are fetched at once.
+
+    Bytes of a shard are divided among its samples as evenly as whole bytes can be.
+
+    Args:
+        data: the set in shards.
+        unit: a sample, a block or a shard.
+        block: samples of a block; the last block of a shard may have fewer.
+        places: (N,) the position at which each sample is stored; None if it is its own index.
+    """
+    position = np.arange(data.size)
+    shard = data.shard_of(position)
+    index_in_shard = position - data.begin[shard]
     if unit == "sample":
-        of_place = place
+        piece = position
     elif unit == "shard":
-        of_place = shard
+        piece = shard
     else:
-        first = np.concatenate([[0], np.cumsum(-(-data.samples // block))])
-        of_place = first[shard] + (place - data.begin[shard]) // block
-    # whole bytes of each sample; together those of the shard
-    within, many = place - data.begin[shard], data.samples[shard]
-    whole = np.rint(data.nbytes).astype(np.int64)[shard]
-    sizes = (within + 1) * whole // many - within * whole // many
-    nbytes = np.bincount(of_place, sizes).astype(np.int64)
-    return Pieces(of_place if places is None else of_place[places], nbytes)
+        first_block = np.concatenate([[0], np.cumsum(-(-data.samples // block))])
+        piece = first_block[shard] + index_in_shard // block
+
+    # whole bytes of each sample, so that those of a shard sum to the shard's:
+    # of sample i of n in a shard of B bytes, floor((i + 1) B / n) - floor(i B / n)
+    samples_in_shard = data.samples[shard]
+    shard_nbytes = np.rint(data.nbytes).astype(np.int64)[shard]
+    nbytes_before = index_in_shard * shard_nbytes // samples_in_shard
+    nbytes_through = (index_in_shard + 1) * shard_nbytes // samples_in_shard
+    piece_nbytes = np.bincount(piece, nbytes_through - nbytes_before).astype(np.int64)
+    return Pieces(piece if places is None else piece[places], piece_nbytes)
 
 
-def in_time(order: EpochOrder, readers: Readers) -> Ints64:
-    """(n,) the rows of ``order`` in the order in which a node meets them, all nodes mixed. A rank
-    takes a batch of each of its workers in turn, and each worker hands out its samples by position.
-    So in every iteration come the batches of all ranks, rank by rank."""
-    turn = iteration(order, readers)
-    return np.lexsort((order.position, order.rank, turn))
+def rows_in_time(order: EpochOrder, readers: Readers) -> Ints64:
+    """Return the rows of ``order`` in the order in which nodes meet them, (n,), all nodes mixed.
+
+    A rank takes a batch of each of its workers in turn, and each worker hands out its samples by
+    position. So in every iteration come the batches of all ranks, rank by rank.
+    """
+    return np.lexsort((order.position, order.rank, iteration_of_rows(order, readers)))
 
 
-def iteration(order: EpochOrder, readers: Readers) -> Ints64:
-    """(n,) the iteration of the rank in which each row is handed out, from 0; where a worker has
-    fewer batches than another, later turns are empty."""
+def iteration_of_rows(order: EpochOrder, readers: Readers) -> Ints64:
+    """Return the iteration, from 0, in which the rank of each row takes the row's sample: (n,).
+
+    Where a worker has fewer batches than another, its later turns are empty.
+    """
     return order.position // readers.batch_size * readers.workers + order.worker
 
 
-def fetched(
-    orders: Iterable[EpochOrder], readers: Readers, of: Pieces, cache_nbytes: int | None
-) -> Iterator[Fetched]:
-    """What is fetched in one epoch after another, which are taken one by one, with a cache on each
-    node; arguments as of `Caches`."""
-    caches = Caches(readers, of, cache_nbytes)
+def count_fetches(
+    orders: Iterable[EpochOrder], readers: Readers, pieces: Pieces, cache_nbytes: int | None
+) -> Iterator[FetchCounts]:
+    """Count the fetches of one epoch after another, with a cache on each node.
+
+    The orders are taken one by one; the other arguments are those of `Caches`.
+    """
+    caches = Caches(readers, pieces, cache_nbytes)
     for order in orders:
-        rows = in_time(order, readers)
-        yield caches.epoch(order.rank[rows], order.worker[rows], order.sample[rows])[1]
+        rows = rows_in_time(order, readers)
+        yield caches.fetch_epoch(order.rank[rows], order.worker[rows], order.sample[rows])[1]
 
 
 class Caches:
     """The caches of all nodes, from epoch to epoch.
 
     Args:
-        readers: who reads.
-        of: what is fetched at once.
-        cache_nbytes: what each node keeps, the least recently used being dropped; what is larger
-            is fetched and not kept. None for no limit. 0 for no cache: each worker holds a piece
-            from its first sample of it to its last in the epoch, shares it with nobody, and keeps
-            nothing for the next epoch.
+        readers: the processes that read.
+        pieces: that are fetched at once.
+        cache_nbytes: bytes that each node keeps, the least recently used piece being dropped; a
+            larger piece is fetched and not kept. None for no limit. 0 for no cache: each worker
+            holds a piece from its first sample of it to its last in the epoch, shares it with
+            nobody, and keeps nothing for the next epoch.
     """
 
-    def __init__(self, readers: Readers, of: Pieces, cache_nbytes: int | None) -> None:
-        self._readers, self._of, self._streams = readers, of, cache_nbytes == 0
-        self._nodes = [_Node(cache_nbytes, of.nbytes) for _ in range(readers.nodes)]
+    def __init__(self, readers: Readers, pieces: Pieces, cache_nbytes: int | None) -> None:
+        self._readers = readers
+        self._pieces = pieces
+        self._has_no_cache = cache_nbytes == 0
+        self._nodes = [_NodeCache(cache_nbytes, pieces.nbytes) for _ in range(readers.nodes)]
 
     def piece_nbytes(self, sample: Ints64) -> Ints64:
-        """(n,) bytes of the piece of each sample."""
-        return np.asarray(self._of.nbytes[self._of.of_sample[sample]])
+        """Return the bytes of the piece of each sample, (n,)."""
+        piece = self._pieces.piece_of_sample[sample]
+        return np.asarray(self._pieces.nbytes[piece])
 
-    def epoch(self, rank: Ints64, worker: Ints64, sample: Ints64) -> tuple[Flags, Fetched]:
-        """What is fetched in the next epoch, given rank, worker and sample, (n,), of what is handed
-        out, in the order in which a node meets it: (n,) for which of them their piece is fetched;
-        and the sums."""
-        node, piece = rank // self._readers.ranks, self._of.of_sample[sample]
-        missed, found = np.zeros(len(piece), np.bool_), []
+    def fetch_epoch(
+        self, rank: Ints64, worker: Ints64, sample: Ints64
+    ) -> tuple[Flags, FetchCounts]:
+        """Fetch the samples of the next epoch, in the order in which a node meets them.
+
+        Args:
+            rank: (n,) of each sample that is handed out.
+            worker: (n,) of that rank.
+            sample: (n,) sample indices.
+
+        Returns:
+            (n,) True for samples whose piece is fetched; and the sums over all nodes.
+        """
+        node = rank // self._readers.ranks
+        piece = self._pieces.piece_of_sample[sample]
+        is_fetched = np.zeros(len(piece), np.bool_)
+        counts_of_nodes = []
         # the rows of each node, in their order
         by_node = np.argsort(node, kind="stable")
         ends = np.searchsorted(node[by_node], np.arange(len(self._nodes) + 1))
-        for number, each in enumerate(self._nodes):
-            here = by_node[ends[number] : ends[number + 1]]
-            if self._streams:
-                owner = rank[here] * self._readers.workers + worker[here]
-                missed[here], one = _streamed(piece[here], owner, self._of)
+        for index, cache in enumerate(self._nodes):
+            rows = by_node[ends[index] : ends[index + 1]]
+            if self._has_no_cache:
+                reader = rank[rows] * self._readers.workers + worker[rows]
+                is_fetched[rows], counts = _fetch_without_cache(piece[rows], reader, self._pieces)
             else:
-                missed[here], one = each.epoch(piece[here])
-            found.append(one)
-        # of all nodes: sums, but for the last column, the most that one held
-        whole = np.array([astuple(one) for one in found])
-        whole[0, :-1] = whole[:, :-1].sum(axis=0)
-        whole[0, -1] = whole[:, -1].max()
-        return missed, Fetched(*whole[0].tolist())
+                is_fetched[rows], counts = cache.fetch_epoch(piece[rows])
+            counts_of_nodes.append(counts)
+        # (nodes, columns): sums, but for the last column, the most bytes that one node held
+        table = np.array([astuple(counts) for counts in counts_of_nodes])
+        table[0, :-1] = table[:, :-1].sum(axis=0)
+        table[0, -1] = table[:, -1].max()
+        return is_fetched, FetchCounts(*table[0].tolist())
 
 
-class _Node:
-    """The cache of a node."""
+class _NodeCache:
+    """The cache of a node.
+
+    Args:
+        limit: bytes that it may hold; None for no limit.
+        nbytes: (P,) bytes of each piece.
+    """
 
     def __init__(self, limit: int | None, nbytes: Ints64) -> None:
-        self._limit, self._nbytes = limit, nbytes
-        self._kept: OrderedDict[int, int] = OrderedDict()
-        self._held = 0
+        self._limit = limit
+        self._nbytes = nbytes
+        self._cached: OrderedDict[int, int] = OrderedDict()  # bytes by piece, the oldest use first
+        self._cached_nbytes = 0
 
-    def epoch(self, piece: Ints64) -> tuple[Flags, Fetched]:
-        """Ask for the piece of one sample after another."""
-        # those that are asked for, in the order of the last time, and the first time of each
-        last = len(piece) - 1 - np.unique(piece[::-1], return_index=True)[1]
-        asked, first = np.unique(piece, return_index=True)
-        new = np.array([one not in self._kept for one in asked.tolist()], np.bool_)
-        more = int(self._nbytes[asked[new]].sum())
-        if self._limit is None or self._held + more <= self._limit:  # nothing is dropped
-            missed = np.zeros(len(piece), np.bool_)
-            missed[first[new]] = True
-            for one in asked[np.argsort(last)].tolist():
-                self._kept[one] = int(self._nbytes[one])
-                self._kept.move_to_end(one)
-            self._held += more
-            count = int(new.sum())
-            return missed, Fetched(len(piece), len(piece) - count, count, more, 0, self._held)
-        return self._one_by_one(piece, self._limit)
+    def fetch_epoch(self, piece: Ints64) -> tuple[Flags, FetchCounts]:
+        """Fetch the pieces (n,) of one sample after another, as far as they are not cached.
 
-    def _one_by_one(self, piece: Ints64, limit: int) -> tuple[Flags, Fetched]:
-        # a sample of the same piece as the one before it changes nothing where that is kept
-        again = np.zeros(len(piece), np.bool_)
-        again[1:] = piece[1:] == piece[:-1]
-        again &= self._nbytes[piece] <= limit
-        kept, missed = self._kept, np.zeros(len(piece), np.bool_)
-        evictions, most = 0, self._held
-        rows = np.flatnonzero(~again)
+        Returns:
+            (n,) True for samples whose piece is fetched; and the counts.
+        """
+        # the distinct pieces, the first row of each, and the last
+        pieces, first_row = np.unique(piece, return_index=True)
+        last_row = len(piece) - 1 - np.unique(piece[::-1], return_index=True)[1]
+        is_new = np.array([piece not in self._cached for piece in pieces.tolist()], np.bool_)
+        new_nbytes = int(self._nbytes[pieces[is_new]].sum())
+        if self._limit is not None and self._cached_nbytes + new_nbytes > self._limit:
+            return self._fetch_one_by_one(piece, self._limit)
+
+        # nothing is dropped
+        is_fetched = np.zeros(len(piece), np.bool_)
+        is_fetched[first_row[is_new]] = True
+        for used_piece in pieces[np.argsort(last_row)].tolist():
+            self._cached[used_piece] = int(self._nbytes[used_piece])
+            self._cached.move_to_end(used_piece)
+        self._cached_nbytes += new_nbytes
+        requests = int(is_new.sum())
+        return is_fetched, FetchCounts(
+            samples=len(piece),
+            hits=len(piece) - requests,
+            requests=requests,
+            nbytes=new_nbytes,
+            evictions=0,
+            held_nbytes=self._cached_nbytes,
+        )
+
+    def _fetch_one_by_one(self, piece: Ints64, limit: int) -> tuple[Flags, FetchCounts]:
+        """Fetch the pieces (n,) of one sample after another, dropping pieces beyond ``limit``."""
+        # a sample of the same piece as the one before it changes nothing where that is cached
+        is_repeated = np.zeros(len(piece), np.bool_)
+        is_repeated[1:] = piece[1:] == piece[:-1]
+        is_repeated &= self._nbytes[piece] <= limit
+        rows = np.flatnonzero(~is_repeated)
         sizes = self._nbytes[piece[rows]].tolist()
-        for row, one, size in zip(rows.tolist(), piece[rows].tolist(), sizes, strict=True):
-            if one in kept:
-                kept.move_to_end(one)
+
+        cached = self._cached
+        is_fetched = np.zeros(len(piece), np.bool_)
+        evictions = 0
+        max_held = self._cached_nbytes
+        for row, row_piece, size in zip(rows.tolist(), piece[rows].tolist(), sizes, strict=True):
+            if row_piece in cached:
+                cached.move_to_end(row_piece)
                 continue
-            missed[row] = True
+            is_fetched[row] = True
             if size > limit:
-                most = max(most, self._held + size)
+                max_held = max(max_held, self._cached_nbytes + size)
                 continue
-            while self._held + size > limit:
-                self._held -= kept.popitem(last=False)[1]
+            while self._cached_nbytes + size > limit:
+                self._cached_nbytes -= cached.popitem(last=False)[1]
                 evictions += 1
-            kept[one] = size
-            self._held += size
-            most = max(most, self._held)
-        requests, nbytes = int(missed.sum()), int(self._nbytes[piece[missed]].sum())
-        return missed, Fetched(len(piece), len(piece) - requests, requests, nbytes, evictions, most)
+            cached[row_piece] = size
+            self._cached_nbytes += size
+            max_held = max(max_held, self._cached_nbytes)
+        requests = int(is_fetched.sum())
+        return is_fetched, FetchCounts(
+            samples=len(piece),
+            hits=len(piece) - requests,
+            requests=requests,
+            nbytes=int(self._nbytes[piece[is_fetched]].sum()),
+            evictions=evictions,
+            held_nbytes=max_held,
+        )
 
 
-def _streamed(piece: Ints64, owner: Ints64, of: Pieces) -> tuple[Flags, Fetched]:
-    """What workers of a node fetch who share nothing, in an epoch."""
-    _, first, held = np.unique(
-        owner * len(of.nbytes) + piece, return_index=True, return_inverse=True
-    )
-    last = np.zeros(len(first), np.int64)
-    np.maximum.at(last, held, np.arange(len(piece)))
-    size = of.nbytes[piece[first]]
+def _fetch_without_cache(
+    piece: Ints64, reader: Ints64, pieces: Pieces
+) -> tuple[Flags, FetchCounts]:
+    """Count the fetches of an epoch by workers of a node that share nothing.
+
+    Each worker holds a piece from its first sample of it to its last.
+
+    Args:
+        piece: (n,) the piece of each sample, in the order in which the node meets them.
+        reader: (n,) the worker that hands each of them out, an index over all ranks.
+        pieces: of the set.
+
+    Returns:
+        (n,) True for samples whose piece is fetched; and the counts.
+    """
+    # a hold is a pair of worker and piece: the first and the last row of each
+    key = reader * len(pieces.nbytes) + piece
+    _, first_row, hold = np.unique(key, return_index=True, return_inverse=True)
+    last_row = np.zeros(len(first_row), np.int64)
+    np.maximum.at(last_row, hold, np.arange(len(piece)))
+
+    hold_nbytes = pieces.nbytes[piece[first_row]]
     change = np.zeros(len(piece) + 1, np.int64)
-    np.add.at(change, first, size)
-    np.add.at(change, last + 1, -size)
-    most = int(np.cumsum(change).max(initial=0))
-    missed = np.zeros(len(piece), np.bool_)
-    missed[first] = True
-    sums = Fetched(len(piece), len(piece) - len(first), len(first), int(size.sum()), 0, most)
-    return missed, sums
+    np.add.at(change, first_row, hold_nbytes)
+    np.add.at(change, last_row + 1, -hold_nbytes)
+
+    is_fetched = np.zeros(len(piece), np.bool_)
+    is_fetched[first_row] = True
+    return is_fetched, FetchCounts(
+        samples=len(piece),
+        hits=len(piece) - len(first_row),
+        requests=len(first_row),
+        nbytes=int(hold_nbytes.sum()),
+        evictions=0,
+        held_nbytes=int(np.cumsum(change).max(initial=0)),
+    )

@@ -8,9 +8,21 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.spec.arrays import Ints64
-from simshuffle.workload.orders.mixture import Mixed, Mixture, Stop, at_random, drawn_from, in_turn
+from simshuffle.workload.orders.mixture import (
+    MixedSamples,
+    Mixture,
+    StopRule,
+    draw_samples,
+    sources_at_random,
+    sources_in_turn,
+)
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import dealt, handed_out, need_shards_for, samples_of
+from simshuffle.workload.orders.streams import (
+    deal_batches,
+    order_from_streams,
+    require_shard_for_each,
+    samples_of_shards,
+)
 
 Stopping = Literal["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"]
 
@@ -51,93 +63,116 @@ class HuggingFaceInterleave(Mixture):
 
     @property
     def short_name(self) -> str:
-        """'hugging_face_interleave' and what ends it."""
+        """'hugging_face_interleave' and the stopping strategy."""
         return f"{self.kind} {self.stopping}"
 
     @property
-    def stop(self) -> Stop:
-        """What ends the mixture."""
-        return Stop(self.stopping != "first_exhausted", self.stopping == "all_exhausted")
+    def stop_rule(self) -> StopRule:
+        """The rule that ends the mixture."""
+        return StopRule(
+            needs_all_exhausted=self.stopping != "first_exhausted",
+            restarts_sources=self.stopping == "all_exhausted",
+        )
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for sources that do not fit to the set, and for fewer
-        shards of a source than a rank has workers, where the library stops those without."""
+        """Mix the sources of an epoch, from 0.
+
+        Raises:
+            InputError: for sources that do not fit to the set, and for fewer shards of a source
+                than a rank has workers, where the library stops those without.
+        """
         if not self.streamed:
-            return dealt(self.of_ranks(data, readers, seed), readers)
+            return deal_batches(self.samples_of_ranks(data, readers, seed), readers)
         self.check(data, readers)
         streams = []
         for rank in range(readers.world_size):
             for worker in range(readers.workers):
-                own = self.shards_of(data, readers, epoch, rank, worker)
-                mixed = self.mixed(own, self.draws(seed, epoch, worker, readers.workers))
-                streams.append((rank, worker, self.kept(mixed.sample, data, readers, rank)))
-        return handed_out(streams)
+                shards = self.shards_of_worker(data, readers, epoch, rank, worker)
+                draws = self.draw_sources(seed, epoch, worker, readers.workers)
+                mixed = self.draw_mixture(shards, draws)
+                samples = self.samples_of_rank(mixed.sample, data, readers, rank)
+                streams.append((rank, worker, samples))
+        return order_from_streams(streams)
 
     def check(self, data: ShardedSet, readers: Readers) -> None:
-        """Raise an InputError as of `epoch`."""
-        fewest = min(self.shards(data), key=len)
-        whole = self.whole(data, readers)
-        need_shards_for(
-            ShardedSet(data.samples[fewest], data.nbytes[fewest]),
+        """Raise an InputError for sources or readers that `epoch` refuses."""
+        smallest_source = min(self.shards_of_sources(data), key=len)
+        reads_all = self.reads_all(data, readers)
+        require_shard_for_each(
+            ShardedSet(data.samples[smallest_source], data.nbytes[smallest_source]),
             "readers.workers",
-            readers.workers * (1 if whole else readers.world_size),
-            "workers of a rank" if whole else "workers of all ranks",
+            readers.workers * (1 if reads_all else readers.world_size),
+            "workers of a rank" if reads_all else "workers of all ranks",
             "datasets warns of too many workers, and stops those without shards",
         )
 
-    def whole(self, data: ShardedSet, readers: Readers) -> bool:
-        """Whether every rank reads everything and keeps its part of it."""
-        return min(map(len, self.shards(data))) % readers.world_size != 0
+    def reads_all(self, data: ShardedSet, readers: Readers) -> bool:
+        """Return True if every rank reads all samples and keeps a part."""
+        return min(map(len, self.shards_of_sources(data))) % readers.world_size != 0
 
-    def shards_of(
+    def shards_of_worker(
         self, data: ShardedSet, readers: Readers, epoch: int, rank: int, worker: int
     ) -> list[list[Ints64]]:
-        """The samples of each shard that a worker reads, of each source in turn."""
-        found = []
-        for own in self.shards(data):
-            order = list(range(len(own)))
+        """Return the samples of each shard that a worker reads, a list for each source."""
+        samples_of_sources = []
+        for shards in self.shards_of_sources(data):
+            order = list(range(len(shards)))
             if epoch:
                 np.random.default_rng(epoch).shuffle(order)
-            if not self.whole(data, readers):
+            if not self.reads_all(data, readers):
                 order = order[rank :: readers.world_size]
-            found.append([samples_of(data, [own[at]]) for at in order[worker :: readers.workers]])
-        return found
+            samples_of_sources.append(
+                [
+                    samples_of_shards(data, [shards[index]])
+                    for index in order[worker :: readers.workers]
+                ]
+            )
+        return samples_of_sources
 
-    def draws(
-        self, seed: int, epoch: int, worker: int, workers: int, used: int = 0
+    def draw_sources(
+        self, seed: int, epoch: int, worker: int, workers: int, num_used: int = 0
     ) -> Iterator[Ints64]:
-        """The sources that a worker draws, without the first ``used``."""
+        """Yield arrays of the sources that a worker draws, without the first ``num_used``."""
         if not self.drawn:
-            return in_turn(len(self.weights), used % len(self.weights))
+            return sources_in_turn(len(self.weights), num_used % len(self.weights))
         rng = np.random.default_rng(epoch or seed)
         # the library makes a new generator of the first number of the old one for each of these
         if epoch:
             rng = np.random.default_rng(rng.integers(0, 1 << 63) - epoch)
         if workers > 1:
             rng = np.random.default_rng(rng.integers(0, 1 << 63) - worker)
-        return at_random(rng, self.shares, used)
+        return sources_at_random(rng, self.shares, num_used)
 
-    def mixed(self, shards: list[list[Ints64]], draws: Iterator[Ints64]) -> Mixed:
-        """What a process reads who begins."""
-        whole = [np.concatenate([np.empty(0, np.int64), *own]) for own in shards]
-        return drawn_from(draws, lambda source, _: whole[source], [False] * len(whole), self.stop)
+    def draw_mixture(self, shards: list[list[Ints64]], draws: Iterator[Ints64]) -> MixedSamples:
+        """Draw the mixture of a process that begins.
 
-    def kept(self, samples: Ints64, data: ShardedSet, readers: Readers, rank: int) -> Ints64:
-        """What a rank hands out of what it reads."""
-        return samples[rank :: readers.world_size] if self.whole(data, readers) else samples
+        Args:
+            shards: samples of each shard that it reads, a list for each source.
+            draws: yields the sources.
+        """
+        samples = [np.concatenate([np.empty(0, np.int64), *parts]) for parts in shards]
+        exhausted = [False] * len(samples)
+        return draw_samples(draws, lambda source, _: samples[source], exhausted, self.stop_rule)
 
-    def of_ranks(self, data: ShardedSet, readers: Readers, seed: int) -> Ints64:
-        """(M, n) the samples of each rank of sources in memory, -1 where it has none."""
-        whole = [[samples_of(data, own)] for own in self.shards(data)]
-        samples = self.mixed(whole, self.draws(seed, 0, 0, 1)).sample
+    def samples_of_rank(
+        self, samples: Ints64, data: ShardedSet, readers: Readers, rank: int
+    ) -> Ints64:
+        """Return the samples that a rank hands out of those that it reads."""
+        return samples[rank :: readers.world_size] if self.reads_all(data, readers) else samples
+
+    def samples_of_ranks(self, data: ShardedSet, readers: Readers, seed: int) -> Ints64:
+        """Return the samples of each rank of sources in memory, (M, n); -1 where it has none."""
+        sources = [samples_of_shards(data, shards) for shards in self.shards_of_sources(data)]
+        draws = self.draw_sources(seed, 0, 0, 1)
+        samples = self.draw_mixture([[source] for source in sources], draws).sample
         if not self.drawn and self.stopping != "all_exhausted_without_replacement":
             # the last round is not broken off where sources are in memory
-            lengths = np.array([len(own[0]) for own in whole])
-            rounds = lengths.max() if self.stop.every else lengths.min()
-            columns = [own[0][np.arange(rounds) % len(own[0])] for own in whole]
+            sizes = np.array([len(source) for source in sources])
+            rounds = sizes.max() if self.stop_rule.needs_all_exhausted else sizes.min()
+            columns = [source[np.arange(rounds) % len(source)] for source in sources]
             samples = np.stack(columns, axis=1).ravel()
         parts = np.array_split(samples, readers.world_size)
-        out = np.full((len(parts), max(map(len, parts))), -1)
+        table = np.full((len(parts), max(map(len, parts))), -1)
         for rank, part in enumerate(parts):
-            out[rank, : len(part)] = part
-        return out
+            table[rank, : len(part)] = part
+        return table

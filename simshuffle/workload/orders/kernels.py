@@ -1,4 +1,4 @@
-"""Compiled loops of orders whose every step depends on the one before."""
+"""Compiled loops of orders whose every step depends on the step before."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def swap_forward(samples: Ints64, partners: Ints64) -> None:
 
     Args:
         samples: (n,) samples.
-        partners: (n - 1,) places in ``samples``.
+        partners: (n - 1,) positions in ``samples``.
     """
-    for place in range(partners.shape[0]):
-        partner = partners[place]
-        sample = samples[place]
-        samples[place] = samples[partner]
+    for position in range(partners.shape[0]):
+        partner = partners[position]
+        sample = samples[position]
+        samples[position] = samples[partner]
         samples[partner] = sample
 
 
@@ -32,32 +32,33 @@ def mix(
 
     Args:
         stream: (n,) samples in the order of reading.
-        size, initial: see `simshuffle.workload.orders.buffers.buffered`.
+        size, initial: see `simshuffle.workload.orders.shuffle_buffers.shuffle_in_buffer`.
         words: 32 random bits each; `random.Random.randint` takes as many as it needs.
         buffer: (min(size, n) + 2,) scratch.
         out: (n,) samples.
     """
-    read, number, word, count = 0, 0, 0, 0
-    while number < out.shape[0]:
-        if read < stream.shape[0]:
-            arrivals = 2 if count + 1 < size and read + 1 < stream.shape[0] else 1
+    num_read, num_out, word, num_buffered = 0, 0, 0, 0
+    while num_out < out.shape[0]:
+        if num_read < stream.shape[0]:
+            grows = num_buffered + 1 < size and num_read + 1 < stream.shape[0]
+            arrivals = 2 if grows else 1
             for _ in range(arrivals):
-                buffer[count] = stream[read]
-                count += 1
-                read += 1
-            if count < min(initial, size) and read < stream.shape[0]:
+                buffer[num_buffered] = stream[num_read]
+                num_buffered += 1
+                num_read += 1
+            if num_buffered < min(initial, size) and num_read < stream.shape[0]:
                 continue
 
-        # a place below count: the highest bits of the first word whose highest bits are below it
+        # a slot below num_buffered: the highest bits of the first word whose highest bits are below
         shift = 32
-        while count >> (32 - shift):
+        while num_buffered >> (32 - shift):
             shift -= 1
-        while words[word] >> shift >= count:
+        while words[word] >> shift >= num_buffered:
             word += 1
-        place = words[word] >> shift
+        slot = words[word] >> shift
         word += 1
 
-        out[number] = buffer[place]
-        number += 1
-        count -= 1
-        buffer[place] = buffer[count]
+        out[num_out] = buffer[slot]
+        num_out += 1
+        num_buffered -= 1
+        buffer[slot] = buffer[num_buffered]

@@ -10,10 +10,14 @@ from pydantic import Field
 
 from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import handed_out_by_ranks, joined, need_smaller
+from simshuffle.workload.orders.streams import (
+    concatenate_or_empty,
+    order_from_ranks,
+    require_buffer_below_set,
+)
 
 Key = tuple[int, int]
-"""Two words of 32 bits."""
+"""A key of JAX's random numbers: two words of 32 bits."""
 
 _MASK = 0xFFFFFFFF
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -67,100 +71,129 @@ class Levanter(Order):
         return self.io_block_size
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError if an era or a window is larger than the set."""
+        """Draw the order of an epoch; no epoch differs from another.
+
+        Raises:
+            InputError: if an era or a window is larger than the set.
+        """
         if self.shuffle == "era":
-            need_smaller("era_length", self.era_length, data)
+            require_buffer_below_set("era_length", self.era_length, data)
         if self.shuffle == "block":
-            need_smaller("window_blocks", self.window_blocks * self.io_block_size, data)
-        order = {"full": permutation, "era": self._eras, "block": self._windows}[self.shuffle](
-            data.size, key_of(seed)
-        )
-        place = np.arange(data.size)
-        rank = place // readers.batch_size % readers.world_size
+            window_size = self.window_blocks * self.io_block_size
+            require_buffer_below_set("window_blocks", window_size, data)
+        shuffles = {
+            "full": feistel_permutation,
+            "era": self._shuffle_eras,
+            "block": self._shuffle_windows,
+        }
+        order = shuffles[self.shuffle](data.size, seed_key(seed))
+        # (N,) the rank of each position: runs of b positions go to the ranks in turn
+        rank = np.arange(data.size) // readers.batch_size % readers.world_size
         ends = np.cumsum(np.bincount(rank, minlength=readers.world_size))
-        parts = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
-        return handed_out_by_ranks(parts)
+        samples_of_ranks = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
+        return order_from_ranks(samples_of_ranks)
 
-    def _eras(self, size: int, key: Key) -> Ints64:
-        starts = range(0, size, self.era_length)
-        return joined(
-            [
-                start + permutation(min(self.era_length, size - start), fold_in(key, era))
-                for era, start in enumerate(starts)
-            ]
-        )
+    def _shuffle_eras(self, size: int, key: Key) -> Ints64:
+        """Permute each era of the numbers below ``size`` by itself."""
+        eras = []
+        for era, start in enumerate(range(0, size, self.era_length)):
+            length = min(self.era_length, size - start)
+            eras.append(start + feistel_permutation(length, fold_in(key, era)))
+        return concatenate_or_empty(eras)
 
-    def _windows(self, size: int, key: Key) -> Ints64:
-        of_blocks, of_windows, of_tail = split(key, 3)
-        full, tail = divmod(size, self.io_block_size)
-        blocks = permutation(full, of_blocks)
-        within = np.arange(self.io_block_size)
+    def _shuffle_windows(self, size: int, key: Key) -> Ints64:
+        """Permute blocks of the numbers below ``size``, then the numbers of every window of
+        blocks.
+        """
+        block_key, window_key, tail_key = split_key(key, 3)
+        num_blocks, tail_size = divmod(size, self.io_block_size)
+        blocks = feistel_permutation(num_blocks, block_key)
+        index_in_block = np.arange(self.io_block_size)
         order = []
-        for window, first in enumerate(range(0, full, self.window_blocks)):
-            members = blocks[first : first + self.window_blocks]
-            samples = (members[:, None] * self.io_block_size + within).ravel()
-            order.append(samples[permutation(len(samples), fold_in(of_windows, window))])
+        for window, first in enumerate(range(0, num_blocks, self.window_blocks)):
+            window_blocks = blocks[first : first + self.window_blocks]
+            samples = (window_blocks[:, None] * self.io_block_size + index_in_block).ravel()
+            order.append(samples[feistel_permutation(len(samples), fold_in(window_key, window))])
         # the last window holds the tail, alone if the full blocks fill whole windows
-        tail_key = fold_in(of_tail, full // self.window_blocks)
-        return joined([*order, size - tail + permutation(tail, tail_key)])
+        tail_key = fold_in(tail_key, num_blocks // self.window_blocks)
+        tail = size - tail_size + feistel_permutation(tail_size, tail_key)
+        return concatenate_or_empty([*order, tail])
 
 
-def permutation(length: int, key: Key) -> Ints64:
-    """The numbers below ``length`` in the order of Levanter's Feistel network of five rounds. What
-    falls outside is sent through again until it does not."""
+def feistel_permutation(length: int, key: Key) -> Ints64:
+    """Permute the numbers below ``length`` by Levanter's Feistel network of five rounds.
+
+    The network permutes the numbers below the next power of two. A number that comes out too large
+    is sent through again until it does not.
+    """
     if length < 2:
         return np.arange(length)
     bits = (length - 1).bit_length()
     right_bits = np.uint64(bits - bits // 2)
     mask = np.uint64((1 << int(right_bits)) - 1)
     rng = np.random.default_rng(randint(key, 30))
-    keys = rng.integers(0, 1 << int(right_bits), size=5, dtype=np.uint64)
-    out = _rounds(np.arange(length, dtype=np.uint64), keys, right_bits, mask)
-    while (outside := np.flatnonzero(out >= length)).size:
-        out[outside] = _rounds(out[outside], keys, right_bits, mask)
-    return out.astype(np.int64)
+    round_keys = rng.integers(0, 1 << int(right_bits), size=5, dtype=np.uint64)
+    numbers = np.arange(length, dtype=np.uint64)
+    permuted = _feistel_rounds(numbers, round_keys, right_bits, mask)
+    while (outside := np.flatnonzero(permuted >= length)).size:
+        permuted[outside] = _feistel_rounds(permuted[outside], round_keys, right_bits, mask)
+    return permuted.astype(np.int64)
 
 
-def _rounds(
-    numbers: NDArray[np.uint64], keys: NDArray[np.uint64], right_bits: np.uint64, mask: np.uint64
+def _feistel_rounds(
+    numbers: NDArray[np.uint64],
+    round_keys: NDArray[np.uint64],
+    right_bits: np.uint64,
+    mask: np.uint64,
 ) -> NDArray[np.uint64]:
-    """Those numbers after all rounds of the network."""
-    left, right = numbers >> right_bits, numbers & mask
-    for key in keys:
-        left, right = right, left ^ (((right & mask) * np.uint64(2654435761) + key) & mask)
-    return (left << right_bits) | right
+    """Send ``numbers`` through all rounds of the network.
+
+    Args:
+        numbers: (n,)
+        round_keys: (rounds,)
+        right_bits: bits of the right half of a number.
+        mask: ones in these bits.
+    """
+    upper = numbers >> right_bits
+    lower = numbers & mask
+    for round_key in round_keys:
+        scrambled = ((lower & mask) * np.uint64(2654435761) + round_key) & mask
+        upper, lower = lower, upper ^ scrambled
+    return (upper << right_bits) | lower
 
 
 # The keys of JAX's random numbers: Threefry-2x32 with 20 rounds (Salmon et al., SC 2011), keys
 # split and folded as in JAX 0.5 and later.
 
 
-def key_of(seed: int) -> Key:
-    """The key of a seed (`jax.random.PRNGKey`, with 32-bit integers)."""
+def seed_key(seed: int) -> Key:
+    """Return the key of a seed (`jax.random.PRNGKey`, with 32-bit integers)."""
     return 0, seed & _MASK
 
 
-def split(key: Key, count: int) -> list[Key]:
-    """That many keys from one (`jax.random.split`)."""
-    return [_threefry(key, (0, number)) for number in range(count)]
+def split_key(key: Key, count: int) -> list[Key]:
+    """Derive ``count`` keys from a key (`jax.random.split`)."""
+    return [_threefry(key, (0, index)) for index in range(count)]
 
 
 def fold_in(key: Key, number: int) -> Key:
-    """The key of that number (`jax.random.fold_in`)."""
+    """Derive the key with index ``number`` from a key (`jax.random.fold_in`)."""
     return _threefry(key, (0, number))
 
 
 def randint(key: Key, bits: int) -> int:
-    """A number below 2^bits, bits at most 31 (`jax.random.randint(key, (), 0, 2**bits)`)."""
+    """Draw a number below 2^bits, bits at most 31 (`jax.random.randint(key, (), 0, 2**bits)`)."""
     # the library draws a high and a low word; for a power of two only the low word counts
-    low = _threefry(split(key, 2)[1], (0, 0))
-    return (low[0] ^ low[1]) & ((1 << bits) - 1)
+    low_key = split_key(key, 2)[1]
+    first, second = _threefry(low_key, (0, 0))
+    return (first ^ second) & ((1 << bits) - 1)
 
 
 def _threefry(key: Key, counter: tuple[int, int]) -> Key:
-    """The counter after 20 rounds under the key."""
+    """Encrypt a counter by 20 rounds of Threefry-2x32 under ``key``."""
     keys = (*key, key[0] ^ key[1] ^ 0x1BD11BDA)
-    first, second = (counter[0] + keys[0]) & _MASK, (counter[1] + keys[1]) & _MASK
+    first = (counter[0] + keys[0]) & _MASK
+    second = (counter[1] + keys[1]) & _MASK
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             first = (first + second) & _MASK

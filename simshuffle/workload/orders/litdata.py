@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -12,17 +12,29 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, PositiveNBytes
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import check, numbered, reseeded_twister, samples_of, spans
+from simshuffle.workload.orders.streams import (
+    check_inputs,
+    cut_spans,
+    number_positions,
+    reseeded_twister,
+    samples_of_shards,
+)
 
 _DATASET = "litdata 0.2.76, litdata/streaming/dataset.py"
 _SHUFFLE = "litdata 0.2.76, litdata/streaming/shuffle.py"
-Piece = tuple[int, int, Ints64]
-"""A worker, counted through all ranks, a chunk, and the samples of it that the worker reads."""
+
+
+class ChunkPart(NamedTuple):
+    """The part of a chunk that a worker reads."""
+
+    worker: int  # counted through all ranks
+    chunk: int
+    samples: Ints64  # (n,) in the order of storage
 
 
 class _LitData(Order):
-    """What both shuffles have: chunks in an order, shared among workers; and what is done to the
-    samples of a worker's part of a chunk.
+    """The common part of both shuffles: chunks in an order, shared among workers, and the shuffle
+    of the samples of a worker's part of a chunk.
 
     Attributes:
         drop_last: whether what cannot be shared evenly is left out; by default with several ranks.
@@ -42,40 +54,47 @@ class _LitData(Order):
         return self.kind.replace("_", " ")
 
     @abstractmethod
-    def _shared(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:
-        """What the workers read, sorted by worker and then as read; epochs from 1."""
+    def _share_chunks(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> list[ChunkPart]:
+        """Share the chunks among the workers, in an epoch counted from 1.
+
+        Returns:
+            The parts, sorted by worker and then in the order of reading.
+        """
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch. Epoch 0 is what the library counts as 1. Raises an InputError for
-        no samples or readers, or a seed out of range; or a rank without samples, which the library
-        silently lets be, so that the ranks no longer take as many steps."""
-        check(data, readers, seed, epoch, 2**32 - 1)
-        pieces = self._shared(data, readers, seed, epoch + 1)
+        """Draw the order of an epoch; epoch 0 is what the library counts as 1.
+
+        Raises:
+            InputError: for no samples or readers, or a seed out of range; or a rank without
+                samples, which the library silently allows, so that the ranks no longer take as many
+                steps.
+        """
+        check_inputs(data, readers, seed, epoch, 2**32 - 1)
+        parts = self._share_chunks(data, readers, seed, epoch + 1)
         ranks = readers.world_size
-        reading = {worker // readers.workers for worker, _, own in pieces if own.size}
-        if len(reading) < ranks:
+        reading_ranks = {part.worker // readers.workers for part in parts if part.samples.size}
+        if len(reading_ranks) < ranks:
             rule = (
                 "each rank gets a sample; the library silently gives "
-                f"{ranks - len(reading)} of {ranks} ranks none"
+                f"{ranks - len(reading_ranks)} of {ranks} ranks none"
             )
             remedy = "Take fewer ranks or workers, a smaller batch, or more and smaller shards"
-            found = f"{data.size} samples in {len(data.samples)} shards"
-            refuse("readers", rule, found, remedy, "order")
-        samples = [
-            _in_blocks(
-                own,
-                self.item_shuffle_window,
-                reseeded_twister([seed, len(data.samples), epoch + 1, chunk]),
-            )
-            for _, chunk, own in pieces
-        ]
-        worker = np.repeat([piece[0] for piece in pieces], [len(own) for own in samples])
-        return numbered(
+            value = f"{data.size} samples in {len(data.samples)} shards"
+            refuse("readers", rule, value, remedy, "order")
+        samples = []
+        for part in parts:
+            rng = reseeded_twister([seed, len(data.samples), epoch + 1, part.chunk])
+            samples.append(_shuffle_in_blocks(part.samples, self.item_shuffle_window, rng))
+        sizes = [len(part) for part in samples]
+        worker = np.repeat([part.worker for part in parts], sizes)
+        return number_positions(
             worker // readers.workers, worker % readers.workers, np.concatenate(samples)
         )
 
-    def drops(self, readers: Readers) -> bool:
-        """Whether what cannot be shared evenly is left out."""
+    def drops_remainder(self, readers: Readers) -> bool:
+        """Return True if samples that cannot be shared evenly are left out."""
         return readers.world_size > 1 if self.drop_last is None else self.drop_last
 
 
@@ -97,50 +116,60 @@ class LitdataFull(_LitData):
     kind: Literal["litdata_full"]
     max_cache_size: PositiveNBytes | None = None
 
-    def _shared(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:
+    def _share_chunks(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> list[ChunkPart]:
         if readers.nodes == 1:
-            return self._global(data, readers, seed, epoch)
-        first = self._global(data, readers, seed, 1)
+            return self._share_among_all(data, readers, seed, epoch)
+        first_epoch = self._share_among_all(data, readers, seed, 1)
         if epoch == 1:
-            return first
-        on_node = readers.ranks * readers.workers
-        # chunks of each node as it first came to them
-        own: list[dict[int, None]] = [{} for _ in range(readers.nodes)]
-        for worker, chunk, _ in first:
-            own[worker // on_node][chunk] = None
-        held = [np.array(list(chunks), np.int64) for chunks in own]
-        if self.max_cache_size and max(data.nbytes[c].sum() for c in held) > self.max_cache_size:
-            return self._global(data, readers, seed, epoch)
-        pieces = []
-        for node, chunks in enumerate(held):
+            return first_epoch
+        workers_per_node = readers.ranks * readers.workers
+        # chunks of each node in the order in which they first came to it
+        chunks_of_nodes: list[dict[int, None]] = [{} for _ in range(readers.nodes)]
+        for part in first_epoch:
+            chunks_of_nodes[part.worker // workers_per_node][part.chunk] = None
+        cached_chunks = [np.array(list(chunks), np.int64) for chunks in chunks_of_nodes]
+        cached_nbytes = max(data.nbytes[chunks].sum() for chunks in cached_chunks)
+        if self.max_cache_size and cached_nbytes > self.max_cache_size:
+            return self._share_among_all(data, readers, seed, epoch)
+        parts = []
+        for node, chunks in enumerate(cached_chunks):
             rng = reseeded_twister([seed, epoch, node])
-            pieces += [
-                (node * on_node + worker, chunk, samples)
-                for worker, chunk, samples in self._cut(
-                    data, rng.permutation(chunks), readers, readers.ranks
-                )
-            ]
-        return pieces
+            node_parts = self._cut_chunks(data, rng.permutation(chunks), readers, readers.ranks)
+            first_worker = node * workers_per_node
+            parts += [part._replace(worker=first_worker + part.worker) for part in node_parts]
+        return parts
 
-    def _global(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:
-        """All chunks, shared among all ranks."""
+    def _share_among_all(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> list[ChunkPart]:
+        """Permute all chunks, and share them among all ranks."""
         chunks = reseeded_twister([seed, epoch]).permutation(len(data.samples))
-        return self._cut(data, chunks, readers, readers.world_size)
+        return self._cut_chunks(data, chunks, readers, readers.world_size)
 
-    def _cut(self, data: ShardedSet, chunks: Ints64, readers: Readers, ranks: int) -> list[Piece]:
-        """``chunks``, shared among ``ranks`` ranks: as many whole batches for each, the first
-        workers of a rank with one more. What is left goes to the worker of the last rank whose
-        turn it is."""
-        size, batch = int(data.samples[chunks].sum()), readers.batch_size
-        batches, more = divmod(size // batch // ranks, readers.workers)
-        of_rank = batch * (batches + (np.arange(readers.workers) < more))
-        shares = np.tile(of_rank, ranks)
-        if not self.drops(readers):
-            shares[(ranks - 1) * readers.workers + more] += size - shares.sum()
-        samples = samples_of(data, chunks)
+    def _cut_chunks(
+        self, data: ShardedSet, chunks: Ints64, readers: Readers, ranks: int
+    ) -> list[ChunkPart]:
+        """Lay ``chunks`` out and cut them into the workers' parts of ``ranks`` ranks.
+
+        Each rank gets as many whole batches, its first workers one more than the others. The
+        samples that remain go to the worker of the last rank whose turn it is.
+        """
+        size = int(data.samples[chunks].sum())
+        batch_size = readers.batch_size
+        batches_per_rank = size // batch_size // ranks
+        batches_per_worker, with_extra_batch = divmod(batches_per_rank, readers.workers)
+        # (workers,) samples of each worker of a rank, then (ranks * workers,)
+        has_extra_batch = np.arange(readers.workers) < with_extra_batch
+        samples_of_workers = batch_size * (batches_per_worker + has_extra_batch)
+        shares = np.tile(samples_of_workers, ranks)
+        if not self.drops_remainder(readers):
+            shares[(ranks - 1) * readers.workers + with_extra_batch] += size - shares.sum()
+        samples = samples_of_shards(data, chunks)
         return [
-            (worker, chunk, samples[begin:end])
-            for worker, chunk, begin, end in spans(data, chunks, np.cumsum(shares))
+            ChunkPart(worker=span.part, chunk=span.shard, samples=samples[span.begin : span.end])
+            for span in cut_spans(data, chunks, np.cumsum(shares))
         ]
 
 
@@ -164,58 +193,76 @@ class LitdataWindow(_LitData):
     kind: Literal["litdata_window"]
     window: Count = 16
 
-    def _shared(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:
-        workers = readers.world_size * readers.workers
-        owner, count = _stripes(data.samples.tolist(), workers), data.samples
-        kept = np.ones(len(owner), bool)
-        if self.drops(readers):
-            count = _within_least(data, owner, readers)
-            kept = count > 0
-        pieces = []
-        for worker in range(workers):
+    def _share_chunks(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> list[ChunkPart]:
+        num_workers = readers.world_size * readers.workers
+        owner = _owner_of_chunks(data.samples.tolist(), num_workers)
+        samples_read = data.samples
+        is_read = np.ones(len(owner), bool)
+        if self.drops_remainder(readers):
+            samples_read = _samples_in_equal_steps(data, owner, readers)
+            is_read = samples_read > 0
+        parts = []
+        for worker in range(num_workers):
             rng = reseeded_twister([seed, epoch, worker])
-            pieces += [
-                (worker, chunk, data.begin[chunk] + np.arange(count[chunk]))
-                for chunk in _in_window(np.flatnonzero((owner == worker) & kept), self.window, rng)
-            ]
-        return pieces
+            worker_chunks = np.flatnonzero((owner == worker) & is_read)
+            for chunk in _shuffle_in_window(worker_chunks, self.window, rng):
+                samples = data.begin[chunk] + np.arange(samples_read[chunk])
+                parts.append(ChunkPart(worker, chunk, samples))
+        return parts
 
 
-def _stripes(sizes: list[int], workers: int) -> Ints64:
-    """(S,) the worker of each chunk: the next one begins where the middle of a chunk is beyond the
-    share of the samples that those before should have."""
-    total, worker, before = sum(sizes), 0, 0
-    owner, has = [], False
+def _owner_of_chunks(sizes: list[int], num_workers: int) -> Ints64:
+    """Return the worker of each chunk, (S,), given the samples of each.
+
+    The next worker begins where the middle of a chunk is beyond the share of the samples that the
+    workers before it should have.
+    """
+    total = sum(sizes)
+    owner = []
+    worker = 0
+    worker_has_chunk = False
+    samples_before = 0
     for size in sizes:
-        if worker < workers - 1 and has and before + size / 2 > (worker + 1) * total / workers:
-            worker, has = worker + 1, False
+        share_end = (worker + 1) * total / num_workers
+        is_beyond = samples_before + size / 2 > share_end
+        if worker < num_workers - 1 and worker_has_chunk and is_beyond:
+            worker += 1
         owner.append(worker)
-        before, has = before + size, True
+        worker_has_chunk = True
+        samples_before += size
     return np.array(owner, np.int64)
 
 
-def _within_least(data: ShardedSet, owner: Ints64, readers: Readers) -> Ints64:
-    """(S,) samples of each chunk that are read if nobody reads more than those who have fewest, in
-    whole batches."""
-    has = np.bincount(owner, data.samples).astype(np.int64)
-    least = int(has[has > 0].min()) // readers.batch_size * readers.batch_size
-    before = data.begin[:-1] - (np.cumsum(has) - has)[owner]
-    read: Ints64 = np.clip(least - before, 0, data.samples)
-    return read
+def _samples_in_equal_steps(data: ShardedSet, owner: Ints64, readers: Readers) -> Ints64:
+    """Return the samples of each chunk that are read, (S,), if all workers take as many steps.
+
+    No worker reads more than the whole batches of the one that has fewest samples.
+    """
+    samples_of_worker = np.bincount(owner, data.samples).astype(np.int64)
+    fewest = int(samples_of_worker[samples_of_worker > 0].min())
+    read_per_worker = fewest // readers.batch_size * readers.batch_size
+    # (S,) samples of the chunk's worker that come before the chunk
+    first_of_worker = np.cumsum(samples_of_worker) - samples_of_worker
+    samples_before = data.begin[:-1] - first_of_worker[owner]
+    samples_read: Ints64 = np.clip(read_per_worker - samples_before, 0, data.samples)
+    return samples_read
 
 
-def _in_window(chunks: Ints64, window: int, rng: np.random.RandomState) -> list[int]:
-    """Each place in turn is swapped with one of the ``window`` from it on."""
-    moved: list[int] = chunks.tolist()
+def _shuffle_in_window(chunks: Ints64, window: int, rng: np.random.RandomState) -> list[int]:
+    """Swap each position of ``chunks`` in turn with one of the ``window`` positions from it on."""
+    shuffled: list[int] = chunks.tolist()
     if window > 1:
-        for place in range(len(moved) - 1):
-            other = int(rng.randint(place, min(place + window, len(moved))))
-            moved[place], moved[other] = moved[other], moved[place]
-    return moved
+        for position in range(len(shuffled) - 1):
+            end = min(position + window, len(shuffled))
+            partner = int(rng.randint(position, end))
+            shuffled[position], shuffled[partner] = shuffled[partner], shuffled[position]
+    return shuffled
 
 
-def _in_blocks(samples: Ints64, window: int, rng: np.random.RandomState) -> Ints64:
-    """Samples permuted within blocks of ``window``, and the blocks; without blocks, all of them."""
+def _shuffle_in_blocks(samples: Ints64, window: int, rng: np.random.RandomState) -> Ints64:
+    """Permute samples within blocks of ``window``, then the blocks; below 2, all samples."""
     if window <= 1:
         rng.shuffle(samples)
         return samples

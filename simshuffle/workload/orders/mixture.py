@@ -1,4 +1,4 @@
-"""Sources that are mixed by weights, and what ends an epoch."""
+"""Mix sources by weights, up to the end of an epoch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import Count
 from simshuffle.workload.orders.order import Order, ShardedSet
-from simshuffle.workload.orders.streams import joined
+from simshuffle.workload.orders.streams import concatenate_or_empty
 
 
 class Mixture(Order):
-    """An order of sources that are mixed. The shards of a set belong to sources, one source after
+    """An order that mixes sources. The shards of a set belong to sources, one source after
     another.
 
     Attributes:
@@ -35,158 +35,213 @@ class Mixture(Order):
         shares: Floats = np.array(self.weights) / np.sum(self.weights)
         return shares
 
-    def shards(self, data: ShardedSet) -> list[Ints64]:
-        """The shards of each source. Raises an InputError where they are not those of the set, or
-        a source has no sample, or a weight is not positive."""
-        count, sources = len(data.samples), self.sources or []
+    def shards_of_sources(self, data: ShardedSet) -> list[Ints64]:
+        """Return the shards of each source.
+
+        Raises:
+            InputError: if the sources do not fit to the set, a source has no sample, or a weight is
+                not positive.
+        """
+        num_shards = len(data.samples)
+        sources = self.sources or []
         if min(self.weights) <= 0:
             rule, remedy = "must be positive: a source that is never drawn never ends", "Leave out"
             refuse("weights", rule, str(min(self.weights)), f"{remedy} the source.", "order")
-        if sources and (len(sources) != len(self.weights) or sum(sources) != count):
-            rule = f"must say {len(self.weights)} numbers, together the {count} shards of the set"
+        if sources and (len(sources) != len(self.weights) or sum(sources) != num_shards):
+            rule = (
+                f"must say {len(self.weights)} numbers, together the {num_shards} shards of the set"
+            )
             refuse("sources", rule, str(sources), "Give a number for each weight.", "order")
         if sources:
-            shards = np.split(np.arange(count), np.cumsum(sources)[:-1])
+            shards_of_sources = np.split(np.arange(num_shards), np.cumsum(sources)[:-1])
         else:
-            shards = np.array_split(np.arange(count), len(self.weights))
-        fewest = min(int(data.samples[own].sum()) for own in shards)
-        if not fewest:
+            shards_of_sources = np.array_split(np.arange(num_shards), len(self.weights))
+        if not min(int(data.samples[shards].sum()) for shards in shards_of_sources):
             rule = f"must have a sample in each of {len(self.weights)} sources"
             refuse("data.samples", rule, "a source without", "Take fewer sources.", "order")
-        return shards
+        return shards_of_sources
 
     def source_of(self, data: ShardedSet) -> Ints64:
-        """(N,) the source of each sample."""
-        counts = [int(data.samples[own].sum()) for own in self.shards(data)]
-        return np.repeat(np.arange(len(counts)), counts)
+        """Return the source of each sample, (N,)."""
+        sizes = [int(data.samples[shards].sum()) for shards in self.shards_of_sources(data)]
+        return np.repeat(np.arange(len(sizes)), sizes)
 
-    def asked(self, data: ShardedSet, seed: int) -> Floats:
-        """(K,) the share of an epoch that each source should have. By default its weight's."""
+    def requested_shares(self, data: ShardedSet, seed: int) -> Floats:
+        """Return the share of an epoch that each source should have, (K,). By default its
+        weight's.
+        """
         return self.shares
 
 
 @dataclass(frozen=True)
 class SourceCount:
-    """What an epoch has of a source."""
+    """The samples that an epoch has of a source."""
 
-    asked: float  # share of the epoch
-    had: float  # share of the epoch
+    asked: float  # share of the epoch that was requested
+    had: float  # share of the epoch that it has
     again: int  # rows beyond the first of each sample
-    cut_off: int  # samples of it that the epoch has not
+    cut_off: int  # samples of the source that the epoch does not have
 
 
-def sources_of(order: Mixture, data: ShardedSet, sample: Ints64, seed: int) -> list[SourceCount]:
-    """What an epoch with those samples, (n,), has of each source, against what was asked."""
-    source = order.source_of(data)
+def count_sources(order: Mixture, data: ShardedSet, sample: Ints64, seed: int) -> list[SourceCount]:
+    """Count the samples that an epoch has of each source, against the requested shares.
+
+    Args:
+        order: that mixes the sources.
+        data: the set in shards.
+        sample: (n,) the samples of the epoch.
+        seed: of the run.
+    """
+    source_of_sample = order.source_of(data)
     times = np.bincount(sample, minlength=data.size)
-    found = []
-    for number, share in enumerate(order.asked(data, seed).tolist()):
-        own = times[source == number]
-        rows, distinct = int(own.sum()), int((own > 0).sum())
-        had = rows / max(1, len(sample))
-        found.append(SourceCount(share, had, rows - distinct, len(own) - distinct))
-    return found
+    counts = []
+    for source, share in enumerate(order.requested_shares(data, seed).tolist()):
+        source_times = times[source_of_sample == source]
+        rows = int(source_times.sum())
+        distinct = int((source_times > 0).sum())
+        counts.append(
+            SourceCount(
+                asked=share,
+                had=rows / max(1, len(sample)),
+                again=rows - distinct,
+                cut_off=len(source_times) - distinct,
+            )
+        )
+    return counts
 
 
 # ------------------------------------------------------------------------ sources drawn one by one
 
 
 @dataclass(frozen=True)
-class Stop:
-    """What ends a mixture that draws a source for each sample.
+class StopRule:
+    """The rule that ends a mixture that draws a source for each sample.
 
     Attributes:
-        every: whether all sources must be exhausted, or the first that is ends it.
-        again: whether an exhausted source begins again, or is passed over.
-        late: whether a source is exhausted only when one sample more is asked of it, or as soon as
-            its last one is handed out.
-        most: samples after which it ends in any case.
+        needs_all_exhausted: whether the mixture ends when all sources are exhausted, or when the
+            first source is.
+        restarts_sources: whether an exhausted source begins again, or is passed over.
+        ends_late: whether a source is exhausted only when one sample more is drawn from it, or as
+            soon as its last sample is handed out.
+        max_samples: samples after which the mixture ends in any case.
     """
 
-    every: bool
-    again: bool
-    late: bool = False
-    most: int | None = None
+    needs_all_exhausted: bool
+    restarts_sources: bool
+    ends_late: bool = False
+    max_samples: int | None = None
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """What comes of drawing."""
+class MixedSamples:
+    """The samples of a mixture, and the draws that they come from."""
 
-    sample: Ints64  # (n,)
-    at: Ints64  # (n,) the draw that each is from, from 0
-    drawn: Ints64  # (m,) the source of each draw
+    sample: Ints64  # (n,) in the order of handing out
+    draw_index: Ints64  # (n,) the draw that each sample is from, from 0
+    source_of_draw: Ints64  # (m,) the source of each draw
 
-    def times(self, count: int, sources: int) -> tuple[int, Ints64]:
-        """When ``count`` samples were handed out: how many draws there were, and (K,) of each
-        source."""
-        used = int(self.at[count - 1]) + 1 if count else 0
-        return used, np.bincount(self.drawn[:used], minlength=sources)
+    def counts_after(self, num_samples: int, num_sources: int) -> tuple[int, Ints64]:
+        """Count the draws until ``num_samples`` were handed out: all, and (K,) of each source."""
+        num_draws = int(self.draw_index[num_samples - 1]) + 1 if num_samples else 0
+        return num_draws, np.bincount(self.source_of_draw[:num_draws], minlength=num_sources)
 
 
 Passes = Callable[[int, int], Ints64]
-"""Of a source and how often it was begun since: its samples, in their order."""
+"""Returns the samples, in their order, of a source and the pass over it, from 0."""
 
 
-def drawn_from(draws: Iterator[Ints64], passes: Passes, exhausted: list[bool], stop: Stop) -> Mixed:
-    """Samples of sources that are drawn one by one: ``draws`` gives more of them as long as they
-    are needed. The pass 0 of a source is what is left of it. ``exhausted`` is whether each source
-    was so already: then it does not end the mixture by itself."""
-    count = len(exhausted)
-    # what is left of a source may be nothing: a draw finds that out
-    first = [max(1 - stop.late, len(passes(source, 0))) + stop.late for source in range(count)]
-    need = np.where(exhausted, 0, first)
+def draw_samples(
+    draws: Iterator[Ints64], passes: Passes, exhausted: list[bool], stop: StopRule
+) -> MixedSamples:
+    """Draw samples from sources, one by one, up to the end of the mixture.
+
+    Args:
+        draws: yields more sources as long as they are needed.
+        passes: samples of each source and pass; pass 0 has what remains of the source.
+        exhausted: (K,) whether each source was exhausted before; such a source does not end the
+            mixture by itself.
+        stop: the rule that ends the mixture.
+    """
+    num_sources = len(exhausted)
+    # (K,) draws with which each source is exhausted. A draw finds out that nothing remains.
+    sizes = [len(passes(source, 0)) for source in range(num_sources)]
+    draws_to_exhaust = [max(1 - stop.ends_late, size) + stop.ends_late for size in sizes]
+    required = np.where(exhausted, 0, draws_to_exhaust)
+
     blocks: list[Ints64] = [np.empty(0, np.int64)]
-    have = np.zeros(count, np.int64)
-    while not _ended(have, need, stop) and not (stop.most and have.sum() >= stop.most):
+    drawn = np.zeros(num_sources, np.int64)
+    while not _reaches_end(drawn, required, stop) and not (
+        stop.max_samples and drawn.sum() >= stop.max_samples
+    ):
         blocks.append(next(draws))
-        have += np.bincount(blocks[-1], minlength=count)
-    drawn = np.concatenate(blocks)
-    ends = np.full(count, len(drawn))
-    of_source = [np.flatnonzero(drawn == source) for source in range(count)]
-    for source in range(count):
-        if need[source] <= len(of_source[source]):
-            ends[source] = of_source[source][need[source] - 1] + 1 if need[source] else 0
-    end = int(ends.max() if stop.every else ends.min()) if _ended(have, need, stop) else len(drawn)
-    sample = np.full(end, -1)
-    asked = end - 1 if stop.late and stop.most is None else end  # the last finds that it ends
-    for source, every in enumerate(of_source):
-        places = every[every < asked]
-        sample[places] = _handed_out(len(places), source, passes, stop, exhausted[source])
-    at = np.flatnonzero(sample >= 0)[: stop.most]
-    return Mixed(sample[at], at, drawn[: at[-1] + 1 if stop.most else end])
+        drawn += np.bincount(blocks[-1], minlength=num_sources)
+    source_of_draw = np.concatenate(blocks)
+
+    # the draws of each source, and the number of draws with which it is exhausted
+    draws_of_source = [np.flatnonzero(source_of_draw == source) for source in range(num_sources)]
+    ends = np.full(num_sources, len(source_of_draw))
+    for source, indices in enumerate(draws_of_source):
+        if required[source] <= len(indices):
+            ends[source] = indices[required[source] - 1] + 1 if required[source] else 0
+    num_draws = len(source_of_draw)
+    if _reaches_end(drawn, required, stop):
+        num_draws = int(ends.max() if stop.needs_all_exhausted else ends.min())
+
+    # the last draw finds that the mixture ends
+    num_answered = num_draws - 1 if stop.ends_late and stop.max_samples is None else num_draws
+    sample = np.full(num_draws, -1)
+    for source, indices in enumerate(draws_of_source):
+        answered = indices[indices < num_answered]
+        sample[answered] = _samples_of_draws(
+            len(answered), source, passes, stop, is_exhausted=exhausted[source]
+        )
+    draw_index = np.flatnonzero(sample >= 0)[: stop.max_samples]
+    if stop.max_samples:
+        num_draws = draw_index[-1] + 1
+    return MixedSamples(sample[draw_index], draw_index, source_of_draw[:num_draws])
 
 
-def _ended(have: Ints64, need: Ints64, stop: Stop) -> bool:
-    reached = have >= need
-    return stop.most is None and bool(reached.all() if stop.every else reached.any())
+def _reaches_end(drawn: Ints64, required: Ints64, stop: StopRule) -> bool:
+    """Return whether sources drawn so often, (K,), end a mixture that has no ``max_samples``."""
+    is_exhausted = drawn >= required
+    ended = is_exhausted.all() if stop.needs_all_exhausted else is_exhausted.any()
+    return stop.max_samples is None and bool(ended)
 
 
-def _handed_out(count: int, source: int, passes: Passes, stop: Stop, exhausted: bool) -> Ints64:
-    """(count,) what each draw of a source hands out; -1 for nothing."""
+def _samples_of_draws(
+    num_draws: int, source: int, passes: Passes, stop: StopRule, *, is_exhausted: bool
+) -> Ints64:
+    """Return the sample that each draw of a source hands out, (num_draws,); -1 for none."""
     nothing = np.full(1, -1)
-    if not stop.again:
-        own = nothing[:0] if exhausted else passes(source, 0)[:count]
-        return np.concatenate([own, np.full(count - len(own), -1)])
-    parts, length, number = [nothing[:0]], 0, 0
-    while length < count:
-        own = passes(source, number)
+    if not stop.restarts_sources:
+        samples = nothing[:0] if is_exhausted else passes(source, 0)[:num_draws]
+        return np.concatenate([samples, np.full(num_draws - len(samples), -1)])
+    parts = [nothing[:0]]
+    num_samples = 0
+    pass_index = 0
+    while num_samples < num_draws:
+        samples = passes(source, pass_index)
         # an empty pass is passed over by the draw that comes to it, if that begins the next one
-        parts.append(own if len(own) or stop.late else nothing)
-        length, number = length + len(parts[-1]), number + 1
-    return joined(parts)[:count]
+        parts.append(samples if len(samples) or stop.ends_late else nothing)
+        num_samples += len(parts[-1])
+        pass_index += 1
+    return concatenate_or_empty(parts)[:num_draws]
 
 
-def in_turn(sources: int, first: int = 0) -> Iterator[Ints64]:
-    """One source after another."""
-    yield (np.arange(first, sources))
-    yield from cycle([np.arange(sources)])
+def sources_in_turn(num_sources: int, first: int = 0) -> Iterator[Ints64]:
+    """Yield arrays of sources that come in turn, from source ``first`` on."""
+    yield (np.arange(first, num_sources))
+    yield from cycle([np.arange(num_sources)])
 
 
-def at_random(rng: np.random.Generator, shares: Floats, used: int = 0) -> Iterator[Ints64]:
-    """Sources by their shares, a thousand at once, as `datasets` draws them; without the first
-    ``used``."""
+def sources_at_random(
+    rng: np.random.Generator, shares: Floats, num_used: int = 0
+) -> Iterator[Ints64]:
+    """Yield arrays of sources drawn by their shares, without the first ``num_used`` of all.
+
+    They are drawn a thousand at once, as `datasets` does.
+    """
     while True:
         block: Any = rng.choice(len(shares), size=1000, p=shares)
-        yield block[used:]
-        used = max(0, used - 1000)
+        yield block[num_used:]
+        num_used = max(0, num_used - 1000)

@@ -11,127 +11,165 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import check, dealt, samples_of, spans
+from simshuffle.workload.orders.streams import (
+    check_inputs,
+    cut_spans,
+    deal_batches,
+    samples_of_shards,
+)
 
 _DATASET = "mosaicml-streaming 0.13.0, streaming/base/dataset.py"
 Algorithm = Literal["naive", "py1s", "py2s", "py1b", "py1br", "py1e"]
 Shuffle = Callable[[ShardedSet, int, int, int, int], Ints64]
-"""Of a set, canonical nodes, block size, seed and epoch: (N,) the samples of all canonical nodes,
-one after another, in the order of the epoch."""
-Within = Callable[[list[list[Ints64]], int, np.random.Generator], list[Ints64]]
-"""Of the spans of each canonical node in this epoch's order and a block size: the samples in their
-order, each array of which goes on where the one before ended."""
+"""Given a set, canonical nodes, block size, seed and epoch, returns (N,) the samples of all
+canonical nodes, one after another, in the order of the epoch."""
+SpanShuffle = Callable[[list[list[Ints64]], int, np.random.Generator], list[Ints64]]
+"""Given the spans of each canonical node in this epoch's order, a block size and a generator,
+returns the samples in their order, in arrays of which each goes on where the one before ended."""
 
 
 def _naive(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
+    """Permute all samples at once."""
     return np.random.default_rng(seed + epoch).permutation(data.size)
 
 
 def _spans_of_nodes(
     data: ShardedSet, shards: Ints64, samples: Ints64, nodes: int
 ) -> list[list[Ints64]]:
-    """The samples of each canonical node, as laid out, by span."""
-    of_node: list[list[Ints64]] = [[] for _ in range(nodes)]
+    """Return the samples of each span of each canonical node.
+
+    Args:
+        data: the set in shards.
+        shards: in the order in which they are laid out.
+        samples: (N,) their samples, as laid out.
+        nodes: canonical nodes.
+    """
+    node_spans: list[list[Ints64]] = [[] for _ in range(nodes)]
     ends = data.size * np.arange(1, nodes + 1) // nodes
-    for node, _, begin, end in spans(data, shards, ends):
-        of_node[node].append(samples[begin:end])
-    return of_node
+    for span in cut_spans(data, shards, ends):
+        node_spans[span.part].append(samples[span.begin : span.end])
+    return node_spans
 
 
-def _fixed_shards(within: Within) -> Shuffle:
-    """The shuffle that cuts shards in an order drawn for the run, and permutes a canonical node's
-    spans in each epoch."""
+def _with_fixed_shards(shuffle_spans: SpanShuffle) -> Shuffle:
+    """Return the shuffle that lays shards out in an order drawn once for the run.
+
+    They are cut into canonical nodes; in each epoch the spans of each node are permuted, and
+    ``shuffle_spans`` shuffles their samples.
+    """
 
     def shuffle(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
         shards = np.flatnonzero(data.samples)
         np.random.default_rng(seed).shuffle(shards)
-        of_node = _spans_of_nodes(data, shards, samples_of(data, shards), nodes)
+        node_spans = _spans_of_nodes(data, shards, samples_of_shards(data, shards), nodes)
         rng = np.random.default_rng(seed + epoch)
-        for own in of_node:
-            rng.shuffle(own)
-        return np.concatenate(within(of_node, block_size, rng))
+        for spans in node_spans:
+            rng.shuffle(spans)
+        return np.concatenate(shuffle_spans(node_spans, block_size, rng))
 
     return shuffle
 
 
-def _py1s(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
-    every = [span for own in of_node for span in own]
-    for span in every:
+def _py1s(
+    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+) -> list[Ints64]:
+    """Permute the samples within each span."""
+    all_spans = [span for spans in node_spans for span in spans]
+    for span in all_spans:
         rng.shuffle(span)
-    return every
+    return all_spans
 
 
 def _py2s(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
-    """Shards are permuted inside before they are cut, and spans again after it."""
-    shards, fixed = np.flatnonzero(data.samples), np.random.default_rng(seed)
-    fixed.shuffle(shards)
-    samples = samples_of(data, shards)
-    for shard in np.split(samples, np.cumsum(data.samples[shards])[:-1]):
-        fixed.shuffle(shard)
-    rng = np.random.default_rng(seed + epoch)
-    every: list[Ints64] = []
-    for own in _spans_of_nodes(data, shards, samples, nodes):
-        rng.shuffle(own)
-        every += _py1s([own], block_size, rng)
-    return np.concatenate(every)
+    """Permute samples within shards before these are cut, and within spans after it."""
+    shards = np.flatnonzero(data.samples)
+    run_rng = np.random.default_rng(seed)
+    run_rng.shuffle(shards)
+    samples = samples_of_shards(data, shards)
+    for shard_samples in np.split(samples, np.cumsum(data.samples[shards])[:-1]):
+        run_rng.shuffle(shard_samples)
+    epoch_rng = np.random.default_rng(seed + epoch)
+    all_spans: list[Ints64] = []
+    for spans in _spans_of_nodes(data, shards, samples, nodes):
+        epoch_rng.shuffle(spans)
+        all_spans += _py1s([spans], block_size, epoch_rng)
+    return np.concatenate(all_spans)
 
 
-def _py1b(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
-    nodes = [np.concatenate(own) for own in of_node if own]
-    for samples in nodes:
+def _py1b(
+    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+) -> list[Ints64]:
+    """Permute the samples within blocks of a canonical node."""
+    samples_of_nodes = [np.concatenate(spans) for spans in node_spans if spans]
+    for samples in samples_of_nodes:
         for begin in range(0, len(samples), block_size):
             rng.shuffle(samples[begin : begin + block_size])
-    return nodes
+    return samples_of_nodes
 
 
-def _py1br(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
-    """Blocks of random size are moved ahead by a random part of one, the same for all blocks of a
-    node. The second block begins inside the first, which is how the library counts."""
-    ahead = rng.integers(0, int(0.75 * block_size), len(of_node)).tolist()
-    nodes = [np.concatenate(own) if own else np.empty(0, np.int64) for own in of_node]
-    for samples, earlier in zip(nodes, ahead, strict=True):
-        reached, blocks = 0, []
-        while reached < len(samples):
+def _py1br(
+    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+) -> list[Ints64]:
+    """Permute the samples within blocks of random size.
+
+    Blocks are moved ahead by a random part of a block, the same for all blocks of a node. The
+    second block begins inside the first, which is how the library counts.
+    """
+    offsets = rng.integers(0, int(0.75 * block_size), len(node_spans)).tolist()
+    samples_of_nodes = [
+        np.concatenate(spans) if spans else np.empty(0, np.int64) for spans in node_spans
+    ]
+    for samples, offset in zip(samples_of_nodes, offsets, strict=True):
+        position = 0
+        blocks = []
+        while position < len(samples):
             size = int(rng.integers(int(0.75 * block_size), int(1.25 * block_size)))
-            begin = max(reached - earlier, 0)
-            end = min(reached + size - earlier, len(samples))
+            begin = max(position - offset, 0)
+            end = min(position + size - offset, len(samples))
             blocks.append((begin, end))
-            reached += end - begin
+            position += end - begin
         for begin, end in blocks:
             rng.shuffle(samples[begin:end])
-    return nodes
+    return samples_of_nodes
 
 
-def _py1e(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
-    """A sample is moved by as much as keeps its span within a block of random size and within the
-    canonical node."""
-    nodes = []
-    for own in of_node:
-        if not own:
+def _py1e(
+    node_spans: list[list[Ints64]], block_size: int, rng: np.random.Generator
+) -> list[Ints64]:
+    """Move each sample at random, within a block of random size around its span.
+
+    The block does not reach beyond the canonical node.
+    """
+    samples_of_nodes = []
+    for spans in node_spans:
+        if not spans:
             rule = "each canonical node has a sample, as the library fails otherwise"
             remedy = "Take fewer of them"
-            refuse("num_canonical_nodes", rule, str(len(of_node)), remedy, "order")
-        for span in own:
+            refuse("num_canonical_nodes", rule, str(len(node_spans)), remedy, "order")
+        for span in spans:
             rng.shuffle(span)
-        samples = np.concatenate(own)
-        places, begin = np.arange(len(samples), dtype=float), 0
-        for span in own:
+        samples = np.concatenate(spans)
+        positions = np.arange(len(samples), dtype=float)
+        begin = 0
+        for span in spans:
+            end = begin + len(span)
             block = int(rng.integers(int(0.75 * block_size), int(1.25 * block_size)))
-            reach, end = max((block - len(span)) / 2, 0.0), begin + len(span)
-            back, ahead = max(-reach, -begin), min(reach, len(samples) - end)
-            places[begin:end] += rng.uniform(back, ahead, len(span))
+            reach = max((block - len(span)) / 2, 0.0)
+            max_back = max(-reach, -begin)
+            max_ahead = min(reach, len(samples) - end)
+            positions[begin:end] += rng.uniform(max_back, max_ahead, len(span))
             begin = end
-        nodes.append(samples[np.argsort(places)])
-    return nodes
+        samples_of_nodes.append(samples[np.argsort(positions)])
+    return samples_of_nodes
 
 
 SHUFFLES: dict[Algorithm, Shuffle] = {
     "naive": _naive,
-    "py1s": _fixed_shards(_py1s),
+    "py1s": _with_fixed_shards(_py1s),
     "py2s": _py2s,
-    "py1b": _fixed_shards(_py1b),
-    "py1br": _fixed_shards(_py1br),
-    "py1e": _fixed_shards(_py1e),
+    "py1b": _with_fixed_shards(_py1b),
+    "py1br": _with_fixed_shards(_py1br),
+    "py1e": _with_fixed_shards(_py1e),
 }
 
 
@@ -179,39 +217,53 @@ class MosaicmlStreaming(Order):
         return f"mosaicml {self.shuffle_algo}"
 
     def canonical_nodes(self, readers: Readers) -> int:
-        """C, given or by default."""
-        begun = self.initial_nodes or readers.nodes
-        return self.num_canonical_nodes or begun * (
-            64 if self.shuffle_algo in ("py1s", "py2s") else 1
-        )
+        """Return C, the number of canonical nodes: ``num_canonical_nodes`` or the default."""
+        initial_nodes = self.initial_nodes or readers.nodes
+        factor = 64 if self.shuffle_algo in ("py1s", "py2s") else 1
+        return self.num_canonical_nodes or initial_nodes * factor
 
     def block_size(self, readers: Readers) -> int:
-        """Samples, given or by default."""
+        """Return the samples of a block: ``shuffle_block_size`` or the default."""
         return self.shuffle_block_size or max(4_000_000 // self.canonical_nodes(readers), 2**18)
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch; ``seed`` is the library's ``shuffle_seed``. With fewer shards than
-        ranks or workers several of them read the same shard, and download it once a node. With
-        fewer samples than canonical nodes or ranks, samples are repeated. Raises an InputError for
-        no samples or readers, or a seed out of range; canonical nodes and nodes of which neither is
-        a multiple of the other, or which have too few samples; a block that is larger than the set,
-        or of one sample with ``py1br``; a resumed run whose batches cannot be shared as before."""
-        return self.since(data, readers, seed, epoch, 0)
+        """Draw the order of an epoch; ``seed`` is the library's ``shuffle_seed``.
 
-    def since(
-        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, first: int
+        With fewer shards than ranks or workers several of them read the same shard, and download it
+        once a node. With fewer samples than canonical nodes or ranks, samples are repeated.
+
+        Raises:
+                InputError: for no samples or readers, or a seed out of range; canonical nodes
+                and nodes of
+                        which neither is a multiple of the other, or which have too few samples;
+                a block that is
+                        larger than the set, or of one sample with ``py1br``; a resumed run
+                whose batches cannot be shared as before.
+        """
+        return self.remaining_order(data, readers, seed, epoch, 0)
+
+    def remaining_order(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, num_done: int
     ) -> EpochOrder:
-        """The order of what is left of an epoch of which all ranks together have had the ``first``
-        samples; the rest is as of `epoch`."""
-        check(data, readers, seed, epoch, 2**64)
+        """Return the order of the rest of an epoch, as of `epoch`.
+
+        Args:
+            data: the set in shards.
+            readers: the processes that read.
+            seed: the library's ``shuffle_seed``.
+            epoch: from 0.
+            num_done: samples of the epoch that all ranks together have had.
+        """
+        check_inputs(data, readers, seed, epoch, 2**64)
         self._check_block(data)
         order = SHUFFLES[self.shuffle_algo](
             data, self.canonical_nodes(readers), self.block_size(readers), seed, epoch
         )
-        places = self._places(data.size, readers, first)
-        return dealt(np.where(places < 0, -1, order[places]), readers)
+        positions = self._positions_of_ranks(data.size, readers, num_done)
+        return deal_batches(np.where(positions < 0, -1, order[positions]), readers)
 
     def _check_block(self, data: ShardedSet) -> None:
+        """Raise an InputError for a block larger than the set, or too small for ``py1br``."""
         size = self.shuffle_block_size
         if size is None or self.shuffle_algo not in ("py1b", "py1br", "py1e"):
             return
@@ -226,33 +278,54 @@ class MosaicmlStreaming(Order):
             rule = "py1br needs a block of at least 2 samples, as the library fails otherwise"
             refuse("shuffle_block_size", rule, "1", "Take a larger one", "order")
 
-    def _places(self, size: int, readers: Readers, first: int) -> Ints64:
-        """(M, n) the places in the shuffled order that each rank reads after the ``first`` of all
-        ranks, -1 for none."""
-        canonical, begun = self.canonical_nodes(readers), self.initial_nodes or readers.nodes
+    def _positions_of_ranks(self, size: int, readers: Readers, num_done: int) -> Ints64:
+        """Return the positions in the shuffled order that each rank reads, (M, n); -1 for none.
+
+        A resumed run shares batches of the whole world as the run did that began.
+
+        Args:
+            size: samples of the set.
+            readers: the processes that read.
+            num_done: samples that all ranks together have had.
+        """
+        canonical = self.canonical_nodes(readers)
+        initial_nodes = self.initial_nodes or readers.nodes
         small, large = sorted((canonical, readers.nodes))
-        if self.partition_algo == "orig" or begun == readers.nodes or large % small == 0:
-            return _places(size, canonical, readers, first)
-        in_iteration, ranks = readers.world_size * readers.batch_size, begun * readers.ranks
-        if in_iteration % ranks:
+        if self.partition_algo == "orig" or initial_nodes == readers.nodes or large % small == 0:
+            return _positions_of_ranks(size, canonical, readers, num_done)
+
+        iteration_size = readers.world_size * readers.batch_size
+        initial_ranks = initial_nodes * readers.ranks
+        if iteration_size % initial_ranks:
             rule = (
-                f"the {in_iteration} samples of an iteration must be a multiple of the ranks "
+                f"the {iteration_size} samples of an iteration must be a multiple of the ranks "
                 "on which the run began, as the library fails otherwise"
             )
             remedy = "Keep the batch of the whole world as it was"
-            refuse("initial_nodes", rule, f"{ranks} ranks", remedy, "order")
-        batch = in_iteration // ranks
-        begun_with = Readers(begun, readers.ranks, readers.workers, batch)
-        before = _places(size, canonical, begun_with, first)
-        in_order = before.reshape(ranks, -1, batch).transpose(1, 0, 2)
-        now = in_order.reshape(-1, readers.world_size, readers.batch_size)
-        return now.transpose(1, 0, 2).reshape(readers.world_size, -1)
+            refuse("initial_nodes", rule, f"{initial_ranks} ranks", remedy, "order")
+        initial_batch = iteration_size // initial_ranks
+        initial_readers = Readers(initial_nodes, readers.ranks, readers.workers, initial_batch)
+        initial = _positions_of_ranks(size, canonical, initial_readers, num_done)
+        # (initial ranks, iterations, batch) to (iterations, ranks, batch): those of an iteration in
+        # a row
+        by_iteration = initial.reshape(initial_ranks, -1, initial_batch).transpose(1, 0, 2)
+        by_rank = by_iteration.reshape(-1, readers.world_size, readers.batch_size)
+        return by_rank.transpose(1, 0, 2).reshape(readers.world_size, -1)
 
 
-def _places(size: int, canonical: int, readers: Readers, first: int) -> Ints64:
-    """The same of a run that was not resumed: canonical nodes take turns on the nodes, and ranks on
-    what a node reads. What is missing to equal shares are samples from shortly before the end. Of
-    the ``first``, what is no whole turn of the nodes is read again."""
+def _positions_of_ranks(size: int, canonical: int, readers: Readers, num_done: int) -> Ints64:
+    """Return the positions that each rank of a run that was not resumed reads, (M, n); -1 for none.
+
+    Canonical nodes take turns on the nodes, and ranks on the samples that a node reads. Where equal
+    shares lack samples, these are samples from shortly before the end.
+
+    Args:
+        size: samples of the set.
+        canonical: C, canonical nodes.
+        readers: the processes that read.
+        num_done: samples that all ranks together have had; those that are no whole turn of the
+            nodes are read again.
+    """
     small, large = sorted((canonical, readers.nodes))
     if large % small:
         rule = (
@@ -261,36 +334,43 @@ def _places(size: int, canonical: int, readers: Readers, first: int) -> Ints64:
         )
         remedy = f"Take {readers.nodes}"
         refuse("num_canonical_nodes", rule, str(canonical), remedy, "order")
-    rows = _canonical_rows(size, canonical, max(1, readers.nodes // canonical))
-    on_node = rows.T.reshape(-1, readers.nodes)[first // readers.nodes :].T
-    have, ranks = on_node.shape[1], readers.ranks
-    missing = -have % ranks
-    if missing <= have - ranks + 1:
-        again = np.arange(missing) + have - ranks + 1 - missing
+    nodes_per_canonical = max(1, readers.nodes // canonical)
+    rows = _positions_of_canonical_nodes(size, canonical, nodes_per_canonical)
+    # (nodes, n) the positions that each node has still to read
+    on_node = rows.T.reshape(-1, readers.nodes)[num_done // readers.nodes :].T
+
+    # repeat columns, so that the ranks of a node have equally many
+    length = on_node.shape[1]
+    ranks = readers.ranks
+    missing = -length % ranks
+    if missing <= length - ranks + 1:
+        repeated = np.arange(missing) + length - ranks + 1 - missing
     else:
-        again = np.arange(missing) % have
-    shared = np.concatenate([on_node, on_node[:, again]], axis=1)
+        repeated = np.arange(missing) % length
+    shared = np.concatenate([on_node, on_node[:, repeated]], axis=1)
     by_rank = shared.reshape(readers.nodes, -1, ranks).transpose(0, 2, 1)
     sequences = by_rank.reshape(readers.world_size, -1)
-    unused = -sequences.shape[1] % (readers.workers * readers.batch_size)
-    return np.pad(sequences, ((0, 0), (0, unused)), constant_values=-1)
+    padding = -sequences.shape[1] % (readers.workers * readers.batch_size)
+    return np.pad(sequences, ((0, 0), (0, padding)), constant_values=-1)
 
 
-def _canonical_rows(size: int, canonical: int, nodes: int) -> Ints64:
-    """(C, n) the places of each canonical node, which ``nodes`` nodes share."""
-    longest = -(-size // canonical)
-    missing = -longest % nodes
+def _positions_of_canonical_nodes(size: int, canonical: int, nodes: int) -> Ints64:
+    """Return the positions of each canonical node, (C, n), which ``nodes`` nodes share."""
+    max_size = -(-size // canonical)
+    missing = -max_size % nodes
     if size < canonical or (size == canonical and nodes > 1):
-        length = longest + missing
+        length = max_size + missing
         return (np.arange(canonical * length) % size).reshape(canonical, length)
-    if missing > longest - nodes + 1:
+    if missing > max_size - nodes + 1:
         rule = (
             f"a canonical node needs more samples for {nodes} nodes, as the library fails otherwise"
         )
         remedy = "Take more samples, or as many canonical nodes as nodes"
-        refuse("data.samples", rule, f"{longest} samples", remedy, "order")
+        refuse("data.samples", rule, f"{max_size} samples", remedy, "order")
+    # a smaller canonical node repeats its last position; then columns are repeated
     bounds = np.arange(canonical + 1) * size // canonical
-    first, count = bounds[:-1, None], np.diff(bounds)[:, None]
-    rows = first + np.minimum(np.arange(longest), count - 1)
-    again = np.arange(missing) + longest - nodes + 1 - missing
-    return np.concatenate([rows, rows[:, again]], axis=1)
+    first = bounds[:-1, None]
+    sizes = np.diff(bounds)[:, None]
+    rows = first + np.minimum(np.arange(max_size), sizes - 1)
+    repeated = np.arange(missing) + max_size - nodes + 1 - missing
+    return np.concatenate([rows, rows[:, repeated]], axis=1)

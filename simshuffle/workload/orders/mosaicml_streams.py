@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NoReturn
 
 import numpy as np
 
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import Count
-from simshuffle.workload.orders.fetching import iteration
+from simshuffle.workload.orders.fetching import iteration_of_rows
 from simshuffle.workload.orders.mixture import Mixture
 from simshuffle.workload.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import check, dealt
+from simshuffle.workload.orders.streams import check_inputs, deal_batches
 
 Batching = Literal["random", "stratified", "per_stream", "device_per_stream"]
 
 
-class _OfStream(MosaicmlStreaming):
-    """The order of one stream, with its part of the block."""
+class _StreamOrder(MosaicmlStreaming):
+    """The order of one stream, whose blocks are a portion of the block of all streams."""
 
     portion: int
 
     def block_size(self, readers: Readers) -> int:
-        """As given."""
+        """Return ``portion``."""
         return self.portion
 
     def _check_block(self, data: ShardedSet) -> None:
-        """A part of a block may be larger than a stream."""
+        """Accept every block: a part of a block may be larger than a stream."""
 
 
 class MosaicmlStreams(Mixture):
@@ -75,12 +75,12 @@ class MosaicmlStreams(Mixture):
 
     @property
     def short_name(self) -> str:
-        """'mosaicml streams' and how they come into batches."""
+        """'mosaicml streams' and the batching method."""
         return f"mosaicml streams {self.batching_method}"
 
-    def chosen(self, data: ShardedSet, seed: int) -> Ints64:
-        """(K,) samples that an epoch is to have of each stream."""
-        sizes = np.array([data.samples[own].sum() for own in self.shards(data)])
+    def samples_of_streams(self, data: ShardedSet, seed: int) -> Ints64:
+        """Return the samples that an epoch is to have of each stream, (K,)."""
+        sizes = np.array([data.samples[shards].sum() for shards in self.shards_of_sources(data)])
         if self.weighing == "proportion":
             counts: Ints64 = (sizes.sum() * self.shares).astype(np.int64)
             missing = sizes.sum() - counts.sum()
@@ -92,58 +92,78 @@ class MosaicmlStreams(Mixture):
             [int(weight * size) for weight, size in zip(self.weights, sizes, strict=True)]
         )
 
-    def asked(self, data: ShardedSet, seed: int) -> Floats:
-        """(K,) the share of an epoch that each stream should have."""
-        return self.proportions(self.chosen(data, seed))
+    def requested_shares(self, data: ShardedSet, seed: int) -> Floats:
+        """Return the share of an epoch that each stream should have, (K,)."""
+        return self.proportions(self.samples_of_streams(data, seed))
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`; ``seed`` is the library's ``shuffle_seed``. Raises an InputError as
-        `MosaicmlStreaming.epoch`, and where a stream has no whole batch, as the library fails."""
-        return self.since(data, readers, seed, epoch, 0)
+        """Draw the order of an epoch; ``seed`` is the library's ``shuffle_seed``.
 
-    def since(
-        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, first: int
+        Raises:
+                InputError: as `MosaicmlStreaming.epoch`, and where a stream has no whole batch,
+                as the library fails.
+        """
+        return self.remaining_order(data, readers, seed, epoch, 0)
+
+    def remaining_order(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, num_done: int
     ) -> EpochOrder:
-        """The order of what is left of an epoch of which all ranks together have had the ``first``
-        samples."""
-        check(data, readers, seed, epoch, 2**64)
-        self._check_counts(self.chosen(data, seed))
+        """Return the order of the rest of an epoch of which all ranks have had ``num_done``
+        samples.
+        """
+        check_inputs(data, readers, seed, epoch, 2**64)
+        self._check_counts(self.samples_of_streams(data, seed))
         if self.batching_method == "random":
-            units, samples = self.resampled(data, seed, epoch)
-            order = self.of.since(
-                ShardedSet(units, units.astype(np.float64)), readers, seed, epoch, first
-            )
+            units, samples = self.resample_units(data, seed, epoch)
+            unit_set = ShardedSet(units, units.astype(np.float64))
+            order = self.of.remaining_order(unit_set, readers, seed, epoch, num_done)
             return replace(order, sample=samples[order.sample])
+        # (T, M b) the samples of each batch of all ranks
         rows = BATCHINGS[self.batching_method](self, data, readers, seed, epoch)
-        left = rows[first // rows.shape[1] :].reshape(-1, readers.world_size, readers.batch_size)
-        return dealt(left.transpose(1, 0, 2).reshape(readers.world_size, -1), readers)
+        rows = rows[num_done // rows.shape[1] :]
+        by_rank = rows.reshape(-1, readers.world_size, readers.batch_size).transpose(1, 0, 2)
+        return deal_batches(by_rank.reshape(readers.world_size, -1), readers)
 
     def _check_counts(self, counts: Ints64) -> None:
+        """Raise an InputError if an epoch has no sample of some stream."""
         if counts.min() < 1:
             rule = "must leave each stream a sample of an epoch"
             refuse("weights", rule, str(counts.tolist()), "Take larger ones.", "order")
 
-    def resampled(
+    def resample_units(
         self, data: ShardedSet, seed: int, epoch: int, stream: int | None = None
     ) -> tuple[Ints64, Ints64]:
-        """(U,) the sizes of what is shuffled as shards are, of a stream or of all; and the samples
-        of one after another."""
-        balanced = self.sampling_method == "balanced"
-        rng = np.random.default_rng(seed + epoch if balanced else seed)
+        """Pick the samples of an epoch, in units that are shuffled as shards are.
+
+        A unit is a pass over a shard, or the samples that were picked from it.
+
+        Args:
+            data: the set in shards.
+            seed: of the run.
+            epoch: from 0.
+            stream: whose samples are picked; None for all streams.
+
+        Returns:
+            (U,) the size of each unit; and the samples of one unit after another.
+        """
+        is_balanced = self.sampling_method == "balanced"
+        rng = np.random.default_rng(seed + epoch if is_balanced else seed)
+        stream_counts = self.samples_of_streams(data, seed)
         units, samples = [], []
-        for number, shards in enumerate(self.shards(data)):
-            if stream not in (None, number):
+        for index, shards in enumerate(self.shards_of_sources(data)):
+            if stream not in (None, index):
                 continue
             sizes = data.samples[shards]
-            count = int(self.chosen(data, seed)[number])
-            picks = np.random.default_rng(seed + epoch * balanced)
-            counts = picked(sizes, count, self.sampling_granularity, picks)
-            for shard, size, chosen in zip(shards, sizes.tolist(), counts.tolist(), strict=True):
-                whole, part = divmod(chosen, size) if size else (0, 0)
-                units += [size] * whole + [part] * bool(part)
-                samples += [data.begin[shard] + np.arange(size)] * whole
-                if part:
-                    samples.append(data.begin[shard] + np.sort(rng.choice(size, part, False)))
+            pick_rng = np.random.default_rng(seed + epoch * is_balanced)
+            counts = pick_samples(
+                sizes, int(stream_counts[index]), self.sampling_granularity, pick_rng
+            )
+            for shard, size, count in zip(shards, sizes.tolist(), counts.tolist(), strict=True):
+                passes, picked = divmod(count, size) if size else (0, 0)
+                units += [size] * passes + [picked] * bool(picked)
+                samples += [data.begin[shard] + np.arange(size)] * passes
+                if picked:
+                    samples.append(data.begin[shard] + np.sort(rng.choice(size, picked, False)))
         return np.array(units), np.concatenate(samples)
 
     def stream_rows(
@@ -152,126 +172,167 @@ class MosaicmlStreams(Mixture):
         seed: int,
         epoch: int,
         stream: int,
-        of: MosaicmlStreaming,
+        *,
+        stream_order: MosaicmlStreaming,
         readers: Readers,
     ) -> Ints64:
-        """(n, M) samples of a stream in the order in which those ``readers`` go through them."""
-        units, samples = self.resampled(data, seed, epoch, stream)
-        order = of.epoch(ShardedSet(units, units.astype(np.float64)), readers, seed, epoch)
-        rows = np.lexsort((order.position, iteration(order, readers), order.rank))
+        """Return the samples of a stream in the order in which ``readers`` read them: (n, M).
+
+        Args:
+            data: the set in shards.
+            seed: of the run.
+            epoch: from 0.
+            stream: whose samples.
+            stream_order: by which they are shuffled and dealt.
+            readers: the processes that read.
+        """
+        units, samples = self.resample_units(data, seed, epoch, stream)
+        unit_set = ShardedSet(units, units.astype(np.float64))
+        order = stream_order.epoch(unit_set, readers, seed, epoch)
+        rows = np.lexsort((order.position, iteration_of_rows(order, readers), order.rank))
         return samples[order.sample[rows]].reshape(readers.world_size, -1).T
 
-    def parts(
+    def rows_of_streams(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int, dealt_to: Readers
     ) -> list[Ints64]:
-        """Of each stream, `stream_rows` for others than the readers."""
-        counts, found = self.chosen(data, seed), []
+        """Return `stream_rows` of each stream, dealt to ``dealt_to`` in place of ``readers``."""
+        counts = self.samples_of_streams(data, seed)
+        canonical = self.of.canonical_nodes(readers)
+        rows_of_streams = []
         for stream, share in enumerate(self.proportions(counts).tolist()):
             portion = int(self.of.block_size(readers) * share)
-            canonical = self.of.canonical_nodes(readers)
-            own = self.of.model_dump() | {"num_canonical_nodes": canonical, "portion": portion}
-            of = _OfStream.model_validate(own)
-            found.append(self.stream_rows(data, seed, epoch, stream, of, dealt_to))
-        return found
+            settings = self.of.model_dump()
+            settings |= {"num_canonical_nodes": canonical, "portion": portion}
+            stream_order = _StreamOrder.model_validate(settings)
+            rows = self.stream_rows(
+                data, seed, epoch, stream, stream_order=stream_order, readers=dealt_to
+            )
+            rows_of_streams.append(rows)
+        return rows_of_streams
 
     def proportions(self, counts: Ints64) -> Floats:
-        """(K,) the share of each stream as the library reckons with it."""
+        """Return the share of each stream as the library reckons with it, (K,).
+
+        Args:
+            counts: (K,) samples that an epoch is to have of each stream.
+        """
         return self.shares if self.weighing == "proportion" else counts / counts.sum()
 
-    def mixer(self, seed: int, epoch: int) -> np.random.Generator:
-        """What batches of streams are mixed with."""
+    def mixing_rng(self, seed: int, epoch: int) -> np.random.Generator:
+        """Return the generator by which batches of streams are mixed."""
         return np.random.default_rng(seed + epoch * (self.sampling_method == "balanced"))
 
 
-def picked(sizes: Ints64, count: int, granularity: int, rng: np.random.Generator) -> Ints64:
-    """(S,) samples of each shard of those sizes, ``count`` together (`get_sampling`)."""
-    whole, left = divmod(count, int(sizes.sum()))
-    counts = sizes * whole
-    if not left:
+def pick_samples(
+    sizes: Ints64, num_samples: int, granularity: int, rng: np.random.Generator
+) -> Ints64:
+    """Decide how many samples of each shard an epoch has, (S,), as `get_sampling` does.
+
+    Args:
+        sizes: (S,) samples of each shard.
+        num_samples: their sum.
+        granularity: samples that are picked at once from a shard.
+        rng: that picks.
+    """
+    passes, num_picked = divmod(num_samples, int(sizes.sum()))
+    counts = sizes * passes
+    if not num_picked:
         return counts
-    picks = -(-sizes // granularity)
-    shard = np.repeat(np.arange(len(sizes)), picks)
-    each = np.full(len(shard), granularity)
-    last = np.cumsum(picks) - 1
-    each[last] = sizes - (picks - 1) * granularity
+    # a row for each pick that is possible: its shard, and its samples
+    picks_of_shard = -(-sizes // granularity)
+    shard = np.repeat(np.arange(len(sizes)), picks_of_shard)
+    pick_size = np.full(len(shard), granularity)
+    last_pick = np.cumsum(picks_of_shard) - 1
+    pick_size[last_pick] = sizes - (picks_of_shard - 1) * granularity
     order = rng.permutation(len(shard))
-    taken = np.diff(np.minimum(np.cumsum(each[order]), left), prepend=0)
-    return counts + np.bincount(shard[order], taken, minlength=len(sizes)).astype(np.int64)
+    picked = np.diff(np.minimum(np.cumsum(pick_size[order]), num_picked), prepend=0)
+    return counts + np.bincount(shard[order], picked, minlength=len(sizes)).astype(np.int64)
 
 
-def _stratified(
-    of: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
+def _batch_by_strata(
+    order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
-    """(T, G) the samples of each batch of all ranks."""
+    """Put equally many samples of each stream into each batch of all ranks: (T, M b)."""
     size = readers.world_size * readers.batch_size
-    shares = of.proportions(of.chosen(data, seed))
-    own = (shares * size).astype(np.int64)
-    own[np.flip(np.argsort(size * shares - own))[: size - own.sum()]] += 1
-    if own.min() < 1:
+    shares = order.proportions(order.samples_of_streams(data, seed))
+    # (K,) samples of each stream in a batch, rounded so that they sum to the batch
+    counts = (shares * size).astype(np.int64)
+    by_rounding = np.flip(np.argsort(size * shares - counts))
+    counts[by_rounding[: size - counts.sum()]] += 1
+    if counts.min() < 1:
         _refuse_batch(f"{size} samples of all ranks")
-    parts = of.parts(data, readers, seed, epoch, Readers(1, readers.ranks, readers.workers, 1))
-    flat = [part.ravel() for part in parts]
-    steps = min(len(part) // count for part, count in zip(flat, own, strict=True))
-    return np.concatenate(
-        [
-            part[: steps * count].reshape(steps, count)
-            for part, count in zip(flat, own, strict=True)
-        ],
-        axis=1,
-    )
+    one_node = Readers(1, readers.ranks, readers.workers, 1)
+    streams = [rows.ravel() for rows in order.rows_of_streams(data, readers, seed, epoch, one_node)]
+    steps = min(len(samples) // count for samples, count in zip(streams, counts, strict=True))
+    columns = [
+        samples[: steps * count].reshape(steps, count)
+        for samples, count in zip(streams, counts, strict=True)
+    ]
+    return np.concatenate(columns, axis=1)
 
 
-def _per_stream(
-    of: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
+def _batch_per_stream(
+    order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
-    ranks, batch = readers.world_size, readers.batch_size
-    found = []
-    for part in of.parts(data, readers, seed, epoch, readers):
-        steps = len(part) // batch
-        rows = part[: steps * batch].reshape(steps, batch, ranks).transpose(0, 2, 1)
-        found.append(rows.reshape(steps, ranks * batch))
-    return _shuffled(found, of.mixer(seed, epoch))
+    """Fill each batch of all ranks from one stream: (T, M b)."""
+    ranks, batch_size = readers.world_size, readers.batch_size
+    batches_of_streams = []
+    for rows in order.rows_of_streams(data, readers, seed, epoch, readers):
+        steps = len(rows) // batch_size
+        batches = rows[: steps * batch_size].reshape(steps, batch_size, ranks).transpose(0, 2, 1)
+        batches_of_streams.append(batches.reshape(steps, ranks * batch_size))
+    return _mix_rows(batches_of_streams, order.mixing_rng(seed, epoch))
 
 
-def _device_per_stream(
-    of: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
+def _batch_per_device(
+    order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
-    canonical, nodes, batch = of.of.canonical_nodes(readers), readers.nodes, readers.batch_size
+    """Fill each batch of a rank from one stream: (T, M b), a rank's batch after another's."""
+    canonical = order.of.canonical_nodes(readers)
+    nodes, batch_size = readers.nodes, readers.batch_size
     if canonical % nodes:
         rule = f"must be a multiple of the {nodes} nodes, as the library fails otherwise"
         refuse("num_canonical_nodes", rule, str(canonical), f"Take {nodes}", "order")
-    alike = Readers(canonical, readers.ranks, readers.workers, 1)
-    parts = of.parts(data, readers, seed, epoch, alike)
-    rng, of_nodes = of.mixer(seed, epoch), []
-    each = canonical // nodes * readers.ranks
+    canonical_readers = Readers(canonical, readers.ranks, readers.workers, 1)
+    streams = order.rows_of_streams(data, readers, seed, epoch, canonical_readers)
+    rng = order.mixing_rng(seed, epoch)
+    columns_per_node = canonical // nodes * readers.ranks
+    batches_of_nodes = []
     for node in range(nodes):
-        own = [part[:, node * each : (node + 1) * each].ravel() for part in parts]
-        whole = [one[: len(one) // batch * batch].reshape(-1, batch) for one in own]
-        of_nodes.append(_shuffled(whole, rng))
-    most = max(map(len, of_nodes))
-    most += readers.world_size - most % readers.world_size
-    rows = np.full((most, nodes, batch), -1)
-    for node, own_rows in enumerate(of_nodes):
-        rows[: len(own_rows), node] = own_rows
-    return rows.reshape(-1, readers.world_size * batch)
+        columns = slice(node * columns_per_node, (node + 1) * columns_per_node)
+        batches_of_streams = []
+        for rows in streams:
+            samples = rows[:, columns].ravel()
+            full_batches = samples[: len(samples) // batch_size * batch_size]
+            batches_of_streams.append(full_batches.reshape(-1, batch_size))
+        batches_of_nodes.append(_mix_rows(batches_of_streams, rng))
+    max_batches = max(map(len, batches_of_nodes))
+    max_batches += readers.world_size - max_batches % readers.world_size
+    # (batches, nodes, b), -1 where a node has no batch
+    table = np.full((max_batches, nodes, batch_size), -1)
+    for node, batches in enumerate(batches_of_nodes):
+        table[: len(batches), node] = batches
+    return table.reshape(-1, readers.world_size * batch_size)
 
 
-def _shuffled(parts: list[Ints64], rng: np.random.Generator) -> Ints64:
-    """The rows of streams, mixed; those of each stay in their order."""
-    if not min(map(len, parts)):
+def _mix_rows(rows_of_streams: list[Ints64], rng: np.random.Generator) -> Ints64:
+    """Mix the rows of streams at random; the rows of each stream stay in their order."""
+    if not min(map(len, rows_of_streams)):
         _refuse_batch("a stream of less than a batch")
-    origin = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    rng.shuffle(origin)
-    return np.concatenate(parts)[np.argsort(np.argsort(origin, kind="stable"), kind="stable")]
+    stream = np.repeat(np.arange(len(rows_of_streams)), [len(rows) for rows in rows_of_streams])
+    rng.shuffle(stream)
+    row = np.argsort(np.argsort(stream, kind="stable"), kind="stable")
+    return np.concatenate(rows_of_streams)[row]
 
 
-def _refuse_batch(value: str) -> None:
+def _refuse_batch(value: str) -> NoReturn:
+    """Raise an InputError for a stream that has too few samples for its part of the batches."""
     rule = "a stream needs a sample of each batch, or a whole batch, as the library fails otherwise"
     refuse("weights", rule, value, "Take smaller batches, or larger weights.", "order")
 
 
 BATCHINGS: dict[str, Callable[[MosaicmlStreams, ShardedSet, Readers, int, int], Ints64]] = {
-    "stratified": _stratified,
-    "per_stream": _per_stream,
-    "device_per_stream": _device_per_stream,
+    "stratified": _batch_by_strata,
+    "per_stream": _batch_per_stream,
+    "device_per_stream": _batch_per_device,
 }

@@ -8,7 +8,11 @@ import numpy as np
 
 from simshuffle.workload.orders.mixture import Mixture
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.streams import handed_out_by_ranks, need_shards_for, samples_of
+from simshuffle.workload.orders.streams import (
+    order_from_ranks,
+    require_shard_for_each,
+    samples_of_shards,
+)
 
 
 class RayMix(Mixture):
@@ -17,9 +21,10 @@ class RayMix(Mixture):
     operator has been asked, not a cluster.
 
     A block, here a shard, is taken from the source that is furthest behind its share of the rows so
-    far; of equals, from that of larger weight. So every epoch is alike, and seeds have no part in
-    it. Where the longest source ends it, shares hold only until the first source is exhausted: in
-    the end each source is there once, whatever the weights. Blocks are dealt to ranks in turn
+    far; of equals, from that of larger weight. So all epochs are equal, and seeds have no part in
+    them. Where the longest source ends the epoch, shares hold only until the first source is
+    exhausted: in the end each source is there once, whatever the weights. Blocks are dealt to ranks
+        in turn
     (`streaming_split` deals them to whoever asks first, which no seed decides), and a rank reads by
     itself.
 
@@ -36,33 +41,39 @@ class RayMix(Mixture):
 
     @property
     def short_name(self) -> str:
-        """'ray_mix' and what ends an epoch."""
+        """'ray_mix' and the stopping condition."""
         return f"{self.kind} {self.stopping}"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for sources that do not fit to the set, and for fewer
-        shards than ranks, where Ray gives no block to some."""
-        shards = self.mixed(data)
-        taken = ShardedSet(data.samples[shards], data.nbytes[shards])
-        lack = "Ray gives the others no block"
-        need_shards_for(taken, "readers.ranks", readers.world_size, "ranks", lack)
-        return handed_out_by_ranks(
-            samples_of(data, shards[rank :: readers.world_size])
+        """Mix the sources of an epoch; no epoch and no seed differs from another.
+
+        Raises:
+                InputError: for sources that do not fit to the set, and for fewer shards than
+                ranks, where Ray gives no block to some.
+        """
+        shards = self.mix_shards(data)
+        mixed_set = ShardedSet(data.samples[shards], data.nbytes[shards])
+        consequence = "Ray gives the others no block"
+        require_shard_for_each(mixed_set, "readers.ranks", readers.world_size, "ranks", consequence)
+        return order_from_ranks(
+            samples_of_shards(data, shards[rank :: readers.world_size])
             for rank in range(readers.world_size)
         )
 
-    def mixed(self, data: ShardedSet) -> list[int]:
-        """The shards of an epoch, in their order."""
-        waiting = [own.tolist() for own in self.shards(data)]
+    def mix_shards(self, data: ShardedSet) -> list[int]:
+        """Return the shards of an epoch, in their order."""
+        waiting_shards = [shards.tolist() for shards in self.shards_of_sources(data)]
         shares = [weight / sum(self.weights) for weight in self.weights]
-        rows, taken = [0] * len(shares), []
-        while any(waiting) and (self.stopping != "stop_on_shortest" or all(waiting)):
-            whole = sum(rows)
+        rows = [0] * len(shares)  # of each source, so far
+        mixed_shards = []
+        while any(waiting_shards) and (self.stopping != "stop_on_shortest" or all(waiting_shards)):
+            total_rows = sum(rows)
+            # rows by which each source is behind its share, and its share
             behind = [
-                (share * whole - had, share) if own else (-np.inf, 0.0)
-                for share, had, own in zip(shares, rows, waiting, strict=True)
+                (share * total_rows - source_rows, share) if shards else (-np.inf, 0.0)
+                for share, source_rows, shards in zip(shares, rows, waiting_shards, strict=True)
             ]
             source = behind.index(max(behind))
-            taken.append(waiting[source].pop(0))
-            rows[source] += int(data.samples[taken[-1]])
-        return taken
+            mixed_shards.append(waiting_shards[source].pop(0))
+            rows[source] += int(data.samples[mixed_shards[-1]])
+        return mixed_shards

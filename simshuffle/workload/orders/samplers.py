@@ -1,5 +1,6 @@
 """Orders of samples that are read one by one: PyTorch's sampler, this project's strategies without
-exchange, and synchronised shuffle."""
+exchange, and synchronised shuffle.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +15,36 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.workload.orders.streams import (
-    check,
-    dealt,
-    handed_out,
-    handed_out_by_ranks,
+    check_inputs,
+    deal_batches,
+    order_from_ranks,
+    order_from_streams,
     reseeded_twister,
 )
 
-_MOST = (2**32 - 1) // 20  # from here on torch draws numbers of 64 bits, in another order
+# from so many samples on, torch draws numbers of 64 bits, in another order
+_MAX_SAMPLES = (2**32 - 1) // 20
 
 
-def randperm(size: int, seed: int) -> Ints64:
-    """What ``torch.randperm`` gives on a CPU after ``manual_seed``."""
-    return permuted(size, reseeded_twister(seed % 2**32))
+def torch_randperm(size: int, seed: int) -> Ints64:
+    """Permute the numbers below ``size`` as ``torch.randperm`` does on a CPU after
+    ``manual_seed``.
+    """
+    return torch_permutation(size, reseeded_twister(seed % 2**32))
 
 
-def permuted(size: int, twister: np.random.RandomState) -> Ints64:
-    """What ``torch.randperm`` gives on a CPU: each place in turn is swapped with one of those from
-    it on, by a number of 32 bits of the Mersenne Twister."""
+def torch_permutation(size: int, twister: np.random.RandomState) -> Ints64:
+    """Permute the numbers below ``size`` as ``torch.randperm`` does on a CPU.
+
+    Each position in turn is swapped with one of those from it on, by a number of 32 bits of the
+    Mersenne Twister.
+    """
     from simshuffle.workload.orders.kernels import swap_forward  # noqa: PLC0415 - numba
 
-    drawn = twister.randint(0, 2**32, max(size - 1, 0), np.uint32)
-    places = np.arange(size - 1)
+    words = twister.randint(0, 2**32, max(size - 1, 0), np.uint32)
+    positions = np.arange(size - 1)
     samples = np.arange(size)
-    swap_forward(samples, places + drawn % (size - places))
+    swap_forward(samples, positions + words % (size - positions))
     return samples
 
 
@@ -60,28 +67,33 @@ class DistributedSampler(Order):
     drop_last: bool = False
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch, as after ``set_epoch(epoch)``. Raises an InputError for no samples
-        or readers, a seed out of range, too many samples, or fewer than ranks with ``drop_last``,
-        where PyTorch silently gives no rank any."""
-        check(data, readers, seed, epoch, 2**64)
+        """Draw the order of an epoch, as after ``set_epoch(epoch)``.
+
+        Raises:
+            InputError: for no samples or readers, a seed out of range, too many samples, or fewer
+                than ranks with ``drop_last``, where PyTorch silently gives no rank any.
+        """
+        check_inputs(data, readers, seed, epoch, 2**64)
         ranks = readers.world_size
-        if data.size >= _MOST:
-            rule = f"PyTorch's permutation is known for fewer than {_MOST} samples"
+        if data.size >= _MAX_SAMPLES:
+            rule = f"PyTorch's permutation is known for fewer than {_MAX_SAMPLES} samples"
             remedy = "Take a part of the set"
             refuse("data.samples", rule, str(data.size), remedy, "order")
         if self.drop_last and data.size < ranks:
             rule = f"each of {ranks} ranks must get a sample; PyTorch gives none of them any"
             remedy = "Set it to false, or take fewer ranks"
             refuse("drop_last", rule, f"{data.size} samples", remedy, "order")
-        samples = randperm(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
-        share = data.size // ranks if self.drop_last else -(-data.size // ranks)
-        return dealt(np.resize(samples, (share, ranks)).T, readers)
+        samples = torch_randperm(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
+        samples_per_rank = data.size // ranks if self.drop_last else -(-data.size // ranks)
+        # sample k goes to rank k mod M; the first samples again where some are missing
+        return deal_batches(np.resize(samples, (samples_per_rank, ranks)).T, readers)
 
 
 class TorchFt(DistributedSampler):
-    """``torchft.data.DistributedSampler`` (torchft 0.2.0, torchft/data.py): the same for as many
-    replica groups as there may be. A node is a group; the samples of groups that are not there are
-    nobody's.
+    """``torchft.data.DistributedSampler`` (torchft 0.2.0, torchft/data.py).
+
+    It deals to as many replica groups as there may be. A node is a group; the samples of groups
+    that are not there are nobody's.
 
     Attributes:
         kind: its name.
@@ -92,14 +104,21 @@ class TorchFt(DistributedSampler):
     replica_groups: int = Field(ge=1)
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `DistributedSampler`. Raises an InputError also for more nodes than groups."""
+        """Draw the order of an epoch, and drop the samples of groups that are not there.
+
+        Raises:
+            InputError: as of `DistributedSampler.epoch`, and for more nodes than groups.
+        """
         if readers.nodes > self.replica_groups:
             rule = f"must not exceed the {self.replica_groups} replica groups"
             refuse("readers.nodes", rule, str(readers.nodes), "Allow more groups", "order")
         order = super().epoch(data, replace(readers, nodes=self.replica_groups), seed, epoch)
-        there = order.rank < readers.world_size
+        is_present = order.rank < readers.world_size
         return EpochOrder(
-            order.rank[there], order.worker[there], order.position[there], order.sample[there]
+            order.rank[is_present],
+            order.worker[is_present],
+            order.position[is_present],
+            order.sample[is_present],
         )
 
 
@@ -125,45 +144,69 @@ class Accelerate(Order):
     dispatch: Literal["no", "batches", "split"] = "no"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch, as after ``set_epoch(epoch)``. Raises an InputError as of
-        `DistributedSampler`."""
-        return self.after(0, data, readers, seed, epoch)
+        """Draw the order of an epoch, as after ``set_epoch(epoch)``.
 
-    def after(
-        self, skipped: int, data: ShardedSet, readers: Readers, seed: int, epoch: int
+        Raises:
+                InputError: for no samples or readers, a seed out of range, too many samples, or
+                fewer than an iteration with ``drop_last``.
+        """
+        return self.remaining_order(0, data, readers, seed, epoch)
+
+    def remaining_order(
+        self, num_skipped: int, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """The order of what is left of the permutation after so many samples."""
-        check(data, readers, seed, epoch, 2**64)
-        ranks, batch = readers.world_size, readers.world_size * readers.batch_size
-        if data.size >= _MOST or (self.drop_last and data.size < batch):
-            rule = f"from {batch if self.drop_last else 1} to {_MOST} samples"
+        """Return the order of an epoch without the first ``num_skipped`` samples of its
+        permutation.
+        """
+        check_inputs(data, readers, seed, epoch, 2**64)
+        ranks, batch_size = readers.world_size, readers.batch_size
+        round_size = ranks * batch_size  # samples of an iteration of all ranks
+        if data.size >= _MAX_SAMPLES or (self.drop_last and data.size < round_size):
+            rule = f"from {round_size if self.drop_last else 1} to {_MAX_SAMPLES} samples"
             refuse("data.samples", rule, str(data.size), "Take another set", "order")
-        samples = randperm(data.size, seed + epoch)[skipped:]
-        rounds, left = divmod(len(samples), batch)
-        if self.drop_last or not left:
-            samples = samples[: rounds * batch]
+        samples = torch_randperm(data.size, seed + epoch)[num_skipped:]
+        rounds, incomplete = divmod(len(samples), round_size)
+        if self.drop_last or not incomplete:
+            samples = samples[: rounds * round_size]
         elif self.dispatch != "no":
+            last_round = self._dispatched_round(samples, rounds * round_size, readers)
+            samples = np.concatenate([samples[: rounds * round_size], last_round.ravel()])
             rounds += 1
-            last = samples[(rounds - 1) * batch :]
-            share = -(-left // ranks)
-            if left % ranks:
-                last = np.concatenate([last, samples[: min(ranks, batch)]])
-            padded = np.full((ranks, readers.batch_size), -1)
-            padded[:, :share] = np.pad(
-                last, (0, max(share * ranks - len(last), 0)), constant_values=-1
-            )[: share * ranks].reshape(ranks, share)
-            samples = np.concatenate([samples[: (rounds - 1) * batch], padded.ravel()])
         else:
             rounds += 1
-            even = self.even_batches and ranks > 1
-            more = np.resize(samples, rounds * batch) if even else np.full(rounds * batch, -1)
-            more[: len(samples)] = samples
-            samples = more
-        dealt_out = samples.reshape(rounds, ranks, readers.batch_size).transpose(1, 0, 2)
-        return dealt(dealt_out.reshape(ranks, -1), readers)
+            if self.even_batches and ranks > 1:
+                completed = np.resize(samples, rounds * round_size)
+            else:
+                completed = np.full(rounds * round_size, -1)
+            completed[: len(samples)] = samples
+            samples = completed
+        # (rounds, M, b) to (M, rounds * b)
+        of_ranks = samples.reshape(rounds, ranks, batch_size).transpose(1, 0, 2)
+        return deal_batches(of_ranks.reshape(ranks, -1), readers)
+
+    @staticmethod
+    def _dispatched_round(samples: Ints64, first: int, readers: Readers) -> Ints64:
+        """Return the samples of each rank in the last round, which rank 0 completes: (M, b).
+
+        Args:
+            samples: of the epoch; the last round begins at ``first``.
+            first: index of its first sample.
+            readers: the processes that read.
+        """
+        ranks, batch_size = readers.world_size, readers.batch_size
+        last = samples[first:]
+        samples_per_rank = -(-len(last) // ranks)
+        if len(last) % ranks:
+            last = np.concatenate([last, samples[:ranks]])
+        num_dealt = samples_per_rank * ranks
+        missing = max(num_dealt - len(last), 0)
+        dealt = np.pad(last, (0, missing), constant_values=-1)[:num_dealt]
+        padded = np.full((ranks, batch_size), -1)
+        padded[:, :samples_per_rank] = dealt.reshape(ranks, samples_per_rank)
+        return padded
 
 
-class Own(Order):
+class OwnOrder(Order):
     """Global and local shuffle, as `global_shuffle` and `local_shuffle` have them: a new random
     partition of the set for each epoch, or one for all, in a new order each epoch. The same law,
     from streams of its own. A rank's samples are dealt to its workers in turn.
@@ -182,15 +225,15 @@ class Own(Order):
         return f"own {self.shuffle}"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Every set and every reader will do."""
-        local = self.shuffle == "local"
-        partition = stream(seed, "orders/own/partition", 0 if local else epoch)
+        """Draw the order of an epoch, from 0; every set and every reader will do."""
+        is_local = self.shuffle == "local"
+        rng = stream(seed, "orders/own/partition", 0 if is_local else epoch)
         ends = np.arange(readers.world_size + 1) * data.size // readers.world_size
-        parts = np.split(partition.permutation(data.size), ends[1:-1])
-        if local:
+        parts = np.split(rng.permutation(data.size), ends[1:-1])
+        if is_local:
             rng = stream(seed, "orders/own/order", epoch)
             parts = [rng.permutation(part) for part in parts]
-        return handed_out(
+        return order_from_streams(
             (rank, worker, part[worker :: readers.workers])
             for rank, part in enumerate(parts)
             for worker in range(readers.workers)
@@ -206,16 +249,21 @@ class Synchronised(Order):
     unit: ClassVar[Unit] = "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError if the parts of the ranks are not of one size, so that
-        they have no permutation in common."""
-        size, left = divmod(data.size, readers.world_size)
-        if left or not size:
+        """Draw the order of an epoch, from 0.
+
+        Raises:
+            InputError: if the parts of the ranks are not of one size, so that they have no
+                permutation in common.
+        """
+        part_size, surplus = divmod(data.size, readers.world_size)
+        if surplus or not part_size:
             rule = (
                 f"must hold a multiple of {readers.world_size} samples: one permutation serves"
                 " all ranks"
             )
-            remedy = f"Leave out {left}." if size else "Read with fewer ranks."
+            remedy = f"Leave out {surplus}." if part_size else "Read with fewer ranks."
             refuse("data.samples", rule, f"{data.size} samples", remedy, "")
-        parts = stream(seed, "orders/synchronised/parts").permutation(data.size)
-        order = stream(seed, "orders/synchronised/places", epoch).permutation(size)
-        return handed_out_by_ranks(part[order] for part in parts.reshape(readers.world_size, size))
+        permutation = stream(seed, "orders/synchronised/parts").permutation(data.size)
+        parts = permutation.reshape(readers.world_size, part_size)
+        order = stream(seed, "orders/synchronised/places", epoch).permutation(part_size)
+        return order_from_ranks(part[order] for part in parts)

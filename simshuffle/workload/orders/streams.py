@@ -1,10 +1,12 @@
-"""What orders of several libraries share: shards laid out and cut, dealing, rows, and what they
-refuse."""
+"""Shared parts of the orders of several libraries: shards laid out and cut, batches dealt,
+refusals.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,22 +35,25 @@ def reseeded_twister(seed: int | list[int]) -> np.random.RandomState:
     return _THREAD.twister
 
 
-def samples_of(data: ShardedSet, shards: Ints64 | list[int]) -> Ints64:
-    """The samples of those shards, one shard after another."""
+def samples_of_shards(data: ShardedSet, shards: Ints64 | list[int]) -> Ints64:
+    """Return the samples of ``shards``, one shard after another."""
     shards = np.asarray(shards, np.int64)
     sizes = data.samples[shards]
-    first = data.begin[shards] - np.cumsum(sizes) + sizes
-    return np.repeat(first, sizes) + np.arange(sizes.sum())
+    # sample k of the result is k plus the offset of its shard
+    offset = data.begin[shards] - np.cumsum(sizes) + sizes
+    return np.repeat(offset, sizes) + np.arange(sizes.sum())
 
 
-def joined(parts: Sequence[Ints64]) -> Ints64:
-    """Those parts as one array, also where there is none."""
+def concatenate_or_empty(parts: Sequence[Ints64]) -> Ints64:
+    """Concatenate ``parts``; without any, return an empty array."""
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def blocks_of(data: ShardedSet, block: int) -> list[Ints64]:
-    """The places of each block of ``block`` samples. None crosses the end of a shard, so the last
-    of a shard may be smaller."""
+def split_into_blocks(data: ShardedSet, block: int) -> list[Ints64]:
+    """Return the positions of each block of ``block`` samples.
+
+    No block crosses the end of a shard, so the last block of a shard may be smaller.
+    """
     return [
         np.arange(first, min(first + block, end))
         for begin, end in zip(data.begin[:-1], data.begin[1:], strict=True)
@@ -56,51 +61,79 @@ def blocks_of(data: ShardedSet, block: int) -> list[Ints64]:
     ]
 
 
-def spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[tuple[int, int, int, int]]:
-    """``shards`` one after another, cut where a part ends: runs of samples of one shard that belong
-    to one part. ``ends`` are (P,) the place after the last sample of each part, ascending; what
-    comes after the last of them is nobody's. Returns of each run its part, ascending; its shard;
-    and where it begins and ends among all samples that are laid out."""
-    last = np.cumsum(data.samples[shards])
-    cuts = np.unique(np.concatenate([[0], last, ends]))
-    cuts = cuts[cuts <= min(ends[-1], last[-1] if last.size else 0)]
-    begin, end = cuts[:-1], cuts[1:]
+class Span(NamedTuple):
+    """A run of samples of one shard that belong to one part."""
+
+    part: int
+    shard: int
+    begin: int  # position of the first sample among all samples that are laid out
+    end: int  # position after the last one
+
+
+def cut_spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[Span]:
+    """Lay ``shards`` out one after another, and cut them where a part ends.
+
+    Args:
+        data: the set in shards.
+        shards: in the order in which they are laid out.
+        ends: (P,) the position after the last sample of each part, ascending; samples after the
+            last of them belong to no part.
+
+    Returns:
+        The spans, by ascending part and position.
+    """
+    shard_end = np.cumsum(data.samples[shards])
+    cuts = np.unique(np.concatenate([[0], shard_end, ends]))
+    cuts = cuts[cuts <= min(ends[-1], shard_end[-1] if shard_end.size else 0)]
+    begin = cuts[:-1]
+    end = cuts[1:]
     part = np.searchsorted(ends, begin, side="right")
-    shard = shards[np.searchsorted(last, begin, side="right")]
-    return list(zip(part.tolist(), shard.tolist(), begin.tolist(), end.tolist(), strict=True))
+    shard = shards[np.searchsorted(shard_end, begin, side="right")]
+    columns = (part.tolist(), shard.tolist(), begin.tolist(), end.tolist())
+    return [Span(*row) for row in zip(*columns, strict=True)]
 
 
-def numbered(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
-    """The order whose rows are those, sorted by rank and worker already."""
-    who = rank * (worker.max(initial=0) + 1) + worker
-    first = np.searchsorted(who, who, side="left")
-    return EpochOrder(rank, worker, np.arange(len(who)) - first, sample)
+def number_positions(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
+    """Return the order with these rows, (n,) each and sorted by rank and worker already."""
+    stream = rank * (worker.max(initial=0) + 1) + worker
+    first_row = np.searchsorted(stream, stream, side="left")
+    return EpochOrder(rank, worker, np.arange(len(stream)) - first_row, sample)
 
 
-def dealt(sequences: Ints64, readers: Readers) -> EpochOrder:
-    """Each rank's samples, (M, n) in their order and -1 where there is none, in batches, of which
-    batch k goes to worker k mod workers."""
+def deal_batches(sequences: Ints64, readers: Readers) -> EpochOrder:
+    """Deal each rank's samples to its workers: batch k goes to worker k mod workers.
+
+    Args:
+        sequences: (M, n) the samples of each rank in their order, -1 where it has none.
+        readers: the processes that read.
+    """
+    # (n,) the worker of each column of ``sequences``
     worker = np.arange(sequences.shape[1]) // readers.batch_size % readers.workers
     by_worker = np.argsort(worker, kind="stable")
     rank, column = np.nonzero(sequences[:, by_worker] >= 0)
     column = by_worker[column]
-    return numbered(rank, worker[column], sequences[rank, column])
+    return number_positions(rank, worker[column], sequences[rank, column])
 
 
-def handed_out(streams: Iterable[tuple[int, int, Ints64]]) -> EpochOrder:
-    """The rows of an epoch, from the rank, the worker and the samples (n,) of each stream, sorted
-    by rank and worker."""
+def order_from_streams(streams: Iterable[tuple[int, int, Ints64]]) -> EpochOrder:
+    """Return the order in which the streams of an epoch hand out samples.
+
+    Args:
+        streams: rank, worker and samples (n,) of each, sorted by rank and worker.
+    """
     ranks, workers, samples = zip(*streams, strict=True)
-    counts = [len(part) for part in samples]
-    return numbered(np.repeat(ranks, counts), np.repeat(workers, counts), joined(samples))
+    sizes = [len(stream) for stream in samples]
+    return number_positions(
+        np.repeat(ranks, sizes), np.repeat(workers, sizes), concatenate_or_empty(samples)
+    )
 
 
-def handed_out_by_ranks(parts: Iterable[Ints64]) -> EpochOrder:
-    """The same where each rank reads its part by itself: worker 0 hands out everything."""
-    return handed_out((rank, 0, part) for rank, part in enumerate(parts))
+def order_from_ranks(samples_of_ranks: Iterable[Ints64]) -> EpochOrder:
+    """Return the order in which each rank reads its samples (n,) by itself, as worker 0."""
+    return order_from_streams((rank, 0, samples) for rank, samples in enumerate(samples_of_ranks))
 
 
-def need_shards(data: ShardedSet) -> None:
+def require_shards(data: ShardedSet) -> None:
     """Raise an InputError for a set without a shard."""
     if len(data.samples) == 0:
         rule = "must hold a shard at least: it is shards whose order is drawn"
@@ -108,29 +141,46 @@ def need_shards(data: ShardedSet) -> None:
         refuse("data.samples", rule, "no shards", remedy, "")
 
 
-def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwise: str) -> None:
-    """Raise an InputError for fewer shards than there are ``readers``, whose number the key
-    ``path`` says; ``who`` they are, and what the library does ``otherwise``."""
-    need_shards(data)
-    if len(data.samples) < readers:
-        rule = f"must not exceed the {len(data.samples)} shards: {otherwise}"
+def require_shard_for_each(
+    data: ShardedSet, path: str, num_readers: int, readers: str, consequence: str
+) -> None:
+    """Raise an InputError for fewer shards than readers.
+
+    Args:
+        data: the set in shards.
+        path: the key that decides how many readers there are.
+        num_readers: how many there are.
+        readers: what they are, as 'ranks'.
+        consequence: what the library does with too few shards.
+    """
+    require_shards(data)
+    if len(data.samples) < num_readers:
+        rule = f"must not exceed the {len(data.samples)} shards: {consequence}"
         remedy = "Split the set into more shards, or read with fewer."
-        refuse(path, rule, f"{readers} {who}", remedy, "")
+        refuse(path, rule, f"{num_readers} {readers}", remedy, "")
 
 
-def need_smaller(path: str, buffered: int, data: ShardedSet) -> None:
-    """Raise an InputError for a buffer that is larger than the set."""
-    if buffered > data.size:
+def require_buffer_below_set(path: str, buffer_size: int, data: ShardedSet) -> None:
+    """Raise an InputError, at key ``path``, for a buffer of more samples than the set has."""
+    if buffer_size > data.size:
         rule = (
             f"must not exceed the {data.size} samples of the set: such a buffer never fills, and"
             " the whole set is shuffled in memory"
         )
-        refuse(path, rule, f"{buffered} samples", "Make it smaller.", "")
+        refuse(path, rule, f"{buffer_size} samples", "Make it smaller.", "")
 
 
-def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int) -> None:
-    """Raise an InputError for no samples, a negative number of them, no readers, or a seed out of
-    range: seed and epoch together stay below ``seeds``, as many as the library has."""
+def check_inputs(data: ShardedSet, readers: Readers, seed: int, epoch: int, num_seeds: int) -> None:
+    """Raise an InputError for a set without samples, a shard of negative size, no readers, or a
+    bad seed.
+
+    Args:
+        data: the set in shards.
+        readers: the processes that read.
+        seed: not negative.
+        epoch: not negative; seed and epoch together stay below ``num_seeds``.
+        num_seeds: as many seeds as the library has.
+    """
     problems, remedy = [], "Give the samples of each shard"
     if data.samples.size and data.samples.min() < 0:
         rule = "a shard has no negative number of samples"
@@ -148,8 +198,8 @@ def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int)
         )
         if value < 1
     ]
-    if seed < 0 or epoch < 0 or seed + epoch >= seeds:
-        rule = f"seed and epoch are not negative, and together less than {seeds}"
+    if seed < 0 or epoch < 0 or seed + epoch >= num_seeds:
+        rule = f"seed and epoch are not negative, and together less than {num_seeds}"
         problems.append(Problem("seed", rule, f"seed {seed}, epoch {epoch}", "Take another seed"))
     if problems:
         raise InputError(problems, "order")

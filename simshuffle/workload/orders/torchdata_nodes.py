@@ -10,10 +10,10 @@ import numpy as np
 
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import Count
-from simshuffle.workload.orders.mixture import Mixed, Mixture, Passes, Stop, drawn_from
+from simshuffle.workload.orders.mixture import MixedSamples, Mixture, Passes, StopRule, draw_samples
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Unit
 from simshuffle.workload.orders.samplers import DistributedSampler
-from simshuffle.workload.orders.streams import handed_out_by_ranks, reseeded_twister
+from simshuffle.workload.orders.streams import order_from_ranks, reseeded_twister
 
 Criteria = Literal[
     "CYCLE_UNTIL_ALL_DATASETS_EXHAUSTED",
@@ -24,16 +24,17 @@ Criteria = Literal[
 
 
 SourceOrders = dict[tuple[int, int, int], Ints64]
-"""By source, epoch of its sampler and number of ranks: (M, n) the samples that each rank gets."""
+"""(M, n) samples that each rank gets of a source in one pass, by the source's index, the epoch of
+its sampler, and M."""
 
 
 @dataclass
-class Samplers:
-    """The samplers of a rank, which go on from epoch to epoch."""
+class RankSamplers:
+    """The samplers of a rank, one for each source, which go on from epoch to epoch."""
 
     rank: int
-    ranks: int
-    epochs: Ints64  # (K,) of the sampler of each source
+    world_size: int  # M
+    epochs: Ints64  # (K,) the epoch of each source's sampler
     orders: SourceOrders  # computed so far, with one seed; ranks may share them
 
 
@@ -65,97 +66,138 @@ class TorchdataNodes(Mixture):
 
     @property
     def short_name(self) -> str:
-        """'torchdata_nodes' and what ends an epoch."""
+        """'torchdata_nodes' and the stop criterion."""
         return f"{self.kind} {self.stopping}"
 
-    def stop(self, batch_size: int, steps: int = 0) -> Stop:
-        """What ends the mixture of a rank that has trained on so many batches of this epoch."""
-        return Stop(
-            every=self.stopping != "FIRST_DATASET_EXHAUSTED",
-            again=self.stopping.startswith("CYCLE"),
-            late=True,
-            most=(self.steps - steps) * batch_size if self.stopping == "CYCLE_FOREVER" else None,
+    def stop_rule(self, batch_size: int, steps: int = 0) -> StopRule:
+        """Return the rule that ends the mixture of a rank.
+
+        Args:
+            batch_size: b.
+            steps: batches of this epoch that the rank has trained on.
+        """
+        max_samples = None
+        if self.stopping == "CYCLE_FOREVER":
+            max_samples = (self.steps - steps) * batch_size
+        return StopRule(
+            needs_all_exhausted=self.stopping != "FIRST_DATASET_EXHAUSTED",
+            restarts_sources=self.stopping.startswith("CYCLE"),
+            ends_late=True,
+            max_samples=max_samples,
         )
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for sources that do not fit to the set."""
-        orders: SourceOrders = {}
-        ranks = [self.samplers(rank, readers, orders) for rank in range(readers.world_size)]
-        samples: list[Ints64] = []
-        for number in range(epoch + 1):
-            samples = [
-                self.next_epoch(data, each, seed, number, readers.batch_size).sample
-                for each in ranks
-            ]
-        return handed_out_by_ranks(samples)
+        """Mix the sources of an epoch, after drawing all epochs before it.
 
-    def samplers(self, rank: int, readers: Readers, orders: SourceOrders) -> Samplers:
-        """Return the samplers of a rank that begins."""
-        return Samplers(rank, readers.world_size, np.zeros(len(self.weights), np.int64), orders)
+        Raises:
+            InputError: for sources that do not fit to the set.
+        """
+        orders: SourceOrders = {}
+        ranks = [self.first_samplers(rank, readers, orders) for rank in range(readers.world_size)]
+        samples: list[Ints64] = []
+        for index in range(epoch + 1):
+            samples = [
+                self.next_epoch(data, samplers, seed, index, readers.batch_size).sample
+                for samplers in ranks
+            ]
+        return order_from_ranks(samples)
+
+    def first_samplers(self, rank: int, readers: Readers, orders: SourceOrders) -> RankSamplers:
+        """Return the samplers of a rank that begins; they read and extend ``orders``."""
+        epochs = np.zeros(len(self.weights), np.int64)
+        return RankSamplers(rank, readers.world_size, epochs, orders)
 
     def next_epoch(
-        self, data: ShardedSet, of: Samplers, seed: int, epoch: int, batch_size: int
-    ) -> Mixed:
-        """What a rank reads in the next epoch, after which its samplers are moved on."""
-        draws, count = self.draws(seed, of.rank, of.ranks, epoch), len(self.weights)
-        passes, exhausted = self.passes(data, of, seed), [False] * count
-        mixed = drawn_from(draws, passes, exhausted, self.stop(batch_size))
-        self.move_on(data, of, mixed, np.zeros(count, np.int64), exhausted)
+        self, data: ShardedSet, samplers: RankSamplers, seed: int, epoch: int, batch_size: int
+    ) -> MixedSamples:
+        """Draw the samples of a rank in the next epoch, and advance its samplers."""
+        draws = self.draw_sources(seed, samplers.rank, samplers.world_size, epoch)
+        passes = self.source_passes(data, samplers, seed)
+        num_sources = len(self.weights)
+        exhausted = [False] * num_sources
+        mixed = draw_samples(draws, passes, exhausted, self.stop_rule(batch_size))
+        samples_before = np.zeros(num_sources, np.int64)
+        self.advance_samplers(data, samplers, mixed, samples_before, exhausted)
         return mixed
 
-    def move_on(
-        self, data: ShardedSet, of: Samplers, mixed: Mixed, had: Ints64, exhausted: list[bool]
+    def advance_samplers(
+        self,
+        data: ShardedSet,
+        samplers: RankSamplers,
+        mixed: MixedSamples,
+        samples_before: Ints64,
+        exhausted: list[bool],
     ) -> None:
-        """Begin the samplers anew that were asked for a sample, after what a rank read who ``had``
-        so many of the pass of each source before."""
-        sources, again = self.source_of(data), self.stop(1).again
-        sizes = -(-np.bincount(sources) // of.ranks)
-        asked = np.bincount(mixed.drawn, minlength=len(sizes)) > 0
-        if not again:
-            asked &= ~np.array(exhausted)
-        times = had + np.bincount(sources[mixed.sample], minlength=len(sizes))
-        passes = np.maximum(1, -(-times // sizes)) if again else 1
-        of.epochs = of.epochs + np.where(asked, passes, 0)
+        """Advance the epoch of each sampler that a sample was drawn from.
 
-    def passes(self, data: ShardedSet, of: Samplers, seed: int) -> Passes:
-        """The samples of a rank, of each source and each time that it is begun."""
-        first = [int(data.begin[own[0]]) for own in self.shards(data)]
-        sizes, epochs = np.bincount(self.source_of(data)), of.epochs
+        Args:
+            data: the set in shards.
+            samplers: of the rank; their epochs change.
+            mixed: the samples that the rank has read.
+            samples_before: (K,) samples of the current pass of each source that it had read before.
+            exhausted: (K,) whether each source was exhausted before.
+        """
+        source_of_sample = self.source_of(data)
+        restarts = self.stop_rule(1).restarts_sources
+        # (K,) samples of a rank in a pass over each source
+        sizes = -(-np.bincount(source_of_sample) // samplers.world_size)
+        is_drawn = np.bincount(mixed.source_of_draw, minlength=len(sizes)) > 0
+        if not restarts:
+            is_drawn &= ~np.array(exhausted)
+        samples_read = np.bincount(source_of_sample[mixed.sample], minlength=len(sizes))
+        passes = np.maximum(1, -(-(samples_before + samples_read) // sizes)) if restarts else 1
+        samplers.epochs = samplers.epochs + np.where(is_drawn, passes, 0)
 
-        def samples(source: int, again: int) -> Ints64:
-            epoch = int(epochs[source]) + again
-            key = source, epoch, of.ranks
-            if key not in of.orders:
-                alone = ShardedSet(sizes[source : source + 1], np.ones(1))
+    def source_passes(self, data: ShardedSet, samplers: RankSamplers, seed: int) -> Passes:
+        """Return a function that gives a rank's samples of each source and pass over it."""
+        first_sample = [int(data.begin[shards[0]]) for shards in self.shards_of_sources(data)]
+        sizes = np.bincount(self.source_of(data))
+        first_epochs = samplers.epochs
+
+        def samples(source: int, pass_index: int) -> Ints64:
+            epoch = int(first_epochs[source]) + pass_index
+            key = source, epoch, samplers.world_size
+            if key not in samplers.orders:
+                source_set = ShardedSet(sizes[source : source + 1], np.ones(1))
                 sampler = DistributedSampler(kind="distributed_sampler")
-                order = sampler.epoch(alone, Readers(1, of.ranks, 1, 1), seed, epoch)
+                readers = Readers(1, samplers.world_size, 1, 1)
+                order = sampler.epoch(source_set, readers, seed, epoch)
                 # rows are sorted by rank, and each rank has as many
-                of.orders[key] = first[source] + order.sample.reshape(of.ranks, -1)
-            own: Ints64 = of.orders[key][of.rank]
-            return own
+                samples_of_ranks = order.sample.reshape(samplers.world_size, -1)
+                samplers.orders[key] = first_sample[source] + samples_of_ranks
+            rank_samples: Ints64 = samplers.orders[key][samplers.rank]
+            return rank_samples
 
         return samples
 
-    def draws(
-        self, seed: int, rank: int, ranks: int, epoch: int, used: int = 0
+    def draw_sources(
+        self, seed: int, rank: int, world_size: int, epoch: int, num_used: int = 0
     ) -> Iterator[Ints64]:
-        """The sources that a rank draws, without the first ``used``."""
-        chosen = _numbers(reseeded_twister((seed * ranks + rank) % 2**32), epoch + 1)[-1]
-        rng = np.random.RandomState(int(chosen) % (2**32 - 1) % 2**32)
+        """Yield arrays of the sources that a rank draws, without the first ``num_used`` of all."""
+        seeds = reseeded_twister((seed * world_size + rank) % 2**32)
+        epoch_seed = _torch_uint64(seeds, epoch + 1)[-1]
+        rng = np.random.RandomState(int(epoch_seed) % (2**32 - 1) % 2**32)
         while True:
-            block = multinomial(rng, np.array(self.weights), 1000)
-            yield block[used:]
-            used = max(0, used - len(block))
+            block = torch_multinomial(rng, np.array(self.weights), 1000)
+            yield block[num_used:]
+            num_used = max(0, num_used - len(block))
 
 
-def _numbers(rng: np.random.RandomState, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """(count,) numbers of 64 bits as torch draws them, the upper half first."""
-    halves = rng.randint(0, 2**32, 2 * count, np.uint32).astype(np.uint64).reshape(-1, 2)
-    return (halves[:, 0] << np.uint64(32)) | halves[:, 1]
+def _torch_uint64(
+    rng: np.random.RandomState, count: int
+) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Draw numbers of 64 bits as torch does, the upper half first: (count,)."""
+    words = rng.randint(0, 2**32, 2 * count, np.uint32).astype(np.uint64).reshape(-1, 2)
+    return (words[:, 0] << np.uint64(32)) | words[:, 1]
 
 
-def multinomial(rng: np.random.RandomState, weights: Floats, count: int) -> Ints64:
-    """What ``torch.multinomial`` gives on a CPU for weights of 64 bits, with replacement."""
-    drawn = (_numbers(rng, count) & np.uint64(2**53 - 1)).astype(np.float64) / 2**53
-    shares = np.cumsum(weights)
-    return np.searchsorted(shares / shares[-1], drawn, side="left").astype(np.int64)
+def torch_multinomial(rng: np.random.RandomState, weights: Floats, count: int) -> Ints64:
+    """Draw as ``torch.multinomial`` does on a CPU, with replacement, from weights of 64 bits.
+
+    Returns:
+        (count,) indices into ``weights``.
+    """
+    mantissa_bits = np.uint64(2**53 - 1)
+    uniform = (_torch_uint64(rng, count) & mantissa_bits).astype(np.float64) / 2**53
+    cumulative = np.cumsum(weights)
+    return np.searchsorted(cumulative / cumulative[-1], uniform, side="left").astype(np.int64)

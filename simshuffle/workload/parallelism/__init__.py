@@ -1,4 +1,4 @@
-"""Ways to divide training among GPUs."""
+"""The ways to divide training among GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.workload.parallelism.base import GroupParallelism, Parallelism
-from simshuffle.workload.parallelism.candidates import candidates, name_of
+from simshuffle.workload.parallelism.candidates import list_candidates, parallelism_name
 from simshuffle.workload.parallelism.data import Data, ShardedData
 from simshuffle.workload.parallelism.divided import Channel, Filter, Spatial, Tensor
 from simshuffle.workload.parallelism.pipeline import Pipeline
@@ -32,6 +32,6 @@ __all__ = [
     "Spatial",
     "Step",
     "Tensor",
-    "candidates",
-    "name_of",
+    "list_candidates",
+    "parallelism_name",
 ]

@@ -1,4 +1,4 @@
-"""What all ways to divide training have in common, and those with groups of ranks."""
+"""The common part of all ways to divide training, and of those with groups of ranks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic import Field
 from simshuffle.errors import Problem
 from simshuffle.spec.record import Bandwidth, Count, Fraction, NonNegative, Seconds, Sourced
 from simshuffle.workload.layers import LayerList
+from simshuffle.workload.parallelism.cutting import saved_values
 from simshuffle.workload.parallelism.division import (
     Division,
-    Passes,
+    PassSettings,
     divided_step,
-    kept_values,
-    undivided,
+    no_division,
 )
 from simshuffle.workload.parallelism.step import (
     Collective,
@@ -48,9 +48,9 @@ class Parallelism(Sourced):
     """
 
     short_name: ClassVar[str]
-    """What tables call it."""
-    by_data: ClassVar[bool] = False
-    """Whether every rank goes through a step by itself."""
+    """The name in tables."""
+    is_data_parallel: ClassVar[bool] = False
+    """True if every rank goes through a step by itself."""
 
     precision: Literal["fp32", "mixed"] = "fp32"
     optimiser: Literal["sgd", "momentum", "adam"] = "momentum"
@@ -58,38 +58,54 @@ class Parallelism(Sourced):
 
     @property
     def value_nbytes(self) -> int:
-        """Bytes of a weight, a gradient and an activation."""
+        """The bytes of a weight, a gradient and an activation."""
         return 4 if self.precision == "fp32" else 2
 
     @property
     def optimiser_nbytes(self) -> int:
-        """Bytes that the optimiser keeps for a parameter."""
+        """The bytes that the optimiser keeps for a parameter."""
         return 4 * (OPTIMISER[self.optimiser] + (self.precision == "mixed"))
 
     @abstractmethod
     def group_size(self, world_size: int) -> int:
-        """Ranks that work on the same samples together: the members of a model-parallel group."""
+        """Return the size of a model-parallel group, whose ranks work on equal samples together."""
 
     @abstractmethod
     def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """Why it cannot be: paths relative to ``workload``, with the nearest that would work. A
-        rank has ``batch`` samples in an iteration."""
+        """Yield the reasons why training cannot be divided so, with the nearest values that would
+        work.
+
+        Paths are relative to ``workload``.
+
+        Args:
+            layers: of the network.
+            world_size: M.
+            batch: samples of a rank in an iteration.
+        """
 
     @abstractmethod
-    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
-        """What a group does in an iteration; layers next to one another go together in ``most``
-        pieces at most, None for each by itself."""
+    def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
+        """Return the step of a group in an iteration.
+
+        Args:
+            job: that is divided.
+            max_pieces: the most pieces into which neighbouring layers are put together; None for
+                each layer by itself.
+        """
 
     @abstractmethod
     def memory(self, job: DividedWorkload) -> GpuMemory:
-        """What the fullest GPU keeps."""
+        """Return the bytes that the fullest GPU keeps."""
 
-    def divided_memory(self, job: DividedWorkload, division: Division, passes: Passes) -> GpuMemory:
-        """What a member of a group keeps, each having the same."""
+    def divided_memory(
+        self, job: DividedWorkload, division: Division, settings: PassSettings
+    ) -> GpuMemory:
+        """Return the bytes that each member of a group keeps, where all keep equally many."""
         parameters = division.parameters(job)
-        whole = 0, len(job.layers)
-        saved, working = kept_values(job.layers, division.kept, *whole, passes.recompute)
-        nbytes = passes.samples * passes.value_nbytes
+        saved, working = saved_values(
+            job.layers, division.saved_share, (0, len(job.layers)), recompute=settings.recompute
+        )
+        nbytes = settings.samples * settings.value_nbytes
         return GpuMemory(
             weights=parameters * self.value_nbytes,
             gradients=parameters * self.value_nbytes,
@@ -99,24 +115,39 @@ class Parallelism(Sourced):
         )
 
 
-class OwnSamples(Parallelism):
-    """Every rank trains on samples of its own."""
+class SampleParallelism(Parallelism):
+    """Parallelism in which every rank trains on samples of its own."""
 
     def group_size(self, world_size: int) -> int:
-        """One: nobody works on the samples of another."""
+        """Return 1: no rank works on the samples of another."""
         return 1
 
     def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """None."""
+        """Yield no problem: training can always be divided so."""
         return iter(())
 
-    def passes(self, job: DividedWorkload, summed: Collective, update: float) -> Passes:
-        """How a step is computed in which all sum gradients so, and an update takes that long."""
-        each = job.batch, 1.0, self.recompute, self.value_nbytes
-        return Passes(*each, summed=summed, group="all", update=update)
+    def pass_settings(
+        self, job: DividedWorkload, gradient_collective: Collective, update_seconds: float
+    ) -> PassSettings:
+        """Return how a step is computed in which all ranks sum gradients.
+
+        Args:
+            job: that is divided.
+            gradient_collective: by which gradients are summed.
+            update_seconds: s of updating the weights that a rank holds.
+        """
+        return PassSettings(
+            samples=job.batch,
+            compute_factor=1.0,
+            recompute=self.recompute,
+            value_nbytes=self.value_nbytes,
+            gradient_collective=gradient_collective,
+            gradient_group="all",
+            update_seconds=update_seconds,
+        )
 
 
-Several = Annotated[int, Field(ge=2, le=2**53)]
+MemberCount = Annotated[int, Field(ge=2, le=2**53)]
 """Members of a group, at least two."""
 
 
@@ -125,8 +156,8 @@ class GroupParallelism(Parallelism):
     groups, each has samples of its own, and gradients are summed between them.
 
     Attributes:
-        compute_factor: how many times as long a divided layer takes as its ideal part of the whole;
-            small kernels use less of a GPU.
+            compute_factor: how many times as long a divided layer takes as its ideal part of
+            the whole; small kernels use less of a GPU.
         bus_bandwidth: what a rank sends at most within its group; if left out it follows from the
             machine.
         step_latency: of a step of a collective within a group; if left out it follows from the
@@ -135,46 +166,52 @@ class GroupParallelism(Parallelism):
             'local_batch_size'.
     """
 
-    ways_key: ClassVar[str] = "ways"
-    """What the number of members is called."""
+    members_key: ClassVar[str] = "ways"
+    """The key that says how many members a group has."""
 
     compute_factor: NonNegative = 1.0
     bus_bandwidth: Bandwidth | None = None
     step_latency: Seconds | None = None
     group_batch: Count | None = None
 
-    def samples(self, batch: float, ways: int) -> float:
-        """Of a group in an iteration, if ``batch`` is of each of ``ways`` ranks."""
-        return ways * batch if self.group_batch is None else float(self.group_batch)
+    def samples(self, batch: float, num_members: int) -> float:
+        """Return the samples of a group in an iteration, if each member reads ``batch``."""
+        return num_members * batch if self.group_batch is None else float(self.group_batch)
 
     @abstractmethod
-    def impossible(self, layers: LayerList, ways: int) -> str:
-        """Why a network cannot be divided in as many ways, as a rule it breaks; '' if it can."""
+    def broken_rule(self, layers: LayerList, num_members: int) -> str:
+        """Return the rule that dividing a network among so many members breaks; '' if none."""
 
     def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """As of `Parallelism`."""
-        ways, path = self.group_size(world_size), f"parallelism.{self.ways_key}"
-        rules = [self.impossible(layers, ways)]
-        if world_size % ways:
+        """Yield the reasons why training cannot be divided so; see `Parallelism.problems`."""
+        num_members = self.group_size(world_size)
+        path = f"parallelism.{self.members_key}"
+        rules = [self.broken_rule(layers, num_members)]
+        if world_size % num_members:
             rules.append(f"must divide the world size, {world_size}")
         if any(rules):
-            remedy = self._nearest(layers, world_size, ways)
-            yield from (Problem(path, rule, str(ways), remedy) for rule in rules if rule)
-        reads = ways * batch
-        if self.group_batch is not None and self.group_batch > reads * (1 + 1e-9):
+            remedy = self._suggest_members(layers, world_size, num_members)
+            yield from (Problem(path, rule, str(num_members), remedy) for rule in rules if rule)
+        samples_read = num_members * batch
+        if self.group_batch is not None and self.group_batch > samples_read * (1 + 1e-9):
             yield Problem(
                 "parallelism.group_batch",
-                f"must be at most the {reads:g} samples that a group reads in an iteration",
+                f"must be at most the {samples_read:g} samples that a group reads in an iteration",
                 str(self.group_batch),
-                f"Use {int(reads)}." if reads >= 1 else "Leave it out.",
+                f"Use {int(samples_read)}." if samples_read >= 1 else "Leave it out.",
             )
 
-    def _nearest(self, layers: LayerList, world_size: int, ways: int) -> str:
-        """The nearest number of ways that works, as a remedy."""
-        work = [number for number in divisors(world_size) if not self.impossible(layers, number)]
-        if not work:
+    def _suggest_members(self, layers: LayerList, world_size: int, num_members: int) -> str:
+        """Return the nearest number of members that works, as a remedy."""
+        possible = [
+            divisor
+            for divisor in find_divisors(world_size)
+            if not self.broken_rule(layers, divisor)
+        ]
+        if not possible:
             return "Use another strategy, such as 'data'."
-        return f"Use {min(work, key=lambda number: (abs(number - ways), number))}."
+        nearest = min(possible, key=lambda divisor: (abs(divisor - num_members), divisor))
+        return f"Use {nearest}."
 
 
 class DividedLayers(GroupParallelism):
@@ -186,60 +223,63 @@ class DividedLayers(GroupParallelism):
             that divides weights but not all operations.
     """
 
-    gathered: ClassVar[Collective] = "allgather"
-    """How a group gets its samples."""
+    input_collective: ClassVar[Collective] = "allgather"
+    """The collective by which the members of a group get its samples."""
     gradient_group: ClassVar[Group] = "data"
-    """Who sums gradients: those with the same part of the model, or all."""
+    """The ranks that sum gradients: those with the same part of the model, or all."""
 
-    ways: Several
+    ways: MemberCount
     repeated: Fraction = 0.0
 
     def group_size(self, world_size: int) -> int:
-        """As given."""
+        """Return ``ways``."""
         return self.ways
 
     @abstractmethod
     def division(self, layers: LayerList) -> Division:
-        """What of each layer a member has, for two members at least."""
+        """Return the part of each layer that a member has, for two members at least."""
 
-    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
-        """As of `Parallelism`."""
+    def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
+        """Return the step of a group, which begins with getting its samples."""
         inputs = []
         if self.ways > 1:
             nbytes = self.samples(job.batch, self.ways) * job.input_nbytes
-            parts = self.ways if self.gathered == "alltoall" else 1
-            inputs = [Node("input", collective=self.gathered, nbytes=nbytes / parts)]
-        division = self._divided(job)
-        return divided_step(job, division, self._passes(job, division), inputs, most)
+            parts = self.ways if self.input_collective == "alltoall" else 1
+            inputs = [Node("input", collective=self.input_collective, nbytes=nbytes / parts)]
+        division = self._job_division(job)
+        settings = self._pass_settings(job, division)
+        return divided_step(job, division, settings, inputs, max_pieces)
 
     def memory(self, job: DividedWorkload) -> GpuMemory:
-        """As of `Parallelism`."""
-        division = self._divided(job)
-        return self.divided_memory(job, division, self._passes(job, division))
+        """Return the bytes that each member keeps."""
+        division = self._job_division(job)
+        return self.divided_memory(job, division, self._pass_settings(job, division))
 
-    def _divided(self, job: DividedWorkload) -> Division:
+    def _job_division(self, job: DividedWorkload) -> Division:
+        """Return the part of each layer that a member has, with the work that all repeat."""
         if self.ways == 1:
-            return undivided(len(job.layers))
+            return no_division(len(job.layers))
         division = self.division(job.layers)
         if not self.repeated:
             return division
-        work = self.repeated + (1.0 - self.repeated) * division.work
-        return replace(division, work=work)
+        work_share = self.repeated + (1.0 - self.repeated) * division.work_share
+        return replace(division, work_share=work_share)
 
-    def _passes(self, job: DividedWorkload, division: Division) -> Passes:
-        alone = self.gradient_group == "data" and job.world_size <= self.ways
-        return Passes(
-            self.samples(job.batch, self.ways),
-            self.compute_factor,
-            self.recompute,
-            self.value_nbytes,
-            summed=None if alone else "allreduce",
-            group=self.gradient_group,
-            update=job.update * division.parameters(job) / (job.layers.parameters or 1),
+    def _pass_settings(self, job: DividedWorkload, division: Division) -> PassSettings:
+        """Return how the step of a group is computed."""
+        is_only_group = self.gradient_group == "data" and job.world_size <= self.ways
+        return PassSettings(
+            samples=self.samples(job.batch, self.ways),
+            compute_factor=self.compute_factor,
+            recompute=self.recompute,
+            value_nbytes=self.value_nbytes,
+            gradient_collective=None if is_only_group else "allreduce",
+            gradient_group=self.gradient_group,
+            update_seconds=job.update * division.parameters(job) / (job.layers.parameters or 1),
         )
 
 
-def divisors(number: int) -> list[int]:
-    """All of at least 2, smallest first."""
+def find_divisors(number: int) -> list[int]:
+    """Return all divisors of at least 2, smallest first."""
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)} - {1})

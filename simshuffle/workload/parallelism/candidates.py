@@ -1,4 +1,4 @@
-"""The ways to divide training that are tried when nobody says which."""
+"""The ways to divide training that are tried when the user names none."""
 
 from __future__ import annotations
 
@@ -10,92 +10,112 @@ from simshuffle.workload.parallelism.data import Data, ShardedData
 from simshuffle.workload.parallelism.divided import Channel, Filter, Spatial, Tensor
 from simshuffle.workload.parallelism.pipeline import Pipeline
 
-MOST_PASSES = 4096
-"""Stages times microbatches of a pipeline that is tried; with more, it would take long to say how
-long it takes."""
+MAX_PASSES = 4096
+"""The most stages times microbatches of a pipeline that is tried; with more, estimating its step
+would take long."""
 
 
-SHARED = (
+SHARED_KEYS = (
     ("precision", "optimiser", "recompute"),
     ("compute_factor", "bus_bandwidth", "step_latency", "group_batch"),
 )
-"""What all candidates have alike, and what those with groups."""
+"""The keys that all candidates share, and the keys that those with groups share."""
 
 
-def name_of(way: Parallelism, world_size: int) -> str:
-    """What tables call it: 'spatial' if all ranks are one group, 'data+spatial (4)' if groups have
-    4 members each, 'ZeRO-3'."""
-    if isinstance(way, ShardedData):
-        return f"{way.short_name}-{way.stage}"
-    ways = way.group_size(world_size)
-    if not isinstance(way, GroupParallelism) or ways == world_size:
-        return way.short_name
-    return f"data+{way.short_name} ({ways})"
+def parallelism_name(parallelism: Parallelism, world_size: int) -> str:
+    """Return the name in tables.
+
+    'spatial' if all ranks are one group, 'data+spatial (4)' if groups have 4 members each,
+    'ZeRO-3'.
+    """
+    if isinstance(parallelism, ShardedData):
+        return f"{parallelism.short_name}-{parallelism.stage}"
+    num_members = parallelism.group_size(world_size)
+    if not isinstance(parallelism, GroupParallelism) or num_members == world_size:
+        return parallelism.short_name
+    return f"data+{parallelism.short_name} ({num_members})"
 
 
-def candidates(
+def list_candidates(
     layers: LayerList,
     world_size: int,
     batch: float,
     gpus_per_host: int,
-    like: Parallelism | None = None,
+    template: Parallelism | None = None,
 ) -> dict[str, Parallelism]:
-    """What may be worth trying, by its name (`name_of`), always in the same order; a rank has
-    ``batch`` samples in an iteration. All get precision, optimiser, recomputing and, if it has
-    some, factors of groups as ``like`` has them.
+    """Return the ways that may be worth trying, by `parallelism_name`, in a fixed order.
 
-    Groups of all ranks, of 2, 4, 8 ... as far as a host has GPUs, and of each divisor of these.
-    Those of all ranks are there even if the network cannot be divided so: `Parallelism.problems`
-    says why.
+    Groups have all ranks, 2, 4, 8 ... as far as a host has GPUs, or a divisor of these. Those of
+    all ranks are there even if the network cannot be divided so: `Parallelism.problems` says why.
+
+    Args:
+        layers: of the network.
+        world_size: M.
+        batch: samples of a rank in an iteration.
+        gpus_per_host: GPUs of a host.
+        template: from which all candidates take precision, optimiser, recomputing and, if it has
+            some, factors of groups.
     """
-    known = {} if like is None else like.model_dump(mode="json")
-    shared, of_groups = ({key: known[key] for key in keys if key in known} for keys in SHARED)
-    found: list[Parallelism] = [Data(**shared)]
+    template_keys = {} if template is None else template.model_dump(mode="json")
+    shared, shared_by_groups = (
+        {key: template_keys[key] for key in keys if key in template_keys} for keys in SHARED_KEYS
+    )
+    candidates: list[Parallelism] = [Data(**shared)]
     if world_size > 1:
-        found += [ShardedData(stage=stage, **shared) for stage in (1, 2, 3)]
-        sizes = [2**n for n in range(1, gpus_per_host.bit_length())]
-        sizes += [n for n in range(2, gpus_per_host + 1) if gpus_per_host % n == 0]
-        sizes = sorted(set(sizes))
-        groups = [n for n in sizes if n < world_size and world_size % n == 0]
-        for ways in (world_size, *groups):
-            of_ways = _of_ways(layers, ways, batch, {**shared, **of_groups})
-            found += [
-                way
-                for way in of_ways
-                if ways == world_size or not list(way.problems(layers, world_size, batch))
+        candidates += [ShardedData(stage=stage, **shared) for stage in (1, 2, 3)]
+        sizes = {2**power for power in range(1, gpus_per_host.bit_length())}
+        sizes |= {size for size in range(2, gpus_per_host + 1) if gpus_per_host % size == 0}
+        group_sizes = [n for n in sorted(sizes) if n < world_size and world_size % n == 0]
+        for num_members in (world_size, *group_sizes):
+            candidates += [
+                candidate
+                for candidate in _group_candidates(
+                    layers, num_members, batch, {**shared, **shared_by_groups}
+                )
+                if num_members == world_size
+                or not list(candidate.problems(layers, world_size, batch))
             ]
-    return {name_of(way, world_size): way for way in found}
+    return {parallelism_name(candidate, world_size): candidate for candidate in candidates}
 
 
-def _of_ways(
-    layers: LayerList, ways: int, batch: float, shared: dict[str, Any]
+def _group_candidates(
+    layers: LayerList, num_members: int, batch: float, shared: dict[str, Any]
 ) -> list[GroupParallelism]:
-    """The ways with so many members of a group that suit a transformer, or a network of pixels."""
-    pipeline = Pipeline(stages=ways, **shared)
-    samples = pipeline.samples(batch, ways)
-    most = max(MOST_PASSES // ways, 1)
-    parts = [n for n in range(1, min(4 * ways, most) + 1) if samples % n == 0]
-    pipeline = Pipeline(stages=ways, microbatches=max(parts, default=1), **shared)
-    if any(each.tensor for each in layers.layers):
-        return [Tensor(ways=ways, **shared), pipeline]
+    """Return the ways with groups of ``num_members`` that suit the network.
+
+    They differ for a transformer and for a network of pixels. ``shared`` are keys and values that
+    all have.
+    """
+    pipeline = Pipeline(stages=num_members, **shared)
+    samples = pipeline.samples(batch, num_members)
+    max_microbatches = min(4 * num_members, max(MAX_PASSES // num_members, 1))
+    divisors = [n for n in range(1, max_microbatches + 1) if samples % n == 0]
+    microbatches = max(divisors, default=1)
+    pipeline = Pipeline(stages=num_members, microbatches=microbatches, **shared)
+    if any(layer.tensor for layer in layers.layers):
+        return [Tensor(ways=num_members, **shared), pipeline]
+    grid = even_grid(layers.input[1:], num_members)
     return [
-        Spatial(ways=ways, grid=even_grid(layers.input[1:], ways), **shared),
-        Filter(ways=ways, **shared),
-        Channel(ways=ways, **shared),
+        Spatial(ways=num_members, grid=grid, **shared),
+        Filter(ways=num_members, **shared),
+        Channel(ways=num_members, **shared),
         pipeline,
     ]
 
 
-def even_grid(extents: tuple[int, ...], ways: int) -> list[int] | None:
-    """As many members along each extent as make parts about as long as they are wide; None if all
-    are along the longest."""
+def even_grid(extents: tuple[int, ...], num_members: int) -> list[int] | None:
+    """Return members along each extent so that parts are about as long as they are wide.
+
+    None if all members are along the longest extent.
+    """
     grid = [1] * len(extents)
-    left, factor = ways, 2
-    while left > 1 and grid:
-        if left % factor:
+    remaining = num_members
+    factor = 2
+    while remaining > 1 and grid:
+        if remaining % factor:
             factor += 1
             continue
-        left //= factor
+        remaining //= factor
         longest = max(range(len(grid)), key=lambda axis: (extents[axis] / grid[axis], -axis))
         grid[longest] *= factor
-    return grid if sum(n > 1 for n in grid) > 1 else None
+    return grid if sum(members > 1 for members in grid) > 1 else None

@@ -7,41 +7,45 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.workload.parallelism.base import OwnSamples
+from simshuffle.workload.parallelism.base import SampleParallelism
+from simshuffle.workload.parallelism.cutting import block_starts, piece_starts
 from simshuffle.workload.parallelism.division import (
-    Passes,
-    block_starts,
+    PassSettings,
     divided_step,
     layer_seconds,
-    piece_starts,
-    undivided,
+    no_division,
 )
-from simshuffle.workload.parallelism.step import ALL, DividedWorkload, GpuMemory, Node, Step
+from simshuffle.workload.parallelism.step import DividedWorkload, GpuMemory, Node, Step
 
 
-class Data(OwnSamples):
-    """Every rank has the whole model and trains on samples of its own; gradients are summed over
-    all of them in every iteration."""
+class Data(SampleParallelism):
+    """Data parallelism: every rank has the whole model and trains on samples of its own.
+
+    Gradients are summed over all ranks in every iteration.
+    """
 
     short_name: ClassVar[str] = "data"
-    by_data: ClassVar[bool] = True
+    is_data_parallel: ClassVar[bool] = True
     kind: Literal["data"] = "data"
 
-    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
-        """Forward, backward, one allreduce, update; with buckets, one for each as it is there.
-        Nothing else is sent, so layers always go together."""
-        passes = self.passes(job, "allreduce", job.update)
-        return divided_step(job, undivided(len(job.layers)), passes, most=1)
+    def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
+        """Return a step of forward pass, backward pass, one allreduce and update.
+
+        With buckets there is an allreduce for each, as it becomes ready. Nothing else is sent, so
+        layers always go together.
+        """
+        settings = self.pass_settings(job, "allreduce", job.update)
+        return divided_step(job, no_division(len(job.layers)), settings, max_pieces=1)
 
     def memory(self, job: DividedWorkload) -> GpuMemory:
-        """All weights, and all activations of a rank's batch."""
-        passes = self.passes(job, "allreduce", job.update)
-        return self.divided_memory(job, undivided(len(job.layers)), passes)
+        """Return the bytes of all weights, and of all activations of a rank's batch."""
+        settings = self.pass_settings(job, "allreduce", job.update)
+        return self.divided_memory(job, no_division(len(job.layers)), settings)
 
 
-class ShardedData(OwnSamples):
-    """Every rank trains on samples of its own, and keeps 1/M of the optimiser's values; from stage
-    2 on of the gradients, and at stage 3 of the weights too.
+class ShardedData(SampleParallelism):
+    """Sharded data parallelism: a rank trains on samples of its own, and keeps 1/M of the
+    optimiser's values; from stage 2 on of the gradients, and at stage 3 of the weights too.
 
     ZeRO (Rajbhandari et al., arXiv 1910.02054), and FSDP (Zhao et al., arXiv 2304.11277) at stage
     3. Gradients are scattered as they are summed, and each rank updates its part. At stages 1 and 2
@@ -58,79 +62,111 @@ class ShardedData(OwnSamples):
     kind: Literal["sharded_data"] = "sharded_data"
     stage: Literal[1, 2, 3] = 3
 
-    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
-        """At stages 1 and 2 as of data parallelism, with a reduce-scatter in place of the allreduce
-        and an allgather of the weights at the end."""
+    def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
+        """Return the step of a rank.
+
+        At stages 1 and 2 it is that of data parallelism, with a reduce-scatter in place of the
+        allreduce, and an allgather of the weights at the end.
+        """
+        settings = self._pass_settings(job)
         if self.stage == 3:
-            return _prefetched(job, self._passes(job), self.value_nbytes, most)
-        nodes = list(divided_step(job, undivided(len(job.layers)), self._passes(job), most=1).nodes)
+            return _prefetched_step(job, settings, self.value_nbytes, max_pieces)
+        step = divided_step(job, no_division(len(job.layers)), settings, max_pieces=1)
+        nodes = list(step.nodes)
         nbytes = job.layers.parameters * self.value_nbytes
-        nodes.append(_gathered(nbytes, (len(nodes) - 1,)))
+        nodes.append(_weights_node(nbytes, (len(nodes) - 1,)))
         return Step(nodes)
 
     def memory(self, job: DividedWorkload) -> GpuMemory:
-        """Stage by stage 1/M of more; at stage 3 beside it the weights of two blocks next to each
-        other, the largest."""
-        alike = self.divided_memory(job, undivided(len(job.layers)), self._passes(job))
+        """Return the bytes of a rank, which keeps 1/M of more at each stage.
+
+        At stage 3 it also has the weights of two blocks next to each other, the largest.
+        """
+        unsharded = self.divided_memory(job, no_division(len(job.layers)), self._pass_settings(job))
         parts = job.world_size
-        each = [layer.parameters for layer in job.layers.layers]
-        blocks = np.add.reduceat(each, block_starts(job.layers))
-        pairs = blocks + np.append(blocks[1:], 0)
+        parameters = [layer.parameters for layer in job.layers.layers]
+        block_parameters = np.add.reduceat(parameters, block_starts(job.layers))
+        pair_parameters = block_parameters + np.append(block_parameters[1:], 0)
+        max_pair = float(pair_parameters.max(initial=0))
         return replace(
-            alike,
-            optimiser=alike.optimiser / parts,
-            gradients=alike.gradients / (parts if self.stage >= 2 else 1),
-            weights=alike.weights / (parts if self.stage == 3 else 1),
-            buffers=float(pairs.max(initial=0)) * self.value_nbytes if self.stage == 3 else 0.0,
+            unsharded,
+            optimiser=unsharded.optimiser / parts,
+            gradients=unsharded.gradients / (parts if self.stage >= 2 else 1),
+            weights=unsharded.weights / (parts if self.stage == 3 else 1),
+            buffers=max_pair * self.value_nbytes if self.stage == 3 else 0.0,
         )
 
-    def _passes(self, job: DividedWorkload) -> Passes:
-        return self.passes(job, "reduce_scatter", job.update / job.world_size)
+    def _pass_settings(self, job: DividedWorkload) -> PassSettings:
+        """Return how the step of a rank is computed."""
+        return self.pass_settings(job, "reduce_scatter", job.update / job.world_size)
 
 
-def _gathered(nbytes: float, after: tuple[int, ...]) -> Node:
-    return Node("weights", after, collective="allgather", group="all", nbytes=nbytes)
+def _weights_node(nbytes: float, predecessors: tuple[int, ...]) -> Node:
+    """Return the node that gathers weights of ``nbytes`` bytes on all ranks."""
+    return Node("weights", predecessors, collective="allgather", group="all", nbytes=nbytes)
 
 
-def _prefetched(
-    job: DividedWorkload, passes: Passes, weight_nbytes: float, most: int | None
+def _prefetched_step(
+    job: DividedWorkload, settings: PassSettings, weight_nbytes: float, max_pieces: int | None
 ) -> Step:
-    """Stage 3: weights of a piece come while the piece before is computed; one after the other."""
-    ones = np.ones(len(job.layers))
-    forward, backward = layer_seconds(job, ones, passes.samples, 1.0, passes.recompute)
+    """Return the step of stage 3, in which the weights of a piece come while another is computed.
+
+    Messages go one after the other.
+
+    Args:
+        job: that is divided.
+        settings: how the step is computed.
+        weight_nbytes: bytes of a weight.
+        max_pieces: the most pieces into which blocks are put together; None for each by itself.
+    """
+    full_share = np.ones(len(job.layers))
+    forward, backward = layer_seconds(
+        job, full_share, settings.samples, 1.0, recompute=settings.recompute
+    )
     blocks = np.array(block_starts(job.layers))
-    starts = blocks[piece_starts(np.add.reduceat(forward + backward, blocks), most)]
-    parameters = np.add.reduceat(
-        np.array([float(each.parameters) for each in job.layers.layers]), starts
-    ).tolist()
-    passed = [np.add.reduceat(each, starts).tolist() for each in (forward, backward)]
-    pieces = [("forward", n) for n in range(len(starts))]
-    pieces += [("backward", n) for n in reversed(range(len(starts)))]
+    block_seconds = np.add.reduceat(forward + backward, blocks)
+    starts = blocks[piece_starts(block_seconds, max_pieces)]
+    layer_parameters = np.array([float(layer.parameters) for layer in job.layers.layers])
+    parameters = np.add.reduceat(layer_parameters, starts).tolist()
+    seconds = {
+        "forward": np.add.reduceat(forward, starts).tolist(),
+        "backward": np.add.reduceat(backward, starts).tolist(),
+    }
+    passes = [("forward", piece) for piece in range(len(starts))]
+    passes += [("backward", piece) for piece in reversed(range(len(starts)))]
+
     nodes: list[Node] = []
-    computed: list[int] = []
-    sent: tuple[int, ...] = ()
+    computed: list[int] = []  # the node of each pass over a piece
+    last_sent: tuple[int, ...] = ()
 
-    def gather(place: int) -> tuple[int, ...]:
-        """Weights of the piece computed then, once the one two before it is computed."""
-        nonlocal sent
-        count = parameters[pieces[place][1]]
-        if not count:
+    def gather(index: int) -> tuple[int, ...]:
+        """Gather the weights for pass ``index``, once the pass two before it is computed."""
+        nonlocal last_sent
+        num_weights = parameters[passes[index][1]]
+        if not num_weights:
             return ()
-        nodes.append(_gathered(count * weight_nbytes, (*sent, *computed[place - 2 : place - 1])))
-        sent = (len(nodes) - 1,)
-        return sent
+        predecessors = (*last_sent, *computed[index - 2 : index - 1])
+        nodes.append(_weights_node(num_weights * weight_nbytes, predecessors))
+        last_sent = (len(nodes) - 1,)
+        return last_sent
 
-    following = gather(0)
-    for place, (label, number) in enumerate(pieces):
-        here = following
-        if place + 1 < len(pieces):
-            following = gather(place + 1)
-        seconds = passed[label == "backward"][number]
-        nodes.append(Node(label, (*here, *computed[-1:]), seconds))
+    next_weights = gather(0)
+    for index, (label, piece) in enumerate(passes):
+        weights = next_weights
+        if index + 1 < len(passes):
+            next_weights = gather(index + 1)
+        nodes.append(Node(label, (*weights, *computed[-1:]), seconds[label][piece]))
         computed.append(len(nodes) - 1)
-        if label == "backward" and parameters[number]:
-            size, after = parameters[number] * job.gradient_nbytes, (*sent, computed[-1])
-            nodes.append(Node("gradients", after, 0.0, ALL, "reduce_scatter", "all", size))
-            sent = (len(nodes) - 1,)
-    nodes.append(Node("update", (*sent, computed[-1]), passes.update))
+        if label == "backward" and parameters[piece]:
+            nodes.append(
+                Node(
+                    "gradients",
+                    (*last_sent, computed[-1]),
+                    collective="reduce_scatter",
+                    group="all",
+                    nbytes=parameters[piece] * job.gradient_nbytes,
+                )
+            )
+            last_sent = (len(nodes) - 1,)
+    nodes.append(Node("update", (*last_sent, computed[-1]), settings.update_seconds))
     return Step(nodes)

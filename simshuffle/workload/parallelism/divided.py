@@ -1,5 +1,6 @@
-"""Filter and channel parallelism: parts of the output, or of the input channels of each layer; and
-tensor parallelism: matrices of a transformer divided by columns, then by rows."""
+"""Spatial, filter and channel parallelism: parts of the extents, or of the output or input channels
+of each layer; and tensor parallelism: matrices of a transformer divided by columns, then by rows.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +11,17 @@ import numpy as np
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec.arrays import Flags
+from simshuffle.spec.arrays import Flags, Floats
 from simshuffle.spec.record import Count
 from simshuffle.workload.layers import INPUT, Layer, LayerList
 from simshuffle.workload.parallelism.base import DividedLayers
-from simshuffle.workload.parallelism.division import (
-    MIXING,
-    Division,
-    Traffic,
-    crossings,
-    mixed_division,
-    takes_samples,
-)
+from simshuffle.workload.parallelism.cutting import MIXING, crossings, takes_samples
+from simshuffle.workload.parallelism.division import Division, Traffic, mixed_division
 from simshuffle.workload.parallelism.step import Collective, Group
 
 
 class Spatial(DividedLayers):
-    """Every member of a group has a part of the pixels of each sample, and all weights.
+    """Spatial parallelism: a member of a group has a part of the pixels of each sample.
 
     As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075) and LBANN (Dryden et al.,
     arXiv 1903.06681): a convolution or pooling of k rows needs (k - 1) / 2 rows of each neighbour,
@@ -41,27 +36,28 @@ class Spatial(DividedLayers):
     """
 
     short_name: ClassVar[str] = "spatial"
-    gathered: ClassVar[Collective] = "alltoall"
+    input_collective: ClassVar[Collective] = "alltoall"
     gradient_group: ClassVar[Group] = "all"
     kind: Literal["spatial"] = "spatial"
     grid: list[Count] | None = None
     convolutions: Count | None = None
 
     @model_validator(mode="after")
-    def _grid_is_of_all(self) -> Spatial:
+    def _check_grid(self) -> Spatial:
+        """Refuse a grid that has not as many members as a group."""
         if self.grid is not None and math.prod(self.grid) != self.ways:
             raise PydanticCustomError("grid", "the product of grid must be ways")
         return self
 
-    def impossible(self, layers: LayerList, ways: int) -> str:
-        """The first layer must be divided at least."""
+    def broken_rule(self, layers: LayerList, num_members: int) -> str:
+        """Return a rule unless the first layer at least can be divided."""
         extents = layers.input[1:]
         if not extents:
             return "needs samples with extents, such as pixels"
         if self.grid is not None and len(self.grid) > len(extents):
             return f"must have a grid of at most {len(extents)} extents"
-        parts = self._parts(layers, ways)
-        if _divisible(layers.layers[0], len(extents), parts):
+        members_by_axis = self._members_by_axis(layers, num_members)
+        if _is_divisible(layers.layers[0], len(extents), members_by_axis):
             return ""
         shape = " x ".join(map(str, layers.layers[0].output[1:] or extents))
         return (
@@ -69,160 +65,192 @@ class Spatial(DividedLayers):
         )
 
     def division(self, layers: LayerList) -> Division:
-        """Layers up to the first that cannot be divided have the work of the largest part."""
-        parts = self._parts(layers, self.ways)
-        extents = len(layers.input) - 1
-        count = len(layers)
-        last = self._end(layers)
-        divided = next(
-            (n for n in range(last) if not _divisible(layers.layers[n], extents, parts)), last
+        """Return the work of the largest part, up to the first layer that cannot be divided."""
+        members_by_axis = self._members_by_axis(layers, self.ways)
+        num_extents = len(layers.input) - 1
+        num_layers = len(layers)
+        end = self._first_whole_layer(layers)
+        num_divided = next(
+            (
+                index
+                for index in range(end)
+                if not _is_divisible(layers.layers[index], num_extents, members_by_axis)
+            ),
+            end,
         )
-        share = np.ones(count)
-        share[:divided] = [_largest_part(each, parts) for each in layers.layers[:divided]]
+        divided_layers = layers.layers[:num_divided]
+        share = np.ones(num_layers)
+        share[:num_divided] = [_largest_part(layer, members_by_axis) for layer in divided_layers]
+
         forward, backward = [], []
-        beside = np.zeros(count)
-        for axis, members in parts.items():
-            across = self.ways // members
-            stride = math.prod(n for other, n in parts.items() if other > axis)
-            values = np.zeros((2, count))
-            for number, layer in enumerate(layers.layers[:divided]):
-                rows = _halo(layer, axis)
-                values[0, number] = rows * layer.inputs / layer.input[axis] / across
+        halo_buffers = np.zeros(num_layers)
+        for axis, members in members_by_axis.items():
+            members_across = self.ways // members
+            stride = math.prod(n for other_axis, n in members_by_axis.items() if other_axis > axis)
+            # (layers,) values of one sample that a member sends to each neighbour
+            inputs = np.zeros(num_layers)
+            output_gradients = np.zeros(num_layers)
+            for index, layer in enumerate(divided_layers):
+                rows = _halo_rows(layer, axis)
+                inputs[index] = rows * layer.inputs / layer.input[axis] / members_across
                 if not takes_samples(layer):
-                    values[1, number] = rows * layer.outputs / layer.output[axis] / across
-            beside += 2 * values[0]
-            forward.append(Traffic("halo", "halo", values[0], True, members, stride))
-            backward.append(Traffic("halo", "halo", values[1], True, members, stride))
-        gathered = np.zeros(count)
-        if divided < count:
-            gathered[divided] = crossings(layers)[0][divided]
+                    output_gradients[index] = (
+                        rows * layer.outputs / layer.output[axis] / members_across
+                    )
+            halo_buffers += 2 * inputs
+            forward.append(Traffic("halo", "halo", inputs, True, members, stride))
+            backward.append(Traffic("halo", "halo", output_gradients, True, members, stride))
+
+        gathered = np.zeros(num_layers)
+        if num_divided < num_layers:
+            gathered[num_divided] = crossings(layers)[0][num_divided]
             forward.append(Traffic("activations", "allgather", gathered, True))
         return Division(
-            work=share,
-            held=np.ones(count),
-            kept=share,
+            work_share=share,
+            parameter_share=np.ones(num_layers),
+            saved_share=share,
             forward=tuple(forward),
             backward=tuple(backward),
-            buffers=max(float(beside.max()), float(gathered.max())),
+            buffers=max(float(halo_buffers.max()), float(gathered.max())),
         )
 
-    def _end(self, layers: LayerList) -> int:
-        """The number of the first layer that is not to be divided."""
-        found = [n for n, layer in enumerate(layers.layers) if layer.kind == "conv"]
-        if self.convolutions is None or self.convolutions >= len(found):
+    def _first_whole_layer(self, layers: LayerList) -> int:
+        """Return the index of the first layer that is not to be divided, by ``convolutions``."""
+        convolutions = [index for index, layer in enumerate(layers.layers) if layer.kind == "conv"]
+        if self.convolutions is None or self.convolutions >= len(convolutions):
             return len(layers)
-        return found[self.convolutions]
+        return convolutions[self.convolutions]
 
-    def _parts(self, layers: LayerList, ways: int) -> dict[int, int]:
-        """Members along each axis that is divided."""
-        if self.grid is not None and ways == self.ways:
-            return {axis: n for axis, n in enumerate(self.grid, 1) if n > 1}
+    def _members_by_axis(self, layers: LayerList, num_members: int) -> dict[int, int]:
+        """Return the members along each axis that is divided."""
+        if self.grid is not None and num_members == self.ways:
+            return {axis: members for axis, members in enumerate(self.grid, 1) if members > 1}
         extents = layers.input[1:]
-        return {1 + extents.index(max(extents)): ways}
+        return {1 + extents.index(max(extents)): num_members}
 
 
-def _divisible(layer: Layer, extents: int, parts: dict[int, int]) -> bool:
-    """Whether each member has a row of a layer, and no fewer than a halo. Rows that are no multiple
-    are shared out as evenly as they can be."""
-    if layer.kind == "attention" or {len(layer.input), len(layer.output)} != {1 + extents}:
+def _is_divisible(layer: Layer, num_extents: int, members_by_axis: dict[int, int]) -> bool:
+    """Return whether each member can have a row of a layer, and no fewer rows than a halo.
+
+    Rows that are no multiple of the members are shared out as evenly as they can be.
+    """
+    num_axes = {len(layer.input), len(layer.output)}
+    if layer.kind == "attention" or num_axes != {1 + num_extents}:
         return False
     return all(
-        layer.output[axis] >= n and layer.input[axis] // n >= max(_halo(layer, axis), 1)
-        for axis, n in parts.items()
+        layer.output[axis] >= members
+        and layer.input[axis] // members >= max(_halo_rows(layer, axis), 1)
+        for axis, members in members_by_axis.items()
     )
 
 
-def _largest_part(layer: Layer, parts: dict[int, int]) -> float:
-    """What a member has of a layer that has as many rows as any: 2 of 7 if four divide them."""
-    return math.prod(-(-layer.output[axis] // n) / layer.output[axis] for axis, n in parts.items())
+def _largest_part(layer: Layer, members_by_axis: dict[int, int]) -> float:
+    """Return the share of a layer that the member with most rows has: 2/7 if four divide 7 rows."""
+    return math.prod(
+        -(-layer.output[axis] // members) / layer.output[axis]
+        for axis, members in members_by_axis.items()
+    )
 
 
-def _halo(layer: Layer, axis: int) -> int:
-    """Rows that a member needs of each neighbour."""
+def _halo_rows(layer: Layer, axis: int) -> int:
+    """Return the rows that a member needs of each neighbour along an axis."""
     if not layer.kernel:
         return 0
     kernel = layer.kernel[axis - 1]
-    apart = layer.stride and layer.stride[axis - 1] >= kernel
-    return 0 if apart else (kernel - 1) // 2
+    has_disjoint_windows = layer.stride and layer.stride[axis - 1] >= kernel
+    return 0 if has_disjoint_windows else (kernel - 1) // 2
 
 
 class Filter(DividedLayers):
-    """Every member of a group has 1/ways of the filters of each convolution and linear layer, and
-    computes as many of its output channels.
+    """Filter parallelism: a member of a group has 1/ways of the filters of each convolution and
+    linear layer, and computes as many of its output channels.
 
     As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs are gathered, but for the
     last layer's, and gradients of inputs, of which each member has a summand, are summed. ParaDL
-    divides the time of all layers; here those between, such as norms, take whole outputs, and are
-    computed by every member alike.
+    divides the time of all layers; here the layers between, such as norms, take whole outputs, and
+    every member computes all of them.
     """
 
     short_name: ClassVar[str] = "filter"
     kind: Literal["filter"] = "filter"
 
-    def impossible(self, layers: LayerList, ways: int) -> str:
-        """There must be a filter of each layer for every member."""
-        filters = [each.output[0] for each in layers.layers if each.kind in MIXING]
+    def broken_rule(self, layers: LayerList, num_members: int) -> str:
+        """Return a rule unless there is a filter of each layer for every member."""
+        filters = [layer.output[0] for layer in layers.layers if layer.kind in MIXING]
         if not filters:
             return "needs layers with filters"
-        most = min(filters)
-        return "" if ways <= most else f"must be at most the filters of the smallest layer, {most}"
+        max_members = min(filters)
+        if num_members <= max_members:
+            return ""
+        return f"must be at most the filters of the smallest layer, {max_members}"
 
     def division(self, layers: LayerList) -> Division:
-        """Outputs are gathered, gradients of inputs summed."""
-        mixing = np.array([each.kind in MIXING for each in layers.layers])
-        outputs = np.array([float(each.outputs) for each in layers.layers]) * mixing
-        outputs[np.flatnonzero(mixing)[-1:]] = 0
-        inputs = np.array([0.0 if takes_samples(e) else float(e.inputs) for e in layers.layers])
+        """Return the division in which outputs are gathered, and gradients of inputs summed."""
+        is_mixing = np.array([layer.kind in MIXING for layer in layers.layers])
+        outputs = np.array([float(layer.outputs) for layer in layers.layers]) * is_mixing
+        outputs[np.flatnonzero(is_mixing)[-1:]] = 0
+        inputs = np.array(
+            [0.0 if takes_samples(layer) else float(layer.inputs) for layer in layers.layers]
+        )
         return mixed_division(
-            mixing,
+            is_mixing,
             self.ways,
-            Traffic("activations", "allgather", outputs, before=False),
-            Traffic("activation_gradients", "allreduce", inputs * mixing, before=False),
+            Traffic("activations", "allgather", outputs, precedes_layer=False),
+            Traffic("activation_gradients", "allreduce", inputs * is_mixing, precedes_layer=False),
         )
 
 
 class Channel(DividedLayers):
-    """Every member of a group has what convolutions and linear layers do with 1/ways of their input
-    channels.
+    """Channel parallelism: a member of a group has 1/ways of the input channels of convolutions and
+    linear layers.
 
     As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs, of which each member has a
     summand, are summed, and gradients of inputs gathered. Layers that take the sample itself have
-    few channels and are not divided. ParaDL divides the time of all layers; here those between,
-    such as norms, take whole outputs, and are computed by every member alike. It counts outputs of
-    all layers but the last; here it is those of all that are divided.
+    few channels and are not divided. ParaDL divides the time of all layers; here the layers
+    between, such as norms, take whole outputs, and every member computes all of them. ParaDL counts
+    the outputs of all layers but the last; here the outputs of all divided layers count.
     """
 
     short_name: ClassVar[str] = "channel"
     kind: Literal["channel"] = "channel"
 
-    def impossible(self, layers: LayerList, ways: int) -> str:
-        """There must be a channel of each layer for every member."""
-        divided = self._divides(layers)
-        channels = [n.input[0] for n, each in zip(layers.layers, divided, strict=True) if each]
+    def broken_rule(self, layers: LayerList, num_members: int) -> str:
+        """Return a rule unless there is a channel of each layer for every member."""
+        is_divided = self._divides_layer(layers)
+        channels = [
+            layer.input[0]
+            for layer, divided in zip(layers.layers, is_divided, strict=True)
+            if divided
+        ]
         if not channels:
             return "needs layers with channels behind the first layer"
-        most = min(channels)
-        return "" if ways <= most else f"must be at most the channels of the smallest layer, {most}"
+        max_members = min(channels)
+        if num_members <= max_members:
+            return ""
+        return f"must be at most the channels of the smallest layer, {max_members}"
 
     def division(self, layers: LayerList) -> Division:
-        """Outputs are summed, gradients of inputs gathered."""
-        divided = self._divides(layers)
-        inputs = np.array([float(each.inputs) for each in layers.layers]) * divided
-        outputs = np.array([float(each.outputs) for each in layers.layers]) * divided
+        """Return the division in which outputs are summed, and gradients of inputs gathered."""
+        is_divided = self._divides_layer(layers)
+        inputs = np.array([float(layer.inputs) for layer in layers.layers]) * is_divided
+        outputs = np.array([float(layer.outputs) for layer in layers.layers]) * is_divided
         return mixed_division(
-            divided,
+            is_divided,
             self.ways,
-            Traffic("activations", "allreduce", outputs, before=False),
-            Traffic("activation_gradients", "allgather", inputs, before=False),
+            Traffic("activations", "allreduce", outputs, precedes_layer=False),
+            Traffic("activation_gradients", "allgather", inputs, precedes_layer=False),
         )
 
-    def _divides(self, layers: LayerList) -> Flags:
-        return np.array([e.kind in MIXING and not takes_samples(e) for e in layers.layers])
+    def _divides_layer(self, layers: LayerList) -> Flags:
+        """Return (layers,) True for layers that mix channels and do not take the sample."""
+        return np.array(
+            [layer.kind in MIXING and not takes_samples(layer) for layer in layers.layers]
+        )
 
 
 class Tensor(DividedLayers):
-    """Every member of a group has 1/ways of the columns of one matrix, of the rows of the next, and
-    of the heads between.
+    """Tensor parallelism: a member of a group has 1/ways of the columns of one matrix, of the rows
+    of the next, and of the heads between.
 
     As in Megatron-LM (Shoeybi et al., arXiv 1909.08053, section 3): outputs of rows are summed in
     the forward pass, gradients of inputs of columns in the backward pass: two sums of a block in
@@ -239,64 +267,81 @@ class Tensor(DividedLayers):
     kind: Literal["tensor"] = "tensor"
     sequence: bool = False
 
-    def impossible(self, layers: LayerList, ways: int) -> str:
-        """Heads, and tokens where they are divided, must be divided evenly."""
-        marked = [each for each in layers.layers if each.tensor]
+    def broken_rule(self, layers: LayerList, num_members: int) -> str:
+        """Return a rule unless heads, and tokens where they are divided, are divided evenly."""
+        marked = [layer for layer in layers.layers if layer.tensor]
         if not marked:
             return "needs a network with layers that tensor parallelism divides, a transformer"
-        heads = [each.heads for each in layers.layers if each.heads]
-        uneven = [n for n in heads if n % ways]
-        if uneven:
-            return f"must divide the heads of attention, {min(uneven)}"
-        most = min(
-            each.output[0] if each.tensor == "column" else each.input[0]
-            for each in marked
-            if each.kind != "embedding"
+        heads = [layer.heads for layer in layers.layers if layer.heads]
+        indivisible = [number for number in heads if number % num_members]
+        if indivisible:
+            return f"must divide the heads of attention, {min(indivisible)}"
+        max_members = min(
+            layer.output[0] if layer.tensor == "column" else layer.input[0]
+            for layer in marked
+            if layer.kind != "embedding"
         )
-        if ways > most:
-            return f"must be at most the features of the smallest divided layer, {most}"
-        tokens = {each.output[1] for each in marked if len(each.output) > 1}
-        if self.sequence and any(n % ways for n in tokens):
+        if num_members > max_members:
+            return f"must be at most the features of the smallest divided layer, {max_members}"
+        tokens = {layer.output[1] for layer in marked if len(layer.output) > 1}
+        if self.sequence and any(number % num_members for number in tokens):
             return f"must divide the tokens, {min(tokens)}"
         return ""
 
     def division(self, layers: LayerList) -> Division:
-        """Divided are marked layers, and those that take what columns give."""
-        between = 1 / self.ways if self.sequence else 1.0
-        divided_output = {INPUT: False}
-        work, kept = [], []
+        """Return the division of marked layers, and of layers that take the output of columns."""
+        undivided_share = 1 / self.ways if self.sequence else 1.0
+        has_divided_output = {INPUT: False}
+        work_share, saved_share = [], []
         for layer in layers.layers:
-            takes_divided = any(divided_output[name] for name in layer.after)
-            column = layer.tensor == "column" and layer.kind != "embedding"
-            divided_output[layer.name] = column or (takes_divided and not layer.tensor)
-            divided = bool(layer.tensor) or takes_divided
-            work.append(1 / self.ways if divided else between)
-            whole = min(layer.saved, layer.inputs) if not takes_divided else 0.0
-            rest = (layer.saved - whole) / self.ways if divided else (layer.saved - whole) * between
-            kept.append((whole * between + rest) / layer.saved if layer.saved else 1.0)
-        held = [1 / self.ways if layer.tensor else 1.0 for layer in layers.layers]
+            takes_divided = any(has_divided_output[name] for name in layer.predecessors)
+            is_column = layer.tensor == "column" and layer.kind != "embedding"
+            has_divided_output[layer.name] = is_column or (takes_divided and not layer.tensor)
+            share = 1 / self.ways if layer.tensor or takes_divided else undivided_share
+            work_share.append(share)
+            # values of inputs that are not divided, and other values that are kept
+            whole_inputs = min(layer.saved, layer.inputs) if not takes_divided else 0.0
+            other_values = layer.saved - whole_inputs
+            if layer.tensor or takes_divided:
+                other_values = other_values / self.ways
+            else:
+                other_values = other_values * undivided_share
+            saved = whole_inputs * undivided_share + other_values
+            saved_share.append(saved / layer.saved if layer.saved else 1.0)
+        parameter_share = [1 / self.ways if layer.tensor else 1.0 for layer in layers.layers]
         forward, backward = self._traffic(layers)
-        largest = max(float(each.values.max()) for each in (*forward, *backward))
-        return Division(np.array(work), np.array(held), np.array(kept), forward, backward, largest)
+        return Division(
+            work_share=np.array(work_share),
+            parameter_share=np.array(parameter_share),
+            saved_share=np.array(saved_share),
+            forward=forward,
+            backward=backward,
+            buffers=max(float(sent.values.max()) for sent in (*forward, *backward)),
+        )
 
     def _traffic(self, layers: LayerList) -> tuple[tuple[Traffic, ...], tuple[Traffic, ...]]:
-        """What is sent in the forward and in the backward pass."""
-        rows, columns = np.zeros(len(layers)), np.zeros(len(layers))
-        for number, layer in enumerate(layers.layers):
+        """Return the traffic of the forward and of the backward pass."""
+        # (layers,) values of one sample: outputs of rows, and inputs of columns
+        rows = np.zeros(len(layers))
+        columns = np.zeros(len(layers))
+        for index, layer in enumerate(layers.layers):
             if layer.tensor == "row" or (layer.tensor and layer.kind == "embedding"):
-                rows[number] = layer.outputs
+                rows[index] = layer.outputs
             elif layer.tensor and not takes_samples(layer):
-                columns[number] = layer.inputs
-        forward, backward = "activations", "activation_gradients"
+                columns[index] = layer.inputs
         if not self.sequence:
-            summed = Traffic(backward, "allreduce", columns, before=False)
-            return (Traffic(forward, "allreduce", rows, before=False),), (summed,)
-        passes = (forward, columns, rows), (backward, rows, columns)
-        one, other = (
-            (
-                Traffic(label, "allgather", taken, True),
-                Traffic(label, "reduce_scatter", given, False),
-            )
-            for label, taken, given in passes
+            forward = Traffic("activations", "allreduce", rows, precedes_layer=False)
+            backward = Traffic("activation_gradients", "allreduce", columns, precedes_layer=False)
+            return (forward,), (backward,)
+        return (
+            _gather_and_scatter("activations", columns, rows),
+            _gather_and_scatter("activation_gradients", rows, columns),
         )
-        return one, other
+
+
+def _gather_and_scatter(label: str, gathered: Floats, scattered: Floats) -> tuple[Traffic, ...]:
+    """Return an allgather before layers and a reduce-scatter after them, of (layers,) values."""
+    return (
+        Traffic(label, "allgather", gathered, precedes_layer=True),
+        Traffic(label, "reduce_scatter", scattered, precedes_layer=False),
+    )

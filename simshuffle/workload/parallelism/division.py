@@ -1,175 +1,83 @@
-"""Where a list of layers may be cut, and layers divided among the members of a group, all at work
-at once: the step that follows."""
+"""Divide layers among members of a group that all work at once, and build the step that follows."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
 from simshuffle.spec.arrays import Flags, Floats, Ints64
-from simshuffle.workload.layers import INPUT, Layer, LayerList
-from simshuffle.workload.parallelism.step import ALL, Collective, DividedWorkload, Group, Node, Step
-
-MIXING = ("conv", "linear")
-"""Kinds of layers whose outputs each take all channels of the input."""
-
-
-def takes_samples(layer: Layer) -> bool:
-    """Whether it takes the sample alone, whose gradient nobody needs."""
-    return layer.after == (INPUT,)
-
-
-def piece_starts(seconds: Floats, most: int | None) -> Ints64:
-    """First layers of ``most`` pieces at most of about equal time; all layers for None."""
-    count = len(seconds)
-    if most is None or most >= count:
-        return np.arange(count)
-    whole = float(seconds.sum())
-    middles = np.cumsum(seconds) - seconds / 2 if whole else np.arange(count) + 0.5
-    piece = np.minimum((middles * (most / (whole or count))).astype(np.int64), most - 1)
-    return np.flatnonzero(np.diff(piece, prepend=-1))
-
-
-def stage_starts(seconds: Floats, stages: int) -> list[int]:
-    """Numbers of the first layers of that many stages, each of one layer at least, of which the
-    longest takes as little as it can, to a millionth."""
-    ends = [0.0, *np.cumsum(seconds).tolist()]
-    low, high = max(ends[-1] / stages, float(seconds.max())), ends[-1]
-    best = _filled(ends, stages, high)
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        starts = _filled(ends, stages, middle)
-        if ends[-1] - ends[starts[-1]] <= middle:
-            best, high = starts, middle
-        else:
-            low = middle
-    return best
-
-
-def _filled(ends: list[float], stages: int, limit: float) -> list[int]:
-    """The starts of stages of which each but the last takes ``limit`` s at most, and leaves a layer
-    at least for each after it."""
-    starts, last = [0], len(ends) - 1
-    for left in range(stages - 1, 0, -1):
-        begin = starts[-1]
-        end = bisect_right(ends, ends[begin] + limit * (1 + 1e-12)) - 1
-        starts.append(max(min(end, last - left), begin + 1))
-    return starts
-
-
-def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
-    """For every cut, (layers + 1,) values of one sample that layers before it give to those from it
-    on, each output that is taken there once; and how many outputs they are."""
-    values = np.zeros(len(layers) + 2, dtype=np.int64)
-    outputs = np.zeros(len(layers) + 2, dtype=np.int64)
-    last_taken: dict[str, int] = {}
-    for number, layer in enumerate(layers.layers):
-        for name in layer.after:
-            last_taken[name] = number
-    made = [(INPUT, 0, math.prod(layers.input))]
-    made += [(layer.name, n, layer.outputs) for n, layer in enumerate(layers.layers, 1)]
-    for name, first, size in made:
-        last = last_taken.get(name, -1)
-        if last >= first:
-            values[first] += size
-            values[last + 1] -= size
-            outputs[first] += 1
-            outputs[last + 1] -= 1
-    return np.cumsum(values)[:-1], np.cumsum(outputs)[:-1]
-
-
-def block_starts(layers: LayerList) -> list[int]:
-    """Numbers of the first layers of blocks. Where one output alone crosses, a block may end; what
-    follows up to the next such place belongs to it too, unless it mixes channels."""
-    _, outputs = crossings(layers)
-    ends = [n for n in range(1, len(layers)) if outputs[n] == 1]
-    mixes = [layer.kind in (*MIXING, "attention") for layer in layers.layers]
-    starts = [0]
-    for first, last in pairwise([*ends, len(layers)]):
-        if any(mixes[first:last]) and any(mixes[starts[-1] : first]):
-            starts.append(first)
-    return starts
-
-
-def kept_values(
-    layers: LayerList, kept: Floats, first: int, last: int, recompute: bool
-) -> tuple[float, float]:
-    """What layers from ``first`` up to ``last``, without it, keep of one sample: values of every
-    sample whose backward pass is still to come; and values more of those whose backward pass runs.
-    One GPU keeps the part ``kept``, (layers,); with ``recompute`` only the inputs of blocks."""
-    saved = kept * [layer.saved for layer in layers.layers]
-    if not recompute:
-        return float(saved[first:last].sum()), 0.0
-    values, _ = crossings(layers)
-    inner = [start for start in block_starts(layers) if first < start < last]
-    starts = np.array([first, *inner])
-    inputs = kept[starts] * values[starts]
-    blocks = np.add.reduceat(saved[first:last], starts - first)
-    return float(inputs.sum()), max(float((blocks - inputs).max()), 0.0)
+from simshuffle.workload.parallelism.cutting import piece_starts
+from simshuffle.workload.parallelism.step import Collective, DividedWorkload, Group, Node, Step
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a group sends in a pass, by layer."""
+    """The values that a group sends in a pass, by layer."""
 
-    label: str  # what it is for
-    collective: Collective  # how
+    label: str  # purpose, as of `Node`
+    collective: Collective  # by which they are sent
     values: Floats  # (layers,) of one sample; 0 where nothing is sent
-    before: bool  # whether before a layer is computed, or after
-    # row, stride: of a halo, as of `Node`
-    row: int = 0
-    stride: int = 1
+    precedes_layer: bool  # whether they are sent before a layer is computed, or after
+    row: int = 0  # of a halo, as of `Node`
+    stride: int = 1  # of a halo, as of `Node`
 
 
 @dataclass(frozen=True)
 class Division:
-    """What of each layer a member has."""
+    """The part of each layer that a member has."""
 
-    work: Floats  # (layers,) its part of the operations
-    held: Floats  # (layers,) its part of the parameters
-    kept: Floats  # (layers,) its part of what is kept for the backward pass
-    # forward, backward: what is sent in each pass
-    forward: tuple[Traffic, ...] = ()
-    backward: tuple[Traffic, ...] = ()
-    buffers: float = 0.0  # values of one sample that are there beside, while they are sent
+    work_share: Floats  # (layers,) its share of the operations
+    parameter_share: Floats  # (layers,) its share of the parameters
+    saved_share: Floats  # (layers,) its share of the values kept for the backward pass
+    forward: tuple[Traffic, ...] = ()  # sent in the forward pass
+    backward: tuple[Traffic, ...] = ()  # sent in the backward pass
+    buffers: float = 0.0  # values of one sample that are in buffers while they are sent
 
     def parameters(self, job: DividedWorkload) -> float:
-        """That a member holds."""
-        return float(self.held @ [layer.parameters for layer in job.layers.layers])
+        """Return how many parameters a member holds."""
+        return float(self.parameter_share @ [layer.parameters for layer in job.layers.layers])
 
 
 @dataclass(frozen=True)
-class Passes:
-    """How a step is computed."""
+class PassSettings:
+    """The settings by which the passes of a step are computed."""
 
     samples: float  # of a group, in an iteration
-    factor: float  # how many times as long a divided layer takes as its ideal part
+    compute_factor: float  # how many times as long a divided layer takes as its ideal part
     recompute: bool  # whether the backward pass does the forward pass again
     value_nbytes: float  # bytes of a value that is sent
-    summed: Collective | None  # how gradients are summed; None if they need not be
-    group: Group  # by whom
-    update: float  # s of updating what a member holds
+    gradient_collective: Collective | None  # by which gradients are summed; None if they are not
+    gradient_group: Group  # the ranks that sum them
+    update_seconds: float  # s of updating the weights that a member holds
 
 
-def undivided(layers: int) -> Division:
-    """Every member has all of each layer."""
-    ones = np.ones(layers)
-    return Division(ones, ones, ones)
+def no_division(num_layers: int) -> Division:
+    """Return the division in which every member has all of each layer."""
+    full_share = np.ones(num_layers)
+    return Division(full_share, full_share, full_share)
 
 
-def mixed_division(divided: Flags, ways: int, forward: Traffic, backward: Traffic) -> Division:
-    """Members have 1/ways of the work and weights of the layers that are ``divided``, and all of
-    what is kept for the backward pass, as all have whole outputs."""
-    share = np.where(divided, 1 / ways, 1.0)
+def mixed_division(
+    is_divided: Flags, num_members: int, forward: Traffic, backward: Traffic
+) -> Division:
+    """Return the division of some layers' work and weights among members.
+
+    All members keep all values for the backward pass, as all have whole outputs.
+
+    Args:
+        is_divided: (layers,) True for layers that are divided.
+        num_members: of a group.
+        forward: sent in the forward pass.
+        backward: sent in the backward pass.
+    """
+    share = np.where(is_divided, 1 / num_members, 1.0)
     return Division(
-        work=share,
-        held=share,
-        kept=np.ones(len(divided)),
+        work_share=share,
+        parameter_share=share,
+        saved_share=np.ones(len(is_divided)),
         forward=(forward,),
         backward=(backward,),
         buffers=float(max(forward.values.max(), backward.values.max())),
@@ -177,47 +85,81 @@ def mixed_division(divided: Flags, ways: int, forward: Traffic, backward: Traffi
 
 
 def layer_seconds(
-    job: DividedWorkload, work: Floats, samples: float, factor: float, recompute: bool
+    job: DividedWorkload,
+    work_share: Floats,
+    samples: float,
+    compute_factor: float,
+    *,
+    recompute: bool,
 ) -> Floats:
-    """(2, layers) s of the forward and of the backward pass of each layer. What does not depend on
-    the batch is the same for all layers, and does not shrink: it is the start of kernels."""
-    part = samples * np.where(work < 1, factor * work, 1.0)
+    """Return the s of the forward and of the backward pass of each layer: (2, layers).
+
+    Time that does not depend on the batch is equal for all layers, and does not shrink: it is the
+    start of kernels.
+
+    Args:
+        job: that is divided.
+        work_share: (layers,) share of the operations of each layer.
+        samples: of a pass.
+        compute_factor: how many times as long a divided layer takes as its ideal part.
+        recompute: whether the backward pass does the forward pass again.
+    """
+    sample_equivalents = samples * np.where(work_share < 1, compute_factor * work_share, 1.0)
     launch = job.fixed / 3 / len(job.layers)
-    forward = part * job.forward + launch
-    backward = part * job.backward + 2 * launch
+    forward = sample_equivalents * job.forward + launch
+    backward = sample_equivalents * job.backward + 2 * launch
     return np.array([forward, backward + forward if recompute else backward])
 
 
 def divided_step(
     job: DividedWorkload,
     division: Division,
-    passes: Passes,
+    settings: PassSettings,
     inputs: Sequence[Node] = (),
-    most: int | None = None,
+    max_pieces: int | None = None,
 ) -> Step:
-    """Forward pass, backward pass, sums of gradients beside it where there are buckets, update.
-    ``inputs`` is how a group gets its samples, first of all; ``most`` pieces of neighbouring layers
-    are told apart, None for each layer by itself."""
-    each = passes.samples, passes.factor, passes.recompute
-    forward, backward = layer_seconds(job, division.work, *each)
-    starts = piece_starts(forward + backward, most)
-    nbytes = passes.samples * passes.value_nbytes
-    again = [replace(each, before=True) for each in division.forward] if passes.recompute else []
+    """Return a step of forward pass, backward pass, sums of gradients and update.
+
+    Gradients are summed beside the backward pass where there are buckets.
+
+    Args:
+        job: that is divided.
+        division: of its layers.
+        settings: how passes are computed.
+        inputs: nodes by which a group gets its samples, first of all.
+        max_pieces: the most pieces into which neighbouring layers are put together; None for each
+            layer by itself.
+    """
+    forward, backward = layer_seconds(
+        job,
+        division.work_share,
+        settings.samples,
+        settings.compute_factor,
+        recompute=settings.recompute,
+    )
+    starts = piece_starts(forward + backward, max_pieces)
+    nbytes = settings.samples * settings.value_nbytes
     chain = _Chain(list(inputs))
-    sent = _Sent(division.forward, starts, nbytes)
-    for number, seconds in enumerate(np.add.reduceat(forward, starts).tolist()):
-        chain.send(sent.before[number])
+
+    traffic = _PieceTraffic(division.forward, starts, nbytes)
+    for piece, seconds in enumerate(np.add.reduceat(forward, starts).tolist()):
+        chain.send(traffic.before[piece])
         chain.compute("forward", seconds)
-        chain.send(sent.after[number])
-    sent = _Sent((*again, *division.backward), starts, nbytes)
-    sums = _Sums(chain, passes, _due(job, division, passes, backward))
-    pieces = np.add.reduceat(backward, starts).tolist()
-    for number in reversed(range(len(pieces))):
-        chain.send(sent.before[number])
-        sums.compute(pieces[number])
-        chain.send(sent.after[number])
-    sums.rest()
-    chain.nodes.append(Node("update", sums.after, passes.update))
+        chain.send(traffic.after[piece])
+
+    recomputed: list[Traffic] = []
+    if settings.recompute:
+        recomputed = [replace(sent, precedes_layer=True) for sent in division.forward]
+    traffic = _PieceTraffic((*recomputed, *division.backward), starts, nbytes)
+    moments = _gradient_moments(job, division, settings, backward)
+    backward_pass = _BackwardPass(chain, settings, moments)
+    piece_seconds = np.add.reduceat(backward, starts).tolist()
+    for piece in reversed(range(len(piece_seconds))):
+        chain.send(traffic.before[piece])
+        backward_pass.compute(piece_seconds[piece])
+        chain.send(traffic.after[piece])
+    backward_pass.sum_rest()
+    chain.nodes.append(Node("update", backward_pass.predecessors, settings.update_seconds))
     return Step(chain.nodes)
 
 
@@ -229,83 +171,149 @@ class _Chain:
         self.last: tuple[int, ...] = (len(nodes) - 1,) if nodes else ()
 
     def compute(self, label: str, seconds: float) -> None:
+        """Add ``seconds`` s of computing; nothing for 0 s."""
         if not seconds:
             return
         self.nodes.append(Node(label, self.last, seconds))
         self.last = (len(self.nodes) - 1,)
 
-    def send(self, these: Sequence[tuple[Traffic, float, int]]) -> None:
-        for of, nbytes, count in these:
-            how = nbytes, count, of.row, of.stride
-            self.nodes.append(Node(of.label, self.last, 0.0, ALL, of.collective, "model", *how))
+    def send(self, messages: Sequence[_PieceMessage]) -> None:
+        """Add a node for each message."""
+        for message in messages:
+            traffic = message.traffic
+            self.nodes.append(
+                Node(
+                    traffic.label,
+                    self.last,
+                    collective=traffic.collective,
+                    nbytes=message.nbytes,
+                    count=message.count,
+                    row=traffic.row,
+                    stride=traffic.stride,
+                )
+            )
             self.last = (len(self.nodes) - 1,)
 
 
-class _Sent:
-    """What is sent before and after each piece: traffic, bytes and count."""
+@dataclass(frozen=True)
+class _PieceMessage:
+    """The values that a group sends for a piece of neighbouring layers."""
+
+    traffic: Traffic
+    nbytes: float  # of all layers of the piece
+    count: int  # layers that send
+
+
+class _PieceTraffic:
+    """The messages before and after each piece is computed.
+
+    Args:
+        traffic: of the layers.
+        starts: (pieces,) the first layer of each piece.
+        nbytes: bytes of one value of all samples.
+    """
 
     def __init__(self, traffic: Sequence[Traffic], starts: Ints64, nbytes: float) -> None:
-        self.before: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
-        self.after: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
-        for each in traffic:
-            side = self.before if each.before else self.after
-            sums = nbytes * np.add.reduceat(each.values, starts)
-            counts = np.add.reduceat((each.values > 0).astype(np.int64), starts)
-            for number in np.flatnonzero(counts).tolist():
-                side[number].append((each, float(sums[number]), int(counts[number])))
+        self.before: list[list[_PieceMessage]] = [[] for _ in starts]
+        self.after: list[list[_PieceMessage]] = [[] for _ in starts]
+        for sent in traffic:
+            messages = self.before if sent.precedes_layer else self.after
+            piece_nbytes = nbytes * np.add.reduceat(sent.values, starts)
+            counts = np.add.reduceat((sent.values > 0).astype(np.int64), starts)
+            for piece in np.flatnonzero(counts).tolist():
+                message = _PieceMessage(sent, float(piece_nbytes[piece]), int(counts[piece]))
+                messages[piece].append(message)
 
 
-def _due(
-    job: DividedWorkload, division: Division, passes: Passes, backward: Floats
+def _gradient_moments(
+    job: DividedWorkload, division: Division, settings: PassSettings, backward: Floats
 ) -> list[tuple[float, float]]:
-    """After how many s of the backward pass how many bytes of gradients are there to be summed:
-    without buckets after all of it. Buckets say it in shares of the pass of one GPU alone."""
-    if passes.summed is None:
+    """Return when gradients become ready: s of the backward pass, and bytes that are summed then.
+
+    Without buckets all are summed after the pass. Buckets say it in shares of the pass of one GPU
+    alone.
+
+    Args:
+        job: that is divided.
+        division: of its layers.
+        settings: how passes are computed.
+        backward: (layers,) s of the backward pass.
+    """
+    if settings.gradient_collective is None:
         return []
     parameters = division.parameters(job)
     if job.buckets is None:
         return [(math.inf, parameters * job.gradient_nbytes)]
-    part = parameters / (job.layers.parameters or 1)
-    alone = layer_seconds(job, np.ones(len(job.layers)), job.batch, 1.0, recompute=False)[1]
-    of_alone, of_own = (np.append(0.0, np.cumsum(each[::-1])) for each in (alone, backward))
-    layer = np.interp(job.buckets[:, 1] * of_alone[-1], of_alone, np.arange(len(of_alone)))
-    due = np.interp(layer, np.arange(len(of_own)), of_own)
-    return list(zip(due.tolist(), (part * job.buckets[:, 0]).tolist(), strict=True))
+    parameter_share = parameters / (job.layers.parameters or 1)
+    full_share = np.ones(len(job.layers))
+    undivided = layer_seconds(job, full_share, job.batch, 1.0, recompute=False)[1]
+    # (layers + 1,) s after each number of layers, from the last layer on
+    undivided_ends = np.append(0.0, np.cumsum(undivided[::-1]))
+    divided_ends = np.append(0.0, np.cumsum(backward[::-1]))
+    # (buckets,) layers after which each bucket is ready, with fractions; then s
+    ready_seconds = job.buckets[:, 1] * undivided_ends[-1]
+    layers_done = np.interp(ready_seconds, undivided_ends, np.arange(len(undivided_ends)))
+    moments = np.interp(layers_done, np.arange(len(divided_ends)), divided_ends)
+    bucket_nbytes = parameter_share * job.buckets[:, 0]
+    return list(zip(moments.tolist(), bucket_nbytes.tolist(), strict=True))
 
 
-class _Sums:
-    """The backward pass, and gradients that are summed beside it as they are there."""
+class _BackwardPass:
+    """The backward pass, and gradients that are summed beside it as they become ready.
 
-    def __init__(self, chain: _Chain, passes: Passes, due: list[tuple[float, float]]) -> None:
-        self._chain, self._passes, self._due = chain, passes, due
-        self._done = 0
+    Args:
+        chain: to which the nodes are added.
+        settings: how passes are computed.
+        moments: see `_gradient_moments`.
+    """
+
+    def __init__(
+        self, chain: _Chain, settings: PassSettings, moments: list[tuple[float, float]]
+    ) -> None:
+        self._chain = chain
+        self._settings = settings
+        self._moments = moments
+        self._num_summed = 0
         self._clock = 0.0
-        self._last: tuple[int, ...] = ()
+        self._last_sum: tuple[int, ...] = ()
 
     def compute(self, seconds: float) -> None:
-        """A piece of the backward pass, up to each bucket that ends in it."""
+        """Add a piece of the backward pass, cut at each bucket that becomes ready in it."""
         end = self._clock + seconds
-        while self._done < len(self._due) and self._due[self._done][0] <= end * (1 + 1e-12):
-            self._until(min(self._due[self._done][0], end))
-            self._sum()
-        self._until(end)
+        while self._num_summed < len(self._moments):
+            moment, _ = self._moments[self._num_summed]
+            if moment > end * (1 + 1e-12):
+                break
+            self._compute_until(min(moment, end))
+            self._add_sum()
+        self._compute_until(end)
 
-    def _until(self, moment: float) -> None:
+    def _compute_until(self, moment: float) -> None:
+        """Add computing up to ``moment`` (s of the backward pass)."""
         self._chain.compute("backward", max(moment - self._clock, 0.0))
         self._clock = max(moment, self._clock)
 
-    def rest(self) -> None:
-        """What is there at the end."""
-        while self._done < len(self._due):
-            self._sum()
+    def sum_rest(self) -> None:
+        """Add the sums of gradients that become ready at the end."""
+        while self._num_summed < len(self._moments):
+            self._add_sum()
 
     @property
-    def after(self) -> tuple[int, ...]:
-        """What the next sum, and the update, come after."""
-        return (*self._chain.last, *self._last)
+    def predecessors(self) -> tuple[int, ...]:
+        """The nodes after which the next sum, and the update, come."""
+        return (*self._chain.last, *self._last_sum)
 
-    def _sum(self) -> None:
-        nodes, how = self._chain.nodes, (self._passes.summed, self._passes.group)
-        nodes.append(Node("gradients", self.after, 0.0, ALL, *how, self._due[self._done][1]))
-        self._last = (len(nodes) - 1,)
-        self._done += 1
+    def _add_sum(self) -> None:
+        """Add the sum of the next bucket of gradients."""
+        nodes = self._chain.nodes
+        nodes.append(
+            Node(
+                "gradients",
+                self.predecessors,
+                collective=self._settings.gradient_collective,
+                group=self._settings.gradient_group,
+                nbytes=self._moments[self._num_summed][1],
+            )
+        )
+        self._last_sum = (len(nodes) - 1,)
+        self._num_summed += 1

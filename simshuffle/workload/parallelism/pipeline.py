@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from simshuffle.errors import Problem
 from simshuffle.spec.record import Count
 from simshuffle.workload.layers import LayerList
-from simshuffle.workload.parallelism.base import GroupParallelism, Several, divisors
-from simshuffle.workload.parallelism.division import (
-    crossings,
-    kept_values,
-    layer_seconds,
-    stage_starts,
-)
-from simshuffle.workload.parallelism.step import Collective, DividedWorkload, GpuMemory, Node, Step
+from simshuffle.workload.parallelism.base import GroupParallelism, MemberCount, find_divisors
+from simshuffle.workload.parallelism.cutting import crossings, saved_values, stage_starts
+from simshuffle.workload.parallelism.division import layer_seconds
+from simshuffle.workload.parallelism.step import DividedWorkload, GpuMemory, Node, Step
 
 MICROBATCHES = 4
-"""For each stage: with as many, a pipeline stands still for little (Huang et al., arXiv 1811.06965,
-section 2.3)."""
+"""Microbatches for each stage with which a pipeline stands still for little (Huang et al., arXiv
+1811.06965, section 2.3)."""
 
 
 @dataclass(frozen=True)
 class _Stages:
-    """What each stage does with a microbatch."""
+    """The work of each stage on a microbatch."""
 
-    starts: list[int]  # numbers of their first layers
-    # forward, backward: s
-    forward: list[float]
-    backward: list[float]
+    starts: list[int]  # index of the first layer of each
+    forward: list[float]  # s of the forward pass of each
+    backward: list[float]  # s of the backward pass of each
     parameters: list[float]  # of each
-    crossing: list[float]  # values of a sample that each gives to the next
+    crossing: list[float]  # values of a sample that each sends to the next
 
 
 class Pipeline(GroupParallelism):
-    """Every member of a group has some layers next to each other, and passes on what it computed of
-    one microbatch while it computes the next.
+    """Pipeline parallelism: a member of a group has some layers next to each other, and sends the
+    outputs of one microbatch while it computes the next.
 
     Stages take about equally long. A stage computes in the order of its schedule: 'gpipe' all
     forward passes, then all backward passes (Huang et al., arXiv 1811.06965), '1f1b' in turn as
@@ -58,174 +53,232 @@ class Pipeline(GroupParallelism):
     """
 
     short_name: ClassVar[str] = "pipeline"
-    ways_key: ClassVar[str] = "stages"
+    members_key: ClassVar[str] = "stages"
     kind: Literal["pipeline"] = "pipeline"
-    stages: Several
+    stages: MemberCount
     microbatches: Count | None = None
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
 
     def group_size(self, world_size: int) -> int:
-        """A rank for each stage."""
+        """Return ``stages``: a rank for each."""
         return self.stages
 
-    def impossible(self, layers: LayerList, ways: int) -> str:
-        """There must be a layer for each stage."""
-        return "" if ways <= len(layers) else f"must be at most the layers, {len(layers)}"
+    def broken_rule(self, layers: LayerList, num_members: int) -> str:
+        """Return a rule unless there is a layer for each stage."""
+        if num_members <= len(layers):
+            return ""
+        return f"must be at most the layers, {len(layers)}"
 
     def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """As of `Parallelism`."""
+        """Yield the reasons why training cannot be divided so; see `Parallelism.problems`."""
         yield from super().problems(layers, world_size, batch)
-        samples, given = self.samples(batch, self.stages), self.microbatches
-        if given is not None and samples % given:
+        samples = self.samples(batch, self.stages)
+        microbatches = self.microbatches
+        if microbatches is not None and samples % microbatches:
             rule = f"must divide the samples of a group in an iteration, {samples:g}"
-            work = [1, *divisors(int(samples))] if samples >= 1 and samples % 1 == 0 else []
-            nearest = min(work, key=lambda n: (abs(n - given), n), default=None)
+            is_whole = samples >= 1 and samples % 1 == 0
+            possible = [1, *find_divisors(int(samples))] if is_whole else []
+            nearest = min(possible, key=lambda n: (abs(n - microbatches), n), default=None)
             remedy = f"Use {nearest}." if nearest else "Leave it out."
-            yield Problem("parallelism.microbatches", rule, str(given), remedy)
+            yield Problem("parallelism.microbatches", rule, str(microbatches), remedy)
 
-    def step(self, job: DividedWorkload, most: int | None = None) -> Step:
-        """Layers of a stage always go together. With ``most``, GPipe's microbatches between the
-        first and the last go together too, which takes as long."""
-        samples, count = self._microbatches(job)
-        stages = self._stages(job, samples / count)
-        together = most is not None and count > 3 and self.schedule == "gpipe"
-        order = _Graph(stages, self.schedule, [1, count - 2, 1] if together else [1] * count)
-        inputs = samples / self.stages * job.input_nbytes
-        order.compute(samples / count * self.value_nbytes, inputs)
-        for number, parameters in enumerate(stages.parameters):
-            last = order.last(number)
+    def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
+        """Return the step of a group; the layers of a stage always go together.
+
+        With ``max_pieces``, GPipe's microbatches between the first and the last go together too,
+        which takes as long.
+        """
+        samples, num_microbatches = self._microbatches(job)
+        stages = self._stages(job, samples / num_microbatches)
+        groups = [1] * num_microbatches
+        if max_pieces is not None and num_microbatches > 3 and self.schedule == "gpipe":
+            groups = [1, num_microbatches - 2, 1]
+        graph = _PipelineGraph(stages, self.schedule, groups)
+        input_nbytes = samples / self.stages * job.input_nbytes
+        graph.compute(samples / num_microbatches * self.value_nbytes, input_nbytes)
+        for stage, parameters in enumerate(stages.parameters):
+            last = graph.last(stage)
             if job.world_size > self.stages:
-                size = parameters * job.gradient_nbytes
-                order.nodes.append(Node("gradients", last, 0.0, number, "allreduce", "data", size))
-                last = (len(order.nodes) - 1,)
+                graph.nodes.append(
+                    Node(
+                        "gradients",
+                        last,
+                        member=stage,
+                        collective="allreduce",
+                        group="data",
+                        nbytes=parameters * job.gradient_nbytes,
+                    )
+                )
+                last = (len(graph.nodes) - 1,)
             share = parameters / (job.layers.parameters or 1)
-            order.nodes.append(Node("update", last, share * job.update, number))
-        return Step(order.nodes)
+            graph.nodes.append(Node("update", last, share * job.update, stage))
+        return Step(graph.nodes)
 
     def memory(self, job: DividedWorkload) -> GpuMemory:
-        """Of the fullest stage; it keeps what it takes and gives of a microbatch beside."""
-        samples, count = self._microbatches(job)
-        stages = self._stages(job, samples / count)
-        nbytes = samples / count * self.value_nbytes
-        ones = np.ones(len(job.layers))
-        found = []
-        for number, parameters in enumerate(stages.parameters):
-            first, last = [*stages.starts, len(job.layers)][number : number + 2]
-            stored, working = kept_values(job.layers, ones, first, last, self.recompute)
-            waiting = count if self.schedule == "gpipe" else min(count, self.stages - number)
-            beside = stages.crossing[number] + (stages.crossing[number - 1] if number else 0.0)
-            found.append(
+        """Return the bytes of the fullest stage, with buffers for a microbatch's inputs and
+        outputs.
+        """
+        samples, num_microbatches = self._microbatches(job)
+        stages = self._stages(job, samples / num_microbatches)
+        nbytes = samples / num_microbatches * self.value_nbytes
+        full_share = np.ones(len(job.layers))
+        starts = [*stages.starts, len(job.layers)]
+        stage_memories = []
+        for stage, parameters in enumerate(stages.parameters):
+            saved, working = saved_values(
+                job.layers, full_share, (starts[stage], starts[stage + 1]), recompute=self.recompute
+            )
+            waiting = num_microbatches
+            if self.schedule != "gpipe":
+                waiting = min(num_microbatches, self.stages - stage)
+            crossing_input = stages.crossing[stage - 1] if stage else 0.0
+            stage_memories.append(
                 GpuMemory(
                     weights=parameters * self.value_nbytes,
                     gradients=parameters * self.value_nbytes,
                     optimiser=parameters * self.optimiser_nbytes,
-                    activations=nbytes * (waiting * stored + working),
-                    buffers=nbytes * beside,
+                    activations=nbytes * (waiting * saved + working),
+                    buffers=nbytes * (stages.crossing[stage] + crossing_input),
                 )
             )
-        return max(found, key=lambda memory: memory.total)
+        return max(stage_memories, key=lambda memory: memory.total)
 
     def _microbatches(self, job: DividedWorkload) -> tuple[float, int]:
-        """Samples of a group, and their microbatches."""
+        """Return the samples of a group in an iteration, and the number of their microbatches."""
         samples = self.samples(job.batch, self.stages)
         if self.microbatches is not None:
             return samples, self.microbatches
-        most = MICROBATCHES * self.stages
-        return samples, max((n for n in range(1, most + 1) if samples % n == 0), default=1)
+        max_microbatches = MICROBATCHES * self.stages
+        divisors = [n for n in range(1, max_microbatches + 1) if samples % n == 0]
+        return samples, max(divisors, default=1)
 
     def _stages(self, job: DividedWorkload, samples: float) -> _Stages:
-        """Layers cut into stages, for microbatches of that many samples."""
-        ones = np.ones(len(job.layers))
-        forward, backward = layer_seconds(job, ones, samples, 1.0, self.recompute)
-        launch = layer_seconds(job, ones, 0.0, 1.0, self.recompute)
+        """Cut the layers into stages, for microbatches of ``samples`` samples."""
+        full_share = np.ones(len(job.layers))
+        seconds = layer_seconds(job, full_share, samples, 1.0, recompute=self.recompute)
+        launch = layer_seconds(job, full_share, 0.0, 1.0, recompute=self.recompute)
         forward, backward = (
-            start + self.compute_factor * (each - start)
-            for each, start in zip((forward, backward), launch, strict=True)
+            pass_launch + self.compute_factor * (pass_seconds - pass_launch)
+            for pass_seconds, pass_launch in zip(seconds, launch, strict=True)
         )
         starts = stage_starts(forward + backward, self.stages)
-        parameters = np.array([float(each.parameters) for each in job.layers.layers])
+        parameters = np.array([float(layer.parameters) for layer in job.layers.layers])
         values = np.append(crossings(job.layers)[0], 0)
-        crossing = [float(values[start]) for start in [*starts[1:], -1]]
-        parts = forward, backward, parameters
-        one, other, held = (np.add.reduceat(of, starts).tolist() for of in parts)
-        return _Stages(starts, one, other, held, crossing)
+        return _Stages(
+            starts=starts,
+            forward=np.add.reduceat(forward, starts).tolist(),
+            backward=np.add.reduceat(backward, starts).tolist(),
+            parameters=np.add.reduceat(parameters, starts).tolist(),
+            crossing=[float(values[start]) for start in [*starts[1:], -1]],
+        )
 
 
-class _Graph:
-    """Passes of stages in the order of a schedule, and what they send each other.
+class _Pass(NamedTuple):
+    """A pass of a stage over a group of microbatches."""
 
-    ``groups`` are microbatches that go together, such as [1, m - 2, 1]. All of them take equally
-    long, so the last one of a stage waits either for the last one of the stage before, or for all
-    its own after the first; nothing is lost if those between wait for their first alone.
+    is_backward: bool
+    group: int  # index of the group of microbatches
+
+
+class _PipelineGraph:
+    """The passes of stages in the order of a schedule, and the messages between stages.
+
+    ``groups`` are the sizes of groups of microbatches that go together, such as [1, m - 2, 1]. All
+    microbatches take equally long, so the last one of a stage waits either for the last one of the
+    stage before, or for all its own after the first; nothing is lost if those between wait for
+    their first alone.
     """
 
     def __init__(self, stages: _Stages, schedule: str, groups: list[int]) -> None:
         self.nodes: list[Node] = []
-        self._stages, self._groups = stages, groups
-        self._count = len(stages.forward)
-        self._orders = [_order(schedule, s, self._count, len(groups)) for s in range(self._count)]
-        self._ends: list[tuple[int, ...]] = [()] * self._count
-        # the node that brings it, of (whether backward, stage, group of microbatches)
-        self._brought: dict[tuple[bool, int, int], int] = {}
-        self._link_ends: dict[tuple[bool, int], int] = {}
+        self._stages = stages
+        self._groups = groups
+        self._num_stages = len(stages.forward)
+        self._orders = [
+            _stage_order(schedule, stage, self._num_stages, len(groups))
+            for stage in range(self._num_stages)
+        ]
+        self._ends: list[tuple[int, ...]] = [()] * self._num_stages
+        # the node of the message that a pass of a stage waits for
+        self._received: dict[tuple[_Pass, int], int] = {}
+        # the last message of each stage, by whether it went backwards
+        self._last_sent: dict[tuple[bool, int], int] = {}
 
     def last(self, stage: int) -> tuple[int, ...]:
-        """What a stage computed last."""
+        """Return the node of the last pass of a stage."""
         return self._ends[stage]
 
     def compute(self, nbytes: float, input_nbytes: float) -> None:
-        """All passes; one value of each sample of a microbatch takes ``nbytes``."""
-        if self._count > 1:
+        """Add all passes.
+
+        Args:
+            nbytes: bytes of one value of each sample of a microbatch.
+            input_nbytes: bytes that each member but the first sends to the first.
+        """
+        if self._num_stages > 1:
             self.nodes.append(Node("input", collective="gather", nbytes=input_nbytes))
             self._ends[0] = (0,)
-        at = [0] * self._count
-        waiting = list(range(self._count))
+        num_done = [0] * self._num_stages  # passes of each stage
+        waiting = list(range(self._num_stages))
         while waiting:
-            waiting = [stage for stage in waiting if self._advance(stage, at, nbytes)]
+            waiting = [stage for stage in waiting if self._advance(stage, num_done, nbytes)]
 
-    def _advance(self, stage: int, at: list[int], nbytes: float) -> bool:
-        """Compute what can be computed; whether there is more."""
+    def _advance(self, stage: int, num_done: list[int], nbytes: float) -> bool:
+        """Add the passes of a stage that have what they wait for; return whether more remain."""
         order = self._orders[stage]
-        while at[stage] < len(order):
-            backward, number = order[at[stage]]
-            after = self._ends[stage]
-            first = stage == (self._count - 1 if backward else 0)
-            if not first and self._groups[number] == 1:
-                brought = self._brought.get((backward, stage, number))
-                if brought is None:
+        while num_done[stage] < len(order):
+            stage_pass = order[num_done[stage]]
+            predecessors = self._ends[stage]
+            first_stage = self._num_stages - 1 if stage_pass.is_backward else 0
+            if stage != first_stage and self._groups[stage_pass.group] == 1:
+                message = self._received.get((stage_pass, stage))
+                if message is None:
                     return True
-                after = (*after, brought)
-            self._pass(backward, stage, number, after)
-            if stage != (0 if backward else self._count - 1):
-                self._send(backward, stage, number, nbytes)
-            at[stage] += 1
+                predecessors = (*predecessors, message)
+            self._add_pass(stage_pass, stage, predecessors)
+            last_stage = 0 if stage_pass.is_backward else self._num_stages - 1
+            if stage != last_stage:
+                self._send(stage_pass, stage, nbytes)
+            num_done[stage] += 1
         return False
 
-    def _pass(self, backward: bool, stage: int, number: int, after: tuple[int, ...]) -> None:
-        label = "backward" if backward else "forward"
-        each = (self._stages.backward if backward else self._stages.forward)[stage]
-        self.nodes.append(Node(label, after, each * self._groups[number], stage))
+    def _add_pass(self, stage_pass: _Pass, stage: int, predecessors: tuple[int, ...]) -> None:
+        """Add the node of a pass."""
+        if stage_pass.is_backward:
+            label, seconds = "backward", self._stages.backward[stage]
+        else:
+            label, seconds = "forward", self._stages.forward[stage]
+        group_seconds = seconds * self._groups[stage_pass.group]
+        self.nodes.append(Node(label, predecessors, group_seconds, stage))
         self._ends[stage] = (len(self.nodes) - 1,)
 
-    def _send(self, backward: bool, stage: int, number: int, nbytes: float) -> None:
-        """To the next stage, or back to the one before; one after the other."""
-        count = self._groups[number]
-        before = self._link_ends.get((backward, stage))
-        after = self._ends[stage] if count == 1 else ()
-        after = after if before is None else (*after, before)
-        collective: Collective = "send_back" if backward else "send"
-        label = "activation_gradients" if backward else "activations"
-        to = stage - 1 if backward else stage + 1
-        size = count * nbytes * self._stages.crossing[min(stage, to)]
-        self.nodes.append(Node(label, after, 0.0, stage, collective, "model", size, count))
-        self._link_ends[backward, stage] = len(self.nodes) - 1
-        self._brought[backward, to, number] = len(self.nodes) - 1
+    def _send(self, stage_pass: _Pass, stage: int, nbytes: float) -> None:
+        """Add the message to the next stage, or back to the one before; one after the other."""
+        num_microbatches = self._groups[stage_pass.group]
+        predecessors = self._ends[stage] if num_microbatches == 1 else ()
+        last_sent = self._last_sent.get((stage_pass.is_backward, stage))
+        if last_sent is not None:
+            predecessors = (*predecessors, last_sent)
+        receiver = stage - 1 if stage_pass.is_backward else stage + 1
+        crossing = self._stages.crossing[min(stage, receiver)]
+        self.nodes.append(
+            Node(
+                "activation_gradients" if stage_pass.is_backward else "activations",
+                predecessors,
+                member=stage,
+                collective="send_back" if stage_pass.is_backward else "send",
+                nbytes=num_microbatches * nbytes * crossing,
+                count=num_microbatches,
+            )
+        )
+        self._last_sent[stage_pass.is_backward, stage] = len(self.nodes) - 1
+        self._received[stage_pass, receiver] = len(self.nodes) - 1
 
 
-def _order(schedule: str, stage: int, stages: int, count: int) -> list[tuple[bool, int]]:
-    """The passes of a stage, each with whether it is backward, and which microbatch it is of."""
-    ahead = count if schedule == "gpipe" else min(stages - stage - 1, count)
-    order = [(False, number) for number in range(ahead)]
-    for number in range(count - ahead):
-        order += [(False, ahead + number), (True, number)]
-    return order + [(True, number) for number in range(count - ahead, count)]
+def _stage_order(schedule: str, stage: int, num_stages: int, num_groups: int) -> list[_Pass]:
+    """Return the passes of a stage over all groups of microbatches, in their order."""
+    num_ahead = num_groups if schedule == "gpipe" else min(num_stages - stage - 1, num_groups)
+    order = [_Pass(False, group) for group in range(num_ahead)]
+    for group in range(num_groups - num_ahead):
+        order += [_Pass(False, num_ahead + group), _Pass(True, group)]
+    return order + [_Pass(True, group) for group in range(num_groups - num_ahead, num_groups)]

@@ -1,4 +1,4 @@
-"""One step of training as a graph of computing and communication, the same on every group."""
+"""A step of training as a graph of computing and communication, equal on all groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simshuffle.workload.layers import LayerList
 Collective = Literal[
     "allreduce",  # of a buffer of nbytes on every member
     "allgather",  # nbytes are the whole buffer, of which each member has an equal part
-    "reduce_scatter",  # the same backwards
+    "reduce_scatter",  # nbytes are the whole buffer, of which each member gets an equal part
     "alltoall",  # each member has nbytes, an equal part of them for each member
     "gather",  # each member but the first sends nbytes to the first
     "halo",  # members in rows; each sends nbytes to each of its neighbours
@@ -20,124 +20,136 @@ Collective = Literal[
     "send_back",  # `member` sends nbytes to the one before
 ]
 Group = Literal["model", "data", "all"]
-"""Those who work on the same samples; those who hold the same part of the model; all ranks."""
+"""The ranks of a collective: those that work on the same samples; those that hold the same part of
+the model; all ranks."""
 ALL = -1
-"""Every member of a group."""
+"""The ``member`` of a node that stands for every member of a group."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """Something that is computed or sent in a step."""
+    """A computation or a communication of a step."""
 
-    label: str  # what it is for, such as 'forward', 'backward', 'halo', 'gradients'
-    after: tuple[int, ...] = ()  # numbers of the nodes that have to end first
+    label: str  # its purpose, such as 'forward', 'backward', 'halo', 'gradients'
+    predecessors: tuple[int, ...] = ()  # indices of the nodes that have to end first
     seconds: float = 0.0  # s of computing; 0 for communication
-    # which member of its group computes or sends; `ALL` for each of them. Of 'data': only the group
-    # of those who are that member of their model groups.
+    # the member of its group that computes or sends; `ALL` for each member. Of 'data': only the
+    # group of those who are that member of their model groups.
     member: int = ALL
-    collective: Collective | None = None  # what is sent; None for computing
-    group: Group = "model"  # who takes part. Groups of one kind go at once.
+    collective: Collective | None = None  # how bytes are sent; None for computing
+    group: Group = "model"  # the ranks that take part. Groups of one kind go at once.
     nbytes: float = 0.0  # see `Collective`; of all ``count`` together
-    count: int = 1  # of as many, one after the other
-    row: int = 0  # of a halo: members of a row; 0 if all of the group are one
-    stride: int = 1  # of a halo: how many places of the group its neighbours in a row are apart
+    count: int = 1  # collectives that the node stands for, one after the other
+    row: int = 0  # of a halo: members of a row; 0 if the whole group is one row
+    stride: int = 1  # of a halo: positions in the group between neighbours of a row
 
 
 @dataclass(frozen=True)
-class Costs:
-    """What a step takes, in s."""
+class StepCosts:
+    """The time of a step, in s."""
 
-    seconds: float  # all of it
+    seconds: float  # of the whole step
     compute: float  # of the member of a group that computes longest
-    bubble: float  # that this one has nothing to compute though nothing is sent, as in a pipeline
+    bubble: float  # that this member has nothing to compute though nothing is sent (pipeline)
     exposed: float  # of communication that nothing hides
     hidden: float  # of communication beside it; both as the member sees it that sends longest
-    by_label: dict[str, float]  # s of communication by what it is for, hidden or not
+    by_label: dict[str, float]  # s of communication by label, hidden or not
 
 
 CommunicationSeconds = Callable[[Node], float]
+"""Returns the s of a node of communication."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step: nodes, each after those that it waits for."""
+    """A step: nodes that wait for each other."""
 
-    nodes: Sequence[Node]  # in an order in which each comes after all that it waits for
+    nodes: Sequence[Node]  # in an order in which each comes after its predecessors
 
-    def costs(self, seconds_of: CommunicationSeconds) -> Costs:
-        """What it takes if a node of communication takes ``seconds_of(node)`` (s), which is asked
-        once for all that send the same."""
-        asked: dict[tuple[object, ...], float] = {}
+    def costs(self, seconds_of: CommunicationSeconds) -> StepCosts:
+        """Return the time of the step.
+
+        Args:
+            seconds_of: returns the s of a node of communication; it is called once for all nodes
+                that send the same.
+        """
+        seconds_by_message: dict[tuple[object, ...], float] = {}
         ends: list[float] = []
-        ends_unsent: list[float] = []
+        ends_unsent: list[float] = []  # if sending took no time
         compute: dict[int, float] = {}
         sent: dict[int, float] = {}
         by_label: dict[str, dict[int, float]] = {}
         for node in self.nodes:
             begin = begin_unsent = 0.0
-            for k in node.after:
-                begin = max(begin, ends[k])
-                begin_unsent = max(begin_unsent, ends_unsent[k])
+            for predecessor in node.predecessors:
+                begin = max(begin, ends[predecessor])
+                begin_unsent = max(begin_unsent, ends_unsent[predecessor])
             member = node.member
             if node.collective is None:
                 seconds = node.seconds
                 begin_unsent += seconds
                 compute[member] = compute.get(member, 0.0) + seconds
             else:
-                same = (node.collective, node.group, member, node.nbytes, node.count, node.row)
-                key = (*same, node.stride)
-                if key not in asked:
-                    asked[key] = seconds_of(node)
-                seconds = asked[key]
+                message = (
+                    node.collective,
+                    node.group,
+                    member,
+                    node.nbytes,
+                    node.count,
+                    node.row,
+                    node.stride,
+                )
+                if message not in seconds_by_message:
+                    seconds_by_message[message] = seconds_of(node)
+                seconds = seconds_by_message[message]
                 sent[member] = sent.get(member, 0.0) + seconds
-                of_label = by_label.setdefault(node.label, {})
-                of_label[member] = of_label.get(member, 0.0) + seconds
+                sent_for_label = by_label.setdefault(node.label, {})
+                sent_for_label[member] = sent_for_label.get(member, 0.0) + seconds
             ends.append(begin + seconds)
             ends_unsent.append(begin_unsent)
-        whole, unsent = max(ends, default=0.0), max(ends_unsent, default=0.0)
+        total = max(ends, default=0.0)
+        unsent = max(ends_unsent, default=0.0)
         busy = min(_busiest(compute), unsent)  # added up in another order, it may seem more
-        exposed = whole - unsent
-        return Costs(
-            seconds=whole,
+        exposed = total - unsent
+        return StepCosts(
+            seconds=total,
             compute=busy,
             bubble=unsent - busy,
             exposed=exposed,
             hidden=max(_busiest(sent) - exposed, 0.0),
-            by_label={label: _busiest(of) for label, of in by_label.items()},
+            by_label={label: _busiest(seconds) for label, seconds in by_label.items()},
         )
 
 
 def _busiest(seconds: dict[int, float]) -> float:
-    """The most seconds that one member has, from those of each and of all."""
-    alone = (s for member, s in seconds.items() if member != ALL)
-    return seconds.get(ALL, 0.0) + max(alone, default=0.0)
+    """Return the most s that one member has, given s by member; `ALL` counts for every member."""
+    of_single_members = (s for member, s in seconds.items() if member != ALL)
+    return seconds.get(ALL, 0.0) + max(of_single_members, default=0.0)
 
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes of one GPU, of the fullest."""
+    """The bytes of the fullest GPU."""
 
-    # weights, gradients, optimiser: of the model's state
-    weights: float
-    gradients: float
-    optimiser: float
+    weights: float  # of the weights
+    gradients: float  # of the gradients
+    optimiser: float  # of the optimiser's values
     activations: float  # kept for the backward pass
-    buffers: float = 0.0  # for what is sent: halos, gathered layers, inputs
+    buffers: float = 0.0  # of messages: halos, gathered layers, inputs
 
     @property
     def total(self) -> float:
-        """All of it (bytes)."""
+        """The sum (bytes)."""
         return self.weights + self.gradients + self.optimiser + self.activations + self.buffers
 
 
 @dataclass(frozen=True)
 class DividedWorkload:
-    """What is trained, as strategies see it."""
+    """The training that a parallelism divides."""
 
     layers: LayerList  # of the model
-    # forward, backward: (layers,) s of each for one more sample, on one GPU
-    forward: Floats
-    backward: Floats
+    forward: Floats  # (layers,) s of the forward pass for one more sample, on one GPU
+    backward: Floats  # (layers,) s of the backward pass for one more sample, on one GPU
     fixed: float  # s of an iteration whatever its batch, forward and backward together
     update: float  # s of updating all weights, on one GPU
     batch: float  # samples of a rank in an iteration; a group of ranks has ``ways`` times as many

@@ -1,4 +1,4 @@
-"""What loaders do with the state that they save, when training goes on with other ranks."""
+"""The laws by which loaders go on from a saved state, with equal or with other ranks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.workload.resuming.buffers import WebDatasetRestart
-from simshuffle.workload.resuming.energon import Energon
+from simshuffle.workload.resuming.energon import EnergonResume
 from simshuffle.workload.resuming.hugging_face import HuggingFaceState
-from simshuffle.workload.resuming.language import Levanter, Megatron, RayTrain
+from simshuffle.workload.resuming.language import LevanterResume, MegatronResume, RayTrainResume
 from simshuffle.workload.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.workload.resuming.mosaicml_streams import StreamsResume
 from simshuffle.workload.resuming.own import SchedulerResume
@@ -33,12 +33,12 @@ AnyResume = Annotated[
     | StreamsResume
     | WebDatasetRestart
     | HuggingFaceState
-    | Energon
-    | Levanter
-    | Megatron
-    | RayTrain,
+    | EnergonResume
+    | LevanterResume
+    | MegatronResume
+    | RayTrainResume,
     Field(discriminator="kind"),
 ]
-"""Every law, by its ``kind``."""
+"""The union of all laws, told apart by their ``kind``."""
 
 __all__ = ["AnyResume"]

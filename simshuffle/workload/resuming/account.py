@@ -1,4 +1,4 @@
-"""What a resume did to the samples of an epoch and of a run, by counting."""
+"""Account for the samples of an epoch and of a run after a loader went on from a state."""
 
 from __future__ import annotations
 
@@ -9,81 +9,99 @@ from typing import Literal
 import numpy as np
 
 from simshuffle.spec.arrays import Ints64
-from simshuffle.workload.orders.mixing import companions
+from simshuffle.workload.orders.mixing import companion_share
 from simshuffle.workload.resuming.law import Batches
 
 Continues = Literal["same", "permuted", "other"]
-"""Whether what follows is what would have followed: 'same' samples in the same order (whatever
-their order within an iteration), the same samples in another, or 'other' samples."""
+"""How the rest of an epoch compares with what would have followed: 'same' samples in the same order
+(whatever their order within an iteration), 'permuted' samples, or 'other' samples."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """What became of an epoch of N samples that was broken off."""
+    """Counts of the samples of an epoch of N samples that was broken off."""
 
     trained: int  # rows before the state was saved
-    rest: int  # rows after it
+    rest: int  # rows after the state was saved
     lost: int  # samples that the epoch would have had, and has not
-    repeated: int  # rows after it whose sample the epoch had before it
+    repeated: int  # rows after the state whose sample the epoch had before it
     twice: int  # samples that the epoch has more than once, in all
-    twice_whole: int  # the same of the epoch if it had not been broken off
+    twice_whole: int  # samples that it had more than once if it had not been broken off
     never: int  # samples that no epoch of the run has
-    continues: Continues
+    continues: Continues  # how the rest compares with what would have followed
 
 
-def account(
-    size: int, whole: Batches, steps: int, rest: Batches, others: Sequence[Batches] = ()
+def account_for_epoch(
+    num_samples: int,
+    unbroken: Batches,
+    steps: int,
+    remaining: Batches,
+    other_epochs: Sequence[Batches] = (),
 ) -> Account:
-    """What became of an epoch that would have been ``whole``, of which ``steps`` iterations were
-    done, and then ``rest``; ``others`` are all other epochs of the run."""
-    before, expected = whole.first(steps), whole.since(steps)
-    times = np.bincount(np.concatenate([before.sample, rest.sample]), minlength=size)
-    planned = np.bincount(whole.sample, minlength=size)
-    had = np.bincount(before.sample, minlength=size) > 0
-    seen = times.copy()
-    for other in others:
-        seen += np.bincount(other.sample, minlength=size)
+    """Count the samples of an epoch that broke off.
+
+    Args:
+        num_samples: N.
+        unbroken: the epoch as it would have been.
+        steps: iterations that were done.
+        remaining: the rest of the epoch as it was.
+        other_epochs: all other epochs of the run.
+    """
+    trained = unbroken.first_steps(steps)
+    expected = unbroken.after_steps(steps)
+    # (N,) how often each sample is in the epoch, and how often it would have been
+    times = np.bincount(np.concatenate([trained.sample, remaining.sample]), minlength=num_samples)
+    planned_times = np.bincount(unbroken.sample, minlength=num_samples)
+    was_trained = np.bincount(trained.sample, minlength=num_samples) > 0
+    times_in_run = times.copy()
+    for epoch in other_epochs:
+        times_in_run += np.bincount(epoch.sample, minlength=num_samples)
     return Account(
-        trained=len(before.sample),
-        rest=len(rest.sample),
-        lost=int(((planned > 0) & (times == 0)).sum()),
-        repeated=int(had[rest.sample].sum()),
+        trained=len(trained.sample),
+        rest=len(remaining.sample),
+        lost=int(((planned_times > 0) & (times == 0)).sum()),
+        repeated=int(was_trained[remaining.sample].sum()),
         twice=int((times > 1).sum()),
-        twice_whole=int((planned > 1).sum()),
-        never=int((seen == 0).sum()),
-        continues=continues(expected, rest),
+        twice_whole=int((planned_times > 1).sum()),
+        never=int((times_in_run == 0).sum()),
+        continues=compare_continuation(expected, remaining),
     )
 
 
-def continues(expected: Batches, rest: Batches) -> Continues:
-    """Whether ``rest`` is what was ``expected``."""
-    if not np.array_equal(np.sort(expected.sample), np.sort(rest.sample)):
+def compare_continuation(expected: Batches, remaining: Batches) -> Continues:
+    """Compare the rest of an epoch with the expected rest."""
+    if not np.array_equal(np.sort(expected.sample), np.sort(remaining.sample)):
         return "other"
     # ranks one after another, or dealt to one by one; and iterations of equal sizes, as sets
-    ways = (_by_rank, _in_turn, _as_sets)
-    same = any(np.array_equal(way(expected), way(rest)) for way in ways)
-    return "same" if same else "permuted"
+    arrangements = (_samples_by_rank, _samples_in_turn, _steps_as_sets)
+    is_same = any(np.array_equal(arrange(expected), arrange(remaining)) for arrange in arrangements)
+    return "same" if is_same else "permuted"
 
 
-def _by_rank(rows: Batches) -> Ints64:
+def _samples_by_rank(rows: Batches) -> Ints64:
+    """Return the samples by step, then by rank."""
     return rows.sample[np.lexsort((np.arange(len(rows.rank)), rows.rank, rows.step))]
 
 
-def _in_turn(rows: Batches) -> Ints64:
-    return rows.sample[np.lexsort((rows.rank, _places(rows), rows.step))]
+def _samples_in_turn(rows: Batches) -> Ints64:
+    """Return the samples by step, then by index in the batch, then by rank."""
+    return rows.sample[np.lexsort((rows.rank, _indices_in_batch(rows), rows.step))]
 
 
-def _as_sets(rows: Batches) -> Ints64:
+def _steps_as_sets(rows: Batches) -> Ints64:
+    """Return the sorted steps, and then the samples sorted within each step."""
     order = np.lexsort((rows.sample, rows.step))
     return np.concatenate([rows.step[order], rows.sample[order]])
 
 
-def _places(rows: Batches) -> Ints64:
-    """(n,) the place of each row in its batch."""
+def _indices_in_batch(rows: Batches) -> Ints64:
+    """Return the index of each row in its batch, (n,)."""
     return np.arange(len(rows.rank)) - np.searchsorted(rows.batch, rows.batch, side="left")
 
 
-def batch_companions(before: Batches, after: Batches) -> float:
-    """Share of the pairs of a batch that are in one batch again; see
-    `simshuffle.workload.orders.mixing.companions`."""
-    return companions(before, before.batch, after, after.batch)
+def batch_companions(previous: Batches, current: Batches) -> float:
+    """Return the share of the pairs of a batch that are in one batch again.
+
+    See `simshuffle.workload.orders.mixing.companion_share`.
+    """
+    return companion_share(previous, previous.batch, current, current.batch)

@@ -1,4 +1,4 @@
-"""Megatron-Energon: loaders whose workers each save where they are in their own part of the set."""
+"""Megatron-Energon, whose workers each save how far they have read their own part of the set."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pydantic import Field
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.samplers import permuted
-from simshuffle.workload.orders.streams import check, handed_out
+from simshuffle.workload.orders.samplers import torch_permutation
+from simshuffle.workload.orders.streams import check_inputs, order_from_streams
 from simshuffle.workload.resuming.law import (
     OTHER_WORKERS,
     Batches,
     Crash,
-    Refused,
-    Resume,
-    Resumed,
-    batches_of,
+    Refusal,
+    ResumedEpoch,
+    ResumptionLaw,
+    batches_from_order,
 )
 
 Slices = list[int]
-"""Where each run of samples of a worker begins, and where the last of them ends."""
+"""The runs of samples of a worker: where each run begins, and where the last of them ends."""
 
 
 class EnergonOrder(Order):
@@ -55,133 +55,157 @@ class EnergonOrder(Order):
     shuffle_buffer_size: int | None = Field(default=None, ge=1)
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for fewer samples than workers, of whom some then have
-        none."""
-        check(data, readers, seed, 0, 2**63)
-        workers = readers.world_size * readers.workers
-        if data.size < workers:
-            rule = f"must hold a sample for each of {workers} workers"
+        """Draw the order of an epoch, from 0, after drawing all epochs before it.
+
+        Raises:
+            InputError: for fewer samples than workers, of which some then have none.
+        """
+        check_inputs(data, readers, seed, 0, 2**63)
+        num_workers = readers.world_size * readers.workers
+        if data.size < num_workers:
+            rule = f"must hold a sample for each of {num_workers} workers"
             refuse("data.samples", rule, f"{data.size} samples", "Read with fewer", "order")
 
-        def read(worker: Worker) -> Ints64:
-            return [worker.epoch() for _ in range(epoch + 1)][-1]
+        def read(worker: EnergonWorker) -> Ints64:
+            return [worker.read_epoch() for _ in range(epoch + 1)][-1]
 
-        return of_workers(map(read, self.workers(data, readers, seed)), readers)
+        return order_from_workers(map(read, self.workers(data, readers, seed)), readers)
 
-    def workers(self, data: ShardedSet, readers: Readers, seed: int) -> Iterator[Worker]:
-        """All workers, rank by rank, before the first epoch."""
-        for number, slices in enumerate(self.slices(data, readers)):
-            # a worker's number and the seed; with both generators of a worker seeded alike
-            digest = hashlib.sha1(f"{number},{seed}".encode(), usedforsecurity=False).digest()
+    def workers(self, data: ShardedSet, readers: Readers, seed: int) -> Iterator[EnergonWorker]:
+        """Yield all workers, rank by rank, before the first epoch."""
+        for index, slices in enumerate(self.slices(data, readers)):
+            # a worker's index and the seed; both generators of a worker are seeded alike
+            digest = hashlib.sha1(f"{index},{seed}".encode(), usedforsecurity=False).digest()
             twister = np.random.RandomState(int.from_bytes(digest, "big") & 0xFFFFFFFF)
-            buffer = self.shuffle_buffer_size or 1
-            yield Worker(slices, self.parallel_shard_iters, buffer, twister, copy.deepcopy(twister))
+            yield EnergonWorker(
+                slices=slices,
+                num_open=self.parallel_shard_iters,
+                buffer_size=self.shuffle_buffer_size or 1,
+                twister=twister,
+                buffer_twister=copy.deepcopy(twister),
+            )
 
     def slices(self, data: ShardedSet, readers: Readers) -> Iterator[Slices]:
-        """Of each worker, rank by rank, its runs (`Sharder`)."""
-        workers = readers.world_size * readers.workers
-        share, more = divmod(data.size, workers)
-        sizes = np.full(workers, share)
-        sizes[_interleaved(list(range(workers)))[:more]] += 1
+        """Yield the runs of each worker, rank by rank (`Sharder`)."""
+        num_workers = readers.world_size * readers.workers
+        min_size, num_larger = divmod(data.size, num_workers)
+        sizes = np.full(num_workers, min_size)
+        sizes[_interleave_halves(list(range(num_workers)))[:num_larger]] += 1
         ends = np.concatenate([[0], np.cumsum(sizes)])
         for begin, end in pairwise(ends.tolist()):
-            inner = data.begin[(data.begin > begin) & (data.begin < end)].tolist()
-            cuts = [self._cut(*run) for run in pairwise([begin, *inner, end])]
-            yield [*(cut for run in cuts for cut in run), end]
+            shard_ends = data.begin[(data.begin > begin) & (data.begin < end)].tolist()
+            cuts = [self._cut_run(*run) for run in pairwise([begin, *shard_ends, end])]
+            yield [*(cut for run_cuts in cuts for cut in run_cuts), end]
 
-    def _cut(self, begin: int, end: int) -> list[int]:
-        most, size = self.max_samples_per_sequence, end - begin
-        if most is None or size <= most * 1.5:
+    def _cut_run(self, begin: int, end: int) -> list[int]:
+        """Return where the runs begin into which a run of samples is cut."""
+        max_size = self.max_samples_per_sequence
+        size = end - begin
+        if max_size is None or size <= max_size * 1.5:
             return [begin]
-        count = max(round(size / most), 1)
-        return [begin + int(part * (size / count)) for part in range(count)]
+        num_runs = max(round(size / max_size), 1)
+        return [begin + int(index * (size / num_runs)) for index in range(num_runs)]
 
 
-def _interleaved(workers: list[int]) -> list[int]:
-    """In which order workers get a sample more: halves of them in turn, and so on in each half."""
+def _interleave_halves(workers: list[int]) -> list[int]:
+    """Return the order in which workers get a sample more: from each half in turn.
+
+    So it goes on within each half.
+    """
     if len(workers) <= 2:
         return workers
     middle = len(workers) // 2
-    halves = [_interleaved(half) for half in (workers[:middle], workers[middle:])]
-    return [one for pair in zip_longest(*halves) for one in pair if one is not None]
+    lower = _interleave_halves(workers[:middle])
+    upper = _interleave_halves(workers[middle:])
+    pairs = zip_longest(lower, upper)
+    return [worker for pair in pairs for worker in pair if worker is not None]
 
 
-def of_workers(parts: Iterator[Ints64], readers: Readers) -> EpochOrder:
-    """The order of an epoch, by what each worker hands out, rank by rank."""
-    return handed_out((*divmod(number, readers.workers), part) for number, part in enumerate(parts))
+def order_from_workers(samples_of_workers: Iterator[Ints64], readers: Readers) -> EpochOrder:
+    """Return the order of an epoch, from the samples of each worker, rank by rank."""
+    return order_from_streams(
+        (*divmod(index, readers.workers), samples)
+        for index, samples in enumerate(samples_of_workers)
+    )
 
 
 @dataclass
-class Worker:
-    """Where a worker is (`WebdatasetSampleLoaderDataset` and `ShuffleBufferDataset`)."""
+class EnergonWorker:
+    """The position of a worker (`WebdatasetSampleLoaderDataset` and `ShuffleBufferDataset`)."""
 
-    slices: Slices
-    parallel: int
-    size: int  # of the buffer
-    twister: np.random.RandomState
-    of_buffer: np.random.RandomState
-    waiting: list[int] | None = None  # runs that are not yet open, the next one last
-    open: list[tuple[int, int] | None] = field(default_factory=list)  # a run, its next sample
-    buffer: list[int] = field(default_factory=list)
+    slices: Slices  # its runs
+    num_open: int  # runs that are open at once
+    buffer_size: int  # samples with which the buffer hands out
+    twister: np.random.RandomState  # that draws runs
+    buffer_twister: np.random.RandomState  # that draws samples of the buffer
+    waiting_runs: list[int] | None = None  # runs that are not yet open, the next one last
+    open_runs: list[tuple[int, int] | None] = field(default_factory=list)  # a run, its next sample
+    buffer: list[int] = field(default_factory=list)  # samples
 
-    def epoch(self) -> Ints64:
-        """All that is left of its epoch, or its next one."""
-        return np.fromiter(self.samples(), np.int64)
+    def read_epoch(self) -> Ints64:
+        """Read the rest of the worker's epoch, or its next one: (n,) samples."""
+        return np.fromiter(self.read_samples(), np.int64)
 
-    def samples(self) -> Iterator[int]:
-        """The same one by one; what it remembers is where it is."""
-        if self.size == 1:
-            yield from self._read()
+    def read_samples(self) -> Iterator[int]:
+        """Yield the samples of `read_epoch` one by one; the worker remembers its position."""
+        if self.buffer_size == 1:
+            yield from self._read_runs()
             return
-        for sample in self._read():
+        for sample in self._read_runs():
             self.buffer.append(sample)
-            while len(self.buffer) >= self.size:
-                yield self._popped()
+            while len(self.buffer) >= self.buffer_size:
+                yield self._pop_sample()
         while self.buffer:
-            yield self._popped()
+            yield self._pop_sample()
 
-    def _popped(self) -> int:
-        return self.buffer.pop(_word(self.of_buffer) % len(self.buffer))
+    def _pop_sample(self) -> int:
+        """Remove a sample of the buffer at random."""
+        return self.buffer.pop(_draw_word(self.buffer_twister) % len(self.buffer))
 
-    def _read(self) -> Iterator[int]:
+    def _read_runs(self) -> Iterator[int]:
+        """Yield the samples of open runs as they are drawn, and open others as these end."""
         if len(self.slices) < 2:
             return
-        if self.waiting is None:
-            self.waiting = permuted(len(self.slices) - 1, self.twister).tolist()[::-1]
-            self.open = [self._opened() for _ in range(self.parallel)]
-        while any(self.open):
-            place = self._drawn()
-            run, sample = self.open[place] or (0, 0)
+        if self.waiting_runs is None:
+            permutation = torch_permutation(len(self.slices) - 1, self.twister)
+            self.waiting_runs = permutation.tolist()[::-1]
+            self.open_runs = [self._open_next() for _ in range(self.num_open)]
+        while any(self.open_runs):
+            slot = self._draw_slot()
+            run, sample = self.open_runs[slot] or (0, 0)
             # a run of another part may lie elsewhere; then it ends at once
-            ended = sample + 1 >= self.slices[run + 1]
-            self.open[place] = self._opened() if ended else (run, sample + 1)
+            is_last = sample + 1 >= self.slices[run + 1]
+            self.open_runs[slot] = self._open_next() if is_last else (run, sample + 1)
             yield sample
-        self.waiting = None
+        self.waiting_runs = None
 
-    def _opened(self) -> tuple[int, int] | None:
-        if not self.waiting:
+    def _open_next(self) -> tuple[int, int] | None:
+        """Open the next run: its index and its first sample; None if none is waiting."""
+        if not self.waiting_runs:
             return None
-        run = self.waiting.pop()
-        self._size((run, 0))  # it is looked at, and fails, as soon as the run is opened
+        run = self.waiting_runs.pop()
+        self._run_size((run, 0))  # it is looked at, and fails, as soon as the run is opened
         return run, self.slices[run]
 
-    def _size(self, run: tuple[int, int] | None) -> int:
+    def _run_size(self, run: tuple[int, int] | None) -> int:
+        """Return the samples of an open run; 0 for None."""
         return self.slices[run[0] + 1] - self.slices[run[0]] if run else 0
 
-    def _drawn(self) -> int:
-        """A place among the open runs, by their sizes (`WorkerRng.choice_idx`)."""
-        if len(self.open) == 1:
+    def _draw_slot(self) -> int:
+        """Draw an index of ``open_runs``, by the sizes of the runs (`WorkerRng.choice_idx`)."""
+        if len(self.open_runs) == 1:
             return 0
-        ends = np.cumsum([self._size(run) for run in self.open], dtype=np.float32)
-        share = np.float32((_word(self.twister) & 0xFFFFFF) / 2**24)
+        ends = np.cumsum([self._run_size(run) for run in self.open_runs], dtype=np.float32)
+        share = np.float32((_draw_word(self.twister) & 0xFFFFFF) / 2**24)
         return int(np.searchsorted(ends, share * ends[-1], side="right"))
 
 
-def _word(twister: np.random.RandomState) -> int:
+def _draw_word(twister: np.random.RandomState) -> int:
+    """Draw a number of 32 bits."""
     return int(twister.randint(0, 2**32, dtype=np.uint32))
 
 
-class Energon(Resume):
+class EnergonResume(ResumptionLaw):
     """Megatron-Energon 7.4.1: `get_savable_loader` of `get_train_dataset(repeat=False)`, with
     worker processes and checkpoints of every batch (savable_loader.py, rng.py and
     flavors/webdataset/sample_loader.py, sharder.py of megatron/energon).
@@ -226,79 +250,108 @@ class Energon(Resume):
 
     @property
     def order(self) -> EnergonOrder:
-        """Its order."""
+        """The order of Energon."""
         return EnergonOrder(
             max_samples_per_sequence=self.max_samples_per_sequence,
             parallel_shard_iters=self.parallel_shard_iters,
             shuffle_buffer_size=self.shuffle_buffer_size,
         )
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """The rest, of the parts of those who read now, or the error of the first rank that has
-        one."""
-        refused = self._refused(crash.before, crash.after)
-        if refused is not None:
-            return refused
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of the parts of those who read now, or the error of the first rank to
+        fail.
+        """
+        refusal = self._refuse_readers(crash.readers_before, crash.readers_after)
+        if refusal is not None:
+            return refusal
         try:
-            return Resumed(self._passed(data, crash, seed, 0))
+            return ResumedEpoch(self._resumed_batches(data, crash, seed, 0))
         except IndexError:
-            return Refused("IndexError: Caught IndexError in DataLoader worker process")
+            return Refusal("IndexError: Caught IndexError in DataLoader worker process")
 
-    def _refused(self, before: Readers, after: Readers) -> Refused | None:
-        workers = before.world_size * before.workers
+    def _refuse_readers(self, readers_before: Readers, readers_after: Readers) -> Refusal | None:
+        """Return the error for other ranks or workers; None if there is none."""
+        num_workers = readers_before.world_size * readers_before.workers
         if self.restores == "redist":
-            if before.world_size == 1:
-                return Refused("Exception: No numeric portion found that differs among files.")
-            if workers % after.world_size:
-                says = "New DP world size must be a multiple of the current DP world size"
-                return Refused(f"AssertionError: {says}")
-            same = workers == after.world_size * after.workers
-            return None if same else Refused("AssertionError:", "ranks x workers are others")
-        if self.restores == "global" and before.world_size != after.world_size:
-            return Refused("AssertionError: State must be a list of size world_size")
-        if before.world_size < after.world_size:
-            return Refused("FileNotFoundError:", "ranks that are new have no state")
-        same = before.workers == after.workers
-        return None if same else Refused("AssertionError:", OTHER_WORKERS)
+            if readers_before.world_size == 1:
+                return Refusal("Exception: No numeric portion found that differs among files.")
+            if num_workers % readers_after.world_size:
+                message = "New DP world size must be a multiple of the current DP world size"
+                return Refusal(f"AssertionError: {message}")
+            is_same = num_workers == readers_after.world_size * readers_after.workers
+            return None if is_same else Refusal("AssertionError:", "ranks x workers are others")
+        if self.restores == "global" and readers_before.world_size != readers_after.world_size:
+            return Refusal("AssertionError: State must be a list of size world_size")
+        if readers_before.world_size < readers_after.world_size:
+            return Refusal("FileNotFoundError:", "ranks that are new have no state")
+        is_same = readers_before.workers == readers_after.workers
+        return None if is_same else Refusal("AssertionError:", OTHER_WORKERS)
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """Workers go on from where they are; the first of a rank stays the first."""
-        return self._passed(data, crash, seed, epoch - crash.epoch)
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return a later epoch: workers go on from where they are; the first of a rank stays
+        first.
+        """
+        return self._resumed_batches(data, crash, seed, epoch - crash.epoch)
 
-    def _passed(self, data: ShardedSet, crash: Crash, seed: int, later: int) -> Batches:
-        before, after = crash.before, crash.after
-        workers = list(self.order.workers(data, before, seed))
-        ranks = (workers[own : own + before.workers] for own in _firsts(before))
-        turn = [_run_to(own, before.batch_size, crash) for own in ranks]
+    def _resumed_batches(
+        self, data: ShardedSet, crash: Crash, seed: int, epochs_later: int
+    ) -> Batches:
+        """Return the batches of an epoch after the crash; 0 is the rest of the broken epoch."""
+        readers_before = crash.readers_before
+        readers_after = crash.readers_after
+        workers = list(self.order.workers(data, readers_before, seed))
+        # the worker of each rank whose turn is next
+        next_worker = [
+            _replay_rank(
+                workers[first : first + readers_before.workers], readers_before.batch_size, crash
+            )
+            for first in _first_workers(readers_before)
+        ]
         if self.restores == "redist":
-            turn = [0] * after.world_size
-        slices = list(self.order.slices(data, after))
+            next_worker = [0] * readers_after.world_size
+        slices = list(self.order.slices(data, readers_after))
 
-        def read(own: int, place: int) -> Ints64:
-            number = own + (place + turn[own // after.workers]) % after.workers
-            workers[number].slices = slices[number]
-            return [workers[number].epoch() for _ in range(later + 1)][-1]
+        def read(first: int, turn: int) -> Ints64:
+            rank = first // readers_after.workers
+            index = first + (turn + next_worker[rank]) % readers_after.workers
+            workers[index].slices = slices[index]
+            return [workers[index].read_epoch() for _ in range(epochs_later + 1)][-1]
 
-        places = ((own, place) for own in _firsts(after) for place in range(after.workers))
-        return batches_of(of_workers(starmap(read, places), after), after)
+        turns = (
+            (first, turn)
+            for first in _first_workers(readers_after)
+            for turn in range(readers_after.workers)
+        )
+        return batches_from_order(
+            order_from_workers(starmap(read, turns), readers_after), readers_after
+        )
 
 
-def _firsts(readers: Readers) -> range:
-    """The first worker of each rank."""
+def _first_workers(readers: Readers) -> range:
+    """Return the first worker of each rank."""
     return range(0, readers.world_size * readers.workers, readers.workers)
 
 
-def _run_to(workers: list[Worker], batch_size: int, crash: Crash) -> int:
-    """Let the workers of a rank hand out what it trains on until the state is saved, those that are
-    through to the end of their epoch. Returns the worker whose turn is next."""
-    batches = [-(-(one.slices[-1] - one.slices[0]) // batch_size) for one in workers]
-    turns = sorted((turn, who) for who, many in enumerate(batches) for turn in range(many))
-    done = [who for _, who in turns[: crash.step]]
-    for who, worker in enumerate(workers):
+def _replay_rank(workers: list[EnergonWorker], batch_size: int, crash: Crash) -> int:
+    """Read the samples that a rank trains on until the state is saved.
+
+    Workers that are through go on to the end of their epoch.
+
+    Returns:
+        The worker whose turn is next.
+    """
+    sizes = [worker.slices[-1] - worker.slices[0] for worker in workers]
+    num_batches = [-(-size // batch_size) for size in sizes]
+    turns = sorted(
+        (turn, index) for index, batches in enumerate(num_batches) for turn in range(batches)
+    )
+    workers_done = [index for _, index in turns[: crash.step]]
+    for index, worker in enumerate(workers):
         for _ in range(crash.epoch):
-            worker.epoch()
-        if (count := done.count(who)) == batches[who]:
-            worker.epoch()
+            worker.read_epoch()
+        batches_done = workers_done.count(index)
+        if batches_done == num_batches[index]:
+            worker.read_epoch()
         else:
-            deque(islice(worker.samples(), count * batch_size), maxlen=0)
-    return (done[-1] + 1) % len(workers)
+            deque(islice(worker.read_samples(), batches_done * batch_size), maxlen=0)
+    return (workers_done[-1] + 1) % len(workers)

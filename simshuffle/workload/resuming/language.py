@@ -1,4 +1,4 @@
-"""Loaders of training of language models: Megatron's samplers, Levanter, Ray Train."""
+"""Loaders of the training of language models: Megatron's samplers, Levanter, Ray Train."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.buffers import RayLocal
 from simshuffle.workload.orders.levanter import Levanter as LevanterOrder
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.workload.orders.samplers import randperm
-from simshuffle.workload.orders.streams import check, dealt
+from simshuffle.workload.orders.samplers import torch_randperm
+from simshuffle.workload.orders.streams import check_inputs, deal_batches
 from simshuffle.workload.resuming.law import (
     Batches,
     Crash,
-    Refused,
-    Resume,
-    Resumed,
-    dealt_in_batches,
+    Refusal,
+    ResumedEpoch,
+    ResumptionLaw,
+    cut_into_batches,
 )
 
 DataloaderType = Literal["single", "cyclic", "batch"]
 
 
 class MegatronOrder(Order):
-    """The samplers of Megatron. What ranks get of the samples from some count of consumed ones on,
-    a pass of them; each pass but that of `cyclic` begins where the first did. The seed of the run
-    does not matter: `cyclic` permutes by the number of the epoch, the others do not permute.
+    """The samplers of Megatron, which deal passes over the samples behind those consumed.
+
+    Each pass but that of `cyclic` begins where the first did. The seed of the run does not matter:
+    `cyclic` permutes by the number of the epoch, the others do not permute.
 
     Attributes:
         kind: its name.
@@ -46,59 +47,82 @@ class MegatronOrder(Order):
 
     @property
     def short_name(self) -> str:
-        """'megatron' and which sampler."""
+        """'megatron' and the kind of sampler."""
         sharded = ", sharded" if self.dataloader_type == "cyclic" and self.data_sharding else ""
         return f"megatron {self.dataloader_type}{sharded}"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for fewer samples than a batch of all ranks, where
-        `cyclic` divides by zero and the others have no batch."""
-        check(data, readers, seed, epoch, 2**64)
+        """Draw the order of an epoch, from 0.
+
+        Raises:
+            InputError: for fewer samples than a batch of all ranks, where `cyclic` divides by zero
+                and the others have no batch.
+        """
+        check_inputs(data, readers, seed, epoch, 2**64)
         parts, _ = self.passes(data.size, readers, [0] * readers.world_size, epoch)
         longest = max(map(len, parts))
         padded = [np.pad(part, (0, longest - len(part)), constant_values=-1) for part in parts]
-        return dealt(np.array(padded), readers)
+        return deal_batches(np.array(padded), readers)
 
     def passes(
-        self, size: int, readers: Readers, consumed: list[int], later: int
+        self, size: int, readers: Readers, consumed: list[int], pass_index: int
     ) -> tuple[list[Ints64], list[int]]:
-        """Of each rank, the samples of the pass that many after the one which begins with as many
-        samples ``consumed`` as its sampler says, and what it says after that pass. A remainder of
-        the count of `cyclic` is not looked at."""
-        if size < (together := readers.batch_size * readers.world_size):
-            rule = f"must hold a batch of each rank, {together} samples"
+        """Return the samples of each rank in a pass, and what its sampler counts after it.
+
+        A remainder of the count of `cyclic` is not looked at.
+
+        Args:
+            size: samples of the set.
+            readers: the processes that read.
+            consumed: samples that the sampler of each rank counts before the first pass.
+            pass_index: from 0.
+        """
+        if size < (round_size := readers.batch_size * readers.world_size):
+            rule = f"must hold a batch of each rank, {round_size} samples"
             refuse("data.samples", rule, f"{size} samples", "Read with fewer ranks", "order")
         if self.dataloader_type != "cyclic":
-            parts = [self._in_order(size, readers, r, count) for r, count in enumerate(consumed)]
+            parts = [
+                self._sequential_part(size, readers, rank, count)
+                for rank, count in enumerate(consumed)
+            ]
             return parts, consumed
-        for _ in range(later + 1):
-            parts = [self._permuted(size, readers, r, count) for r, count in enumerate(consumed)]
+        for _ in range(pass_index + 1):
+            parts = [
+                self._permuted_part(size, readers, rank, count)
+                for rank, count in enumerate(consumed)
+            ]
             consumed = [
                 count + len(part) * readers.world_size
                 for part, count in zip(parts, consumed, strict=True)
             ]
         return parts, consumed
 
-    def _in_order(self, size: int, readers: Readers, rank: int, consumed: int) -> Ints64:
-        ranks, batch = readers.world_size, readers.batch_size
-        rest = np.arange(consumed % size, size)
-        rest = rest[: len(rest) // (ranks * batch) * ranks * batch]
+    def _sequential_part(self, size: int, readers: Readers, rank: int, consumed: int) -> Ints64:
+        """Return the samples of a rank after ``consumed`` samples of all, in storage order."""
+        ranks, batch_size = readers.world_size, readers.batch_size
+        round_size = ranks * batch_size
+        remaining = np.arange(consumed % size, size)
+        remaining = remaining[: len(remaining) // round_size * round_size]
         if self.dataloader_type == "single":
-            return rest.reshape(-1, ranks, batch)[:, rank].ravel()
-        return rest[rank::ranks]
+            return remaining.reshape(-1, ranks, batch_size)[:, rank].ravel()
+        return remaining[rank::ranks]
 
-    def _permuted(self, size: int, readers: Readers, rank: int, consumed: int) -> Ints64:
-        ranks, batch = readers.world_size, readers.batch_size
-        epoch, done = divmod(consumed, size - size % (ranks * batch))
+    def _permuted_part(self, size: int, readers: Readers, rank: int, consumed: int) -> Ints64:
+        """Return the samples of a rank in the epoch that ``consumed`` samples of all lie in."""
+        ranks, batch_size = readers.world_size, readers.batch_size
+        round_size = ranks * batch_size
+        epoch, num_done = divmod(consumed, size - size % round_size)
         if self.data_sharding:
-            bucket = size // (ranks * batch) * batch
-            own = rank * bucket + randperm(bucket, epoch)[done // ranks :]
+            shard_size = size // round_size * batch_size
+            permutation = torch_randperm(shard_size, epoch)[num_done // ranks :]
+            samples = rank * shard_size + permutation
         else:
-            own = randperm(size // batch * batch, epoch)[done:][rank::ranks]
-        return own[: len(own) // batch * batch]
+            permutation = torch_randperm(size // batch_size * batch_size, epoch)
+            samples = permutation[num_done:][rank::ranks]
+        return samples[: len(samples) // batch_size * batch_size]
 
 
-class Megatron(Resume):
+class MegatronResume(ResumptionLaw):
     """Megatron's count of consumed samples: `MegatronPretrainingSampler`,
     `MegatronPretrainingRandomSampler` and `MegatronPretrainingBatchSampler` under
     `build_pretraining_data_loader` (Megatron-Bridge 0.3.1, megatron/bridge/data/samplers.py; the
@@ -132,59 +156,64 @@ class Megatron(Resume):
 
     @property
     def short_name(self) -> str:
-        """That of the order."""
+        """The short name of the order."""
         return self.order.short_name
 
     @property
     def order(self) -> MegatronOrder:
-        """Its samplers."""
+        """The order of Megatron's samplers."""
         return MegatronOrder(dataloader_type=self.dataloader_type, data_sharding=self.data_sharding)
 
-    def consumed(self, data: ShardedSet, crash: Crash) -> int:
-        """Samples that the state says are consumed."""
-        readers, done = crash.before, 0
+    def consumed_samples(self, data: ShardedSet, crash: Crash) -> int:
+        """Return the samples that the state counts as consumed by all ranks."""
+        readers = crash.readers_before
+        consumed = 0
         if crash.epoch:
             parts, counts = self.order.passes(
                 data.size, readers, [0] * readers.world_size, crash.epoch - 1
             )
-            cyclic = self.dataloader_type == "cyclic"
-            done = counts[0] if cyclic else crash.epoch * len(parts[0]) * readers.world_size
-        return done + crash.step * readers.batch_size * readers.world_size
+            if self.dataloader_type == "cyclic":
+                consumed = counts[0]
+            else:
+                consumed = crash.epoch * len(parts[0]) * readers.world_size
+        return consumed + crash.step * readers.batch_size * readers.world_size
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """The rest by the sampler, or its assertion."""
-        consumed, readers = self.consumed(data, crash), crash.after
-        together = readers.batch_size * readers.world_size
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of the epoch by the sampler, or its assertion."""
+        consumed = self.consumed_samples(data, crash)
+        readers = crash.readers_after
+        round_size = readers.batch_size * readers.world_size
         if self.dataloader_type == "single" and consumed >= data.size:
-            return Refused(f"AssertionError: no samples left to consume: {consumed}, {data.size}")
-        rest = self._passed(data, crash, 0)
-        active = data.size - data.size % together
-        if self.dataloader_type == "cyclic" and consumed % active % together:
-            why = "the count is no multiple of the new batch of all ranks"
-            return Refused("AssertionError:", why)
-        return Resumed(rest)
+            return Refusal(f"AssertionError: no samples left to consume: {consumed}, {data.size}")
+        remaining = self._batches_of_pass(data, crash, 0)
+        active = data.size - data.size % round_size
+        if self.dataloader_type == "cyclic" and consumed % active % round_size:
+            reason = "the count is no multiple of the new batch of all ranks"
+            return Refusal("AssertionError:", reason)
+        return ResumedEpoch(remaining)
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """The passes after that: as the samplers count on."""
-        return self._passed(data, crash, epoch - crash.epoch)
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return a later pass, in which the samplers count on."""
+        return self._batches_of_pass(data, crash, epoch - crash.epoch)
 
-    def _passed(self, data: ShardedSet, crash: Crash, later: int) -> Batches:
-        readers = crash.after
-        consumed = [self.consumed(data, crash)] * readers.world_size
-        parts, _ = self.order.passes(data.size, readers, consumed, later)
-        return dealt_in_batches(parts, readers.batch_size)
+    def _batches_of_pass(self, data: ShardedSet, crash: Crash, pass_index: int) -> Batches:
+        """Return the batches of a pass by those who read now; pass 0 is the rest of the epoch."""
+        readers = crash.readers_after
+        consumed = [self.consumed_samples(data, crash)] * readers.world_size
+        parts, _ = self.order.passes(data.size, readers, consumed, pass_index)
+        return cut_into_batches(parts, readers.batch_size)
 
 
-class Levanter(Resume):
+class LevanterResume(ResumptionLaw):
     """Levanter: the number of the step (lib/levanter/src/levanter/data/loader.py,
     `DataLoader.iter_from_step`, and schedule.py, `BatchSchedule.global_data_offset_by_step`, of
     marin-community/marin). By source, not recorded: it needs JAX.
 
-    The state of training has no place in the data. It is the samples of all steps before this one
-    by the schedule that holds now. Who reads does not matter as long as a batch of all ranks is
-    what it was. With another one, written as a constant, the place is wrong by its difference times
-    the steps; a schedule that says when it changed is right. An epoch ends with a batch that need
-    not be full, as in `simshuffle.workload.orders.levanter`.
+    The state of training does not say how far the data were read. It is the samples of all steps
+    before this one by the schedule that holds now. The readers do not matter as long as the batch
+    of all ranks stays as large. With another batch, written as a constant, the position is wrong by
+    the difference times the steps; a schedule that says when it changed is right. An epoch ends
+    with a batch that need not be full, as in `simshuffle.workload.orders.levanter`.
 
     Attributes:
         kind: its name.
@@ -200,39 +229,43 @@ class Levanter(Resume):
 
     @property
     def order(self) -> LevanterOrder:
-        """As given."""
+        """The order ``of``."""
         return self.of
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed:
-        """The rest from that place on, of whichever epoch; the order of all is the same."""
-        _, done = self._place(data, crash)
-        return Resumed(self._rest(data, crash, seed, done))
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
+        """Return the rest of whichever epoch from the resumed position on; epochs do not differ."""
+        _, num_done = self._resumed_position(data, crash)
+        return ResumedEpoch(self._remaining_batches(data, crash, seed, num_done))
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """Whole epochs: all have the same order."""
-        return self._rest(data, crash, seed, 0)
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return a whole epoch; no epoch differs from another."""
+        return self._remaining_batches(data, crash, seed, 0)
 
-    def _place(self, data: ShardedSet, crash: Crash) -> tuple[int, int]:
-        """The epoch in which training goes on, and how many of its samples are passed over."""
-        before, after = (
-            readers.world_size * readers.batch_size for readers in (crash.before, crash.after)
+    def _resumed_position(self, data: ShardedSet, crash: Crash) -> tuple[int, int]:
+        """Return the epoch in which training goes on, and how many of its samples are skipped."""
+        size_before, size_after = (
+            readers.world_size * readers.batch_size
+            for readers in (crash.readers_before, crash.readers_after)
         )
-        if self.scheduled or before == after:
-            return crash.epoch, crash.step * before
-        steps = crash.epoch * -(-data.size // before) + crash.step
-        epoch, done = divmod(steps, -(-data.size // after))
-        return epoch, done * after
+        if self.scheduled or size_before == size_after:
+            return crash.epoch, crash.step * size_before
+        steps = crash.epoch * -(-data.size // size_before) + crash.step
+        epoch, steps_of_epoch = divmod(steps, -(-data.size // size_after))
+        return epoch, steps_of_epoch * size_after
 
-    def _rest(self, data: ShardedSet, crash: Crash, seed: int, done: int) -> Batches:
-        alone = Readers(1, 1, 1, data.size)
-        samples = self.of.epoch(data, alone, seed, 0).sample[done:]
-        readers = crash.after
-        rank = np.arange(len(samples)) // readers.batch_size % readers.world_size
-        parts = [samples[rank == one] for one in range(readers.world_size)]
-        return dealt_in_batches(parts, readers.batch_size)
+    def _remaining_batches(
+        self, data: ShardedSet, crash: Crash, seed: int, num_done: int
+    ) -> Batches:
+        """Return the batches of an epoch after its first ``num_done`` samples."""
+        one_reader = Readers(1, 1, 1, data.size)
+        samples = self.of.epoch(data, one_reader, seed, 0).sample[num_done:]
+        readers = crash.readers_after
+        rank_of_sample = np.arange(len(samples)) // readers.batch_size % readers.world_size
+        parts = [samples[rank_of_sample == rank] for rank in range(readers.world_size)]
+        return cut_into_batches(parts, readers.batch_size)
 
 
-class RayTrain(Resume):
+class RayTrainResume(ResumptionLaw):
     """Ray Train 2.60.0: `get_dataset_shard("train").iter_torch_batches`, of which
     ray/data/_internal/iterator/stream_split_iterator.py has no state. By source, not recorded: its
     order is by chance.
@@ -258,6 +291,6 @@ class RayTrain(Resume):
         """Blocks in turn, and a local buffer."""
         return RayLocal(kind="ray_local", buffer_size=self.buffer_size)
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed:
-        """The whole epoch, for those who read now."""
-        return Resumed(self.epoch(data, crash.after, seed, crash.epoch))
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
+        """Return the whole epoch, for those who read now."""
+        return ResumedEpoch(self.epoch(data, crash.readers_after, seed, crash.epoch))

@@ -1,4 +1,6 @@
-"""What a loader does with the state that it saved, when training goes on with other ranks."""
+"""The interface of a law: the batches that a loader yields when training goes on from a saved
+state.
+"""
 
 from __future__ import annotations
 
@@ -10,137 +12,146 @@ import numpy as np
 
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Sourced
-from simshuffle.workload.exchange.dealing import Moved
-from simshuffle.workload.orders.fetching import iteration
+from simshuffle.workload.exchange.dealing import RedistributionCost
+from simshuffle.workload.orders.fetching import iteration_of_rows
 from simshuffle.workload.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 
 
 @dataclass(frozen=True)
 class Crash:
-    """Where training was broken off, and with whom it goes on."""
+    """The point at which training broke off, and the readers before and after it."""
 
-    before: Readers
-    after: Readers
+    readers_before: Readers
+    readers_after: Readers
     epoch: int  # from 0
     step: int  # iterations of this epoch that were done when the state was saved
 
 
 @dataclass(frozen=True)
 class Batches:
-    """What ranks train on: a row for each sample, by rank, step, and place in the batch."""
+    """The samples that ranks train on: a row for each, by rank, step, and position in the batch."""
 
     rank: Ints64  # (n,)
     step: Ints64  # (n,) iteration of the rank, from 0 and without gaps
-    sample: Ints64  # (n,) its number
+    sample: Ints64  # (n,) index in the set
 
     @property
     def columns(self) -> tuple[Ints64, Ints64, Ints64]:
-        """Rank, step and sample."""
+        """Rank, step and sample, (n,) each."""
         return self.rank, self.step, self.sample
 
-    def where(self, rows: Ints64) -> Batches:
-        """Those rows alone."""
+    def select(self, rows: Ints64) -> Batches:
+        """Return the rows with these indices alone."""
         return Batches(*(column[rows] for column in self.columns))
 
-    def first(self, steps: int) -> Batches:
-        """The first so many iterations."""
-        return self.where(np.flatnonzero(self.step < steps))
+    def first_steps(self, steps: int) -> Batches:
+        """Return the rows of the first ``steps`` iterations."""
+        return self.select(np.flatnonzero(self.step < steps))
 
-    def since(self, steps: int) -> Batches:
-        """What follows them; its steps are from 0 again."""
-        rest = self.where(np.flatnonzero(self.step >= steps))
-        return Batches(rest.rank, rest.step - steps, rest.sample)
+    def after_steps(self, steps: int) -> Batches:
+        """Return the rows after the first ``steps`` iterations; their steps begin at 0 again."""
+        remaining = self.select(np.flatnonzero(self.step >= steps))
+        return Batches(remaining.rank, remaining.step - steps, remaining.sample)
 
-    def then(self, rest: Batches) -> Batches:
-        """These, and ``rest`` after them."""
-        return joined(self, Batches(rest.rank, rest.step + self.steps, rest.sample))
+    def append(self, following: Batches) -> Batches:
+        """Return these rows and, behind them, the rows of ``following`` with steps that go on."""
+        later = Batches(following.rank, following.step + self.steps, following.sample)
+        return join_batches(self, later)
 
-    def in_time(self) -> Batches:
-        """In the order in which hosts meet them: in every iteration the batches of all ranks, rank
-        by rank."""
-        return self.where(np.lexsort((self.rank, self.step)))
+    def sort_by_time(self) -> Batches:
+        """Return the rows as hosts meet them: in every iteration the batches of all ranks, rank by
+        rank.
+        """
+        return self.select(np.lexsort((self.rank, self.step)))
 
     @property
     def batch(self) -> Ints64:
-        """(n,) the batch of each row: a number for each rank and step."""
+        """(n,) the batch of each row: an index for each pair of rank and step."""
         return self.rank * (self.steps + 1) + self.step
 
     @property
     def steps(self) -> int:
-        """Iterations of the rank that has most."""
+        """The iterations of the rank that has most."""
         return int(self.step.max(initial=-1)) + 1
 
 
 NOTHING = Batches(*(np.empty(0, np.int64) for _ in range(3)))
 
 
-def joined(*parts: Batches) -> Batches:
-    """The rows of all, one after another."""
+def join_batches(*parts: Batches) -> Batches:
+    """Return the rows of all ``parts``, one part after another."""
     return Batches(*map(np.concatenate, zip(*(part.columns for part in parts), strict=True)))
 
 
-def batches_of(order: EpochOrder, readers: Readers) -> Batches:
-    """What ranks train on whose workers hand out ``order``: a batch of each worker in turn, and
-    those that have none left are passed over, as by a ``DataLoader`` of PyTorch."""
-    turn = iteration(order, readers)
-    rows = np.lexsort((order.position, turn, order.rank))
-    rank, turn = order.rank[rows], turn[rows]
-    new = np.ones(len(rows), np.bool_)
-    new[1:] = (rank[1:] != rank[:-1]) | (turn[1:] != turn[:-1])
-    number = np.cumsum(new) - 1
-    # the number of the first batch of each rank
-    step = number - number[np.searchsorted(rank, rank, side="left")]
+def batches_from_order(order: EpochOrder, readers: Readers) -> Batches:
+    """Return the batches of ranks whose workers hand out ``order``.
+
+    A rank takes a batch of each worker in turn, and passes over workers that have none left, as a
+    ``DataLoader`` of PyTorch does.
+    """
+    iteration = iteration_of_rows(order, readers)
+    rows = np.lexsort((order.position, iteration, order.rank))
+    rank = order.rank[rows]
+    iteration = iteration[rows]
+    # (n,) index of each row's batch over all ranks; then minus that of the rank's first batch
+    starts_batch = np.ones(len(rows), np.bool_)
+    starts_batch[1:] = (rank[1:] != rank[:-1]) | (iteration[1:] != iteration[:-1])
+    batch = np.cumsum(starts_batch) - 1
+    step = batch - batch[np.searchsorted(rank, rank, side="left")]
     return Batches(rank, step, order.sample[rows])
 
 
-def dealt_in_batches(sequences: list[Ints64], batch_size: int) -> Batches:
-    """What ranks train on who cut their samples, one array a rank, into batches in turn."""
-    counts = [len(own) for own in sequences]
-    step = [np.arange(count) // batch_size for count in counts]
-    join = np.concatenate
-    nothing = np.empty(0, np.int64)
+def cut_into_batches(sequences: list[Ints64], batch_size: int) -> Batches:
+    """Return the batches of ranks that cut their samples, an array for each rank, in turn."""
+    sizes = [len(samples) for samples in sequences]
+    steps = [np.arange(size) // batch_size for size in sizes]
+    empty = np.empty(0, np.int64)
     return Batches(
-        np.repeat(np.arange(len(counts)), counts),
-        join([nothing, *step]),
-        join([nothing, *sequences]),
+        np.repeat(np.arange(len(sizes)), sizes),
+        np.concatenate([empty, *steps]),
+        np.concatenate([empty, *sequences]),
     )
 
 
 @dataclass(frozen=True)
-class Resumed:
-    """What comes of a saved state."""
+class ResumedEpoch:
+    """The batches of an epoch after its state was loaded."""
 
-    rest: Batches  # what is trained on in the rest of the epoch, steps from 0
-    skipped: Batches = NOTHING  # what ranks read and throw away before their first batch
+    remaining: Batches  # that ranks train on in the rest of the epoch, steps from 0
+    skipped: Batches = NOTHING  # that ranks read and throw away before their first batch
 
 
 @dataclass(frozen=True)
-class Refused:
-    """The library does not go on with this state."""
+class Refusal:
+    """The error with which a library refuses to go on from a state."""
 
-    says: str  # its error, shortened
-    why: str = ""  # what it is about, where the error does not say it
+    error: str  # of the library, shortened
+    reason: str = ""  # where the error does not say it
 
     @property
-    def told(self) -> str:
-        """The error, and what it is about."""
-        return f"{self.says.rstrip(': ')}: {self.why}" if self.why else self.says
+    def message(self) -> str:
+        """The error and its reason."""
+        return f"{self.error.rstrip(': ')}: {self.reason}" if self.reason else self.error
 
 
 OTHER_WORKERS = "the number of workers is another"
 
 
-def other_workers(before: Readers, after: Readers) -> Refused | None:
-    """The error of torchdata's ``StatefulDataLoader`` for another number of workers, 1 being the
-    rank itself."""
-    if before.workers == after.workers:
+def refuse_other_workers(readers_before: Readers, readers_after: Readers) -> Refusal | None:
+    """Return the error of torchdata's ``StatefulDataLoader`` for another number of workers.
+
+    None if it is not another. 1 worker is the rank itself.
+    """
+    if readers_before.workers == readers_after.workers:
         return None
-    alone = {before.workers: "_snapshot", after.workers: "_num_yielded"}.get(1)
-    says = f" State doesn't contain key '{alone}'" if alone else ""
-    return Refused(f"AssertionError:{says}", OTHER_WORKERS)
+    missing_key = {readers_before.workers: "_snapshot", readers_after.workers: "_num_yielded"}.get(
+        1
+    )
+    message = f" State doesn't contain key '{missing_key}'" if missing_key else ""
+    return Refusal(f"AssertionError:{message}", OTHER_WORKERS)
 
 
-class Resume(Sourced):
+class ResumptionLaw(Sourced):
     """The law of a loader whose training is broken off and goes on.
 
     Attributes:
@@ -155,7 +166,7 @@ class Resume(Sourced):
 
     @property
     def short_name(self) -> str:
-        """Its name in labels, tables and figures."""
+        """The law's name in labels, tables and figures."""
         return self.kind
 
     @property
@@ -165,30 +176,43 @@ class Resume(Sourced):
 
     @property
     def unit(self) -> Unit:
-        """What is fetched at once."""
+        """The portion that is fetched at once."""
         return self.order.unit
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> Batches:
-        """An epoch that is not broken off. Raises an InputError as of `Order.epoch`."""
-        return batches_of(self.order.epoch(data, readers, seed, epoch), readers)
+        """Return the batches of an epoch that is not broken off.
+
+        Raises:
+            InputError: as of `Order.epoch`.
+        """
+        return batches_from_order(self.order.epoch(data, readers, seed, epoch), readers)
 
     @abstractmethod
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """What comes of the state, or the error of the library. Raises an InputError if the set or
-        the readers are not what the loader can do with."""
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of an epoch that broke off, or the error of the library.
 
-    def moved(self, data: ShardedSet, crash: Crash, seed: int) -> Moved | None:
-        """What is dealt out anew where ranks keep samples of their own; None where they do not."""
+        Raises:
+            InputError: if the loader cannot deal with the set or the readers.
+        """
+
+    def redistribution_cost(
+        self, data: ShardedSet, crash: Crash, seed: int
+    ) -> RedistributionCost | None:
+        """Return the cost of dealing samples anew, where ranks keep samples of their own; else
+        None.
+        """
         return None
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """An epoch after the one that was broken off. By default as if the run had begun with those
-        who read now."""
-        return self.epoch(data, crash.after, seed, epoch)
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return the batches of an epoch after the one that broke off.
+
+        By default they are as if the run had begun with those who read now.
+        """
+        return self.epoch(data, crash.readers_after, seed, epoch)
 
 
-class ResumeOf(Resume):
-    """The law of a loader whose order is given.
+class OrderResumptionLaw(ResumptionLaw):
+    """The law of a loader whose order is a key.
 
     Attributes:
         of: the order.
@@ -198,10 +222,10 @@ class ResumeOf(Resume):
 
     @property
     def short_name(self) -> str:
-        """That of the order."""
+        """The short name of the order."""
         return self.of.short_name
 
     @property
     def order(self) -> Order:
-        """As given."""
+        """The order ``of``."""
         return self.of

@@ -1,48 +1,55 @@
-"""What mixtures of sources do with their states."""
+"""The laws of loaders that mix sources, when training goes on from their states."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from simshuffle.spec.arrays import Ints64
-from simshuffle.workload.orders.fetching import iteration
+from simshuffle.workload.orders.fetching import iteration_of_rows
 from simshuffle.workload.orders.hugging_face_interleave import HuggingFaceInterleave
-from simshuffle.workload.orders.mixture import Mixed, drawn_from
+from simshuffle.workload.orders.mixture import MixedSamples, draw_samples
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
-from simshuffle.workload.orders.streams import handed_out, joined
-from simshuffle.workload.orders.torchdata_nodes import Samplers, SourceOrders, TorchdataNodes
+from simshuffle.workload.orders.streams import concatenate_or_empty, order_from_streams
+from simshuffle.workload.orders.torchdata_nodes import RankSamplers, SourceOrders, TorchdataNodes
 from simshuffle.workload.resuming.law import (
     Batches,
     Crash,
-    Refused,
-    Resumed,
-    ResumeOf,
-    batches_of,
-    dealt_in_batches,
-    other_workers,
+    OrderResumptionLaw,
+    Refusal,
+    ResumedEpoch,
+    batches_from_order,
+    cut_into_batches,
+    refuse_other_workers,
 )
 
-Left = tuple[list[Ints64], list[Ints64]]
-"""Of each source: what is left of it, and what is read and thrown away before."""
+
+class RemainingSources(NamedTuple):
+    """The samples of sources after a state."""
+
+    samples: list[Ints64]  # of each source, those that remain
+    discarded: list[Ints64]  # those that are read and thrown away before
 
 
-def handed_in(order: EpochOrder, readers: Readers, steps: int) -> tuple[Ints64, Ints64]:
-    """What a `DataLoader` has taken from its workers in the first ``steps`` iterations: (M, W)
-    batches, and (M,) the worker whose turn is next."""
-    turn, count = iteration(order, readers), readers.workers
-    taken = np.zeros((readers.world_size, count), np.int64)
-    then = np.zeros(readers.world_size, np.int64)
+def batches_per_worker(order: EpochOrder, readers: Readers, steps: int) -> tuple[Ints64, Ints64]:
+    """Count the batches that a `DataLoader` takes from its workers in the first iterations.
+
+    Returns:
+        (M, W) batches; and (M,) the worker whose turn is next.
+    """
+    iteration = iteration_of_rows(order, readers)
+    num_batches = np.zeros((readers.world_size, readers.workers), np.int64)
+    next_worker = np.zeros(readers.world_size, np.int64)
     for rank in range(readers.world_size):
-        workers = np.unique(turn[order.rank == rank])[:steps] % count
-        taken[rank] = np.bincount(workers, minlength=count)
-        then[rank] = (workers[-1] + 1) % count if len(workers) else 0
-    return taken, then
+        workers = np.unique(iteration[order.rank == rank])[:steps] % readers.workers
+        num_batches[rank] = np.bincount(workers, minlength=readers.workers)
+        next_worker[rank] = (workers[-1] + 1) % readers.workers if len(workers) else 0
+    return num_batches, next_worker
 
 
-class InterleaveResume(ResumeOf):
+class InterleaveResume(OrderResumptionLaw):
     """`datasets` 5.2.0 under a `StatefulDataLoader` of torchdata 0.11.0 (`_restore_main_state`,
     which wants as many workers as before); rank r goes on with the state of rank r mod M.
 
@@ -69,77 +76,128 @@ class InterleaveResume(ResumeOf):
     saves: ClassVar[str] = "of each worker its draws, and of each source a shard and a sample"
     of: HuggingFaceInterleave
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """See `Resume`."""
-        before = self.of.epoch(data, crash.before, seed, crash.epoch)
-        self.of.epoch(data, crash.after, seed, crash.epoch)
-        if (refused := other_workers(crash.before, crash.after)) is not None:
-            return refused
-        taken, then = handed_in(before, crash.before, crash.step)
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of the epoch after the state, or the library's error."""
+        readers_before = crash.readers_before
+        readers_after = crash.readers_after
+        order_before = self.of.epoch(data, readers_before, seed, crash.epoch)
+        self.of.epoch(data, readers_after, seed, crash.epoch)  # may be refused
+        refusal = refuse_other_workers(readers_before, readers_after)
+        if refusal is not None:
+            return refusal
+        num_batches, next_worker = batches_per_worker(order_before, readers_before, crash.step)
         if not self.of.streamed:
-            return self._in_memory(data, crash, seed, taken)
-        if self.of.whole(data, crash.before) != self.of.whole(data, crash.after):
-            return Refused("KeyError", "ranks share shards before or after, not both")
-        streams, skipped = [], []
-        states = crash.before.world_size
-        for rank in range(crash.after.world_size):
-            thrown = []
-            for worker in range(crash.after.workers):
-                count = int(taken[rank % states, worker])
-                rest, read = self._went_on(data, crash, seed, (rank, worker), count)
-                streams.append((rank, worker, rest))
-                thrown += read
-            skipped.append(joined(thrown))
-        found = handed_out(streams)
-        turn = (found.worker - then[found.rank % states]) % crash.after.workers
-        left = batches_of(replace(found, worker=turn), crash.after)
-        return Resumed(left, dealt_in_batches(skipped, crash.after.batch_size))
+            return self._resume_in_memory(data, crash, seed, num_batches)
+        if self.of.reads_all(data, readers_before) != self.of.reads_all(data, readers_after):
+            return Refusal("KeyError", "ranks share shards before or after, not both")
+        streams = []
+        skipped = []
+        for rank in range(readers_after.world_size):
+            state_rank = rank % readers_before.world_size
+            discarded = []
+            for worker in range(readers_after.workers):
+                worker_batches = int(num_batches[state_rank, worker])
+                samples, worker_discarded = self._resume_worker(
+                    data, crash, seed, (rank, worker), worker_batches
+                )
+                streams.append((rank, worker, samples))
+                discarded += worker_discarded
+            skipped.append(concatenate_or_empty(discarded))
+        order = order_from_streams(streams)
+        first_worker = next_worker[order.rank % readers_before.world_size]
+        turn = (order.worker - first_worker) % readers_after.workers
+        remaining = batches_from_order(replace(order, worker=turn), readers_after)
+        return ResumedEpoch(remaining, cut_into_batches(skipped, readers_after.batch_size))
 
-    def _went_on(
-        self, data: ShardedSet, crash: Crash, seed: int, who: tuple[int, int], batches: int
+    def _resume_worker(
+        self,
+        data: ShardedSet,
+        crash: Crash,
+        seed: int,
+        rank_and_worker: tuple[int, int],
+        num_batches: int,
     ) -> tuple[Ints64, list[Ints64]]:
-        """What a worker hands out, and what it reads and throws away, with the state of one that
-        had handed out so many batches."""
-        of, (rank, worker), workers = self.of, who, crash.after.workers
-        own = of.shards_of(data, crash.after, crash.epoch, rank, worker)
-        whole = [joined(shards) for shards in own]
-        left: Left = (whole, [])
-        exhausted, used = [False] * len(own), 0
-        if batches:
-            saved = rank % crash.before.world_size
-            old = of.shards_of(data, crash.before, crash.epoch, saved, worker)
-            mixed = of.mixed(old, of.draws(seed, crash.epoch, worker, workers))
-            every = of.whole(data, crash.before)
-            count = batches * crash.before.batch_size * (crash.before.world_size if every else 1)
-            used, times = mixed.times(min(count, len(mixed.sample)), len(own))
-            exhausted = [int(at) >= max(1, _size(one)) for at, one in zip(times, old, strict=True)]
-            places = [_place(one, int(at)) for at, one in zip(times, old, strict=True)]
-            left = _left(own, places)
+        """Return the samples that a worker hands out, and those that it reads and throws away.
+
+        Args:
+            data: the set in shards.
+            crash: the point at which training broke off.
+            seed: of the run.
+            rank_and_worker: of the worker.
+            num_batches: that the worker had handed out whose state it loads.
+        """
+        readers_before = crash.readers_before
+        readers_after = crash.readers_after
+        rank, worker = rank_and_worker
+        order = self.of
+        sources = order.shards_of_worker(data, readers_after, crash.epoch, rank, worker)
+        passes = [concatenate_or_empty(shards) for shards in sources]
+        first_pass = RemainingSources(passes, [])
+        exhausted = [False] * len(sources)
+        num_drawn = 0
+        seeded_workers = readers_after.workers
+        if num_batches:
+            state_rank = rank % readers_before.world_size
+            old_sources = order.shards_of_worker(
+                data, readers_before, crash.epoch, state_rank, worker
+            )
+            draws = order.draw_sources(seed, crash.epoch, worker, readers_after.workers)
+            mixed = order.draw_mixture(old_sources, draws)
+            ranks_sharing = (
+                readers_before.world_size if order.reads_all(data, readers_before) else 1
+            )
+            num_read = num_batches * readers_before.batch_size * ranks_sharing
+            num_drawn, source_counts = mixed.counts_after(
+                min(num_read, len(mixed.sample)), len(sources)
+            )
+            counts = source_counts.tolist()
+            exhausted = [
+                count >= max(1, _count_samples(source))
+                for count, source in zip(counts, old_sources, strict=True)
+            ]
+            positions = [
+                _position_after(source, count)
+                for count, source in zip(counts, old_sources, strict=True)
+            ]
+            first_pass = _split_at(sources, positions)
         elif not crash.epoch:
-            workers = 1
-        draws = of.draws(seed, crash.epoch, worker, workers, used)
-        mixed = drawn_from(
-            draws, lambda source, again: (whole if again else left[0])[source], exhausted, of.stop
+            seeded_workers = 1  # its number is not in its generator
+        draws = order.draw_sources(seed, crash.epoch, worker, seeded_workers, num_drawn)
+        mixed = draw_samples(
+            draws,
+            lambda source, pass_index: (passes if pass_index else first_pass.samples)[source],
+            exhausted,
+            order.stop_rule,
         )
-        return of.kept(mixed.sample, data, crash.after, rank), left[1]
+        samples = order.samples_of_rank(mixed.sample, data, readers_after, rank)
+        return samples, first_pass.discarded
 
-    def _in_memory(
-        self, data: ShardedSet, crash: Crash, seed: int, taken: Ints64
-    ) -> Resumed | Refused:
-        before, after = (self.of.of_ranks(data, each, seed) for each in (crash.before, crash.after))
-        rest = []
-        for rank, row in enumerate(after):
-            own = row[row >= 0]
-            saved = rank % len(before)
-            trained = int(taken[saved].sum()) * crash.before.batch_size
-            trained = min(trained, int((before[saved] >= 0).sum()))
-            if trained > len(own):
-                return Refused("StopIteration", "a rank would skip beyond the end of its share")
-            rest.append(own[trained:])
-        return Resumed(dealt_in_batches(rest, crash.after.batch_size))
+    def _resume_in_memory(
+        self, data: ShardedSet, crash: Crash, seed: int, num_batches: Ints64
+    ) -> ResumedEpoch | Refusal:
+        """Return the rest of an epoch of sources in memory; a rank skips what it had trained on.
+
+        Args:
+            data: the set in shards.
+            crash: the point at which training broke off.
+            seed: of the run.
+            num_batches: (M, W) batches that workers had handed out.
+        """
+        samples_before = self.of.samples_of_ranks(data, crash.readers_before, seed)
+        samples_after = self.of.samples_of_ranks(data, crash.readers_after, seed)
+        remaining = []
+        for rank, row in enumerate(samples_after):
+            rank_samples = row[row >= 0]
+            state_rank = rank % len(samples_before)
+            num_trained = int(num_batches[state_rank].sum()) * crash.readers_before.batch_size
+            num_trained = min(num_trained, int((samples_before[state_rank] >= 0).sum()))
+            if num_trained > len(rank_samples):
+                return Refusal("StopIteration", "a rank would skip beyond the end of its share")
+            remaining.append(rank_samples[num_trained:])
+        return ResumedEpoch(cut_into_batches(remaining, crash.readers_after.batch_size))
 
 
-class NodesResume(ResumeOf):
+class NodesResume(OrderResumptionLaw):
     """torchdata 0.11.0 (`Loader.load_state_dict`, `MultiNodeWeightedSampler.reset`,
     `SamplerWrapper.reset`); rank r goes on with the state of rank r mod M.
 
@@ -161,84 +219,119 @@ class NodesResume(ResumeOf):
     saves: ClassVar[str] = "of each rank its generator, and of each source its epoch and samples"
     of: TorchdataNodes
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """See `Resume`."""
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of the epoch after the state, or the library's error."""
+        world_size = crash.readers_after.world_size
         orders: SourceOrders = {}
-        ranks = range(crash.after.world_size)
-        found = [self._went_on(data, crash, seed, rank, orders) for rank in ranks]
-        rest = [one[0].sample for one in found if one is not None]
-        if len(rest) < len(found):
-            return Refused("ValueError: Tried to fast-forward", "beyond the end of a share")
-        return Resumed(dealt_in_batches(rest, crash.after.batch_size))
+        ranks = [self._resume_rank(data, crash, seed, rank, orders) for rank in range(world_size)]
+        remaining = [resumed.mixed.sample for resumed in ranks if resumed is not None]
+        if len(remaining) < len(ranks):
+            return Refusal("ValueError: Tried to fast-forward", "beyond the end of a share")
+        return ResumedEpoch(cut_into_batches(remaining, crash.readers_after.batch_size))
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """See `Resume`: the samplers go on from where they are."""
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return a later epoch; the samplers go on from where they are."""
+        readers = crash.readers_after
         samples = []
         orders: SourceOrders = {}
-        for rank in range(crash.after.world_size):
-            found = self._went_on(data, crash, seed, rank, orders)
-            mixed, own, ahead = found or (None, self.of.samplers(rank, crash.after, orders), 0)
-            for number in range(crash.epoch + 1 + ahead, epoch + 1 + ahead):
-                mixed = self.of.next_epoch(data, own, seed, number, crash.after.batch_size)
-            samples.append(mixed.sample if mixed else joined([]))
-        return dealt_in_batches(samples, crash.after.batch_size)
+        for rank in range(readers.world_size):
+            resumed = self._resume_rank(data, crash, seed, rank, orders)
+            mixed = resumed.mixed if resumed else None
+            samplers = (
+                resumed.samplers if resumed else self.of.first_samplers(rank, readers, orders)
+            )
+            epochs_ahead = resumed.epochs_ahead if resumed else 0
+            for index in range(crash.epoch + 1 + epochs_ahead, epoch + 1 + epochs_ahead):
+                mixed = self.of.next_epoch(data, samplers, seed, index, readers.batch_size)
+            samples.append(mixed.sample if mixed else concatenate_or_empty([]))
+        return cut_into_batches(samples, readers.batch_size)
 
-    def _went_on(
+    def _resume_rank(
         self, data: ShardedSet, crash: Crash, seed: int, rank: int, orders: SourceOrders
-    ) -> tuple[Mixed, Samplers, int] | None:
-        """What a rank reads in the rest of the epoch, its samplers then, and by how many epochs it
-        is ahead; None for an error."""
-        of, batch_size = self.of, crash.before.batch_size
-        old = of.samplers(rank % crash.before.world_size, crash.before, orders)
-        for number in range(crash.epoch):
-            of.next_epoch(data, old, seed, number, batch_size)
+    ) -> _ResumedRank | None:
+        """Return the samples of a rank in the rest of the epoch; None if the library fails."""
+        order = self.of
+        readers_before = crash.readers_before
+        readers_after = crash.readers_after
+        # the rank whose state is loaded, up to the crash
+        old = order.first_samplers(rank % readers_before.world_size, readers_before, orders)
+        for index in range(crash.epoch):
+            order.next_epoch(data, old, seed, index, readers_before.batch_size)
         epochs = old.epochs
-        mixed = of.next_epoch(data, old, seed, crash.epoch, batch_size)
-        used, asked = mixed.times(crash.step * batch_size, len(epochs))
-        sources, again = of.source_of(data), of.stop(1).again
-        times = np.bincount(sources[mixed.sample[: crash.step * batch_size]], minlength=len(epochs))
-        sizes = -(-np.bincount(sources) // old.ranks)
-        exhausted = (asked > sizes).tolist()
-        begun = np.maximum(0, -(-times // sizes) - 1) if again else np.zeros_like(times)
-        had = times - begun * sizes
-        now = Samplers(rank, crash.after.world_size, epochs + begun, orders)
-        passes = of.passes(data, now, seed)
-        if any(len(passes(source, 0)) < count for source, count in enumerate(had.tolist())):
+        broken = order.next_epoch(data, old, seed, crash.epoch, readers_before.batch_size)
+        num_trained = crash.step * readers_before.batch_size
+        num_draws, draws_of_source = broken.counts_after(num_trained, len(epochs))
+
+        # (K,) of each source: samples that were had, passes that were begun anew since, and samples
+        # that were had of the current pass
+        source_of_sample = order.source_of(data)
+        trained_sources = source_of_sample[broken.sample[:num_trained]]
+        samples_had = np.bincount(trained_sources, minlength=len(epochs))
+        sizes = -(-np.bincount(source_of_sample) // old.world_size)
+        exhausted = (draws_of_source > sizes).tolist()
+        passes_begun = np.zeros_like(samples_had)
+        if order.stop_rule(1).restarts_sources:
+            passes_begun = np.maximum(0, -(-samples_had // sizes) - 1)
+        had_of_pass = samples_had - passes_begun * sizes
+
+        samplers = RankSamplers(rank, readers_after.world_size, epochs + passes_begun, orders)
+        passes = order.source_passes(data, samplers, seed)
+        had = had_of_pass.tolist()
+        if any(len(passes(source, 0)) < count for source, count in enumerate(had)):
             return None
-        draws = of.draws(seed, old.rank, old.ranks, crash.epoch, used)
-        left = [passes(source, 0)[count:] for source, count in enumerate(had.tolist())]
-        rest = drawn_from(
+        first_pass = [passes(source, 0)[count:] for source, count in enumerate(had)]
+        draws = order.draw_sources(seed, old.rank, old.world_size, crash.epoch, num_draws)
+        remaining = draw_samples(
             draws,
-            lambda source, number: passes(source, number) if number else left[source],
+            lambda source, index: passes(source, index) if index else first_pass[source],
             exhausted,
-            of.stop(crash.after.batch_size, crash.step),
+            order.stop_rule(readers_after.batch_size, crash.step),
         )
-        of.move_on(data, now, rest, had, exhausted)
-        if len(rest.sample):
-            return rest, now, 0
-        return of.next_epoch(data, now, seed, crash.epoch + 1, crash.after.batch_size), now, 1
+        order.advance_samplers(data, samplers, remaining, had_of_pass, exhausted)
+        if len(remaining.sample):
+            return _ResumedRank(remaining, samplers, epochs_ahead=0)
+        next_epoch = order.next_epoch(
+            data, samplers, seed, crash.epoch + 1, readers_after.batch_size
+        )
+        return _ResumedRank(next_epoch, samplers, epochs_ahead=1)
 
 
-def _size(shards: list[Ints64]) -> int:
+class _ResumedRank(NamedTuple):
+    """A rank that goes on from a state of `NodesResume`."""
+
+    mixed: MixedSamples  # that it reads in the rest of the epoch
+    samplers: RankSamplers  # after that
+    epochs_ahead: int  # by which it is ahead of the other ranks
+
+
+def _count_samples(shards: list[Ints64]) -> int:
+    """Return the samples of all ``shards``."""
     return sum(map(len, shards))
 
 
-def _place(shards: list[Ints64], times: int) -> tuple[int, int]:
-    """The shard, by its place among them, and the samples had of it, of a source that was drawn so
-    often; (0, 0) where it is at its beginning."""
-    had = times % max(1, _size(shards))
-    if not had:
+def _position_after(shards: list[Ints64], num_drawn: int) -> tuple[int, int]:
+    """Return where a source stands that was drawn ``num_drawn`` times.
+
+    Returns:
+        The index of the shard, and the samples that were had of it; (0, 0) at the beginning.
+    """
+    num_had = num_drawn % max(1, _count_samples(shards))
+    if not num_had:
         return 0, 0
-    ends = np.cumsum([len(each) for each in shards])
-    shard = int(np.searchsorted(ends, had - 1, side="right"))
-    return shard, had - int(ends[shard]) + len(shards[shard])
+    ends = np.cumsum([len(shard) for shard in shards])
+    index = int(np.searchsorted(ends, num_had - 1, side="right"))
+    return index, num_had - int(ends[index]) + len(shards[index])
 
 
-def _left(own: list[list[Ints64]], places: list[tuple[int, int]]) -> Left:
-    """What is left of sources from those places on, and what is read of them before."""
-    rest, read = [], []
-    for shards, (shard, had) in zip(own, places, strict=True):
-        now = shards[shard:]
-        read += [each[:had] for each in now[:1]]
-        rest.append(joined([each[had:] for each in now[:1]] + now[1:]))
-    return rest, read
+def _split_at(sources: list[list[Ints64]], positions: list[tuple[int, int]]) -> RemainingSources:
+    """Split sources at positions: the index of a shard, and the samples that were had of this
+    shard.
+    """
+    remaining = []
+    discarded = []
+    for shards, (shard_index, num_had) in zip(sources, positions, strict=True):
+        following = shards[shard_index:]
+        discarded += [shard[:num_had] for shard in following[:1]]
+        current = [shard[num_had:] for shard in following[:1]]
+        remaining.append(concatenate_or_empty(current + following[1:]))
+    return RemainingSources(remaining, discarded)

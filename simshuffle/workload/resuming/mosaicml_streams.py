@@ -1,4 +1,4 @@
-"""MosaicML Streaming with several streams: a count of samples."""
+"""MosaicML Streaming with several streams, which saves a count of samples."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import ClassVar, Literal
 from simshuffle.errors import InputError
 from simshuffle.workload.orders.mosaicml_streams import MosaicmlStreams
 from simshuffle.workload.orders.order import ShardedSet
-from simshuffle.workload.resuming.law import Crash, Refused, Resumed, ResumeOf, batches_of
-from simshuffle.workload.resuming.streaming import counted_by_rank_0, too_far
+from simshuffle.workload.resuming.law import (
+    Crash,
+    OrderResumptionLaw,
+    Refusal,
+    ResumedEpoch,
+    batches_from_order,
+)
+from simshuffle.workload.resuming.streaming import refuse_beyond_end, samples_by_rank_0
 
 
-class StreamsResume(ResumeOf):
+class StreamsResume(OrderResumptionLaw):
     """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks (mosaicml-streaming 0.13.0,
     streaming/base/dataset.py ``_resume``, batching/*.py).
 
@@ -32,18 +38,21 @@ class StreamsResume(ResumeOf):
     saves: ClassVar[str] = "epoch, samples of all ranks, canonical nodes, nodes at first"
     of: MosaicmlStreams = MosaicmlStreams(kind="mosaicml_streams")
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """See `Resume`."""
-        after, had = crash.after, counted_by_rank_0(self, data, crash, seed)
-        refused = too_far(had, int(self.of.chosen(data, seed).sum()), after)
-        if refused is not None and self.of.batching_method == "random":
-            return refused
-        begun = self.of.of.model_copy(update={"initial_nodes": crash.before.nodes})
-        now = self.of.model_copy(update={"of": begun})
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of the epoch behind the count of samples, or the error of the library."""
+        readers = crash.readers_after
+        num_done = samples_by_rank_0(self, data, crash, seed)
+        epoch_size = int(self.of.samples_of_streams(data, seed).sum())
+        refusal = refuse_beyond_end(num_done, epoch_size, readers)
+        if refusal is not None and self.of.batching_method == "random":
+            return refusal
+        initial_nodes = crash.readers_before.nodes
+        stream_order = self.of.of.model_copy(update={"initial_nodes": initial_nodes})
+        order = self.of.model_copy(update={"of": stream_order})
         try:
-            rest = now.since(data, after, seed, crash.epoch, had)
+            remaining = order.remaining_order(data, readers, seed, crash.epoch, num_done)
         except InputError as error:
             problem = error.problems[0]
-            batch = problem.path == "initial_nodes"
-            return Refused("ValueError: A global batch" if batch else "ValueError", problem.rule)
-        return Resumed(batches_of(rest, after))
+            is_batch = problem.path == "initial_nodes"
+            return Refusal("ValueError: A global batch" if is_batch else "ValueError", problem.rule)
+        return ResumedEpoch(batches_from_order(remaining, readers))

@@ -1,4 +1,4 @@
-"""Loaders that save nothing but the number of the epoch."""
+"""Loaders that save only the epoch's index."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import field_validator
 from simshuffle.spec.library import parse_kind
 from simshuffle.workload.orders import AnyOrder
 from simshuffle.workload.orders.order import ShardedSet
-from simshuffle.workload.resuming.law import Crash, Resumed, ResumeOf
+from simshuffle.workload.resuming.law import Crash, OrderResumptionLaw, ResumedEpoch
 
 
-class Restart(ResumeOf):
+class Restart(OrderResumptionLaw):
     """A loader without a state of its own: the epoch that was broken off begins again.
 
     Attributes:
@@ -27,15 +27,15 @@ class Restart(ResumeOf):
 
     @field_validator("of", mode="before")
     @classmethod
-    def _named(cls, of: Any) -> Any:
-        """An order by its kind alone."""
-        return parse_kind(of) if isinstance(of, str) else of
+    def _expand_kind(cls, order: Any) -> Any:
+        """Read an order that is given by its kind alone."""
+        return parse_kind(order) if isinstance(order, str) else order
 
     @property
     def short_name(self) -> str:
-        """That of the order, and 'restarted'."""
+        """The short name of the order, and 'restarted'."""
         return f"{self.of.short_name}, restarted"
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed:
-        """The whole epoch, for those who read now."""
-        return Resumed(self.epoch(data, crash.after, seed, crash.epoch))
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
+        """Return the whole epoch, for those who read now."""
+        return ResumedEpoch(self.epoch(data, crash.readers_after, seed, crash.epoch))

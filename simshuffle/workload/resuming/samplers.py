@@ -11,19 +11,31 @@ from pydantic import Field
 from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.order import Order, Readers, ShardedSet
 from simshuffle.workload.orders.samplers import DistributedSampler, TorchFt
-from simshuffle.workload.resuming.law import OTHER_WORKERS, Batches, Crash, Refused, Resume, Resumed
+from simshuffle.workload.resuming.law import (
+    OTHER_WORKERS,
+    Batches,
+    Crash,
+    Refusal,
+    ResumedEpoch,
+    ResumptionLaw,
+)
 
 
-def after_samples(whole: Batches, count: Ints64, batch_size: int) -> Batches:
-    """What is left of ``whole``, sorted by rank and step, when rank r has passed over ``count[r]``
-    samples, in batches of ``batch_size``."""
-    place = np.arange(len(whole.rank)) - np.searchsorted(whole.rank, whole.rank)
-    place -= count[whole.rank]
-    left = np.flatnonzero(place >= 0)
-    return Batches(whole.rank[left], place[left] // batch_size, whole.sample[left])
+def skip_samples(epoch: Batches, num_skipped: Ints64, batch_size: int) -> Batches:
+    """Return the rest of ``epoch`` when rank r has passed over ``num_skipped[r]`` samples.
+
+    Args:
+        epoch: sorted by rank and step.
+        num_skipped: (M,)
+        batch_size: of the batches of the rest.
+    """
+    index_in_rank = np.arange(len(epoch.rank)) - np.searchsorted(epoch.rank, epoch.rank)
+    index_after_skip = index_in_rank - num_skipped[epoch.rank]
+    rows = np.flatnonzero(index_after_skip >= 0)
+    return Batches(epoch.rank[rows], index_after_skip[rows] // batch_size, epoch.sample[rows])
 
 
-class StatefulDataLoader(Resume):
+class StatefulDataLoader(ResumptionLaw):
     """``StatefulDataLoader`` over a ``DistributedSampler`` (torchdata 0.11.0,
     torchdata/stateful_dataloader/sampler.py ``_BatchSamplerIterator.load_state_dict``: the samples
     that were read are counted, and the new sampler is wound forward by as many;
@@ -57,43 +69,50 @@ class StatefulDataLoader(Resume):
 
     @property
     def order(self) -> Order:
-        """That of the sampler."""
+        """The order of the sampler."""
         return DistributedSampler(kind="distributed_sampler")
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """What is left behind the count."""
-        before, after = crash.before, crash.after
-        if self.same_ranks and before.world_size != after.world_size:
-            return Refused("AssertionError: dp_degree is inconsistent before and after checkpoint")
-        if not self.in_process and before.workers != after.workers:
-            return Refused("AssertionError", OTHER_WORKERS)
-        again = 0 if self.in_process else crash.step % self.snapshot_every_n_steps
-        count = (crash.step - again) * before.batch_size
-        whole = self.epoch(data, after, seed, crash.epoch)
-        share = np.bincount(whole.rank, minlength=after.world_size)
-        if self.stateful_sampler and not count and crash.epoch and again:
-            count = -(-data.size // before.world_size)
-        has_state = np.arange(after.world_size) < self._states(before)
-        again_of, count_of = again * has_state, count * has_state
-        left = after_samples(whole, count_of, after.batch_size)
-        batches = -(-np.maximum(share - count_of, 0) // after.batch_size)
-        too_far = not self.stateful_sampler and (count_of > share).any()
-        if too_far or (batches < again_of).any():
-            return Refused("StopIteration", "a rank would skip beyond the end of its share")
-        read = left.step < again_of[left.rank]
-        rest = left.where(np.flatnonzero(~read))
-        rest = Batches(rest.rank, rest.step - again_of[rest.rank], rest.sample)
-        return Resumed(rest, left.where(np.flatnonzero(read)))
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of the epoch behind the count of samples."""
+        readers_before = crash.readers_before
+        readers_after = crash.readers_after
+        if self.same_ranks and readers_before.world_size != readers_after.world_size:
+            return Refusal("AssertionError: dp_degree is inconsistent before and after checkpoint")
+        if not self.in_process and readers_before.workers != readers_after.workers:
+            return Refusal("AssertionError", OTHER_WORKERS)
+        steps_after_snapshot = 0 if self.in_process else crash.step % self.snapshot_every_n_steps
+        counted = (crash.step - steps_after_snapshot) * readers_before.batch_size
+        if self.stateful_sampler and not counted and crash.epoch and steps_after_snapshot:
+            counted = -(-data.size // readers_before.world_size)
 
-    def _states(self, before: Readers) -> int:
-        """The number of ranks, from rank 0 on, that find a state."""
+        # (M,) for each rank that reads now: its samples, those that it skips, and the steps whose
+        # batches it reads again and throws away
+        epoch = self.epoch(data, readers_after, seed, crash.epoch)
+        rank_samples = np.bincount(epoch.rank, minlength=readers_after.world_size)
+        has_state = np.arange(readers_after.world_size) < self._num_states(readers_before)
+        num_skipped = counted * has_state
+        steps_reread = steps_after_snapshot * has_state
+
+        remaining = skip_samples(epoch, num_skipped, readers_after.batch_size)
+        num_batches = -(-np.maximum(rank_samples - num_skipped, 0) // readers_after.batch_size)
+        is_beyond_end = not self.stateful_sampler and (num_skipped > rank_samples).any()
+        if is_beyond_end or (num_batches < steps_reread).any():
+            return Refusal("StopIteration", "a rank would skip beyond the end of its share")
+        is_reread = remaining.step < steps_reread[remaining.rank]
+        trained = remaining.select(np.flatnonzero(~is_reread))
+        trained = Batches(trained.rank, trained.step - steps_reread[trained.rank], trained.sample)
+        return ResumedEpoch(trained, remaining.select(np.flatnonzero(is_reread)))
+
+    def _num_states(self, readers_before: Readers) -> int:
+        """Return how many ranks, from rank 0 on, find a state."""
         return 2**62
 
 
 class TorchFtLoader(StatefulDataLoader):
-    """The same over the sampler of torchft 0.2.0, as torchft/data.py advises; each replica group
-    keeps the states of its own ranks (meta-pytorch/torchft#58), and ranks that have none begin the
-    epoch.
+    """The `StatefulDataLoader` over the sampler of torchft 0.2.0, as torchft/data.py advises.
+
+    Each replica group keeps the states of its own ranks (meta-pytorch/torchft#58), and ranks that
+    have none begin the epoch.
 
     Attributes:
         kind: its name.
@@ -106,14 +125,14 @@ class TorchFtLoader(StatefulDataLoader):
 
     @property
     def order(self) -> Order:
-        """That of the sampler."""
+        """The order of the sampler."""
         return TorchFt(kind="torchft", replica_groups=self.replica_groups)
 
-    def _states(self, before: Readers) -> int:
-        return before.world_size
+    def _num_states(self, readers_before: Readers) -> int:
+        return readers_before.world_size
 
 
-class Lightning(Resume):
+class Lightning(ResumptionLaw):
     """``Trainer.fit(ckpt_path=...)`` of Lightning with a ``DistributedSampler`` (lightning 2.6.6,
     pytorch/loops/fit_loop.py ``setup_data`` and ``on_advance_start``, training_epoch_loop.py
     ``on_run_start``). The epoch that goes on has as many steps as are left of it. A plain loader
@@ -136,18 +155,19 @@ class Lightning(Resume):
 
     @property
     def order(self) -> Order:
-        """That of the sampler."""
+        """The order of the sampler."""
         return DistributedSampler(kind="distributed_sampler")
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """What is trained on until the steps of an epoch are done."""
-        told = self.in_process and not self.stateful
-        whole = self.epoch(data, crash.after, seed, crash.epoch if told else 0)
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the batches that are trained on until the steps of an epoch are done."""
+        knows_epoch = self.in_process and not self.stateful
+        epoch = self.epoch(data, crash.readers_after, seed, crash.epoch if knows_epoch else 0)
         if not self.stateful:
-            left = whole.steps - crash.step
-            return Resumed(whole.first(left if left > 0 else whole.steps))
+            remaining_steps = epoch.steps - crash.step
+            steps = remaining_steps if remaining_steps > 0 else epoch.steps
+            return ResumedEpoch(epoch.first_steps(steps))
         law = StatefulDataLoader(kind="stateful_dataloader", in_process=self.in_process)
-        resumed = law.resumed(data, replace(crash, epoch=0), seed)
-        if isinstance(resumed, Refused):
-            return Refused("RuntimeError: Please call `iter(combined_loader)` first.")
+        resumed = law.resume(data, replace(crash, epoch=0), seed)
+        if isinstance(resumed, Refusal):
+            return Refusal("RuntimeError: Please call `iter(combined_loader)` first.")
         return resumed

@@ -1,4 +1,4 @@
-"""Loops of Hugging Face that count steps, and skip as many batches of the epoch that goes on."""
+"""Training loops of Hugging Face that count steps, and skip as many batches when they go on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from simshuffle.workload.resuming.law import (
     NOTHING,
     Batches,
     Crash,
-    Refused,
-    Resume,
-    Resumed,
-    batches_of,
+    Refusal,
+    ResumedEpoch,
+    ResumptionLaw,
+    batches_from_order,
 )
 
 
-class SkipFirstBatches(Resume):
+class SkipFirstBatches(ResumptionLaw):
     """A loader that accelerate has prepared, of which ``skip_first_batches`` leaves out as many
     batches as there were steps (accelerate 1.15.0, accelerate/data_loader.py). The sampler is
     skipped, and nothing is read. With ``dispatch_batches`` and without ``split_batches`` it is
@@ -48,7 +48,7 @@ class SkipFirstBatches(Resume):
 
     @property
     def order(self) -> Order:
-        """That of the prepared loader."""
+        """The order of the prepared loader."""
         return self._order
 
     @property
@@ -60,32 +60,35 @@ class SkipFirstBatches(Resume):
             dispatch=self.dispatch,
         )
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """What is left of an epoch behind the skipped batches; with ``dispatch``, an error where
-        nothing is."""
-        after, known = crash.after, self.sets_epoch and self.keeps_iteration
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of an epoch behind the skipped batches.
+
+        With ``dispatch``, an error where none is left.
+        """
+        readers = crash.readers_after
         if self.dispatch == "no":
-            epoch = crash.epoch if known else 0
-            return Resumed(self.epoch(data, after, seed, epoch).since(crash.step))
-        ranks = after.world_size if self.dispatch == "split" else 1
-        skipped = crash.step * ranks * after.batch_size
-        left = self._order.after(skipped, data, after, seed, crash.epoch)
-        if not len(left.sample):
-            return Refused("TypeError: Unsupported types (<class 'NoneType'>)")
-        return Resumed(batches_of(left, after))
+            epoch = crash.epoch if self.sets_epoch and self.keeps_iteration else 0
+            batches = self.epoch(data, readers, seed, epoch)
+            return ResumedEpoch(batches.after_steps(crash.step))
+        batches_per_step = readers.world_size if self.dispatch == "split" else 1
+        num_skipped = crash.step * batches_per_step * readers.batch_size
+        order = self._order.remaining_order(num_skipped, data, readers, seed, crash.epoch)
+        if not len(order.sample):
+            return Refusal("TypeError: Unsupported types (<class 'NoneType'>)")
+        return ResumedEpoch(batches_from_order(order, readers))
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """See `Resume`; loaders that count begin at 0 when the skipped one has ended."""
-        past = 0 if self.sets_epoch else crash.epoch + 1
-        return self.epoch(data, crash.after, seed, epoch - past)
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return a later epoch; loaders that count begin at 0 when the skipped one has ended."""
+        epochs_forgotten = 0 if self.sets_epoch else crash.epoch + 1
+        return self.epoch(data, crash.readers_after, seed, epoch - epochs_forgotten)
 
 
-class TransformersTrainer(Resume):
+class TransformersTrainer(ResumptionLaw):
     """``Trainer.train(resume_from_checkpoint=...)`` (transformers 5.24.0, transformers/trainer.py
     ``_init_training_state`` and ``_run_epoch``). It saves the number of all steps, and divides it
-    by the steps of an epoch that there are now: with other ranks it goes on in another epoch, or at
-    another step. All that is trained on until the epoch ends that was broken off is the rest of it,
-    earlier epochs that come again among it; nothing, where a later epoch goes on.
+    by the steps that an epoch has now: with other ranks it goes on in another epoch, or at another
+    step. The rest of the broken epoch is everything that is trained on until that epoch ends,
+    including earlier epochs that come again; it is empty where a later epoch goes on.
 
     Attributes:
         kind: its name.
@@ -104,27 +107,33 @@ class TransformersTrainer(Resume):
 
     @property
     def order(self) -> Order:
-        """That of accelerate, as the trainer prepares its loader."""
+        """The order of accelerate, as the trainer prepares its loader."""
         return Accelerate(kind="accelerate")
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed:
-        """What is trained on until the epoch ends."""
-        return Resumed(self._between(data, crash, seed, 0, crash.epoch))
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
+        """Return the batches that are trained on until the broken epoch ends."""
+        return ResumedEpoch(self._batches_between(data, crash, seed, 0, crash.epoch))
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """See `Resume`; what is trained on in it if training goes on within it."""
-        return self._between(data, crash, seed, epoch, epoch)
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return the batches that are trained on in a later epoch, if training goes on in it."""
+        return self._batches_between(data, crash, seed, epoch, epoch)
 
-    def _between(self, data: ShardedSet, crash: Crash, seed: int, first: int, last: int) -> Batches:
-        """What is trained on in those epochs, both ends included."""
-        steps = [self.epoch(data, who, seed, 0).steps for who in (crash.before, crash.after)]
-        begin, skipped = divmod(crash.epoch * steps[0] + crash.step, steps[1])
+    def _batches_between(
+        self, data: ShardedSet, crash: Crash, seed: int, first_epoch: int, last_epoch: int
+    ) -> Batches:
+        """Return the batches that are trained on from the first to the end of the last epoch."""
+        steps_before = self.epoch(data, crash.readers_before, seed, 0).steps
+        steps_after = self.epoch(data, crash.readers_after, seed, 0).steps
+        steps_done = crash.epoch * steps_before + crash.step
+        resumed_epoch, num_skipped = divmod(steps_done, steps_after)
         if self.ignore_data_skip:
-            skipped = 0
-        found = NOTHING
-        for epoch in range(max(begin, first), last + 1):
-            goes_on = epoch == begin and skipped
-            number = epoch if self.keeps_epoch or not goes_on else 0
-            part = self.epoch(data, crash.after, seed, number)
-            found = found.then(part.since(skipped) if goes_on else part)
-        return found.where(np.lexsort((found.step, found.rank)))
+            num_skipped = 0
+        batches = NOTHING
+        for epoch in range(max(resumed_epoch, first_epoch), last_epoch + 1):
+            is_skipping = epoch == resumed_epoch and num_skipped > 0
+            sampler_epoch = epoch if self.keeps_epoch or not is_skipping else 0
+            epoch_batches = self.epoch(data, crash.readers_after, seed, sampler_epoch)
+            if is_skipping:
+                epoch_batches = epoch_batches.after_steps(num_skipped)
+            batches = batches.append(epoch_batches)
+        return batches.select(np.lexsort((batches.step, batches.rank)))

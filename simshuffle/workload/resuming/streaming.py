@@ -1,4 +1,6 @@
-"""MosaicML Streaming and LitData: a count of samples, and the order of the epoch again."""
+"""MosaicML Streaming and LitData, which save a count of samples and draw the order of the epoch
+again.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +11,47 @@ from pydantic import Field
 
 from simshuffle.errors import InputError
 from simshuffle.spec.arrays import Ints64
-from simshuffle.workload.orders.fetching import in_time
+from simshuffle.workload.orders.fetching import rows_in_time
 from simshuffle.workload.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.workload.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
-from simshuffle.workload.orders.streams import numbered
+from simshuffle.workload.orders.streams import number_positions
 from simshuffle.workload.resuming.law import (
     Batches,
     Crash,
-    Refused,
-    Resume,
-    Resumed,
-    ResumeOf,
-    batches_of,
-    joined,
+    OrderResumptionLaw,
+    Refusal,
+    ResumedEpoch,
+    ResumptionLaw,
+    batches_from_order,
+    join_batches,
 )
 
 
-def counted_by_rank_0(law: Resume, data: ShardedSet, crash: Crash, seed: int) -> int:
-    """The samples that a state of MosaicML Streaming says: those of rank 0, times the ranks."""
-    done = law.epoch(data, crash.before, seed, crash.epoch).first(crash.step)
-    return int((done.rank == 0).sum()) * crash.before.world_size
+def samples_by_rank_0(law: ResumptionLaw, data: ShardedSet, crash: Crash, seed: int) -> int:
+    """Return M times the samples of rank 0, which a state of MosaicML Streaming counts."""
+    readers = crash.readers_before
+    trained = law.epoch(data, readers, seed, crash.epoch).first_steps(crash.step)
+    return int((trained.rank == 0).sum()) * readers.world_size
 
 
-def too_far(had: int, size: int, readers: Readers) -> Refused | None:
-    """The error of MosaicML Streaming for more samples than an epoch of ``size`` has with those who
-    read now (streaming/base/partition/__init__.py)."""
-    if had <= size + readers.world_size - size % readers.world_size:
+def refuse_beyond_end(num_done: int, size: int, readers: Readers) -> Refusal | None:
+    """Return the error of MosaicML Streaming for more samples than an epoch has; else None.
+
+    Source: streaming/base/partition/__init__.py.
+
+    Args:
+        num_done: samples that the state counts.
+        size: samples of an epoch.
+        readers: the processes that read now.
+    """
+    if num_done <= size + readers.world_size - size % readers.world_size:
         return None
-    said = f"Resuming further into the dataset ({had}) than it has samples ({size})"
-    return Refused(f"ValueError: {said}")
+    message = f"Resuming further into the dataset ({num_done}) than it has samples ({size})"
+    return Refusal(f"ValueError: {message}")
 
 
-class ResumedMosaicml(ResumeOf):
+class ResumedMosaicml(OrderResumptionLaw):
     """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks (mosaicml-streaming 0.13.0,
     streaming/base/dataloader.py, dataset.py ``_resume``, partition/orig.py ``drop_first``).
 
@@ -68,32 +78,44 @@ class ResumedMosaicml(ResumeOf):
     of: MosaicmlStreaming = MosaicmlStreaming(kind="mosaicml_streaming")
     persistent_workers: bool = False
 
-    def _begun(self, crash: Crash) -> MosaicmlStreaming:
-        return self.of.model_copy(update={"initial_nodes": crash.before.nodes})
+    def _order_at_start(self, crash: Crash) -> MosaicmlStreaming:
+        """Return the order with the nodes with which the run began."""
+        return self.of.model_copy(update={"initial_nodes": crash.readers_before.nodes})
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """What is left in the order, or an error of Python's that says why it cannot be dealt."""
-        had = counted_by_rank_0(self, data, crash, seed)
-        if (refused := too_far(had, data.size, crash.after)) is not None:
-            return refused
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the rest of the order, or the library's error if it cannot be dealt."""
+        readers = crash.readers_after
+        num_done = samples_by_rank_0(self, data, crash, seed)
+        refusal = refuse_beyond_end(num_done, data.size, readers)
+        if refusal is not None:
+            return refusal
+        order = self._order_at_start(crash)
         try:
-            rest = self._begun(crash).since(data, crash.after, seed, crash.epoch, had)
+            remaining = order.remaining_order(data, readers, seed, crash.epoch, num_done)
         except InputError as error:
             problem = error.problems[0]
-            return Refused(_said_of_nodes(problem.path), problem.rule)
-        return Resumed(batches_of(rest, crash.after))
+            return Refusal(_error_of_key(problem.path), problem.rule)
+        return ResumedEpoch(batches_from_order(remaining, readers))
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """As the run began if the workers persist, and otherwise as if it had begun with those who
-        read now, unless the canonical nodes are given. Raises an InputError if then nodes do not
-        divide them, as the library fails, be it after an epoch in which it did not."""
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return a later epoch: as the run began if the workers persist.
+
+        Otherwise it is as if the run had begun with those who read now, unless the canonical nodes
+        are given.
+
+        Raises:
+            InputError: if then nodes do not divide the canonical nodes, as the library fails, even
+                after an epoch in which it did not.
+        """
+        readers = crash.readers_after
         if not self.persistent_workers:
-            return self.epoch(data, crash.after, seed, epoch)
-        return batches_of(self._begun(crash).epoch(data, crash.after, seed, epoch), crash.after)
+            return self.epoch(data, readers, seed, epoch)
+        order = self._order_at_start(crash).epoch(data, readers, seed, epoch)
+        return batches_from_order(order, readers)
 
 
-def _said_of_nodes(key: str) -> str:
-    """What the library says where the order refuses ``key``."""
+def _error_of_key(key: str) -> str:
+    """Return the library's error where the order refuses ``key``."""
     if key == "num_canonical_nodes":
         return "ValueError: Either canonical or physical nodes must be evenly divisible"
     if key == "initial_nodes":
@@ -101,7 +123,7 @@ def _said_of_nodes(key: str) -> str:
     return "ValueError: "
 
 
-class ResumedLitdata(ResumeOf):
+class ResumedLitdata(OrderResumptionLaw):
     """``StreamingDataLoader.state_dict`` (litdata 0.2.76, litdata/streaming/dataloader.py,
     dataset.py ``_resume`` and ``_canonical_plans``, elastic.py).
 
@@ -130,107 +152,141 @@ class ResumedLitdata(ResumeOf):
         kind="litdata_full"
     )
 
-    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
-        """What workers have left, or are dealt anew; or an error of Python's."""
-        before, after = crash.before, crash.after
-        if _grid(before) == _grid(after):
-            rest = batches_of(self._replayed(data, crash, seed), after)
-            return Resumed(self._begun_anew(data, crash, seed, crash.epoch, rest))
-        dropped = [self.of.drops(readers) for readers in (before, after)]
-        if dropped[0] != dropped[1]:
-            return Refused(
+    def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch | Refusal:
+        """Return the samples that workers have left, or are dealt anew; or the library's error."""
+        readers_before = crash.readers_before
+        readers_after = crash.readers_after
+        if _reader_grid(readers_before) == _reader_grid(readers_after):
+            remaining = batches_from_order(self._replay_workers(data, crash, seed), readers_after)
+            return ResumedEpoch(self._with_next_epoch(data, crash, seed, crash.epoch, remaining))
+        dropped_before = self.of.drops_remainder(readers_before)
+        drops_remainder = self.of.drops_remainder(readers_after)
+        if dropped_before != drops_remainder:
+            return Refusal(
                 "ValueError: The provided `drop_last` state doesn't match the current one. "
-                f"Found `{dropped[1]}` instead of `{dropped[0]}`."
+                f"Found `{drops_remainder}` instead of `{dropped_before}`."
             )
-        if (self._ahead(data, crash, seed) > 0).any():
-            return Refused(
+        if (self._samples_beyond_epoch(data, crash, seed) > 0).any():
+            return Refusal(
                 "ValueError: The provided `num_samples_yielded` state is greater than the dataset "
-                f"length. Found `{crash.step * before.batch_size}`"
+                f"length. Found `{crash.step * readers_before.batch_size}`"
             )
-        begun = self.of.epoch(data, before, seed, crash.epoch)
-        stream = begun.sample[in_time(begun, before)]
-        had = crash.step * before.batch_size * before.world_size
+        order = self.of.epoch(data, readers_before, seed, crash.epoch)
+        samples = order.sample[rows_in_time(order, readers_before)]
+        num_done = crash.step * readers_before.batch_size * readers_before.world_size
         if isinstance(self.of, LitdataWindow):
-            dealt = _dealt_by_visit(stream, had, data.shard_of(stream), after, dropped[1])
+            chunks = data.shard_of(samples)
+            remaining_order = _deal_by_visit(
+                samples, num_done, chunks, readers_after, drops_remainder=drops_remainder
+            )
         else:
-            dealt = _dealt_by_batch(stream, had, after, dropped[1])
-        return Resumed(batches_of(dealt, after))
+            remaining_order = _deal_by_batch(
+                samples, num_done, readers_after, drops_remainder=drops_remainder
+            )
+        return ResumedEpoch(batches_from_order(remaining_order, readers_after))
 
-    def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
-        """As if begun by those who read now; ranks that began the next epoch at once stay ahead."""
-        rows = self.epoch(data, crash.after, seed, epoch)
-        if _grid(crash.before) != _grid(crash.after):
-            return rows
-        return self._begun_anew(data, crash, seed, epoch, rows)
+    def later_epoch(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
+        """Return a later epoch, as if those who read now had begun the run.
 
-    def _ahead(self, data: ShardedSet, crash: Crash, seed: int) -> Ints64:
-        """(M,) by how much the count of samples exceeds what each rank has in the first epoch."""
-        first = self.of.epoch(data, crash.after, seed, 0)
-        has = np.bincount(first.rank, minlength=crash.after.world_size)
-        ahead: Ints64 = crash.step * crash.before.batch_size - has
-        return ahead
+        Ranks that began the next epoch at once stay ahead.
+        """
+        batches = self.epoch(data, crash.readers_after, seed, epoch)
+        if _reader_grid(crash.readers_before) != _reader_grid(crash.readers_after):
+            return batches
+        return self._with_next_epoch(data, crash, seed, epoch, batches)
 
-    def _replayed(self, data: ShardedSet, crash: Crash, seed: int) -> EpochOrder:
-        """What workers have left; the one whose turn it is comes first."""
-        whole, workers = self.of.epoch(data, crash.after, seed, crash.epoch), crash.after.workers
-        rounds, turn = divmod(crash.step, workers)
-        skipped = crash.after.batch_size * (rounds + (whole.worker < turn))
-        left = whole.position >= skipped
+    def _samples_beyond_epoch(self, data: ShardedSet, crash: Crash, seed: int) -> Ints64:
+        """Return the excess of the count over the samples of each rank in the first epoch, (M,)."""
+        first_epoch = self.of.epoch(data, crash.readers_after, seed, 0)
+        rank_samples = np.bincount(first_epoch.rank, minlength=crash.readers_after.world_size)
+        excess: Ints64 = crash.step * crash.readers_before.batch_size - rank_samples
+        return excess
+
+    def _replay_workers(self, data: ShardedSet, crash: Crash, seed: int) -> EpochOrder:
+        """Return the samples that workers have left; the worker whose turn it is comes first."""
+        readers = crash.readers_after
+        order = self.of.epoch(data, readers, seed, crash.epoch)
+        rounds, next_worker = divmod(crash.step, readers.workers)
+        # (n,) samples that the worker of each row has handed out
+        num_skipped = readers.batch_size * (rounds + (order.worker < next_worker))
+        is_left = order.position >= num_skipped
         return EpochOrder(
-            whole.rank[left],
-            (whole.worker[left] - turn) % workers,
-            (whole.position - skipped)[left],
-            whole.sample[left],
+            order.rank[is_left],
+            (order.worker[is_left] - next_worker) % readers.workers,
+            (order.position - num_skipped)[is_left],
+            order.sample[is_left],
         )
 
-    def _begun_anew(
-        self, data: ShardedSet, crash: Crash, seed: int, epoch: int, rows: Batches
+    def _with_next_epoch(
+        self, data: ShardedSet, crash: Crash, seed: int, epoch: int, batches: Batches
     ) -> Batches:
-        """``rows``, but the epoch after ``epoch`` for the ranks that count a whole epoch."""
-        anew = self._ahead(data, crash, seed) >= 0
-        if not anew.any():
-            return rows
-        following = self.epoch(data, crash.after, seed, epoch + 1)
-        both = joined(
-            rows.where(np.flatnonzero(~anew[rows.rank])),
-            following.where(np.flatnonzero(anew[following.rank])),
+        """Return ``batches``, but the epoch after ``epoch`` for ranks that count a whole epoch."""
+        begins_next = self._samples_beyond_epoch(data, crash, seed) >= 0
+        if not begins_next.any():
+            return batches
+        next_epoch = self.epoch(data, crash.readers_after, seed, epoch + 1)
+        mixed = join_batches(
+            batches.select(np.flatnonzero(~begins_next[batches.rank])),
+            next_epoch.select(np.flatnonzero(begins_next[next_epoch.rank])),
         )
-        return both.where(np.argsort(both.rank, kind="stable"))
+        return mixed.select(np.argsort(mixed.rank, kind="stable"))
 
 
-def _grid(readers: Readers) -> tuple[int, int, int]:
+def _reader_grid(readers: Readers) -> tuple[int, int, int]:
+    """Return ranks, workers and batch size, which must not change for a state to be replayed."""
     return readers.world_size, readers.workers, readers.batch_size
 
 
-def _dealt_by_batch(stream: Ints64, had: int, readers: Readers, drops: bool) -> EpochOrder:
-    """What follows ``had`` samples, in batches to rank after rank, and worker after worker."""
-    of_all = readers.world_size * readers.batch_size
-    left = stream[had // of_all * of_all :]
-    if drops:
-        whole = of_all * readers.workers
-        left = left[: len(left) // whole * whole]
-    batch = np.arange(len(left)) // readers.batch_size
-    rank, turn = batch % readers.world_size, batch // readers.world_size
-    return _sorted(rank, turn % readers.workers, left)
-
-
-def _dealt_by_visit(
-    stream: Ints64, had: int, chunk: Ints64, readers: Readers, drops: bool
+def _deal_by_batch(
+    samples: Ints64, num_done: int, readers: Readers, *, drops_remainder: bool
 ) -> EpochOrder:
-    """What follows ``had`` samples, in runs of samples of one chunk to worker after worker."""
-    left, of_left = stream[had:], chunk[had:]
-    if had and left.size and chunk[had - 1] == of_left[0]:
-        kept = of_left != of_left[0]
-        left, of_left = left[kept], of_left[kept]
-    visit = np.cumsum(np.diff(of_left, prepend=of_left[:1]) != 0)
-    workers = readers.world_size * readers.workers
-    if drops and visit.size:
-        dealt = visit < (visit[-1] + 1) // workers * workers
-        left, visit = left[dealt], visit[dealt]
-    worker = visit % workers
-    return _sorted(worker // readers.workers, worker % readers.workers, left)
+    """Deal the samples after ``num_done`` in batches, to each rank, then to each next worker."""
+    round_size = readers.world_size * readers.batch_size
+    remaining = samples[num_done // round_size * round_size :]
+    if drops_remainder:
+        full_round = round_size * readers.workers
+        remaining = remaining[: len(remaining) // full_round * full_round]
+    batch = np.arange(len(remaining)) // readers.batch_size
+    rank = batch % readers.world_size
+    worker = batch // readers.world_size % readers.workers
+    return _sort_rows(rank, worker, remaining)
 
 
-def _sorted(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
+def _deal_by_visit(
+    samples: Ints64,
+    num_done: int,
+    chunks: Ints64,
+    readers: Readers,
+    *,
+    drops_remainder: bool,
+) -> EpochOrder:
+    """Deal the samples after ``num_done`` in runs of samples of one chunk, to worker after worker.
+
+    Args:
+        samples: (n,) of the epoch, as they were handed out.
+        num_done: samples that were handed out; the rest of a chunk being read is left out.
+        chunks: (n,) the chunk of each sample.
+        readers: the processes that read now.
+        drops_remainder: whether runs that are not one for each worker are left out.
+    """
+    remaining = samples[num_done:]
+    chunk = chunks[num_done:]
+    if num_done and remaining.size and chunks[num_done - 1] == chunk[0]:
+        is_other_chunk = chunk != chunk[0]
+        remaining = remaining[is_other_chunk]
+        chunk = chunk[is_other_chunk]
+    # (n,) the run that each sample is in
+    visit = np.cumsum(np.diff(chunk, prepend=chunk[:1]) != 0)
+    num_workers = readers.world_size * readers.workers
+    if drops_remainder and visit.size:
+        is_dealt = visit < (visit[-1] + 1) // num_workers * num_workers
+        remaining = remaining[is_dealt]
+        visit = visit[is_dealt]
+    worker = visit % num_workers
+    return _sort_rows(worker // readers.workers, worker % readers.workers, remaining)
+
+
+def _sort_rows(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
+    """Return the order of these rows, (n,) each, sorted by rank and worker."""
     rows = np.lexsort((np.arange(len(rank)), worker, rank))
-    return numbered(rank[rows], worker[rows], sample[rows])
+    return number_positions(rank[rows], worker[rows], sample[rows])
