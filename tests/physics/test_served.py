@@ -118,7 +118,7 @@ def test_the_iterations_that_stand_for_others_have_the_mean_of_what_the_server_n
     chosen = lengths[window.first - 1 : window.last]
     assert chosen.mean() == pytest.approx(1.0) and window.steady >= 11
     assert window.half_width == pytest.approx(0.0, abs=1e-9)
-    assert window.does(0.01)
+    assert window.suffices(0.01)
 
 
 def test_a_server_with_time_to_spare_says_nothing():
@@ -130,7 +130,7 @@ def test_too_few_iterations_between_the_edges_ask_for_six():
     """And for 2 at each end."""
     lengths = np.ones(8)
     window = served(lengths, 0.9 * lengths).window(lengths, 200, LOADER, 0.01)
-    assert not window.does(0.5) and window.needed(0.01) == 10
+    assert not window.suffices(0.5) and window.next_size(0.01) == 10
 
 
 def test_idle_time_between_the_edges_goes_on():
@@ -140,10 +140,10 @@ def test_idle_time_between_the_edges_goes_on():
     assert window.half_width == pytest.approx(
         0.2
     )  # half of what 4 iterations at the edges were idle
-    assert window.does(0.01)
+    assert window.suffices(0.01)
 
 
 def test_an_idle_time_that_grows_is_not_settled():
     lengths = np.ones(30)
     asked = np.r_[np.full(15, 1.0), np.full(15, 0.5)]
-    assert not served(lengths, asked).window(lengths, 300, LOADER, 0.01).does(0.1)
+    assert not served(lengths, asked).window(lengths, 300, LOADER, 0.01).suffices(0.1)

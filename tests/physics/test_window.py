@@ -17,9 +17,9 @@ from simshuffle.cli import main
 from simshuffle.job.plan.effort import thinned
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.scenario.workload import Loader
-from simshuffle.job.sim.served import RestOfPass
+from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, simulate
-from simshuffle.job.sim.steady import MeanError, Seen, window_of
+from simshuffle.job.sim.steady import MeanError, WindowSeconds, fit_window
 from simshuffle.report import report
 from simshuffle.report.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
 from simshuffle.studies.simulation.study import STUDY
@@ -90,7 +90,7 @@ def coverage(draw, count, repeats=600):
     inside = 0
     for _ in range(repeats):
         values = draw(count)
-        inside += abs(float(values.mean())) <= MeanError.of(values).half_width
+        inside += abs(float(values.mean())) <= MeanError.from_batch_means(values).half_width
     return inside / repeats
 
 
@@ -120,31 +120,34 @@ def test_intervals_of_values_that_make_up_for_one_another_are_narrower():
     rng = np.random.default_rng(3)
     assert coverage(lambda n: np.diff(rng.normal(size=n + 1)), 60) >= 0.93
     values = np.diff(rng.normal(size=61))
-    assert MeanError.of(values).half_width < 0.7 * MeanError.of(np.sort(values)).half_width
-    shuffled = MeanError.of(rng.permutation(values)).half_width
-    assert MeanError.of(values).half_width < 0.8 * shuffled
+    assert (
+        MeanError.from_batch_means(values).half_width
+        < 0.7 * MeanError.from_batch_means(np.sort(values)).half_width
+    )
+    shuffled = MeanError.from_batch_means(rng.permutation(values)).half_width
+    assert MeanError.from_batch_means(values).half_width < 0.8 * shuffled
 
 
 def test_a_drift_is_not_settled():
     noise = np.random.default_rng(4).normal(size=40)
-    assert MeanError.of(noise).settled
-    assert not MeanError.of(noise + np.where(np.arange(40) < 20, 0.0, 3.0)).settled
+    assert MeanError.from_batch_means(noise).settled
+    assert not MeanError.from_batch_means(noise + np.where(np.arange(40) < 20, 0.0, 3.0)).settled
 
 
 def test_values_that_are_alike_are_known_exactly():
-    error = MeanError.of(np.full(9, 0.25))
+    error = MeanError.from_batch_means(np.full(9, 0.25))
     assert error.half_width == 0 and error.settled
 
 
 def series(lengths, waits=0.0):
     """Iterations of one phase, in which ranks wait for their loaders for this share."""
     lengths = np.asarray(lengths, float)
-    return Seen(lengths[:, None], waits * lengths)
+    return WindowSeconds(lengths[:, None], waits * lengths)
 
 
 def test_the_iterations_between_the_ends_are_steady():
     """The first two and the last are not, whatever they are: 9 of 12."""
-    window = window_of(series([9, 5, *[1.0] * 9, 0.5]), 100, Loader(), 0.01)
+    window = fit_window(series([9, 5, *[1.0] * 9, 0.5]), 100, Loader(), 0.01)
     assert (window.first, window.last, window.steady) == (3, 11, 9)
     assert window.settled and window.half_width == window.mean_half_width == 0
 
@@ -154,7 +157,7 @@ def test_where_ranks_wait_for_loaders_whole_cycles_are_steady():
     of the prefetching and the last 3 there are 30: their mean is 1 s, of 10 cycles that are
     alike."""
     lengths = np.tile([3.0, 0.0, 0.0], 13) + 1e-9
-    window = window_of(series(lengths, 0.5), 200, Loader(workers=3, prefetch=6), 0.01)
+    window = fit_window(series(lengths, 0.5), 200, Loader(workers=3, prefetch=6), 0.01)
     assert (window.first, window.cycle) == (7, 3)
     assert window.steady % 3 == 0 and window.last <= 36
     assert lengths[window.first - 1 : window.last].mean() == pytest.approx(1.0)
@@ -163,49 +166,49 @@ def test_where_ranks_wait_for_loaders_whole_cycles_are_steady():
 
 def test_too_few_cycles_ask_for_more():
     loader = Loader(workers=3, prefetch=6)
-    window = window_of(series(np.tile([3.0, 0.1, 0.1], 5), 0.5), 200, loader, 0.01)
+    window = fit_window(series(np.tile([3.0, 0.1, 0.1], 5), 0.5), 200, loader, 0.01)
     assert not window.settled and np.isinf(window.mean_half_width)
-    assert window.needed(0.01) >= 32 * 3
+    assert window.next_size(0.01) >= 32 * 3
 
 
 def test_the_interval_of_an_epoch_by_hand():
     """9 steady iterations, alternately 1 and 1.2 s at random; nothing else. 91 are left out."""
     steady = np.array([1.0, 1.2, 1.2, 1.0, 1.0, 1.2, 1.0, 1.2, 1.2])
-    error = MeanError.of(steady)
-    window = window_of(series([1.0, 1.0, *steady, 1.0]), 103, Loader(), 0.01)
+    error = MeanError.from_batch_means(steady)
+    window = fit_window(series([1.0, 1.0, *steady, 1.0]), 103, Loader(), 0.01)
     variance = error.variance * (91**2 / 9 + 103)
     assert window.half_width == pytest.approx(error.quantile * variance**0.5)
     assert window.mean_half_width == pytest.approx(error.half_width / steady.mean())
     # as many as bring it to 1 %, with a margin, but no more than four times as many at once
-    assert window.needed(0.01) == 48
+    assert window.next_size(0.01) == 48
     # two ranks whose first batches take 1 and 1.4 s, here and in the epoch it stands for
-    seen = Seen(np.r_[1.0, 1.0, steady, 1.0][:, None], np.zeros(12), np.array([1.0, 1.4]))
-    wider = window_of(seen, 103, Loader(), 0.01).half_width
+    seen = WindowSeconds(np.r_[1.0, 1.0, steady, 1.0][:, None], np.zeros(12), np.array([1.0, 1.4]))
+    wider = fit_window(seen, 103, Loader(), 0.01).half_width
     assert wider == pytest.approx(np.hypot(window.half_width, 1.96 * 0.2 * 2**0.5))
 
 
 def test_a_batch_that_may_take_longer_than_those_ahead_last_is_late():
     """8 batches ahead last 8 s. First ones took 5 and 6 s; in 103 iterations 0.5 ln 103 = 2.3 s
     more are to be expected, in 20 of them 1.5 s."""
-    seen = Seen(np.ones((12, 1)), np.zeros(12), np.array([5.0, 6.0]))
-    assert window_of(seen, 103, Loader(), 0.01).late
-    assert not window_of(seen, 103, Loader(), 0.01).does(0.01)
-    assert not window_of(seen, 20, Loader(), 0.01).late
-    assert not window_of(seen, 103, Loader(prefetch=9), 0.01).late
+    seen = WindowSeconds(np.ones((12, 1)), np.zeros(12), np.array([5.0, 6.0]))
+    assert fit_window(seen, 103, Loader(), 0.01).late
+    assert not fit_window(seen, 103, Loader(), 0.01).suffices(0.01)
+    assert not fit_window(seen, 20, Loader(), 0.01).late
+    assert not fit_window(seen, 103, Loader(prefetch=9), 0.01).late
 
 
 def test_a_pass_that_is_not_known_well_asks_for_more():
     """1.96 √2 times 0.3 s are 0.83 s: more than 1 % of 60 iterations of 1 s, less than 2 %."""
-    seen = Seen(np.ones((12, 1)), np.zeros(12), measured_spread=0.3)
-    assert not window_of(seen, 60, Loader(), 0.01).does(0.01)
-    assert window_of(seen, 60, Loader(), 0.01).needed(0.01) == 24
-    assert window_of(seen, 60, Loader(), 0.02).does(0.02)
+    seen = WindowSeconds(np.ones((12, 1)), np.zeros(12), measured_spread=0.3)
+    assert not fit_window(seen, 60, Loader(), 0.01).suffices(0.01)
+    assert fit_window(seen, 60, Loader(), 0.01).next_size(0.01) == 24
+    assert fit_window(seen, 60, Loader(), 0.02).suffices(0.02)
 
 
 def test_what_may_happen_unseen_is_in_the_interval():
     """Of 9 iterations none waited for another cycle of 5 ms; so up to a third of 91 may."""
-    seen = Seen(np.full((12, 1), 0.1), np.zeros(12), step=5e-3)
-    window = window_of(seen, 103, Loader(), 0.01)
+    seen = WindowSeconds(np.full((12, 1), 0.1), np.zeros(12), step=5e-3)
+    window = fit_window(seen, 103, Loader(), 0.01)
     assert window.half_width == pytest.approx(91 * 5e-3 / 3)
     assert window.mean_half_width == pytest.approx(5e-3 / 3 / 0.1)
 
@@ -266,7 +269,7 @@ def test_steady_iterations_count_for_those_that_are_left_out():
 def passes_of(steps, left_out, at_once=1):
     """When each rank goes on, whose batches of a pass take its ``steps`` (s); and the spread."""
     env = simpy.Environment()
-    rest = RestOfPass(env, left_out, len(steps[0]), np.zeros(len(steps), np.int64), at_once)
+    rest = OmittedBatches(env, left_out, len(steps[0]), np.zeros(len(steps), np.int64), at_once)
     ended = {}
 
     def rank(number):
@@ -366,7 +369,7 @@ PLAIN = small()
 
 def lengths_of(scenario):
     """Shapes of all arrays of the plan of 12 iterations."""
-    _, plan, nbytes = ThinnedPlans(scenario).of(1, 12)
+    _, plan, nbytes = ThinnedPlans(scenario).plan(1, 12)
     exchange = plan.exchange
     return [
         each.shape

@@ -1,4 +1,4 @@
-"""The traffic of others on the clock: none of it keeps a run from ending."""
+"""Background traffic on the clock, which keeps no run from ending."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from simshuffle.job.sim.clock import NetworkClock, Steps
 
 
 def send(scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
-    """Let the others on the machine of a scenario send from now on, which names their hosts
-    (`simshuffle.job.plan.jobs.settled`)."""
-    for number, record in enumerate(scenario.background or []):
+    """Start the background traffic of a scenario now; the scenario names the hosts of that traffic
+    (`simshuffle.job.plan.jobs.settled`).
+    """
+    for index, record in enumerate(scenario.background or []):
         if isinstance(record, PeriodicWrites):
-            clock.env.process(_writing(record, resources, clock))
+            clock.env.process(_write_periodically(record, resources, clock))
         elif isinstance(record, OnOff):
             for host in range(len(record.named or ())):
-                rng = scenario.rng("background", number, host)
-                clock.env.process(_bursting(record, resources, clock, host, rng))
+                rng = scenario.rng("background", index, host)
+                clock.env.process(_send_bursts(record, resources, clock, host, rng))
         elif record.load:
-            clock.post(steady(record, resources, scenario.rng("background", number)))
+            clock.post(steady(record, resources, scenario.rng("background", index)))
 
 
-def _writing(record: PeriodicWrites, resources: Resources, clock: NetworkClock) -> Steps:
-    """Writes of all hosts, each at its time or when the one before has ended."""
+def _write_periodically(record: PeriodicWrites, resources: Resources, clock: NetworkClock) -> Steps:
+    """Write from all hosts in each period, at its time or when the writes of the last period have
+    ended.
+    """
     env, batch, due = clock.env, writes(record, resources), record.start
     while True:
         yield env.timeout(max(due - env.now, 0.0))
         group = batch.tasks["group"] = clock.open(len(batch))
         clock.post(batch)
-        yield from clock.ended(group)
+        yield from clock.wait_for(group)
         due += record.period
 
 
-def _bursting(
+def _send_bursts(
     record: OnOff, resources: Resources, clock: NetworkClock, host: int, rng: np.random.Generator
 ) -> Steps:
-    """The bursts of one host."""
+    """Send the bursts of one host, one after the other."""
     while record.load:
         batch = bursts(record, resources, host, rng)
         group = batch.tasks["group"] = clock.open(len(batch))
         clock.post(batch)
-        yield from clock.ended(group)
+        yield from clock.wait_for(group)

@@ -48,13 +48,13 @@ class NetworkCell(PlainCell):
 
     @staticmethod
     def make_ready() -> None:
-        """As for `Cell`: loads the compiled network, or compiles it where no cache holds it yet."""
+        """Load the compiled network, or compile it where no cache holds it yet."""
         load_model(Fluid())
 
 
 @dataclass(frozen=True)
 class RunCell(NetworkCell):
-    """A run."""
+    """The simulation of one run."""
 
     # the resolved scenario as plain values (see `Scenario.to_dict`), without sweep
     document: Mapping[str, Any]
@@ -64,7 +64,7 @@ class RunCell(NetworkCell):
 
     @staticmethod
     def make_ready() -> None:
-        """As for `Cell`: loads what windows need as well."""
+        """Load the compiled network, and the special functions that windows need."""
         NetworkCell.make_ready()
         special.load()
 
@@ -79,14 +79,14 @@ class RunCell(NetworkCell):
 
     @property
     def key(self) -> Any:
-        """As for `Cell`: all that decides the outcome; a name decides nothing, and of a file its
-        contents alone."""
+        """All that decides the outcome: of a file its contents alone, and no name."""
         return unnamed(self.document)
 
     @cached_property
     def _effort(self) -> Effort:
-        """No effort where the scenario is not valid: that is said at once. What is read here is not
-        kept, for the cell is sent to another process."""
+        """The effort of the run; zero where the scenario is not valid, which is reported at once.
+        The scenario read here is not kept, for the cell is sent to another process.
+        """
         try:
             return effort(from_dict(self.document, self.label))
         except InputError:
@@ -94,31 +94,33 @@ class RunCell(NetworkCell):
 
     @property
     def cost(self) -> float:
-        """As for `Cell`."""
+        """Seconds that the run is expected to take."""
         return self._effort.seconds
 
     @property
     def timed_as(self) -> str:
-        """As for `Cell`: what decides how well costs are known. Kinds of runs that do more have
-        their own."""
+        """The kind of run, which decides how well its cost is known. Subclasses have their own
+        kinds.
+        """
         return self._effort.kind if type(self) is RunCell else super().timed_as
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
+        """Bytes that the run adds to a process."""
         return self._effort.nbytes - SHARED_NBYTES
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
+        """The names of the tables that the outcome holds."""
         if not self.with_tables:
             return frozenset()
         names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
         return frozenset(f"{name}{TABLE}" for name in names)
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
-        tables, if they are kept. Of each epoch they are taken when it is over."""
+        """Simulate the run; return its facts, the rows of its epochs and of its breakdown, and its
+        tables if they are kept. The rows of an epoch are taken when the epoch is over.
+        """
         scenario = self.scenario
         self.hold_little()
         reporting = Reporting(scenario, self.timeline if self.with_tables else None)
@@ -131,14 +133,16 @@ class RunCell(NetworkCell):
         give_back()  # the machine is gone only now
         return outcome
 
-    def simulated(self, tell: Tell) -> Timeline:
-        """The timeline of all epochs."""
+    def simulate_timeline(self, tell: Tell) -> Timeline:
+        """Simulate the run and return the timeline of all its epochs."""
         return simulate(self.scenario, progress=tell)
 
-    def most_held(self, epochs: int) -> float:
-        """Bytes that the loaders of a host keep in so many epochs, at most; 0 where none fetch."""
+    def max_held_nbytes(self, epochs: int) -> float:
+        """The most bytes that the loaders of one host keep in ``epochs`` epochs; 0 where none
+        fetch.
+        """
         fetched = counted(self.scenario, epochs)
-        return max((each.fetches.held_nbytes for each in fetched), default=0)
+        return max((plan.fetches.held_nbytes for plan in fetched), default=0)
 
     def hold_little(self) -> None:
         """Have the system take every large array back as soon as nobody has it any more; glibc
@@ -157,12 +161,13 @@ def give_back() -> None:
 
 
 class Reporting:
-    """What is kept of a run, epoch by epoch; ``kept`` as of `RunCell`, None without tables. What
-    its faults hit is added to ``struck`` while it goes on."""
+    """The facts, rows and tables of a run, collected epoch by epoch. ``kept`` is as in `RunCell`,
+    None without tables. The faults that began are added to ``struck`` while the run goes on.
+    """
 
-    def __init__(self, scenario: Scenario, kept: Kept | None) -> None:
+    def __init__(self, scenario: Scenario, kept_timeline: Kept | None) -> None:
         self._scenario, self._slow = scenario, SlowCables(scenario.cluster)
-        self._tables = None if kept is None else _Tables(kept)
+        self._tables = None if kept_timeline is None else _Tables(kept_timeline)
         self._reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         self._held, self._groups = 0.0, dict[str, Any]()
         self._waited_for: list[dict[str, Any]] = []
@@ -170,12 +175,12 @@ class Reporting:
         self._said: dict[str, list[Any]] = {"faults": self.struck} if scenario.faults else {}
 
     def add(self, timeline: Timeline) -> None:
-        """Take what is kept of an epoch."""
-        for name, found in timeline.said.items():
-            self._said.setdefault(name, []).extend(found)
+        """Add the facts, rows and tables of an epoch."""
+        for name, rows in timeline.said.items():
+            self._said.setdefault(name, []).extend(rows)
         self._slow.carried(timeline.links)
         seconds = report.phase_seconds(timeline)
-        self._groups = in_groups(self._scenario, seconds)
+        self._groups = group_facts(self._scenario, seconds)
         self._held = max(self._held, float(timeline.sources["nbytes_cached"].max()))
         self._reported["epochs"].append(report.epochs(timeline, seconds))
         parts = report.all_labels(timeline, seconds)
@@ -189,20 +194,25 @@ class Reporting:
         """Return (M,) the host of each rank of an epoch, and the names of hosts with a fault."""
         ranks = int(timeline.phases["rank"].max()) + 1
         lasting = self._scenario.cluster.faults or {}
-        named = [*(str(row["what"]) for row in self.struck), *map(str, lasting)]
-        faulty = {what.partition(".")[0] for what in named}
+        faulty_devices = [*(str(row["what"]) for row in self.struck), *map(str, lasting)]
+        faulty = {device.partition(".")[0] for device in faulty_devices}
         return self._scenario.cluster.host_of(ranks), faulty
 
     def outcome(self) -> Outcome:
-        """All of it."""
+        """Return the outcome of the run: its values and tables."""
         values = {name: _columns(stacked(parts)) for name, parts in self._reported.items()}
-        of = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
-        of |= {"waited_for": self._waited_for} if self._waited_for else {}
+        run_facts = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
+        run_facts |= {"waited_for": self._waited_for} if self._waited_for else {}
         # a job is killed once
-        said = {name: of[0] if name == "killed" else of for name, of in self._said.items()}
-        about = {"label": self._scenario.label(), "facts": {**of, **said}}
+        facts_of_events = {
+            name: rows[0] if name == "killed" else rows for name, rows in self._said.items()
+        }
+        label_and_facts = {
+            "label": self._scenario.label(),
+            "facts": {**run_facts, **facts_of_events},
+        }
         tables = {} if self._tables is None else self._tables.all()
-        return Outcome({**about, **values}, tables)
+        return Outcome({**label_and_facts, **values}, tables)
 
 
 TIMELINES: Mapping[Kept, tuple[str, ...]] = {
@@ -215,14 +225,14 @@ was kept of all ranks serves where some are asked for, and not the other way rou
 
 
 class _Tables:
-    """What is kept of a run, which grows epoch by epoch."""
+    """The tables that are kept of a run, which grow epoch by epoch."""
 
     def __init__(self, timeline: Kept) -> None:
         names = [*TIMELINES[timeline], *TABLES[1:]]
         self._growing = {name: Growing() for name in names}
 
     def add(self, timeline: Timeline) -> None:
-        """Add those of an epoch."""
+        """Append the rows of an epoch to every table."""
         phases, seconds = timeline.phases, report.seconds_by_rank(timeline.phases)
         for name, growing in self._growing.items():
             if name == "timeline":
@@ -236,12 +246,14 @@ class _Tables:
             growing.add(table.drop(columns="run"))
 
     def all(self) -> LazyTables:
-        """All that was added, without the name of the run."""
+        """Return all tables, without the column of the run's name."""
         return LazyTables({name: growing.table() for name, growing in self._growing.items()})
 
 
-def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
-    """One of `TABLES` of an outcome, as it was asked for, without the name of the run."""
+def table_of_run(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
+    """Return one of `TABLES` of an outcome, without the column of the run's name; of the timeline
+    the ranks that ``timeline`` says.
+    """
     if table != "timeline":
         return long(outcome.tables, table)
     names = TIMELINES[timeline][:1]
@@ -249,18 +261,21 @@ def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     return long(outcome.tables, names[0]) if names else empty
 
 
-def reported(
+def concatenate_rows(
     cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: Literal["epochs", "breakdown"]
 ) -> pd.DataFrame:
-    """The rows of all cells below one another, each with its first columns, which are given with
-    it, in front."""
+    """Return the rows of table ``table`` of all cells below one another. The columns that are given
+    with each cell stand in front.
+    """
     parts = [pd.DataFrame({**lead, **outcome.values[table]}) for lead, outcome in cells]
     return pd.concat(parts, ignore_index=True)
 
 
-def in_groups(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
-    """What ranks that divide their steps do beside computing, in plain values; nothing where they
-    do not. ``seconds`` are of an epoch, from `simshuffle.report.report.phase_seconds`."""
+def group_facts(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
+    """Return, in plain values, the seconds that ranks of model-parallel groups spend beside
+    computing; nothing where ranks do not divide their steps. ``seconds`` are of an epoch, from
+    `simshuffle.report.report.phase_seconds`.
+    """
     strategy = scenario.workload.parallelism
     if isinstance(strategy, Data):
         return {}
@@ -274,16 +289,17 @@ def in_groups(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def facts(scenario: Scenario, held: float) -> dict[str, Any]:
-    """What ``meta.json`` says of a run beside times; ``held`` is the most bytes that a node held of
-    what its loaders fetched."""
+def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
+    """Return the facts of a run in ``meta.json`` beside times. ``held_nbytes`` is the most that the
+    loaders of one host held of fetched samples.
+    """
     beyond = extrapolated(scenario)
     return {
         **({"extrapolated": beyond} if beyond else {}),
         "seed": scenario.seed,
         "hosts": scenario.hosts,
         "iterations": scenario.workload.iterations(scenario.world_size),
-        "storage_per_host_nbytes": scenario.storage_per_host + held,
+        "storage_per_host_nbytes": scenario.storage_per_host + held_nbytes,
         "routing": routing(scenario.cluster).describe(),
         "staged_to": held_in(scenario),
     }

@@ -17,7 +17,7 @@ from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, let_go
 
 @dataclass(frozen=True)
 class Killed:
-    """That a watchdog ended the job."""
+    """The end of a job by its watchdog."""
 
     epoch: int  # from 1
     iteration: int  # from 1, after which the checkpoint was that is not written
@@ -27,27 +27,30 @@ class Killed:
     rank: int  # the first of them
     what: str  # they did, in words
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain values, which JSON can hold."""
         return asdict(self)
 
 
 class Checkpoints:
-    """Those of a run, over all epochs. A rank has one save under way at most: it waits for what is
-    left of its last one. Ranks end a synchronous save together. Iterations are counted from
-    ``first``, those of the epoch that were done before."""
+    """The checkpoints of a run, over all epochs. A rank has one save under way at most: it waits
+    for the rest of its last save. Ranks end a synchronous save together. Iterations are counted
+    from ``first``, the number of iterations of the epoch that were done before.
+    """
 
     def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
         self._scenario, self._clock, self._env = scenario, clock, clock.env
         self._record = checkpoint_of(scenario)
         self._transfers = CheckpointTransfers(scenario, resources)
         self._world_size = resources.world_size
-        self._behind = [NONE] * self._world_size  # of every rank the group under way beside it
+        self._background_group = [
+            NONE
+        ] * self._world_size  # of every rank the group under way beside it
         self._together = Barrier(self._env, self._world_size, self._all_written)
         self._waiting: set[int] = set()  # ranks that have written and wait for others
         self._save = 0  # the number of the save under way
         # the iteration that was asked for last, whether it is followed by a save, and the epoch
-        self._asked, self._due = (0, -1), False
+        self._current_iteration, self._due = (0, -1), False
         self._resumed_at = clock.env.now  # when the last rank went on after the last save
         self.first = 0
         # of every rank the epoch, and iterations of it, in its last save, and in the one under way
@@ -62,40 +65,45 @@ class Checkpoints:
         count = self._transfers.written.ranks
         return [self._transfers.written.nbytes * (rank < count) for rank in range(self._world_size)]
 
-    def saved(self, epoch: int) -> int:
-        """Iterations of an epoch that are in the last save that all ranks have written by now; -1
-        if it is of another epoch, or there is none."""
-        network, behind = self._clock.network, self._behind
-        done = [group == NONE or network.is_complete(group) for group in behind]
-        of, iterations = min(
-            self._under_way[rank] if ended and behind[rank] != NONE else self._written[rank]
-            for rank, ended in enumerate(done)
+    def saved_iterations(self, epoch: int) -> int:
+        """Return the number of iterations of an epoch that the last save written by all ranks
+        holds; -1 if that save is of another epoch, or there is none.
+        """
+        network, groups = self._clock.network, self._background_group
+        is_written = [group == NONE or network.is_complete(group) for group in groups]
+        saved_epoch, iterations = min(
+            self._under_way[rank] if ended and groups[rank] != NONE else self._written[rank]
+            for rank, ended in enumerate(is_written)
         )
-        return iterations if of == epoch else -1
+        return iterations if saved_epoch == epoch else -1
 
     def due(self, epoch: int, iteration: int) -> bool:
-        """Whether a save follows ``iteration``, from 0: as the first rank that asks finds it."""
-        if self._asked != (epoch, iteration):
-            self._asked = (epoch, iteration)
+        """Return whether a save follows ``iteration``, from 0. The first rank that asks decides it
+        for all.
+        """
+        if self._current_iteration != (epoch, iteration):
+            self._current_iteration = (epoch, iteration)
             self._due = self._is_due(epoch, iteration)
         return self._due
 
     def _is_due(self, epoch: int, iteration: int) -> bool:
         if self._record.period is not None:
             return self._env.now - self._resumed_at >= self._record.period
-        of, ranks = self._scenario.workload, self._world_size
-        before = sum(of.iterations(ranks, each) for each in range(1, epoch)) + self.first
-        return (before + iteration + 1) % (self._record.every or 1) == 0
+        workload, ranks = self._scenario.workload, self._world_size
+        iterations_before = (
+            sum(workload.iterations(ranks, earlier) for earlier in range(1, epoch)) + self.first
+        )
+        return (iterations_before + iteration + 1) % (self._record.every or 1) == 0
 
     def save(self, rank: int) -> Steps:
-        """What the training loop of a rank waits for."""
-        clock, (epoch, iteration) = self._clock, self._asked
-        of = epoch, self.first + iteration + 1
-        if self._behind[rank] != NONE:
-            yield from clock.ended(self._behind[rank])
-            self._behind[rank], self._written[rank] = NONE, self._under_way[rank]
+        """Save what a rank holds, as a process that ends when its training loop may go on."""
+        clock, (epoch, iteration) = self._clock, self._current_iteration
+        saved_state = epoch, self.first + iteration + 1
+        if self._background_group[rank] != NONE:
+            yield from clock.wait_for(self._background_group[rank])
+            self._background_group[rank], self._written[rank] = NONE, self._under_way[rank]
         if (batch := self._transfers.blocking_transfers(rank)) is not None:
-            yield from clock.ended(self._post(batch))
+            yield from clock.wait_for(self._post(batch))
         if self._record.mode == "synchronous":
             if not self._waiting:
                 self._watch()
@@ -103,9 +111,9 @@ class Checkpoints:
             yield self._together.arrive()
         self._resumed_at = self._env.now
         if (batch := self._transfers.background_transfers(rank)) is None:
-            self._written[rank] = of
+            self._written[rank] = saved_state
         else:
-            self._behind[rank], self._under_way[rank] = self._post(batch), of
+            self._background_group[rank], self._under_way[rank] = self._post(batch), saved_state
 
     def _post(self, batch: TransferBatch) -> int:
         batch.tasks["group"] = group = self._clock.open(len(batch))
@@ -118,19 +126,19 @@ class Checkpoints:
         let_go(event)
 
     def _watch(self) -> None:
-        """The first rank begins to wait for the others."""
-        this, (epoch, iteration) = self._save, self._asked
-        of = self.first + iteration + 1
+        """Start the watchdog when the first rank begins to wait for the others."""
+        save, (epoch, iteration) = self._save, self._current_iteration
+        epoch_iteration = self.first + iteration + 1
 
         def bark(_: simpy.Event) -> None:
-            if self._save != this or self.killed is not None:
+            if self._save != save or self.killed is not None:
                 return
             late = [rank for rank in range(self._world_size) if rank not in self._waiting]
             what = f"saving a checkpoint ({self._record.describe()})"
             waited = self._record.watchdog
             now, count = self._env.now, len(late)
-            found = Killed(epoch, of, now, waited, count, late[0], what)
-            self.killed = found
+            killed = Killed(epoch, epoch_iteration, now, waited, count, late[0], what)
+            self.killed = killed
             self.kill.succeed()
 
         self._env.timeout(self._record.watchdog).callbacks.append(bark)

@@ -21,7 +21,7 @@ Steps = Generator[simpy.Event, Any, None]
 
 
 class Completion(simpy.Event):
-    """That a group of transfers is complete."""
+    """The event that a group of transfers is complete."""
 
     def happen(self) -> None:
         """Happen at once, without SimPy's queue: for the next event of all."""
@@ -53,7 +53,7 @@ class NetworkClock:
         self.detour: Callable[[TransferBatch], TransferBatch] | None = None
 
     def open(self, expected: int) -> int:
-        """A new group of ``expected`` (at least 1) transfers."""
+        """Open a group of ``expected`` (at least 1) transfers, and return its index."""
         return self.network.open_group(expected)
 
     def completion(self, group: int) -> simpy.Event | None:
@@ -67,21 +67,21 @@ class NetworkClock:
         """Give a complete group back: when its marked transfer ended, and its last one (s)."""
         return self.network.close_group(group)
 
-    def ended(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
+    def wait_for(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
         """Wait for a group of which nobody else waits, and close it."""
         event = self.completion(group)
         if event is not None:
             yield event
         return self.close(group)
 
-    def then(self, group: int, done: Callable[[simpy.Event], None]) -> None:
-        """Close a group that is not complete yet when it is, and call ``done``."""
+    def call_when_complete(self, group: int, callback: Callable[[simpy.Event], None]) -> None:
+        """Close a group that is not complete yet when it is complete, and call ``callback``."""
         complete = self.completion(group)
         assert complete is not None, "a new group is not complete"  # noqa: S101 - see above
 
         def finish(event: simpy.Event) -> None:
             self.close(group)
-            done(event)
+            callback(event)
 
         complete.callbacks.append(finish)
 
@@ -96,11 +96,11 @@ class NetworkClock:
         self._expect(self.network.set_capacity(links, values, self.env.now))
 
     def reroute(self, slots: Ints32, routes: Ints32) -> None:
-        """Let transfers under way take other routes from now on; see `FluidNetwork.reroute`."""
+        """Give transfers under way other routes from now on; see `FluidNetwork.reroute`."""
         self._expect(self.network.reroute(slots, routes, self.env.now))
 
     def _expect(self, upcoming: float) -> None:
-        """The network's next event is due then (s)."""
+        """Note that the network's next event is due at ``upcoming`` (s)."""
         self._upcoming = upcoming
         if upcoming < self._armed_for:
             self._arm()
@@ -125,31 +125,33 @@ class NetworkClock:
                 self._arm()
 
     def _advance(self) -> None:
-        """Run the network, and what its completions entail, up to SimPy's next event."""
+        """Run the network and the callbacks of completed groups, up to SimPy's next event."""
         env, network = self.env, self.network
         horizon = env.peek()
         while True:
-            self._upcoming, done = self._run(horizon)
-            if done:
-                self._complete(max(env.now, min(network.now, horizon)), done)
+            self._upcoming, completed_groups = self._run(horizon)
+            if completed_groups:
+                self._complete(max(env.now, min(network.now, horizon)), completed_groups)
             horizon = env.peek()
             if horizon <= self._upcoming:
                 return
 
-    def _complete(self, when: float, done: list[int]) -> None:
-        """Let the groups ``done`` be complete at ``when`` (s), before which SimPy has no event."""
+    def _complete(self, when: float, groups: list[int]) -> None:
+        """Let ``groups`` be complete at ``when`` (s), before which SimPy has no event."""
         env = self.env
         env._now = when  # as `simpy.Environment.step` does
-        if len(done) == 1 and env.peek() > when:
-            self._waiting.pop(done[0]).happen()
+        if len(groups) == 1 and env.peek() > when:
+            self._waiting.pop(groups[0]).happen()
             return
-        for group in done:
+        for group in groups:
             self._waiting.pop(group).succeed()
 
 
 class Barrier:
-    """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them
-    go on. ``complete_at`` is when the last of them arrived last time (s)."""
+    """A barrier at which all ``size`` ranks arrive. ``action`` is then called once, with the event
+    that lets the ranks go on. ``complete_at`` is when the last rank arrived at the last meeting
+    (s).
+    """
 
     def __init__(
         self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]
@@ -178,12 +180,12 @@ class Barrier:
 
 
 def let_go(event: simpy.Event) -> None:
-    """Let ``event`` happen now."""
+    """Trigger ``event`` now."""
     event.succeed()
 
 
 def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
-    """Let ``event`` happen ``delay`` s from now."""
+    """Trigger ``event`` in ``delay`` s from now."""
 
     def succeed(_: simpy.Event) -> None:
         event.succeed()

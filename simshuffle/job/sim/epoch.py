@@ -27,7 +27,7 @@ from simshuffle.job.scenario.host_work import barrier_seconds
 from simshuffle.job.sim.checkpoints import Checkpoints, Killed
 from simshuffle.job.sim.clock import Barrier, Steps, let_go, succeed_after
 from simshuffle.job.sim.recorder import FINAL, MEASURING, SAVING, PhaseEnds, PhaseLog
-from simshuffle.job.sim.served import RestOfPass
+from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulation import Loaders, Simulation
 from simshuffle.report.timeline import hidden_rows, phase_rows
 from simshuffle.spec.arrays import Floats
@@ -62,12 +62,13 @@ class Exchange:
         self._closing_missing = 0
 
     def sends(self, iteration: int) -> bool:
-        """Whether anything is exchanged after ``iteration`` (from 0)."""
+        """Return whether ranks exchange samples after ``iteration`` (from 0)."""
         return iteration in self._sending
 
     def start(self, rank: int, iteration: int) -> int:
-        """Rank ``rank`` begins to exchange after ``iteration``; the group is complete when its main
-        thread is free again."""
+        """Begin the exchange of a rank after ``iteration``. Returns the group that is complete when
+        the main thread of the rank is free again.
+        """
         self._prepare(iteration)
         if self.schedule.barriers == "none":
             if not self._beginning:
@@ -86,7 +87,7 @@ class Exchange:
             self._clock.post(self._stores.batch(rank, iteration, group))
             return group, None
         if self._closing == NONE:
-            self._open_closing()
+            self._create_closing_barrier()
         batch, closed = self._stores.batch(rank, iteration, group, self._closing), self._closed
         self._closing_missing -= 1
         if self._closing_missing == 0:
@@ -94,13 +95,17 @@ class Exchange:
         self._clock.post(batch)
         return group, closed
 
-    def _open_closing(self) -> None:
-        """The barrier after the receipt: all ranks' writes, then the latency of the barrier."""
+    def _create_closing_barrier(self) -> None:
+        """Create the barrier after the receipt, which ends after all ranks' writes and its own
+        latency.
+        """
         group = self._closing = self._clock.open(self._world_size)
         closed = self._closed = self._clock.env.event()
         self._closing_missing = self._world_size
         latency = barrier_seconds(self._resources.cluster, self._world_size)
-        self._clock.then(group, lambda _: succeed_after(self._clock.env, latency, closed))
+        self._clock.call_when_complete(
+            group, lambda _: succeed_after(self._clock.env, latency, closed)
+        )
 
     def _begin(self, _: simpy.Event) -> None:
         """Post the messages of the ranks that began at this instant, in one batch: all ranks go on
@@ -109,7 +114,7 @@ class Exchange:
         self._beginning = []
 
     def _open(self, event: simpy.Event) -> None:
-        """All ranks have begun: post the messages of all."""
+        """Post the messages of all ranks, when all have begun."""
         event.succeed()
         self._clock.post(self._graph.batch)
 
@@ -132,28 +137,31 @@ class Measuring:
 
     loaders: Loaders
     seconds: list[list[float]]  # of each batch, by rank
-    rest: RestOfPass
+    omitted_batches: OmittedBatches
 
 
-def _measuring(simulation: Simulation, plan: EpochPlan, thinning: Thinning) -> Measuring | None:
+def _plan_measuring(
+    simulation: Simulation, plan: EpochPlan, thinning: Thinning
+) -> Measuring | None:
+    """Return the inference pass of an epoch; None if importance is not measured."""
     reads, workload, resources = plan.inference, simulation.scenario.workload, simulation.resources
     if reads is None:
         return None
     jitter = simulation.compute_jitter("inference_compute_jitter", plan.epoch, reads)
-    alike = workload.jitter.host_decode == 0
-    groups = np.zeros(resources.world_size, np.int64) if alike else resources.host_of
+    hosts_decode_alike = workload.jitter.host_decode == 0
+    groups = np.zeros(resources.world_size, np.int64) if hosts_decode_alike else resources.host_of
     env, at_once = simulation.clock.env, workload.loader.at_once
     return Measuring(
         simulation.loaders(reads, "inference_read", plan.epoch),
         (simulation.scenario.step_times.inference_of(reads.samples) * jitter).T.tolist(),
-        RestOfPass(env, thinning.left_out, len(jitter), groups, at_once),
+        OmittedBatches(env, thinning.left_out, len(jitter), groups, at_once),
     )
 
 
-def _exchange(
+def _plan_exchange(
     simulation: Simulation, plan: EpochPlan, nbytes: Floats, thinning: Thinning
 ) -> Exchange | None:
-    """None if nothing is exchanged."""
+    """Return the exchange of an epoch; None if no sample is exchanged."""
     workload = simulation.scenario.workload
     schedule = workload.exchange.exchange_schedule
     if schedule is None or not len(plan.exchange.iteration):
@@ -165,11 +173,22 @@ def _exchange(
 
 
 class Epoch:
-    """One epoch of training by all ranks: ``nbytes`` are (N,) of every sample, ``progress`` is
-    called after each iteration with the number of iterations done, ``thinning`` is that of the
-    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is;
-    `done` are the iterations that it has, fewer than `planned` if the job was killed, or broken
-    off."""
+    """One epoch of training by all ranks.
+
+    Attributes:
+        measuring: the inference pass; None if importance is not measured.
+        exchange: the exchange of samples; None if there is none.
+            iterations_done: iterations that the epoch has, fewer than ``planned`` if the job was
+            killed or broken off.
+
+    Args:
+        simulation: what all epochs of the run share.
+        plan: the plan of this epoch.
+        loaders: the loaders of its training.
+        nbytes: (N,) bytes of every sample.
+        progress: called after each iteration with the number of iterations done.
+        thinning: how the plan's scenario is thinned.
+    """
 
     def __init__(
         self,
@@ -186,18 +205,18 @@ class Epoch:
         self._world_size, self._first_rank = world_size, resources.first_rank
         self._gradient_size = workload.model.gradient_size if world_size > 1 else 0.0
         self.loaders = loaders
-        self.measuring = _measuring(simulation, plan, thinning)
+        self.measuring = _plan_measuring(simulation, plan, thinning)
         self._gather_seconds = gather_seconds(
             workload.exchange.gathered(workload.dataset.num_samples / world_size), resources
         )
         self._gathering = Barrier(self._env, world_size, self._gather)
-        self.exchange = _exchange(simulation, plan, nbytes, thinning)
+        self.exchange = _plan_exchange(simulation, plan, nbytes, thinning)
         jitter = simulation.compute_jitter("compute_jitter", plan.epoch, plan.training)
         self._slower = simulation.slower
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
         self._finish = Barrier(self._env, world_size, let_go)
-        self._iterations_done = 0
-        self.planned = self.done = plan.iterations
+        self._reported_iterations = 0
+        self.planned = self.iterations_done = plan.iterations
         self._log = PhaseLog(MEASURING, world_size)
         self._checkpoints = simulation.checkpoints
         parts = {**self._gradients.parts, **(SAVING if self._checkpoints is not None else {})}
@@ -212,30 +231,32 @@ class Epoch:
         )
 
     def run(self) -> Steps:
-        """The epoch as a process: starts all ranks and ends when the last one does."""
+        """Run the epoch as a process: start all ranks, and end when the last one does."""
         ranks = range(self._world_size)
-        through = self._env.all_of([self._env.process(self._rank(rank)) for rank in ranks])
+        all_ranks_ended = self._env.all_of([self._env.process(self._rank(rank)) for rank in ranks])
         if self._checkpoints is None:
-            yield through
+            yield all_ranks_ended
         else:
-            yield through | self._checkpoints.kill
+            yield all_ranks_ended | self._checkpoints.kill
             self.killed = self._checkpoints.killed
             if self.killed is not None:
-                self.done = self.killed.iteration - self._checkpoints.first
+                self.iterations_done = self.killed.iteration - self._checkpoints.first
                 for rank in ranks:  # none has come through this save
-                    self._iterations.cut(rank, self._current[rank], self._env.now)
+                    self._iterations.add_interrupted(rank, self._current[rank], self._env.now)
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
-        """Phase rows of the epoch that is over, see `simshuffle.report.timeline.phase_rows`."""
-        plan, epoch, done = self._plan, self._plan.epoch, self.done
+        """Return the phase rows of the epoch that is over, see
+        `simshuffle.report.timeline.phase_rows`.
+        """
+        plan, epoch, iterations = self._plan, self._plan.epoch, self.iterations_done
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
-        nbytes: dict[str, Any] = {"read": plan.training.nbytes[:done]}
+        nbytes: dict[str, Any] = {"read": plan.training.nbytes[:iterations]}
         nbytes["reduced"] = self._gradient_size
         if self.exchange is not None:
-            nbytes["sent"] = self.exchange.costs.sent[:done]
+            nbytes["sent"] = self.exchange.costs.sent[:iterations]
         if self._checkpoints is not None:
-            nbytes["saved"] = np.tile(self._checkpoints.nbytes, (self.done, 1))
+            nbytes["saved"] = np.tile(self._checkpoints.nbytes, (self.iterations_done, 1))
             if self.killed is not None:  # that one is not there
                 nbytes["saved"][-1] = 0.0
         rows = [
@@ -245,34 +266,35 @@ class Epoch:
         if self.killed is None:
             rows.append(self._final.rows(epoch, final=True))
         if self.exchange is not None:
-            free_at = self._free_at[:done]
-            until = np.minimum(self._delivered_at, self._awaited_from)[:done]
-            hidden = np.stack([free_at, np.maximum(until, free_at)], axis=-1)
-            nothing = np.zeros((*free_at.shape, 1))
-            rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, nothing))
+            free_at = self._free_at[:iterations]
+            waited_until = np.minimum(self._delivered_at, self._awaited_from)[:iterations]
+            hidden = np.stack([free_at, np.maximum(waited_until, free_at)], axis=-1)
+            no_nbytes = np.zeros((*free_at.shape, 1))
+            rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, no_nbytes))
         rows += hidden_rows(epoch, self._gradients.hidden, self._world_size)
         return rows
 
     def break_off(self) -> None:
-        """Leave it as it is: its rows are those of the iterations that all ranks have done."""
-        self.done = self._iterations.complete
+        """Break the epoch off: keep only the rows of iterations that all ranks have done."""
+        self.iterations_done = self._iterations.complete
         self._log.keep(self._log.complete)
-        self._iterations.keep(self.done)
+        self._iterations.keep(self.iterations_done)
         self._final.keep(0)
 
     @property
     def saved(self) -> int:
-        """Iterations that the last checkpoint has that is written by now, of those planned here; -1
-        if it is from before."""
+        """Iterations of the plan that the last written checkpoint holds; -1 if it is from before
+        the plan.
+        """
         checkpoints = self._checkpoints
         if checkpoints is None:
             return -1
-        return max(checkpoints.saved(self._plan.epoch) - checkpoints.first, -1)
+        return max(checkpoints.saved_iterations(self._plan.epoch) - checkpoints.first, -1)
 
     @property
     def measured_spread(self) -> float:
-        """How well the end of a thinned inference pass is known (s), see `RestOfPass`."""
-        return 0.0 if self.measuring is None else self.measuring.rest.spread
+        """Standard deviation of the end of a thinned inference pass (s), see `OmittedBatches`."""
+        return 0.0 if self.measuring is None else self.measuring.omitted_batches.spread
 
     # ------------------------------------------------------------------------------------- one rank
 
@@ -303,18 +325,18 @@ class Epoch:
                 yield from self._save(self._checkpoints, rank, iteration, times)
             self._iterations.add(rank, times)
             if rank == 0:
-                self._iterations_done += 1
-                self._progress(self._iterations_done)
-        yield from self._wind_up(rank, pending)
+                self._reported_iterations += 1
+                self._progress(self._reported_iterations)
+        yield from self._finish_rank(rank, pending)
 
     def _save(self, checkpoints: Checkpoints, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """What the loop waits for of a checkpoint, if one is due."""
+        """Write a checkpoint if one is due, until the training loop of the rank may go on."""
         if checkpoints.due(self._plan.epoch, iteration):
             yield from checkpoints.save(rank)
         times.saved = self._env.now
 
     def _measure_importance(self, rank: int) -> Steps:
-        """The inference pass, if importance is measured; the gathering of what pairing needs."""
+        """Run the inference pass if importance is measured, and gather what pairing needs."""
         env, measuring = self._env, self.measuring
         times = PhaseEnds(begin=env.now)
         if measuring is not None:
@@ -323,10 +345,10 @@ class Epoch:
             for batch, seconds in enumerate(measuring.seconds[rank]):
                 yield from loaders.next_batch(rank)
                 yield env.timeout(seconds if self._slower is None else seconds * self._slower[rank])
-                measuring.rest.note(rank, batch)
-            rest = measuring.rest.passes(rank)
-            if rest is not None:
-                yield rest
+                measuring.omitted_batches.note(rank, batch)
+            omitted_passed = measuring.omitted_batches.passes(rank)
+            if omitted_passed is not None:
+                yield omitted_passed
         if self._gather_seconds is not None:
             yield self._gathering.arrive()
         times.measured = env.now
@@ -338,47 +360,52 @@ class Epoch:
     def _communicate(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Host work and barriers of sending; the work is noted before the waiting, whatever their
-        order was."""
+        """Do the host work and the barriers of sending; the work is booked before the waiting,
+        whatever their order was.
+        """
         begin, account = self._env.now, self._first_rank + rank
-        before = float(self._clock.network.accounts[account])
-        yield from self._clock.ended(exchange.start(rank, iteration))
-        worked = float(self._clock.network.accounts[account]) - before
+        account_before = float(self._clock.network.accounts[account])
+        yield from self._clock.wait_for(exchange.start(rank, iteration))
+        work_seconds = float(self._clock.network.accounts[account]) - account_before
         times.free = self._free_at[iteration, rank] = self._env.now
-        times.sent = min(begin + worked, times.free)
+        times.sent = min(begin + work_seconds, times.free)
 
     def _synchronise(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Wait for the own messages, store what came, then meet the others."""
+        """Wait for the messages of the rank, store the received samples, then meet the other
+        ranks.
+        """
         self._awaited_from[iteration, rank] = self._env.now
         # a rank that neither sends nor receives has nothing in flight
         delivered = self._free_at[iteration, rank]
         group = exchange.delivered[rank]
         if group >= 0:
-            _, delivered = yield from self._clock.ended(group)
+            _, delivered = yield from self._clock.wait_for(group)
         self._delivered_at[iteration, rank] = delivered
         stored, closed = exchange.store(rank, iteration)
         if closed is not None:
             yield closed
             _, written_at = self._clock.close(stored)
         else:
-            _, written_at = yield from self._clock.ended(stored)
+            _, written_at = yield from self._clock.wait_for(stored)
         times.stored_by_all = self._env.now
         times.stored = min(written_at, times.stored_by_all)
 
     def _finish_exchange(
         self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
     ) -> Steps:
-        """Without overlap: synchronise at once. Sending and storing are then one part."""
+        """Synchronise at once, where nothing overlaps. Sending and storing are then one part."""
         storing = PhaseEnds(begin=times.free)
         yield from self._synchronise(exchange, rank, iteration, storing)
         worked = times.sent - times.updated + storing.stored - storing.begin
         times.free = storing.stored_by_all
         times.sent = min(times.updated + worked, times.free)
 
-    def _wind_up(self, rank: int, pending: int) -> Steps:
-        """After the last iteration: its messages, the removal of what was sent, and a barrier."""
+    def _finish_rank(self, rank: int, pending: int) -> Steps:
+        """End a rank after its last iteration: take its messages, remove the sent samples, meet
+        the others.
+        """
         times = PhaseEnds(begin=self._env.now)
         times.stored = times.stored_by_all = times.begin
         if self.exchange is not None:

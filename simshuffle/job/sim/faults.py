@@ -29,8 +29,12 @@ Row = dict[str, Any]
 
 
 class ActiveFaults:
-    """The faults of a run. ``slower`` says of every rank how many times as long its GPU takes for
-    what it begins now; ``rows`` what began so far, as ``meta.json`` has it."""
+    """The faults of a run on the clock.
+
+    Attributes:
+        slower: for each rank, how many times as long its GPU takes for what it begins now.
+        rows: the faults that began so far, as ``meta.json`` has them.
+    """
 
     def __init__(
         self, faults: RunFaults, resources: Resources, clock: NetworkClock, rows: list[Row]
@@ -39,7 +43,7 @@ class ActiveFaults:
         self.rows = rows
         self._clock, self._resources = clock, resources
         self._healthy = resources.links.capacity
-        self._number = count()
+        self._indices = count()
         self._upcoming: list[tuple[float, int, int, Struck]] = []
         self._drawn: dict[int, Iterator[Struck]] = {}
         for struck in faults.given:
@@ -53,25 +57,27 @@ class ActiveFaults:
         self._detours: Detours | None = None
         self._failed: Flags = np.zeros(len(self._healthy) + 1, bool)  # the last one pads routes
         self._row_of: dict[int, Row] = {}
-        self._kept: defaultdict[int, list[tuple[list[float], int]]] = defaultdict(list)
+        self._copies: defaultdict[int, list[tuple[list[float], int]]] = defaultdict(list)
         clock.env.process(self._run())
 
-    def kept_for(self, part: Resources) -> list[float]:
-        """As ``slower``, for the ranks of a job that has ``part`` of the machine."""
-        out = [1.0] * part.world_size
+    def slower_for_job(self, part: Resources) -> list[float]:
+        """Return ``slower`` for the ranks of a job that has ``part`` of the machine; faults update
+        it.
+        """
+        slower = [1.0] * part.world_size
         first, gpus = self._resources.hosts.index(part.hosts[0]), part.cluster.host.gpus
         ranks = (first + part.host_of) * gpus + part.gpu_of
         for rank, number in enumerate(ranks.tolist()):
-            self._kept[number].append((out, rank))
-        return out
+            self._copies[number].append((slower, rank))
+        return slower
 
     def _push(self, when: float, kind: int, struck: Struck) -> int:
-        number = next(self._number)
+        number = next(self._indices)
         heapq.heappush(self._upcoming, (when, number, kind, struck))
         return number
 
     def _follow(self, drawn: Iterator[Struck]) -> None:
-        """Have the next of faults that are drawn begin at its time."""
+        """Schedule the next fault of those that are drawn."""
         struck = next(drawn, None)
         if struck is not None:
             self._drawn[self._push(struck.at, BEGIN, struck)] = drawn
@@ -96,16 +102,15 @@ class ActiveFaults:
                 self._reroute()
 
     def _handle(self, kind: int, struck: Struck) -> bool:
-        """Begin or end a fault, or note that new routes are known; returns whether routes
-        change."""
+        """Begin or end a fault, or note that new routes are known; return whether routes change."""
         changed = False
         if kind == BEGIN:
             self._begin(struck)
         elif kind == REROUTE:
             self._around.append(struck)
             changed = True
-        elif any(of is struck for of in self._around):
-            self._around = [of for of in self._around if of is not struck]
+        elif any(fault is struck for fault in self._around):
+            self._around = [fault for fault in self._around if fault is not struck]
             changed = True
         if kind != REROUTE:
             for shares, members in (
@@ -117,8 +122,8 @@ class ActiveFaults:
                     change(struck.rate)
             for rank in struck.hit.ranks.tolist():
                 self.slower[rank] = 1.0 / min(self._ranks[rank], default=1.0)
-                for kept, own in self._kept.get(rank, ()):
-                    kept[own] = self.slower[rank]
+                for job_slower, job_rank in self._copies.get(rank, ()):
+                    job_slower[job_rank] = self.slower[rank]
         return changed
 
     def _begin(self, struck: Struck) -> None:
@@ -136,81 +141,97 @@ class ActiveFaults:
             "rerouted": 0,
         }
         # a run that lost a host goes on with a new clock, before which this may have begun
-        past = self.rows if struck.at < self._clock.env.now else []
-        same = [of for of in past if (of["what"], of["at_s"]) == (struck.what, struck.at)]
-        if not same:
+        earlier_rows = self.rows if struck.at < self._clock.env.now else []
+        recorded_rows = [
+            recorded
+            for recorded in earlier_rows
+            if (recorded["what"], recorded["at_s"]) == (struck.what, struck.at)
+        ]
+        if not recorded_rows:
             self.rows.append(row)
         if struck.reroutes_at < inf:
-            self._row_of[id(struck)] = same[0] if same else row
+            self._row_of[id(struck)] = recorded_rows[0] if recorded_rows else row
 
     def _set_rates(self, links: list[int]) -> None:
         if links:
-            left = [max(min(self._links[link], default=1.0), FAILED) for link in links]
-            numbers = np.array(links, np.int32)
-            self._clock.set_capacity(numbers, self._healthy[numbers] * left)
+            shares = [max(min(self._links[link], default=1.0), FAILED) for link in links]
+            link_indices = np.array(links, np.int32)
+            self._clock.set_capacity(link_indices, self._healthy[link_indices] * shares)
 
     # -------------------------------------------------------------------------------- other routes
 
     def _reroute(self) -> None:
-        """New routes are known, or cables have returned: let what is under way over a failed cable
-        go round it, and what is posted from now on."""
+        """Lead transfers under way, and those posted from now on, round the failed cables. Called
+        when new routes are known, or cables have returned.
+        """
         self._failed[:] = False
         self._detours = None
         self._clock.detour = None
         if not self._around:
             return
-        cables = np.concatenate([of.hit.cables for of in self._around])
+        cables = np.concatenate([fault.hit.cables for fault in self._around])
         failed = self._resources.numbers_of(cables)
         self._failed[failed[failed >= 0]] = True
         self._detours = Detours(self._resources.forwarding.fabric, cables)
-        self._clock.detour = self._posted
+        self._clock.detour = self._detour_batch
         network = self._clock.network
         slots, routes = network.find_transfers_on(np.flatnonzero(self._failed))
-        new, found = self._ways_round(routes)
-        if found.any():
-            self._clock.reroute(slots[found], new[found])
-            self._row_of[id(self._around[-1])]["rerouted"] += int(found.sum())
+        new, has_detour = self._find_detours(routes)
+        if has_detour.any():
+            self._clock.reroute(slots[has_detour], new[has_detour])
+            self._row_of[id(self._around[-1])]["rerouted"] += int(has_detour.sum())
 
-    def _posted(self, batch: TransferBatch) -> TransferBatch:
-        """The same transfers, with those that would cross a failed cable going round it."""
+    def _detour_batch(self, batch: TransferBatch) -> TransferBatch:
+        """Return the transfers of ``batch``, with detours for those that would cross a failed
+        cable.
+        """
         rows = np.flatnonzero(self._failed[batch.routes].any(axis=1))
         if not len(rows):
             return batch
-        old = batch.routes[rows]
-        new, found = self._ways_round(old)
-        if not found.any():
+        old_routes = batch.routes[rows]
+        new_routes, has_detour = self._find_detours(old_routes)
+        if not has_detour.any():
             return batch
         routes = np.full((len(batch.routes), self._resources.width), -1, np.int32)
         routes[:, : batch.routes.shape[1]] = batch.routes
-        routes[rows] = new
+        routes[rows] = new_routes
         tasks, latency = batch.tasks.copy(), self._resources.links.latency
-        for sign, each in ((1.0, new), (-1.0, old)):
-            tasks["delay"][rows] += sign * np.where(each >= 0, latency[each], 0.0).sum(axis=1)
+        for sign, changed_routes in ((1.0, new_routes), (-1.0, old_routes)):
+            tasks["delay"][rows] += sign * np.where(
+                changed_routes >= 0, latency[changed_routes], 0.0
+            ).sum(axis=1)
         return replace(batch, tasks=tasks, routes=routes)
 
-    def _ways_round(self, routes: Ints32) -> tuple[Ints32, Flags]:
-        """(n, width) routes round the failed cables, and (n,) whether there is one; else it is the
-        old one, over which the transfer waits."""
+    def _find_detours(self, routes: Ints32) -> tuple[Ints32, Flags]:
+        """Return (n, width) routes round the failed cables, and (n,) whether there is a detour.
+        Without one the route is the old one, over which the transfer waits.
+        """
         assert self._detours is not None  # noqa: S101 - only asked for with some
-        of, width = self._resources, self._resources.width
-        fabric = of.forwarding.fabric
-        out, found = np.full((len(routes), width), -1, np.int32), np.zeros(len(routes), bool)
-        out[:, : routes.shape[1]] = routes[:, :width]
+        resources, width = self._resources, self._resources.width
+        fabric = resources.forwarding.fabric
+        detours = np.full((len(routes), width), -1, np.int32)
+        has_detour = np.zeros(len(routes), bool)
+        detours[:, : routes.shape[1]] = routes[:, :width]
         port = np.full(len(fabric.links), -1, np.int32)
         port[fabric.inject_link] = port[fabric.eject_link] = np.arange(
             len(fabric.switch_of_port), dtype=np.int32
         )
-        cable = (routes >= 0) & (routes < len(of.cables))
-        first, last = cable.argmax(axis=1), cable.shape[1] - cable[:, ::-1].argmax(axis=1) - 1
+        is_cable = (routes >= 0) & (routes < len(resources.cables))
+        first = is_cable.argmax(axis=1)
+        last = is_cable.shape[1] - is_cable[:, ::-1].argmax(axis=1) - 1
         for row, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-            src, dst = port[of.cables[routes[row, [begin, end]]]].tolist()
-            way = self._detours.route(src, dst)
-            if way is None:
+            src, dst = port[resources.cables[routes[row, [begin, end]]]].tolist()
+            detour = self._detours.route(src, dst)
+            if detour is None:
                 continue
-            rest = [link for link in routes[row, end + 1 :].tolist() if link >= 0]
-            whole = [*routes[row, :begin].tolist(), *of.numbers_of(np.array(way)).tolist(), *rest]
-            if len(whole) <= width:
-                out[row] = -1
-                out[row, : len(whole)] = whole
-                found[row] = True
-        return out, found
+            links_after = [link for link in routes[row, end + 1 :].tolist() if link >= 0]
+            new_route = [
+                *routes[row, :begin].tolist(),
+                *resources.numbers_of(np.array(detour)).tolist(),
+                *links_after,
+            ]
+            if len(new_route) <= width:
+                detours[row] = -1
+                detours[row, : len(new_route)] = new_route
+                has_detour[row] = True
+        return detours, has_detour

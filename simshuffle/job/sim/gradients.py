@@ -22,30 +22,36 @@ from simshuffle.spec.arrays import Floats
 
 
 class Posting:
-    """Allreduces on the network, one at a time."""
+    """Posts allreduces on the network, one at a time."""
 
     def __init__(self, clock: NetworkClock, allreduces: Allreduces) -> None:
         self.env, self._clock, self._allreduces = clock.env, clock, allreduces
 
-    def start(self, nbytes: float, done: Callable[[simpy.Event | None], None]) -> None:
-        """Post one of ``nbytes`` bytes; ``done`` is called when its last flow has ended, and now if
-        there is only one rank."""
-        self.post(self._allreduces.batch(nbytes), done)
+    def start(self, nbytes: float, callback: Callable[[simpy.Event | None], None]) -> None:
+        """Post an allreduce of ``nbytes`` bytes. ``callback`` is called when its last flow has
+        ended, and now if there is only one rank.
+        """
+        self.post(self._allreduces.batch(nbytes), callback)
 
-    def post(self, batch: TransferBatch | None, done: Callable[[simpy.Event | None], None]) -> None:
-        """Post transfers; ``done`` is called when the last has ended, and now if there are none."""
+    def post(
+        self, batch: TransferBatch | None, callback: Callable[[simpy.Event | None], None]
+    ) -> None:
+        """Post transfers. ``callback`` is called when the last one has ended, and now if there are
+        none.
+        """
         if batch is None:
-            done(None)
+            callback(None)
             return
         batch.tasks["group"] = group = self._clock.open(len(batch))
         self._clock.post(batch)
-        self._clock.then(group, done)
+        self._clock.call_when_complete(group, callback)
 
 
 class GradientSum(ABC):
-    """What the loop of a rank asks for. ``parts`` are the phases of an iteration; ``hidden`` of
-    every allreduce beside the backward pass the iteration, from 0, its begin, and when it or the
-    backward pass of the last rank ended (s)."""
+    """How ranks compute a step and sum their gradients. ``parts`` are the phases of an iteration.
+    ``hidden`` has, for every allreduce beside the backward pass, the iteration (from 0), its begin,
+    and when it or the backward pass of the last rank ended (s).
+    """
 
     parts: ClassVar[Mapping[str, str]] = ITERATION
 
@@ -55,16 +61,16 @@ class GradientSum(ABC):
 
     @abstractmethod
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """The forward and backward pass of a rank."""
+        """Run the forward and backward pass of a rank."""
 
     @abstractmethod
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """All until the weights are updated."""
+        """Wait until the gradients are summed and the weights are updated."""
 
 
 @dataclass(frozen=True)
 class GradientPasses:
-    """What every rank computes by itself."""
+    """The seconds that every rank computes by itself."""
 
     forward: list[list[float]]  # s of each batch, by rank
     backward: list[list[float]]  # the same
@@ -72,8 +78,10 @@ class GradientPasses:
     # of every rank how many times as long it computes what it begins now; None if none ever does
     slower: list[float] | None = None
 
-    def of(self, rank: int, iteration: int) -> tuple[float, float]:
-        """The forward and the backward pass of a rank that begins them now (s)."""
+    def seconds_from_now(self, rank: int, iteration: int) -> tuple[float, float]:
+        """Return the seconds of the forward and of the backward pass of a rank that begins them
+        now.
+        """
         forward, backward = self.forward[rank][iteration], self.backward[rank][iteration]
         if self.slower is None:
             return forward, backward
@@ -81,8 +89,10 @@ class GradientPasses:
 
 
 class SumAfterBackward(GradientSum):
-    """One allreduce of the whole gradient, of ``nbytes`` bytes, once all ranks have computed theirs
-    and stored what they received. All go on when it has ended and the weights are updated."""
+    """One allreduce of all ``nbytes`` bytes of the gradient, once all ranks have computed their
+    gradients and stored what they received. All ranks go on when it has ended and the weights are
+    updated.
+    """
 
     def __init__(self, posting: Posting, passes: GradientPasses, nbytes: float) -> None:
         super().__init__(posting)
@@ -92,7 +102,7 @@ class SumAfterBackward(GradientSum):
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
-        forward, backward = self._passes.of(rank, iteration)
+        forward, backward = self._passes.seconds_from_now(rank, iteration)
         yield self._env.timeout(forward + backward)
         times.slowed = times.computed = self._env.now
         times.forwarded = min(times.loaded + forward, times.computed)
@@ -120,7 +130,7 @@ class WorkClock:
         self._env, self._slow_rate = env, 1.0 - slowdown
         self._rate, self._since, self._work = 1.0, env.now, env.now
         self._upcoming: list[tuple[float, int, simpy.Event]] = []
-        self._number = count()
+        self._indices = count()
         self._armed: simpy.Event | None = None
 
     @property
@@ -129,23 +139,25 @@ class WorkClock:
         return self._work + self._rate * (self._env.now - self._since)
 
     def set_busy(self, busy: bool) -> None:
-        """Whether it runs slower from now on."""
+        """Set whether the clock runs slower from now on."""
         self._work, self._since = self.work, self._env.now
         self._rate = self._slow_rate if busy else 1.0
         self._arm()
 
     def reach(self, work: float) -> simpy.Event:
-        """The event at which so much work is done."""
+        """Return the event at which ``work`` (s) is done."""
         event = self._env.event()
-        heapq.heappush(self._upcoming, (work, next(self._number), event))
+        heapq.heappush(self._upcoming, (work, next(self._indices), event))
         if self._upcoming[0][2] is event:
             self._arm()
         return event
 
     def _arm(self) -> None:
         if self._upcoming:
-            left = (self._upcoming[0][0] - self._work) / self._rate + self._since - self._env.now
-            self._armed = self._env.timeout(max(left, 0.0))
+            seconds_left = (
+                (self._upcoming[0][0] - self._work) / self._rate + self._since - self._env.now
+            )
+            self._armed = self._env.timeout(max(seconds_left, 0.0))
             self._armed.callbacks.append(self._wake)
 
     def _wake(self, event: simpy.Event) -> None:
@@ -163,7 +175,7 @@ class Round:
     """The gradients of one iteration."""
 
     summed: simpy.Event  # the event at which all are
-    left: int  # ranks that have not updated their weights
+    ranks_left: int  # ranks that have not updated their weights
     # of every rank that computes, the work at which its backward pass begins (s), and how long that
     # takes (s)
     begun: list[tuple[float, float]] = field(default_factory=list)
@@ -198,88 +210,92 @@ class SumDuringBackward(GradientSum):
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
-        env, clock, this = self._env, self._work, self._round(iteration)
-        forward, backward = self._passes.of(rank, iteration)
+        env, clock, gradients = self._env, self._work, self._round(iteration)
+        forward, backward = self._passes.seconds_from_now(rank, iteration)
         backward += self._overlap.hooks
         begin = clock.work
-        behind = env.now - begin
-        this.begun.append((begin + forward, backward))
-        if len(this.begun) == self._ranks:
-            env.process(self._post_parts(this))
+        delay_before = env.now - begin
+        gradients.begun.append((begin + forward, backward))
+        if len(gradients.begun) == self._ranks:
+            env.process(self._post_parts(gradients))
         yield clock.reach(begin + forward + backward)
-        times.slowed = this.computed_at = env.now
-        slowed = env.now - clock.work - behind
+        times.slowed = gradients.computed_at = env.now
+        slowed = env.now - clock.work - delay_before
         times.computed = env.now - slowed if slowed > 1e-12 else env.now
         times.forwarded = min(times.loaded + forward, times.computed)
 
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
-        this, arrived = self._round(iteration), self._env.now
-        if not this.summed.processed:
-            yield this.summed
-        times.computed_by_all = min(max(arrived, this.computed_at), self._env.now)
+        gradients, arrived = self._round(iteration), self._env.now
+        if not gradients.summed.processed:
+            yield gradients.summed
+        times.computed_by_all = min(max(arrived, gradients.computed_at), self._env.now)
         times.reduced = self._env.now
         yield self._env.timeout(self._passes.update)
         times.updated = self._env.now
-        this.left -= 1
-        if this.left == 0:
+        gradients.ranks_left -= 1
+        if gradients.ranks_left == 0:
             del self._rounds[iteration]
-            until = this.computed_at
-            self.hidden += [(iteration, b, min(e, until)) for b, e in this.spans if b < until]
+            computed_at = gradients.computed_at
+            self.hidden += [
+                (iteration, b, min(e, computed_at)) for b, e in gradients.spans if b < computed_at
+            ]
 
     # ------------------------------------------------------------------------------ what is posted
 
-    def _post_parts(self, this: Round) -> Steps:
+    def _post_parts(self, gradients: Round) -> Steps:
         """Post all parts of an iteration, in which the last rank has just begun."""
-        begin, backward = np.array(this.begun).T
+        begin, backward = np.array(gradients.begun).T
         nbytes, share = self._parts.T
         ready = (begin[:, None] + np.outer(backward, share)).max(axis=0).tolist()
         if isinstance(self._overlap, Horovod):
-            yield from self._by_cycles(self._overlap, this, nbytes.tolist(), ready)
+            yield from self._post_by_cycles(self._overlap, gradients, nbytes.tolist(), ready)
             return
-        for part, (size, when) in enumerate(zip(nbytes.tolist(), ready, strict=True)):
-            if when > self._work.work:
-                yield self._work.reach(when)
-            self._queue(size, this, part == len(ready) - 1)
+        for part, (size, work_at_post) in enumerate(zip(nbytes.tolist(), ready, strict=True)):
+            if work_at_post > self._work.work:
+                yield self._work.reach(work_at_post)
+            self._queue(size, gradients, part == len(ready) - 1)
 
-    def _by_cycles(
-        self, rule: Horovod, this: Round, nbytes: list[float], ready: list[float]
+    def _post_by_cycles(
+        self, rule: Horovod, gradients: Round, nbytes: list[float], ready: list[float]
     ) -> Steps:
-        """Post what is ready at every cycle of Horovod's coordinator."""
-        agreeing = rule.negotiation_seconds(self._ranks)
-        period, first = max(rule.cycle, agreeing), 0
+        """Post, at every cycle of Horovod's coordinator, the parts that are ready."""
+        negotiation_seconds = rule.negotiation_seconds(self._ranks)
+        period, first = max(rule.cycle, negotiation_seconds), 0
         while first < len(ready):
             if ready[first] > self._work.work:
                 yield self._work.reach(ready[first])
-            left = -self._env.now % period
+            seconds_to_cycle = -self._env.now % period
             # a negotiation that fills its cycle ends with it, whatever rounding says
-            yield self._env.timeout(left if left < period * (1.0 - 1e-9) else 0.0)
+            yield self._env.timeout(
+                seconds_to_cycle if seconds_to_cycle < period * (1.0 - 1e-9) else 0.0
+            )
             reached = self._work.work + 1e-12
             end = first
             while end < len(ready) and ready[end] <= reached:
                 end += 1
-            if agreeing:
-                yield self._env.timeout(agreeing)
+            if negotiation_seconds:
+                yield self._env.timeout(negotiation_seconds)
             messages = rule.fuse(nbytes[first:end])
-            for number, size in enumerate(messages):
-                self._queue(size, this, end == len(ready) and number == len(messages) - 1)
+            for index, size in enumerate(messages):
+                self._queue(size, gradients, end == len(ready) and index == len(messages) - 1)
             first = end
 
-    def _queue(self, nbytes: float, this: Round, last: bool) -> None:
-        self._waiting.append((nbytes, this, last))
+    def _queue(self, nbytes: float, gradients: Round, last: bool) -> None:
+        self._waiting.append((nbytes, gradients, last))
         if not self._running:
             self._work.set_busy(True)
             self._running = True
             self._next()
 
     def _next(self) -> None:
-        nbytes, this, last = self._waiting.popleft()
+        nbytes, gradients, last = self._waiting.popleft()
         begin = self._env.now
 
         def done(_: simpy.Event | None) -> None:
-            this.spans.append((begin, self._env.now))
+            gradients.spans.append((begin, self._env.now))
             if last:
-                this.summed.succeed()
+                gradients.summed.succeed()
             if self._waiting:
                 self._next()
             else:

@@ -29,7 +29,7 @@ from simshuffle.report.timeline import Timeline, WindowRow
 Progress = Callable[[float], None]
 
 
-class OfJob(NamedTuple):
+class JobEpoch(NamedTuple):
     """An epoch of a job."""
 
     job: str
@@ -41,7 +41,7 @@ def simulate_jobs(
     names: dict[str, str],
     progress: Progress | None = None,
     struck: list[Row] | None = None,
-) -> Iterator[OfJob]:
+) -> Iterator[JobEpoch]:
     """Simulate all jobs of a scenario side by side, until the last one has ended.
 
     Args:
@@ -58,107 +58,111 @@ def simulate_jobs(
     """
     machine = _Machine(scenario, progress, [] if struck is None else struck)
     for job, simulated, window in machine.epochs():
-        yield OfJob(job, simulated.timeline(names[job], window))
+        yield JobEpoch(job, simulated.timeline(names[job], window))
 
 
 class _Machine:
-    """All jobs of a scenario."""
+    """The machine that all jobs of a scenario share."""
 
     def __init__(self, scenario: Scenario, progress: Progress | None, struck: list[Row]) -> None:
         self._scenario, self._shared = scenario, shared(scenario)
-        for one in self._shared.jobs.values():
-            check_size(one)
-        env, whole = simpy.Environment(), self._shared.whole
-        network = whole.network(scenario.network, accounts=whole.all_ranks)
+        for job in self._shared.jobs.values():
+            check_size(job)
+        env, machine_resources = simpy.Environment(), self._shared.whole
+        network = machine_resources.network(scenario.network, accounts=machine_resources.all_ranks)
         clock = NetworkClock(env, network)
         self._env, peaks = env, Peaks(clock)
         faults, self._machines = None, {}
         if scenario.faults:
-            faults = ActiveFaults(RunFaults(scenario, whole), whole, clock, struck)
-        for name, one in self._shared.jobs.items():
-            part = self._shared.of[name]
-            links = EpochLinkStatistics(part, network, peaks, part.not_of(whole))
-            slower = None if faults is None else faults.kept_for(part)
-            self._machines[name] = SimulatedMachine(
-                one, on=(part, clock), links=links, slower=slower
+            faults = ActiveFaults(
+                RunFaults(scenario, machine_resources), machine_resources, clock, struck
             )
-        send(scenario, whole, clock)
-        self._telling = _Telling(self._shared, progress)
+        for name, job in self._shared.jobs.items():
+            part = self._shared.of[name]
+            links = EpochLinkStatistics(part, network, peaks, part.not_of(machine_resources))
+            slower = None if faults is None else faults.slower_for_job(part)
+            self._machines[name] = SimulatedMachine(
+                job, on=(part, clock), links=links, slower=slower
+            )
+        send(scenario, machine_resources, clock)
+        self._job_progress = JobProgress(self._shared, progress)
         # epochs that are over, and the event that says so
-        self._over: deque[tuple[str, SimulatedEpoch, WindowRow]] = deque()
-        self._news = env.event()
+        self._ended_epochs: deque[tuple[str, SimulatedEpoch, WindowRow]] = deque()
+        self._epoch_ended = env.event()
         self._running = dict.fromkeys(self._shared.jobs, True)
-        self._refused: InputError | None = None
+        self._refusal: InputError | None = None
 
     def epochs(self) -> Iterator[tuple[str, SimulatedEpoch, WindowRow]]:
-        """Each epoch of each job, when it is over."""
+        """Yield each epoch of each job, when it is over."""
         for name in self._machines:
             self._env.process(self._run(name))
-        while any(self._running.values()) or self._over:
-            if not self._over:
+        while any(self._running.values()) or self._ended_epochs:
+            if not self._ended_epochs:
                 with without_cycle_collection():
-                    self._env.run(until=self._news)
-            if self._refused is not None:
-                raise self._refused
-            self._news = self._env.event()
-            while self._over:
-                yield self._over.popleft()
+                    self._env.run(until=self._epoch_ended)
+            if self._refusal is not None:
+                raise self._refusal
+            self._epoch_ended = self._env.event()
+            while self._ended_epochs:
+                yield self._ended_epochs.popleft()
 
     def _run(self, name: str) -> Steps:
-        """A job as a process, whose refusals SimPy would change."""
+        """Run a job as a process. Its refusals are kept, since SimPy would change them."""
         try:
             yield from self._train(name)
         except InputError as error:
-            self._refused = error
+            self._refusal = error
         self._running[name] = False
-        self._tell()
+        self._announce()
 
     def _train(self, name: str) -> Steps:
-        """A job, from its start to the end of its last epoch."""
+        """Train a job, from its start to the end of its last epoch."""
         machine, scenario = self._machines[name], self._shared.jobs[name]
         yield self._env.timeout(self._shared.starts[name])
-        others = [running for job, running in self._running.items() if job != name]
-        if others and not any(others):
+        other_jobs_run = [running for job, running in self._running.items() if job != name]
+        if other_jobs_run and not any(other_jobs_run):
             self._refuse(name)
-        nbytes, whole = sample_nbytes(scenario), Thinning(scenario)
+        nbytes, no_thinning = sample_nbytes(scenario), Thinning(scenario)
         for plan, loaders in with_loaders(machine, plan_epochs(scenario, nbytes)):
-            running = machine.begin(plan, loaders, whole, nbytes, self._telling.of(name))
+            running = machine.begin(
+                plan, loaders, no_thinning, nbytes, self._job_progress.job_callback(name)
+            )
             yield self._env.process(running.epoch.run())
             simulated, killed = machine.end(running), running.epoch.killed
-            self._over.append((name, simulated, WindowRow(plan.iterations)))
+            self._ended_epochs.append((name, simulated, WindowRow(plan.iterations)))
             del running, plan, loaders, simulated  # the next one needs their room
-            self._tell()
+            self._announce()
             if killed is not None:
                 return
 
-    def _tell(self) -> None:
-        if not self._news.triggered:
-            self._news.succeed()
+    def _announce(self) -> None:
+        if not self._epoch_ended.triggered:
+            self._epoch_ended.succeed()
 
     def _refuse(self, name: str) -> None:
-        """A job that meets no other one."""
+        """Refuse a job that meets no other one."""
         rule = "must be before all other jobs have ended, so that they meet"
-        found = f"{self._env.now:g} s"
+        start = f"{self._env.now:g} s"
         remedy = "Let it start earlier, or simulate it as a scenario of its own."
-        raise ScenarioError(Problem(f"jobs.{name}.start", rule, found, remedy), self._scenario.name)
+        raise ScenarioError(Problem(f"jobs.{name}.start", rule, start, remedy), self._scenario.name)
 
 
-class _Telling:
-    """Tells the share of the iterations of all jobs that are done."""
+class JobProgress:
+    """Reports the share of the iterations of all jobs that is done."""
 
     def __init__(self, jobs: Shared, progress: Progress | None) -> None:
         self._progress, self._done = progress, 0
         self._total = sum(
-            one.workload.iterations(one.world_size, epoch)
-            for one in jobs.jobs.values()
-            for epoch in range(1, one.epochs + 1)
+            job.workload.iterations(job.world_size, epoch)
+            for job in jobs.jobs.values()
+            for epoch in range(1, job.epochs + 1)
         )
 
-    def of(self, name: str) -> Callable[[int], None]:
-        """What a job calls after each iteration."""
-        return lambda _: self._one_more()
+    def job_callback(self, name: str) -> Callable[[int], None]:
+        """Return what a job calls after each iteration."""
+        return lambda _: self._add_iteration()
 
-    def _one_more(self) -> None:
+    def _add_iteration(self) -> None:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done / self._total)

@@ -27,39 +27,45 @@ class JobsCell(RunCell):
 
     @property
     def _efforts(self) -> list[Effort]:
-        """Those of its jobs; none where the scenario is not valid: that is said at once."""
+        """The efforts of the jobs; none where the scenario is not valid, which is reported at
+        once.
+        """
         try:
-            return [effort(one) for one in from_dict(self.document, self.label).of_jobs().values()]
+            return [effort(job) for job in from_dict(self.document, self.label).of_jobs().values()]
         except InputError:
             return []
 
     @property
     def cost(self) -> float:
-        """As for `Cell`."""
-        return sum(of.seconds for of in self._efforts)
+        """Seconds that all jobs are expected to take."""
+        return sum(job_effort.seconds for job_effort in self._efforts)
 
     @property
     def timed_as(self) -> str:
-        """As for `Cell`."""
+        """The kind of run: several jobs."""
         return "jobs"
 
     @property
     def memory(self) -> float:
-        """As for `Cell`: what every job adds to a process."""
-        return sum(of.nbytes - SHARED_NBYTES for of in self._efforts)
+        """Bytes that all jobs add to a process."""
+        return sum(job_effort.nbytes - SHARED_NBYTES for job_effort in self._efforts)
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
+        """The names of the tables that the outcome holds, each behind the name of its job."""
         names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
         return frozenset(
             f"{_part(job, name)}{TABLE}" for job in self.document["jobs"] for name in names
         )
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: the values of each job under its name, and its tables behind it."""
+        """Simulate all jobs; return the values of each job under its name, and its tables behind
+        it.
+        """
         self.hold_little()
-        reporting = {name: Reporting(one, self.timeline) for name, one in self._jobs.items()}
+        reporting = {
+            name: Reporting(scenario, self.timeline) for name, scenario in self._jobs.items()
+        }
         nameless = dict.fromkeys(reporting, NAMELESS)
         struck: list[Row] = []
         for job, timeline in simulate_jobs(self.scenario, nameless, tell, struck):
@@ -67,21 +73,24 @@ class JobsCell(RunCell):
             reporting[job].add(timeline)
             del timeline  # the next epoch needs its room
             give_back()
-        for of in reporting.values():
-            of.struck += struck
-        outcomes = {job: of.outcome() for job, of in reporting.items()}
+        for job_reporting in reporting.values():
+            job_reporting.struck += struck
+        outcomes = {job: job_reporting.outcome() for job, job_reporting in reporting.items()}
         for job, record in (self.scenario.jobs or {}).items():
             outcomes[job].values["facts"]["start_s"] = record.start
         tables = {
-            _part(job, name): long(of.tables, name)
-            for job, of in outcomes.items()
-            for name in of.tables
+            _part(job, name): long(job_outcome.tables, name)
+            for job, job_outcome in outcomes.items()
+            for name in job_outcome.tables
         }
-        return Outcome({job: dict(of.values) for job, of in outcomes.items()}, LazyTables(tables))
+        return Outcome(
+            {job: dict(job_outcome.values) for job, job_outcome in outcomes.items()},
+            LazyTables(tables),
+        )
 
 
 def of_job(outcome: Outcome, job: str) -> Outcome:
-    """What a job has of the outcome of a `JobsCell`, like that of a `RunCell`."""
+    """Return the part of a job in the outcome of a `JobsCell`, like the outcome of a `RunCell`."""
     head = _part(job, "")
     tables = {
         name.removeprefix(head): long(outcome.tables, name)

@@ -1,4 +1,4 @@
-"""What links carried in every epoch, also where epochs of several jobs overlap."""
+"""Bytes and load of links in every epoch, also where epochs of several jobs overlap."""
 
 from __future__ import annotations
 
@@ -62,52 +62,54 @@ class EpochLinkStatistics:
     ) -> None:
         table = resources.links
         self._resources, self._network, self._peaks = resources, network, peaks
-        self._own = np.ones(len(table.names), bool) if foreign is None else ~foreign
-        self._before = network.links.copy()
+        self._is_of_job = np.ones(len(table.names), bool) if foreign is None else ~foreign
+        self._previous_counters = network.links.copy()
         self._since = since
 
     def open_epoch(self, now: float) -> None:
-        """An epoch begins at ``now`` (s)."""
+        """Begin an epoch at ``now`` (s)."""
         if self._peaks is not None:
             self._peaks.restart(id(self))
-            self._before, self._since = self._network.links.copy(), now
+            self._previous_counters, self._since = self._network.links.copy(), now
 
     def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
-        """What every link carried since the last call, or since the epoch was opened, as the links
-        table of the epoch without the name of the run; ``now`` in s."""
+        """Return the links table of the epoch, without the name of the run: what every link carried
+        since the last call, or since the epoch was opened. ``now`` is in s.
+        """
         network, table = self._network, self._resources.links
         peaks = None if self._peaks is None else self._peaks.stop(id(self))
         network.settle()
-        after = network.links
-        work = after["work"] - self._before["work"]
-        nbytes = after["nbytes"] - self._before["nbytes"]
+        counters = network.links
+        work = counters["work"] - self._previous_counters["work"]
+        nbytes = counters["nbytes"] - self._previous_counters["nbytes"]
         if peaks is None:
-            peaks = after["peak"]
+            peaks = counters["peak"]
         else:
             nbytes = np.where(np.array(table.units, object) == "B", work, nbytes)
-        used = np.flatnonzero((work > 0) & self._own)
+        used = np.flatnonzero((work > 0) & self._is_of_job)
         elapsed = max(now - self._since, np.finfo(float).tiny)
         carried = pd.DataFrame(
             {
                 "epoch": np.full(len(used), epoch, np.int16),
                 "link": np.array(table.names, object)[used],
-                "tier": _of_kinds(table.tiers, used),
+                "tier": _categories(table.tiers, used),
                 "capacity": table.capacity[used],
-                "unit": _of_kinds(table.units, used),
+                "unit": _categories(table.units, used),
                 "nbytes": nbytes[used],
                 "mean_utilisation": work[used] / table.capacity[used] / elapsed,
                 "peak_utilisation": peaks[used],
-                "busy_s": (after["busy"] - self._before["busy"])[used],
+                "busy_s": (counters["busy"] - self._previous_counters["busy"])[used],
             }
         )
         network.restart_peaks()
-        self._before = after.copy()
+        self._previous_counters = counters.copy()
         self._since = now
         return carried
 
 
-def _of_kinds(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
-    """The names of the links ``used``; made of them, not of codes, pandas would copy all of them
-    into strings of Arrow."""
+def _categories(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
+    """Return the names of the links ``used`` as categories. Made of names, not of codes, pandas
+    would copy all of them into strings of Arrow.
+    """
     kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
     return pd.Categorical.from_codes(codes, pd.Index(kinds))

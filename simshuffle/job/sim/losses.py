@@ -48,17 +48,18 @@ class Loss:
 
 
 class EpochParts:
-    """What was simulated of epoch ``epoch`` of a run of ``world_size`` ranks, stretch by stretch.
-    ``kept`` are its iterations that no loss has undone, ``reached`` those done before the last
-    loss."""
+    """The simulated stretches of epoch ``epoch`` of a run of ``world_size`` ranks.
+    ``kept_iterations`` is the number of its iterations that no loss has undone,
+    ``reached_iterations`` of those done before the last loss.
+    """
 
     def __init__(self, run: str, epoch: int, world_size: int, scenario: Scenario) -> None:
-        self.epoch, self.kept, self.reached = epoch, 0, 0
+        self.epoch, self.kept_iterations, self.reached_iterations = epoch, 0, 0
         recovery = scenario.recovery
         # (N,) whether the epoch has seen each sample, where a loader decides which come
-        self._had: Flags | None = None
+        self._seen_samples: Flags | None = None
         if recovery is not None and recovery.resume is not None:
-            self._had = np.zeros(scenario.workload.dataset.num_samples, np.bool_)
+            self._seen_samples = np.zeros(scenario.workload.dataset.num_samples, np.bool_)
         self._run, self._samples = run, scenario.workload.dataset.num_samples
         # of the ranks that go on their numbers as the epoch began
         self._ranks = np.arange(world_size)
@@ -68,88 +69,93 @@ class EpochParts:
         self._seen = self._twice = self._planned = 0
         self._redone = (0.0, 0)
         # rank, and from when on it takes no part any more (s)
-        self._left: list[tuple[Ints64, float]] = []
+        self._departed: list[tuple[Ints64, float]] = []
 
     def add(self, plan: EpochPlan, first: int, simulated: SimulatedEpoch) -> None:
-        """Add a stretch from iteration ``first`` (from 0) of an epoch on; of an earlier epoch it
-        was done before, so it is lost time in this one."""
+        """Add a stretch of an epoch, from iteration ``first`` (from 0) on. A stretch of an earlier
+        epoch was done before, so it is lost time in this epoch.
+        """
         self._parts.append(simulated)
-        again, samples = plan.epoch < self.epoch, plan.training.samples
-        if not again and first == 0:
+        is_repeated, samples = plan.epoch < self.epoch, plan.training.samples
+        if not is_repeated and first == 0:
             self._planned = max(self._planned, int(samples.sum()))
-        kept = simulated.done if simulated.over else max(simulated.saved, 0)
-        seen = 0 if again else self._newly_seen(plan, kept)
-        twice = int(samples[: simulated.done].sum()) - seen
+        kept = simulated.iterations_done if simulated.over else max(simulated.saved, 0)
+        newly_seen = 0 if is_repeated else self._newly_seen(plan, kept)
+        twice = int(samples[: simulated.iterations_done].sum()) - newly_seen
         rows: list[Rows] = []
-        if not again:
-            self.kept, self.reached = first + kept, first + simulated.done
-        if not again and (kept or simulated.over):
-            rows = [_first(part, kept) for part in simulated.rows]
+        if not is_repeated:
+            self.kept_iterations, self.reached_iterations = (
+                first + kept,
+                first + simulated.iterations_done,
+            )
+        if not is_repeated and (kept or simulated.over):
+            rows = [_select_first(part, kept) for part in simulated.rows]
         ends = _ends(rows, len(self._ranks), simulated.begin)
-        rows = [{**part, "iteration": _moved(part["iteration"], first)} for part in rows]
-        if simulated.over and not again:
+        rows = [{**part, "iteration": _shift_iterations(part["iteration"], first)} for part in rows]
+        if simulated.over and not is_repeated:
             self._redone = (0.0, 0)
         else:
             rows.append(self._span("lost", np.arange(len(self._ranks)), ends, simulated.end))
             self._redone = (float((simulated.end - ends).mean()), twice)
         self._rows += [{**part, "rank": self._ranks[part["rank"]]} for part in rows]
-        self._seen, self._twice = self._seen + seen, self._twice + twice
+        self._seen, self._twice = self._seen + newly_seen, self._twice + twice
 
     def _newly_seen(self, plan: EpochPlan, kept: int) -> int:
-        """Samples that the epoch sees in the first ``kept`` iterations of a plan."""
-        if self._had is None:
+        """Samples that the epoch sees in the first ``kept_iterations`` iterations of a plan."""
+        if self._seen_samples is None:
             return int(plan.training.samples[:kept].sum())
-        before = int(self._had.sum())
-        self._had[trained_samples(plan, kept)] = True
-        return int(self._had.sum()) - before
+        seen_before = int(self._seen_samples.sum())
+        self._seen_samples[trained_samples(plan, kept)] = True
+        return int(self._seen_samples.sum()) - seen_before
 
-    def lose(self, loss: Loss, gone: Flags, resumed: float) -> None:
-        """Add a loss, after which training goes on at ``resumed`` (s) without the ranks that are
-        ``gone``, (M,)."""
+    def lose(self, loss: Loss, is_gone: Flags, resumed: float) -> None:
+        """Add a loss, after which training goes on at ``resumed`` (s) without the ranks of which
+        ``is_gone``, (M,), is true.
+        """
         seconds, samples = self._redone
         self._losses.append(replace(loss, redone_s=seconds, redone_samples=samples))
         begin = np.full(len(self._ranks), loss.at_s)
         span = self._span("restart", np.arange(len(self._ranks)), begin, resumed)
         self._rows.append({**span, "rank": self._ranks[span["rank"]]})
-        if gone.any():
-            self._left.append((self._ranks[gone], resumed))
-            self._ranks = self._ranks[~gone]
+        if is_gone.any():
+            self._departed.append((self._ranks[is_gone], resumed))
+            self._ranks = self._ranks[~is_gone]
 
     def timeline(self) -> Timeline:
-        """That of the whole epoch."""
+        """Return the timeline of the epoch, with all its stretches."""
         first, last = self._parts[0], self._parts[-1]
         end = max(last.end, self._resumed)
-        for ranks, since in self._left:
+        for ranks, since in self._departed:
             begin = np.full(len(ranks), since)
             self._rows.append(self._span("lost", ranks, begin, end))
-        whole = replace(
+        epoch = replace(
             first,
             rows=[part for part in self._rows if len(part["rank"])],
             links=_links(self._parts, end - first.begin),
             sources=self._sources(),
             end=end,
         )
-        row = WindowRow(self.kept, whole_because="")
-        return replace(whole.timeline(self._run, row), said=self._said())
+        row = WindowRow(self.kept_iterations, whole_because="")
+        return replace(epoch.timeline(self._run, row), said=self._facts())
 
     @property
     def _resumed(self) -> float:
         return max((float(part["end_s"].max(initial=0.0)) for part in self._rows), default=0.0)
 
-    def _said(self) -> dict[str, Any]:
-        of = {"planned": self._planned, "seen": self._seen, "twice": self._twice}
-        shares = {name: samples / self._samples for name, samples in of.items()}
+    def _facts(self) -> dict[str, Any]:
+        samples_by_fact = {"planned": self._planned, "seen": self._seen, "twice": self._twice}
+        shares = {name: samples / self._samples for name, samples in samples_by_fact.items()}
         return {
             "completeness": [{"epoch": self.epoch, **shares}],
             "losses": [asdict(loss) for loss in self._losses],
         }
 
     def _sources(self) -> dict[str, Any]:
-        first, *others = (part.sources for part in self._parts)
-        out = dict(first)
-        for name in set(out).difference(OF_THE_WHOLE, OF_THE_BEGIN):
-            out[name] += sum(other[name] for other in others)
-        return {**out, "iterations": self.kept, "samples": self._seen}
+        first, *later_sources = (part.sources for part in self._parts)
+        sums = dict(first)
+        for name in set(sums).difference(OF_THE_WHOLE, OF_THE_BEGIN):
+            sums[name] += sum(sources[name] for sources in later_sources)
+        return {**sums, "iterations": self.kept_iterations, "samples": self._seen}
 
     def _span(self, phase: str, ranks: Ints64, begin: Floats, end: float) -> Rows:
         """A phase of some ranks from ``begin``, (ranks,), to ``end`` (s), in no iteration."""
@@ -166,14 +172,14 @@ class EpochParts:
         }
 
 
-def _first(part: Rows, kept: int) -> Rows:
-    """The rows of the first so many iterations, and of what is before and after all."""
-    of = part["iteration"] <= kept
-    return {name: values[of] for name, values in part.items()}
+def _select_first(part: Rows, iterations: int) -> Rows:
+    """Return the rows of the first ``iterations`` iterations, and those before and after all."""
+    is_kept = part["iteration"] <= iterations
+    return {name: values[is_kept] for name, values in part.items()}
 
 
-def _moved(iteration: NDArray[Any], first: int) -> NDArray[Any]:
-    """Numbers of iterations, from 1, ``first`` of them before; 0 stays."""
+def _shift_iterations(iteration: NDArray[Any], first: int) -> NDArray[Any]:
+    """Return numbers of iterations (from 1) moved by ``first``; 0 stays, it means no iteration."""
     return np.where(iteration > 0, iteration + first, 0).astype(np.int32)
 
 
@@ -181,21 +187,21 @@ def _ends(rows: Sequence[Rows], world_size: int, begin: float) -> Floats:
     """(M,) s at which the exclusive phases of each rank end."""
     ends = np.full(world_size, begin)
     for part in rows:
-        own = part["phase"] < len(PHASES) - len(HIDDEN)
-        np.maximum.at(ends, part["rank"][own], part["end_s"][own])
+        is_exclusive = part["phase"] < len(PHASES) - len(HIDDEN)
+        np.maximum.at(ends, part["rank"][is_exclusive], part["end_s"][is_exclusive])
     return ends
 
 
 def _links(parts: Sequence[SimulatedEpoch], seconds: float) -> pd.DataFrame:
-    """What every link carried in all of them, in ``seconds`` in all."""
+    """Return what every link carried in all parts, which last ``seconds`` together."""
     tables = [
         part.links.assign(used=part.links["mean_utilisation"] * (part.end - part.begin))
         for part in parts
     ]
     # a link that only an earlier epoch used, which was done again, is one of this epoch
-    both = pd.concat(tables, ignore_index=True).assign(epoch=parts[0].links["epoch"].iloc[0])
+    rows = pd.concat(tables, ignore_index=True).assign(epoch=parts[0].links["epoch"].iloc[0])
     sums = {"nbytes": "sum", "used": "sum", "peak_utilisation": "max", "busy_s": "sum"}
-    how = {**dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"), **sums}
-    table = both.groupby("link", sort=False).agg(how).reset_index()
+    aggregations = {**dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"), **sums}
+    table = rows.groupby("link", sort=False).agg(aggregations).reset_index()
     table["mean_utilisation"] = table.pop("used") / max(seconds, np.finfo(float).tiny)
     return table[list(parts[0].links.columns)]

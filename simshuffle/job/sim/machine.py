@@ -37,7 +37,9 @@ from simshuffle.spec.arrays import Flags, Floats
 
 @dataclass(frozen=True)
 class Staged:
-    """What staging took, and ``nbytes`` read from the PFS or object store by ``read_requests``."""
+    """The seconds of staging, and ``nbytes`` read from the PFS or object store by
+    ``read_requests``.
+    """
 
     seconds: float
     nbytes: float
@@ -87,7 +89,8 @@ class Running:
 
 class SimulatedMachine:
     """A cluster with its network and its clock; arguments as of `Simulation`. Where several jobs
-    share it, ``links`` tell what they carried."""
+    share the cluster, ``links`` counts what they carried.
+    """
 
     def __init__(
         self,
@@ -103,9 +106,9 @@ class SimulatedMachine:
         self._simulation = Simulation(scenario, recorder, struck, begin, on, slower)
         clock = self._simulation.clock
         self._env, self._begin = clock.env, begin
-        several = None if scenario.background is None else Peaks(clock)
+        peaks = None if scenario.background is None else Peaks(clock)
         resources = self._simulation.resources
-        self._links = links or EpochLinkStatistics(resources, clock.network, several, since=begin)
+        self._links = links or EpochLinkStatistics(resources, clock.network, peaks, since=begin)
         self._stage: Staged | None = None
         if on is None:
             send(scenario, self._simulation.resources, clock)
@@ -116,14 +119,14 @@ class SimulatedMachine:
         return self._simulation.resources.hosts
 
     def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
-        """The staging of what the hosts of some ``ranks``, (M,), keep; nothing else goes on."""
+        """Stage again what the hosts of some ``ranks``, (M,), keep, while nothing else goes on."""
         workload, resources = self.scenario.workload, self._simulation.resources
         if not ranks.any():
             return NOTHING
         return stage(workload, resources, shard_nbytes, only=ranks)
 
     def loaders(self, plan: EpochPlan) -> Loaders:
-        """Those of the training of an epoch."""
+        """Return the loaders of the training of an epoch."""
         return self._simulation.loaders(plan.training, "read", plan.epoch)
 
     def epoch(
@@ -162,23 +165,23 @@ class SimulatedMachine:
     ) -> Running:
         """Begin an epoch now, which is then to be run; arguments as of `Epoch`."""
         recorder = self._simulation.recorder
-        staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
+        staged = self._stage_once(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
-        told = progress if watch is None else watch.telling(progress)
-        epoch = Epoch(self._simulation, plan, loaders, nbytes, told, thinning)
+        report_iteration = progress if watch is None else watch.wrap_progress(progress)
+        epoch = Epoch(self._simulation, plan, loaders, nbytes, report_iteration, thinning)
         self._links.open_epoch(begin := self._env.now)
         if recorder is not None:
             recorder.begin(begin)
         return Running(plan, thinning, epoch, staged, watch, begin)
 
     def end(self, running: Running) -> SimulatedEpoch:
-        """The epoch that has just run, as far as it did."""
+        """Return the epoch that has just run, as far as it did."""
         recorder, now = self._simulation.recorder, self._env.now
         if recorder is not None:
             recorder.end(now)
         plan, epoch = running.plan, running.epoch
-        if epoch.done < epoch.planned:
-            plan = stop_after(plan, epoch.done, epoch.loaders.asked)
+        if epoch.iterations_done < epoch.planned:
+            plan = stop_after(plan, epoch.iterations_done, epoch.loaders.requested_batches)
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, now),
@@ -186,32 +189,34 @@ class SimulatedMachine:
             begin=running.begin,
             end=now,
             measured_spread=epoch.measured_spread,
-            served=None if running.watch is None else running.watch.served(),
+            served=None if running.watch is None else running.watch.summarise(),
             killed=epoch.killed,
-            done=epoch.done,
+            iterations_done=epoch.iterations_done,
             saved=epoch.saved,
         )
 
     def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
-        """Of an epoch of which iterations are left out; none where another pass reads as well."""
+        """Return the watch over the servers of an epoch of which iterations are left out; None
+        where none are left out, or where an inference pass reads as well.
+        """
         if not thinning.left_out or plan.inference is not None:
             return None
         clock, resources = self._simulation.clock, self._simulation.resources
         factor = thinning.read_factor(int(plan.training.samples.sum()))
         return ServerWatch(clock, resources.links, resources.servers, loaders.chains, factor)
 
-    def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
-        """The staging before the first epoch."""
+    def _stage_once(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
+        """Stage before the first epoch, once; return what that took."""
         if plan.epoch > 1 or self._begin > 0:
             return NOTHING
         if self._stage is None:  # a longer window of the epoch stages the same
             shards = plan.shards.sums(nbytes)
             # sums of so many times as many samples differ by the square root of that
             factor = thinning.factor
-            whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
+            expected_shards = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
             tolerance = STAGED * self.scenario.time_tolerance
             resources = self._simulation.resources
-            self._stage = stage(self.scenario.workload, resources, whole, tolerance)
+            self._stage = stage(self.scenario.workload, resources, expected_shards, tolerance)
         return self._stage
 
 
@@ -230,11 +235,13 @@ class SimulatedEpoch:
     served: Served | None = None  # what the servers did, if iterations were left out
     killed: Killed | None = None  # by what the job was ended in it, if it was
     over: bool = True  # or broken off
-    done: int = 0  # iterations that all ranks have done
+    iterations_done: int = 0  # iterations that all ranks have done
     saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
-        """Its tables, which use up the rows; ``earlier`` s before it belong to no epoch."""
+        """Return the tables of the epoch, and use up its rows. ``earlier`` s before it belong to
+        no epoch.
+        """
         if earlier:
             for part in self.rows:
                 for bound in ("start_s", "end_s"):
@@ -246,25 +253,27 @@ class SimulatedEpoch:
         sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
         for column in ("run", "strategy", "whole_because"):
             sources[column] = pd.Categorical(sources[column])
-        said = {} if self.killed is None else {"killed": [self.killed.plain()]}
-        return Timeline(phase_table(run, self.rows), links, sources, said)
+        events = {} if self.killed is None else {"killed": [self.killed.as_dict()]}
+        return Timeline(phase_table(run, self.rows), links, sources, events)
 
 
 def with_loaders(
     machine: SimulatedMachine, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
+    """Yield each plan with its loaders. Where loaders go on into the next epoch, plan one epoch
+    ahead.
+    """
     if not machine.scenario.workload.loader.across_epochs:
         # which holds none of them
         yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
         return
     plan = next(plans)
     loaders = machine.loaders(plan)
-    for following in plans:
-        ahead = machine.loaders(following)
-        loaders.followed_by(ahead)
+    for next_plan in plans:
+        next_loaders = machine.loaders(next_plan)
+        loaders.followed_by(next_loaders)
         yield plan, loaders
-        plan, loaders = following, ahead
+        plan, loaders = next_plan, next_loaders
     yield plan, loaders
 
 
@@ -282,36 +291,40 @@ def without_cycle_collection() -> Iterator[None]:
 
 
 def reporter(
-    progress: Callable[[float], None] | None, before: int, total: int
+    progress: Callable[[float], None] | None, iterations_before: int, total: int
 ) -> Callable[[int], None]:
-    """What tells ``progress`` the share of ``total`` iterations that is done."""
+    """Return a function of the iterations done in an epoch, which tells ``progress`` the share of
+    ``total`` iterations that is done.
+    """
     if progress is None:
         return lambda _: None
-    return lambda done: progress((before + done) / total)
+    return lambda iterations_done: progress((iterations_before + iterations_done) / total)
 
 
 def _sources(
     scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
 ) -> dict[str, Any]:
-    """Where the bytes of an epoch come from: what was left out is like what was not. Of one that
-    was broken off ``plan`` is what was done of it."""
+    """Return the row of table ``sources`` of an epoch, as if all its iterations had been simulated:
+    iterations that were left out are like those that were not. Of an epoch that was broken off
+    ``plan`` has the part that was done.
+    """
     costs = None if epoch.exchange is None else epoch.exchange.costs
     training = epoch.loaders.chains.sums
-    if epoch.done < epoch.planned:
+    if epoch.iterations_done < epoch.planned:
         training = read_sums(plan.training, scenario.workload)
-        costs = None if costs is None else costs.truncate(epoch.done)
-    trained = int(plan.training.samples[: epoch.done].sum())
+        costs = None if costs is None else costs.truncate(epoch.iterations_done)
+    trained = int(plan.training.samples[: epoch.iterations_done].sum())
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
     read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
     passes = [(training, thinning.read_factor(trained) if trained else 1.0)]
     if epoch.measuring is not None:
         passes.append((epoch.measuring.loaders.chains.sums, factor))
-    for sums, times in passes:
-        for of, found in ((read, sums.nbytes), (requests, sums.requests)):
-            for source in of:
-                of[source] += times * found[source]
-        opens += times * sums.file_opens
+    for sums, read_factor in passes:
+        for sums_by_source, pass_sums in ((read, sums.nbytes), (requests, sums.requests)):
+            for source in sums_by_source:
+                sums_by_source[source] += read_factor * pass_sums[source]
+        opens += read_factor * sums.file_opens
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd
         read["memory"] += sent * costs.read_memory
@@ -323,7 +336,7 @@ def _sources(
         "world_size": scenario.world_size,
         "exchange_fraction": np.nan if fraction is None else fraction,
         "epoch": plan.epoch,
-        "iterations": epoch.done + thinning.left_out,
+        "iterations": epoch.iterations_done + thinning.left_out,
         "samples": round(trained * passes[0][1]),
         "samples_moved": round(plan.exchange.samples_moved * sent),
         "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
@@ -344,11 +357,13 @@ def _sources(
 def _charge(
     scenario: Scenario, requests: Mapping[str, float], read: Mapping[str, float], staged: Staged
 ) -> float:
-    """US dollars for what an epoch, and its staging, ask of the object store."""
+    """Return US dollars for the requests and bytes of an epoch and its staging to the object
+    store.
+    """
     store = scenario.cluster.object_store
     if store is None:
         return 0.0
-    asked, nbytes = requests["object_store"], read["object_store"]
+    request_count, nbytes = requests["object_store"], read["object_store"]
     if scenario.workload.staging.source == "object_store":
-        asked, nbytes = asked + staged.read_requests, nbytes + staged.nbytes
-    return store.charge(asked, nbytes)
+        request_count, nbytes = request_count + staged.read_requests, nbytes + staged.nbytes
+    return store.charge(request_count, nbytes)

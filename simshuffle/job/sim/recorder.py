@@ -1,4 +1,4 @@
-"""What is noted of a run: when the phases of every rank began and ended; and for a recorder alone
+"""Records of a run: when the phases of every rank began and ended; and for a recorder alone
 when messages were sent, and what links carried from moment to moment."""
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ ITERATION = {
 synchronise with the last exchange after backward, begin the next after update."""
 
 
-def _as_before(*parts: str) -> dict[str, str]:
+def _iteration_parts(*parts: str) -> dict[str, str]:
     return {part: ITERATION[part] for part in parts}
 
 
-IN_GROUPS = {
-    **_as_before("read", "loaded"),
+GROUP_STEP = {
+    **_iteration_parts("read", "loaded"),
     "gathered": "wait_group",
-    **_as_before("forwarded", "computed"),
+    **_iteration_parts("forwarded", "computed"),
     "idle": "bubble",
     "slowed": "group_communication",
-    **_as_before(*list(ITERATION)[list(ITERATION).index("stored") :]),
+    **_iteration_parts(*list(ITERATION)[list(ITERATION).index("stored") :]),
 }
 """The same where ranks of a model-parallel group go through the passes together."""
-OF_ALL = {
-    **_as_before("read", "loaded"),
+JOINT_STEP = {
+    **_iteration_parts("read", "loaded"),
     "gathered": "wait_allreduce",
-    **_as_before("forwarded", "computed", "reduced", "updated"),
-    **_as_before("stored", "stored_by_all", "sent", "free"),
+    **_iteration_parts("forwarded", "computed", "reduced", "updated"),
+    **_iteration_parts("stored", "stored_by_all", "sent", "free"),
 }
 """The same where all ranks go through the whole step together."""
 FINAL = {
@@ -77,7 +77,9 @@ SAVING = {"saved": "checkpoint"}
 
 @dataclass(slots=True)
 class PhaseEnds:
-    """When the parts of an iteration of one rank, or of what is before and after all, ended (s)."""
+    """The times (s) at which the parts of an iteration of one rank ended, or the parts before and
+    after all.
+    """
 
     begin: float  # of the first of them
     measured: float = 0.0  # importance is known
@@ -114,9 +116,10 @@ class PhaseLog:
         """Note the times of one more iteration of a rank."""
         self._times[rank].extend(self._values(times))
 
-    def cut(self, rank: int, times: PhaseEnds, now: float) -> None:
-        """The same of an iteration in which the job ended at ``now`` (s): parts that had not ended
-        take no time, but for the last one."""
+    def add_interrupted(self, rank: int, times: PhaseEnds, now: float) -> None:
+        """Note an iteration in which the job ended at ``now`` (s): parts that had not ended take no
+        time, but for the last one.
+        """
         begin, *ends = self._values(times)
         ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
         self._times[rank].extend([begin, *ends])
@@ -127,7 +130,7 @@ class PhaseLog:
         return min(map(len, self._times)) // (1 + len(self._parts))
 
     def keep(self, iterations: int) -> None:
-        """Forget all but the first so many of every rank."""
+        """Keep only the first ``iterations`` iterations of every rank."""
         for times in self._times:
             del times[iterations * (1 + len(self._parts)) :]
 
@@ -143,11 +146,13 @@ class PhaseLog:
         rows = phase_rows(epoch, list(self._parts.values()), bounds, np.zeros(1), final)
         # not as one array of all parts: most move nothing
         lasts = bounds[..., 1:] > bounds[..., :-1]
-        number = np.broadcast_to(np.arange(len(self._parts), dtype=np.int8), lasts.shape)[lasts]
-        for place, part in enumerate(self._parts):
+        part_of_row = np.broadcast_to(np.arange(len(self._parts), dtype=np.int8), lasts.shape)[
+            lasts
+        ]
+        for part_index, part in enumerate(self._parts):
             if nbytes and part in nbytes:
                 moved = np.broadcast_to(nbytes[part], lasts.shape[:2])
-                rows["nbytes"][number == place] = moved[lasts[..., place]]
+                rows["nbytes"][part_of_row == part_index] = moved[lasts[..., part_index]]
         return rows
 
 
@@ -165,7 +170,7 @@ class MessageTimes:
     """Messages of an epoch between ranks: (n,) arrays, by iteration, number and sender."""
 
     iteration: Ints64  # after which it was sent, from 1
-    number: Ints64  # of the sender's messages of the iteration, from 0
+    index: Ints64  # of the sender's messages of the iteration, from 0
     # sender, receiver: ranks
     sender: Ints64
     receiver: Ints64
@@ -175,23 +180,23 @@ class MessageTimes:
     sent: Floats
     received: Floats
 
-    def of(self, chosen: Flags) -> MessageTimes:
-        """Those that are chosen."""
-        return MessageTimes(*(values[chosen] for values in vars(self).values()))
+    def select(self, is_chosen: Flags) -> MessageTimes:
+        """Return the messages of which ``is_chosen``, (n,), is true."""
+        return MessageTimes(*(values[is_chosen] for values in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What was recorded of an epoch."""
+    """The messages and the counters of links that were recorded in an epoch."""
 
     messages: MessageTimes  # of its exchange
-    at: Floats  # (k,) s since the epoch began, from 0 to its end
+    sampled_at: Floats  # (k,) s since the epoch began, from 0 to its end
     work: NDArray[np.float32]  # (k, links) units that every link has carried until then, float32
     resources: Resources  # whose links they are
 
-    def used(self) -> Floats:
+    def utilisation(self) -> Floats:
         """(k - 1, links) share of its capacity that every link carried from moment to moment."""
-        lasting = np.maximum(np.diff(self.at), np.finfo(float).tiny)
+        lasting = np.maximum(np.diff(self.sampled_at), np.finfo(float).tiny)
         share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
         share /= self.resources.links.capacity
         return share
@@ -211,67 +216,68 @@ class LinkSamples:
         """Sample from ``now`` (s) on; what was sampled before is forgotten."""
         self._network.settle(now)
         self._begin, self._base = now, self._network.links["work"].copy()
-        self._at: list[float] = []
+        self._sampled_at: list[float] = []
         self._work: list[NDArray[np.float32]] = []
         self.take(now)
 
     def take(self, now: float) -> None:
         """Take a sample at ``now`` (s), up to which all events have been run."""
         self._network.settle(now)
-        self._at.append(now - self._begin)
+        self._sampled_at.append(now - self._begin)
         self._work.append((self._network.links["work"] - self._base).astype(np.float32))
-        if len(self._at) > 2 * self._samples:
-            self._at, self._work = self._at[::2], self._work[::2]
+        if len(self._sampled_at) > 2 * self._samples:
+            self._sampled_at, self._work = self._sampled_at[::2], self._work[::2]
             self._step *= 2.0
-        self.next_at = self._begin + len(self._at) * self._step
+        self.next_at = self._begin + len(self._sampled_at) * self._step
 
-    def until(self, now: float) -> None:
+    def take_until(self, now: float) -> None:
         """Take all samples that are due by ``now`` (s)."""
         while self.next_at <= now:
             self.take(self.next_at)
 
     def end(self, now: float) -> tuple[Floats, NDArray[np.float32]]:
         """Stop at ``now`` (s); returns `EpochRecord.at` and `EpochRecord.work`."""
-        self.until(now)
-        if now - self._begin > self._at[-1] + INSTANT:
+        self.take_until(now)
+        if now - self._begin > self._sampled_at[-1] + INSTANT:
             self.take(now)
         self.next_at = inf
-        at, work = np.array(self._at), np.stack(self._work)
-        del self._at, self._work
-        return at, work
+        sampled_at, work = np.array(self._sampled_at), np.stack(self._work)
+        del self._sampled_at, self._work
+        return sampled_at, work
 
 
 class SampledClock(NetworkClock):
-    """A clock that stops for samples between events. The network runs through the same events at
-    the same moments as without: samples are nothing to SimPy."""
+    """A clock that stops for samples between events. The network runs through the events that it
+    would have without samples, at those moments: samples are nothing to SimPy.
+    """
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork, samples: LinkSamples) -> None:
         super().__init__(env, network)
         self._samples = samples
-        self._run = self._sampled
+        self._run = self._advance_network
 
-    def _sampled(self, horizon: float) -> tuple[float, list[int]]:
-        """See `FluidNetwork.advance`."""
+    def _advance_network(self, horizon: float) -> tuple[float, list[int]]:
+        """Advance the network to ``horizon`` and take samples; see `FluidNetwork.advance`."""
         while self._samples.next_at <= horizon:
-            upcoming, done = self.network.advance(self._samples.next_at)
-            if done or upcoming == inf:
-                return upcoming, done
+            upcoming, groups = self.network.advance(self._samples.next_at)
+            if groups or upcoming == inf:
+                return upcoming, groups
             self._samples.take(self._samples.next_at)
         return self.network.advance(horizon)
 
     def post(self, batch: TransferBatch) -> None:
         """See `NetworkClock.post`."""
-        self._samples.until(self.env.now)
+        self._samples.take_until(self.env.now)
         super().post(batch)
 
     def set_capacity(self, links: Ints32, values: Floats) -> None:
         """See `NetworkClock.set_capacity`."""
-        self._samples.until(self.env.now)
+        self._samples.take_until(self.env.now)
         super().set_capacity(links, values)
 
     def reroute(self, slots: Ints32, routes: Ints32) -> None:
         """See `NetworkClock.reroute`."""
-        self._samples.until(self.env.now)
+        self._samples.take_until(self.env.now)
         super().reroute(slots, routes)
 
 
@@ -291,20 +297,21 @@ class Recorder:
     def clock(
         self, env: simpy.Environment, network: FluidNetwork, resources: Resources
     ) -> NetworkClock:
-        """The clock of the machine that is recorded."""
+        """Return the clock of the machine that is recorded."""
         self._resources, self._network = resources, network
         self._samples = LinkSamples(network, self._length)
         return SampledClock(env, network, self._samples)
 
     def begin(self, now: float) -> None:
-        """An epoch begins at ``now`` (s)."""
+        """Begin an epoch at ``now`` (s)."""
         self._begin, self._tags = now, 0
         self._messages.clear()
         self._samples.begin(now)
 
     def note(self, iteration: int, messages: list[RankMessages]) -> int:
-        """These messages are prepared after ``iteration`` (from 0); returns the first of their
-        tags, see `MessageLowering.graph`."""
+        """Note messages that are prepared after ``iteration`` (from 0); return the first of their
+        tags, see `MessageLowering.graph`.
+        """
         first = self._tags
         self._messages.append((iteration, messages, first))
         self._tags += 2 * len(messages) * self._resources.world_size
@@ -312,22 +319,22 @@ class Recorder:
         return first
 
     def end(self, now: float) -> None:
-        """The epoch has ended at ``now`` (s): what was recorded is in ``record``."""
-        at, work = self._samples.end(now)
-        self.record = EpochRecord(self._times(), at, work, self._resources)
+        """End the epoch at ``now`` (s), and keep what was recorded in ``record``."""
+        sampled_at, work = self._samples.end(now)
+        self.record = EpochRecord(self._times(), sampled_at, work, self._resources)
 
     def _times(self) -> MessageTimes:
         ranks = np.arange(self._resources.world_size)
         finish = self._network.finish[: self._tags] - self._begin
-        whole, real = np.zeros(0, np.int64), np.zeros(0)
-        parts: list[tuple[NDArray[np.generic], ...]] = [(whole,) * 4 + (real,) * 4]
+        no_integers, no_floats = np.zeros(0, np.int64), np.zeros(0)
+        parts: list[tuple[NDArray[np.generic], ...]] = [(no_integers,) * 4 + (no_floats,) * 4]
         for iteration, messages, first in self._messages:
             for number, message in enumerate(messages):
-                away = np.flatnonzero(message.target != ranks)
+                senders = np.flatnonzero(message.target != ranks)
                 begin = first + 2 * number * len(ranks)
-                after, numbers = np.full((2, len(away)), [[iteration + 1], [number]])
-                target = message.target[away].astype(np.int64)
-                moved = message.nbytes[away], message.work[away]
-                ends = finish[begin + away], finish[begin + len(ranks) + away]
-                parts.append((after, numbers, away, target, *moved, *ends))
+                iterations, numbers = np.full((2, len(senders)), [[iteration + 1], [number]])
+                target = message.target[senders].astype(np.int64)
+                moved = message.nbytes[senders], message.work[senders]
+                ends = finish[begin + senders], finish[begin + len(ranks) + senders]
+                parts.append((iterations, numbers, senders, target, *moved, *ends))
         return MessageTimes(*map(np.concatenate, zip(*parts, strict=True)))

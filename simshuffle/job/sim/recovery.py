@@ -52,26 +52,27 @@ class Stretch:
     plan: EpochPlan  # of these iterations alone
     first: int = 0
 
-    def since(self, done: int) -> Stretch:
-        """What is left when so many of them are done."""
-        return Stretch(drop_iterations(self.plan, done), self.first + done)
+    def drop_first(self, iterations: int) -> Stretch:
+        """Return the rest of the stretch when its first ``iterations`` iterations are done."""
+        return Stretch(drop_iterations(self.plan, iterations), self.first + iterations)
 
 
-def with_losses(
+def simulate_with_losses(
     scenario: Scenario,
     run: str,
     progress: Progress | None,
     struck: list[dict[str, Any]] | None = None,
 ) -> Iterator[Timeline]:
-    """As `simshuffle.job.sim.simulate.simulate_epochs`, for a scenario that loses hosts. Its
-    timelines say what was lost, and what share of the data set each epoch has seen, and seen twice.
+    """Simulate the epochs of a scenario that loses hosts, as
+    `simshuffle.job.sim.simulate.simulate_epochs`. Timelines have the losses, and the share of the
+    data set that each epoch has seen, and seen twice.
 
     Raises:
         ScenarioError: a lost host never returns, and no spare is left for it.
     """
     job = RecoveringJob(scenario, progress, struck)
-    for number in range(1, scenario.epochs + 1):
-        parts = EpochParts(run, number, job.scenario.world_size, scenario)
+    for epoch in range(1, scenario.epochs + 1):
+        parts = EpochParts(run, epoch, job.scenario.world_size, scenario)
         job.epoch(parts)
         yield parts.timeline()
         if job.stopped:
@@ -79,8 +80,9 @@ def with_losses(
 
 
 class RecoveringJob:
-    """A job from epoch to epoch: who takes part, what it has saved, and what is still to do.
-    ``scenario`` is that of those who take part now."""
+    """A job from epoch to epoch: its hosts, what it has saved, and the stretches still to do.
+    ``scenario`` is that of the hosts that take part now.
+    """
 
     def __init__(
         self,
@@ -111,73 +113,76 @@ class RecoveringJob:
         self._state: tuple[Readers, int, int] | None = None
 
     def epoch(self, parts: EpochParts) -> None:
-        """Do the next epoch, and after every loss what it has undone."""
+        """Simulate the next epoch, and after every loss the stretches that it has undone."""
         plan = next(self._plans)
         self._exchange = plan.exchange
         self._undone.append(Stretch(plan))
-        ahead = self._undone[-1:]
-        while ahead and not self.stopped:
-            stretch, *ahead = ahead
+        stretches = self._undone[-1:]
+        while stretches and not self.stopped:
+            stretch, *stretches = stretches
             simulated = self._simulate(stretch)
             parts.add(stretch.plan, stretch.first, simulated)
             if simulated.saved >= 0:
                 self._saved = True
-                place = self._undone.index(stretch)
-                self._undone[: place + 1] = [stretch.since(simulated.saved)]
+                index = self._undone.index(stretch)
+                self._undone[: index + 1] = [stretch.drop_first(simulated.saved)]
             if simulated.killed is not None:
                 self.stopped = True
             elif not simulated.over:
                 self._lose(parts)
-                ahead = list(self._undone)
+                stretches = list(self._undone)
         if not self.stopped:
             self._owner = self._exchange.apply(self._owner)
 
     def _simulate(self, stretch: Stretch) -> SimulatedEpoch:
         while self._losses and self._losses[0].what not in self._hosts:
             self._losses.pop(0)  # it does not belong to the job, or was lost before
-        until = (self._losses[0].at or 0.0) if self._losses else math.inf
+        loss_at = (self._losses[0].at or 0.0) if self._losses else math.inf
         machine, plan = self._machine, stretch.plan
-        before = (plan.epoch - 1) * (stretch.first + plan.iterations) + stretch.first
+        iterations_before = (plan.epoch - 1) * (stretch.first + plan.iterations) + stretch.first
         total = self._epochs * (stretch.first + plan.iterations)
-        report = reporter(self._progress, before, total)
-        whole = Thinning(self.scenario)
-        of = plan, machine.loaders(plan), whole, self._nbytes, report
-        return machine.epoch(*of, until, stretch.first)
+        report = reporter(self._progress, iterations_before, total)
+        no_thinning = Thinning(self.scenario)
+        arguments = plan, machine.loaders(plan), no_thinning, self._nbytes, report
+        return machine.epoch(*arguments, loss_at, stretch.first)
 
     # ------------------------------------------------------------------------ when a host is lost
 
     def _lose(self, parts: EpochParts) -> None:
-        """Lose the next host, and let those go on that the policy says."""
-        loss, recovery, old = self._losses.pop(0), self._recovery, self.scenario
-        at, place = loss.at or 0.0, self._hosts.index(loss.what)
-        gone: Flags = old.cluster.host_of(old.world_size) == place
-        told = Loss(loss.what, parts.epoch, at, recovery.policy)
+        """Lose the next host, and let the ranks go on that the policy says."""
+        loss, recovery, scenario = self._losses.pop(0), self._recovery, self.scenario
+        lost_at, host_index = loss.at or 0.0, self._hosts.index(loss.what)
+        is_gone: Flags = scenario.cluster.host_of(scenario.world_size) == host_index
+        loss_record = Loss(loss.what, parts.epoch, lost_at, recovery.policy)
         if recovery.policy == "stop":
             self.stopped = True
-            parts.lose(told, gone, at)
+            parts.lose(loss_record, is_gone, lost_at)
             return
         wait, resume = 0.0, recovery.resume
         if resume is not None:
-            told = replace(told, loader=resume.short_name)
+            loss_record = replace(loss_record, loader=resume.short_name)
         elastic = recovery.policy == "elastic"
         if elastic:
-            del self._hosts[place]
+            del self._hosts[host_index]
         elif self._spares:
-            self._hosts[place] = self._spares.pop(0)
+            self._hosts[host_index] = self._spares.pop(0)
         else:
             wait = loss.lasts or 0.0
         if resume is not None:
-            read, refused = NOTHING, self._resumed(parts, resume, int((~(gone & elastic)).sum()))
+            read, refused = (
+                NOTHING,
+                self._resume_loader(parts, resume, int((~(is_gone & elastic)).sum())),
+            )
             if refused:
                 self.stopped = True
-                parts.lose(replace(told, refused=refused), gone, at)
+                parts.lose(replace(loss_record, refused=refused), is_gone, lost_at)
                 return
         else:
-            read = self._shrink(parts, gone) if elastic else self._replaced(gone)
+            read = self._shrink(parts, is_gone) if elastic else self._replace_hosts(is_gone)
         restore = restore_seconds(self.scenario) if self._saved else 0.0
         spent = recovery.detect + recovery.restart + restore + read.seconds
-        told = replace(
-            told,
+        loss_record = replace(
+            loss_record,
             ranks=self.scenario.world_size,
             detect_s=recovery.detect,
             restart_s=recovery.restart,
@@ -186,89 +191,99 @@ class RecoveringJob:
             reread_nbytes=read.nbytes,
             waited_s=max(wait - spent, 0.0),
         )
-        resumed = at + spent + told.waited_s
-        parts.lose(told, gone & elastic, resumed)
+        resumed = lost_at + spent + loss_record.waited_s
+        parts.lose(loss_record, is_gone & elastic, resumed)
         self._machine = SimulatedMachine(self.scenario, None, self._struck, resumed)
 
     @property
     def _saved_at(self) -> tuple[int, int]:
-        """The epoch of the last state and the iterations of it that were done; the next epoch and 0
-        if all of them were."""
+        """The epoch of the last state, and the number of its iterations that were done; the next
+        epoch and 0 if all of them were.
+        """
         for stretch in self._undone:
             if stretch.plan.iterations:
                 return stretch.plan.epoch, stretch.first
         return self._undone[-1].plan.epoch + 1, 0
 
     def _state_readers(self) -> Readers:
-        """Who read when the last state was saved. Raises an InputError if the epoch of the state
-        has already gone on from another one."""
+        """Return the ranks that read when the last state was saved. Raises an InputError if the
+        epoch of the state has already gone on from another one.
+        """
         epoch, step = self._saved_at
         if self._state is None or self._state[1] != epoch:
             return readers_of(self.scenario, self._owner)
         if self._state[2] != step:
             rule = "knows of one state in an epoch; a loader went on from two in this one"
-            found = f"epoch {epoch}, after iterations {self._state[2]} and {step}"
+            states = f"epoch {epoch}, after iterations {self._state[2]} and {step}"
             remedy = "Let hosts be lost in different epochs, or leave it out."
-            refuse("recovery.resume", rule, found, remedy, self.scenario.name)
+            refuse("recovery.resume", rule, states, remedy, self.scenario.name)
         return self._state[0]
 
-    def _resumed(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
-        """Let a loader go on by its ``law``, on so many ranks, with the last state. Returns its
-        error if it does not."""
+    def _resume_loader(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
+        """Let a loader go on by its ``law``, on ``ranks`` ranks, with the last state. Returns its
+        error if it does not.
+        """
         readers, (epoch, step) = self._state_readers(), self._saved_at
-        self.scenario = self._placed({"world_size": ranks})
+        self.scenario = self._place_on_hosts({"world_size": ranks})
         self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
         loader = ResumedLoader(law, self.scenario, readers, *self._first, self._nbytes, epoch, step)
-        rest = loader.rest()
-        if isinstance(rest, Refusal):
-            return rest.message
+        remaining_plan = loader.rest()
+        if isinstance(remaining_plan, Refusal):
+            return remaining_plan.message
         self._state = readers, epoch, step
-        left = [rest] if rest.iterations else []
-        self._plans = chain(left, loader.later(epoch + 1))
-        again = islice(self._plans, parts.epoch - epoch + len(left))
-        self._undone = [Stretch(plan, step * (plan.epoch == epoch)) for plan in again]
+        remaining_plans = [remaining_plan] if remaining_plan.iterations else []
+        self._plans = chain(remaining_plans, loader.later(epoch + 1))
+        repeated_plans = islice(self._plans, parts.epoch - epoch + len(remaining_plans))
+        self._undone = [Stretch(plan, step * (plan.epoch == epoch)) for plan in repeated_plans]
         self._exchange = empty_plan(ranks)
         return ""
 
-    def _placed(self, update: dict[str, Any]) -> Scenario:
-        """The scenario on the hosts that there are now, with other values."""
+    def _place_on_hosts(self, update: dict[str, Any]) -> Scenario:
+        """Return the scenario on the present hosts, with the values of ``update``."""
         cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
         return self.scenario.model_copy(update={"cluster": cluster, **update})
 
-    def _replaced(self, gone: Flags) -> Staged:
-        """Let the ranks that are ``gone``, (M,), go on on the hosts that there are now; returns
-        what is read again there."""
-        self._undone = [replace(of, plan=clear_caches(of.plan, gone)) for of in self._undone]
-        self.scenario = self._placed({})
-        shards = np.bincount(self._owner, self._nbytes, len(gone)).astype(float)
-        return SimulatedMachine(self.scenario).read_again(shards, gone & self._recovery.reread)
+    def _replace_hosts(self, is_gone: Flags) -> Staged:
+        """Let the ranks of which ``is_gone``, (M,), is true go on on the present hosts; return what
+        is read again there.
+        """
+        self._undone = [
+            replace(stretch, plan=clear_caches(stretch.plan, is_gone)) for stretch in self._undone
+        ]
+        self.scenario = self._place_on_hosts({})
+        shards = np.bincount(self._owner, self._nbytes, len(is_gone)).astype(float)
+        return SimulatedMachine(self.scenario).read_again(shards, is_gone & self._recovery.reread)
 
-    def _shrink(self, parts: EpochParts, gone: Flags) -> Staged:
-        """Go on without the ranks that are ``gone``, (M,), on the hosts that there are now; returns
-        what the others read in their place."""
+    def _shrink(self, parts: EpochParts, is_gone: Flags) -> Staged:
+        """Go on without the ranks of which ``is_gone``, (M,), is true, on the present hosts; return
+        what the others read in their place.
+        """
         workload = self.scenario.workload
-        own = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
-        of_epoch = self._exchange, self._owner, parts.reached  # files that were sent are there
-        owner, missing = owners_after_loss(*of_epoch, gone & own)
-        taken = self._recovery.reread or not own
+        reads_shards = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
+        # files that were sent are there
+        owner, missing = owners_after_loss(
+            self._exchange, self._owner, parts.reached_iterations, is_gone & reads_shards
+        )
+        are_taken_over = self._recovery.reread or not reads_shards
         read = self._nbytes * missing
-        if not taken:
+        if not are_taken_over:
             self._nbytes, owner, read = self._nbytes[~missing], owner[~missing], 0.0 * read
-        left = int((~gone).sum())
-        held = np.where(gone[owner], -1, (np.cumsum(~gone) - 1)[owner]).astype(np.int32)
+        num_ranks = int((~is_gone).sum())
+        new_rank = np.where(is_gone[owner], -1, (np.cumsum(~is_gone) - 1)[owner]).astype(np.int32)
         # each keeps what it has, as far as all are even: as the scheduler for real ranks deals
-        rng = self.scenario.rng("recovery", parts.epoch, left)
-        self._owner = deal_samples(held, np.zeros(len(held), np.bool_), left, rng)
+        rng = self.scenario.rng("recovery", parts.epoch, num_ranks)
+        self._owner = deal_samples(new_rank, np.zeros(len(new_rank), np.bool_), num_ranks, rng)
         size = workload.local_batch_size
         self._undone = [
-            replace(of, plan=divide_among(of.plan, ~gone, size, dealt=taken)) for of in self._undone
+            replace(stretch, plan=divide_among(stretch.plan, ~is_gone, size, dealt=are_taken_over))
+            for stretch in self._undone
         ]
-        self._exchange = empty_plan(left)
+        self._exchange = empty_plan(num_ranks)
         dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})
         smaller = workload.model_copy(update={"dataset": dataset})
-        self.scenario = self._placed({"world_size": left, "workload": smaller})
+        self.scenario = self._place_on_hosts({"world_size": num_ranks, "workload": smaller})
         began = Began(parts.epoch + 1, self._owner)
         self._plans = plan_epochs(self.scenario, self._nbytes, began)
-        evenly = np.full(left, float(read.sum()) / left)
-        everyone = np.full(left, own and taken)
+        evenly = np.full(num_ranks, float(read.sum()) / num_ranks)
+        everyone = np.full(num_ranks, reads_shards and are_taken_over)
         return SimulatedMachine(self.scenario).read_again(evenly, everyone)

@@ -25,14 +25,14 @@ AHEAD = 1e-9
 
 
 class Transferred(NamedTuple):
-    """What the event of one transfer gives: times in s of simulated time."""
+    """The value of the event of one transfer: times in s of simulated time."""
 
     start: float
     finish: float
 
 
 class LinkStatistics(NamedTuple):
-    """What the links did up to now."""
+    """The traffic of links up to now."""
 
     nbytes: Floats  # (links,) bytes carried, those of transfers under way included
     busy_seconds: Floats  # (links,) s with any traffic
@@ -58,12 +58,12 @@ class _Clock(NetworkClock):
         self._promised[group] = event, value
         return event
 
-    def _complete(self, when: float, done: list[int]) -> None:
+    def _complete(self, when: float, groups: list[int]) -> None:
         # an event of SimPy: its time is the caller's, and is not moved on under its feet
-        self._after(when, lambda _: self._keep(done))
+        self._after(when, lambda _: self._trigger_events(groups))
 
-    def _keep(self, done: list[int]) -> None:
-        for group in done:
+    def _trigger_events(self, groups: list[int]) -> None:
+        for group in groups:
             event, value = self._promised.pop(group)
             event.succeed(value(self.close(group)[1]))
 
@@ -205,8 +205,8 @@ class SimpyNetwork:
         keys = [NO_PAIR] * count if pairs is None else [self._pair(pair) for pair in pairs]
         limits = [inf] * count if rate_limits is None else [_limit(limit) for limit in rate_limits]
         if sizes.shape != (count,) or not count == len(keys) == len(limits):
-            given = f"{count} routes, nbytes of shape {sizes.shape}"
-            raise ValueError(f"{given}, {len(keys)} pairs, {len(limits)} rate limits do not fit")
+            lengths = f"{count} routes, nbytes of shape {sizes.shape}"
+            raise ValueError(f"{lengths}, {len(keys)} pairs, {len(limits)} rate limits do not fit")
         if not np.all(np.isfinite(sizes) & (sizes >= 0)):
             raise ValueError("nbytes must be finite and at least 0")
         self._now()
@@ -233,8 +233,9 @@ class SimpyNetwork:
         return self._clock.promise(TransferBatch(columns, pad_routes(paths)), group, ends)
 
     def link_statistics(self) -> LinkStatistics:
-        """What every link has carried, and how long and how much it was in use, from the start
-        until now: copies."""
+        """Return copies of what every link has carried, and how long and how much it was in use,
+        from the start until now.
+        """
         # brings the network to this moment
         self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
         self._network.settle()
@@ -253,8 +254,8 @@ class SimpyNetwork:
             if len(set(links)) < len(links):
                 raise ValueError(f"a route must not use a link twice; got {links}")
             if len(links) > self.max_hops:
-                known = f"a max_hops of at least that, now {self.max_hops}"
-                raise ValueError(f"a route of {len(links)} links needs {known}")
+                max_hops = f"a max_hops of at least that, now {self.max_hops}"
+                raise ValueError(f"a route of {len(links)} links needs {max_hops}")
         return links
 
     def _now(self) -> float:
@@ -273,7 +274,9 @@ class SimpyNetwork:
         return self._pairs.setdefault(pair, len(self._pairs))
 
     def _take_tags(self, count: int) -> tuple[int, int]:
-        """Places for ``count`` noted ends: how many, a power of two, and the first of them."""
+        """Reserve tags for ``count`` noted ends; return how many, a power of two, and the first of
+        them.
+        """
         size = 1 << (count - 1).bit_length()
         free = self._free_tags.setdefault(size, [])
         if free:

@@ -18,8 +18,8 @@ from simshuffle.job.plan.jobs import settled
 from simshuffle.job.scenario.scenario import Scenario, refuse_jobs
 from simshuffle.job.sim.machine import SimulatedEpoch, SimulatedMachine, reporter, with_loaders
 from simshuffle.job.sim.recorder import Recorder
-from simshuffle.job.sim.recovery import with_losses
-from simshuffle.job.sim.steady import Seen, SteadyWindow, window_of
+from simshuffle.job.sim.recovery import simulate_with_losses
+from simshuffle.job.sim.steady import SteadyWindow, WindowSeconds, fit_window
 from simshuffle.report.timeline import (
     Timeline,
     WindowRow,
@@ -40,7 +40,7 @@ CHECKPOINTS = "those after which a checkpoint is saved are unlike the others"
 
 
 def why_whole(scenario: Scenario) -> str:
-    """Why no epoch of a scenario can do with fewer iterations; '' if it may, or need not."""
+    """Return why no epoch of a scenario can do with fewer iterations; '' if it may, or need not."""
     if scenario.time_tolerance == 0:
         return ""
     if scenario.workload.checkpoint is not None:
@@ -52,7 +52,7 @@ def why_whole(scenario: Scenario) -> str:
     return scenario.workload.exchange.whole_because
 
 
-def windows(
+def simulate_windows(
     scenario: Scenario,
     run: str,
     progress: Callable[[float], None] | None,
@@ -63,65 +63,77 @@ def windows(
     their mean is not known well enough, it is simulated again with a longer one, or with all."""
     machine, plans = SimulatedMachine(scenario, recorder), ThinnedPlans(scenario)
     tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
-    size, before, earlier = first_window(scenario), "", 0.0
+    size, previous_because, earlier = first_window(scenario), "", 0.0
     for epoch in range(first_epoch, scenario.epochs + 1):
-        whole = scenario.workload.iterations(scenario.world_size, epoch)
+        all_iterations = scenario.workload.iterations(scenario.world_size, epoch)
         # two warm epochs are alike in that as well
-        because = before if epoch > 2 else ""
+        because = previous_because if epoch > 2 else ""
         spent = 0  # iterations of windows that did not do
         while True:
-            thinning, plan, nbytes = plans.of(epoch, whole if because else size)
-            each = plan.iterations
-            report = reporter(progress, (epoch - first_epoch) * each, count * each)
+            thinning, plan, nbytes = plans.plan(epoch, all_iterations if because else size)
+            planned = plan.iterations
+            report = reporter(progress, (epoch - first_epoch) * planned, count * planned)
             simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
             del plan, nbytes, report  # the next one needs their room
-            window, *others = _windows(scenario, simulated, thinning, whole)
-            if does := [each for each in (window, *others) if each.does(tolerance)]:
-                window = does[0]
-            if not thinning.left_out or does:
+            window, *other_windows = _candidate_windows(
+                scenario, simulated, thinning, all_iterations
+            )
+            if sufficient := [
+                candidate for candidate in (window, *other_windows) if candidate.suffices(tolerance)
+            ]:
+                window = sufficient[0]
+            if not thinning.left_out or sufficient:
                 break
             earlier += simulated.end - simulated.begin
             spent += window.simulated
-            size = min(each.needed(tolerance) for each in (window, *others))
-            if window.late or spent + size >= whole or size >= WORTH_LEAVING_OUT * whole:
+            size = min(candidate.next_size(tolerance) for candidate in (window, *other_windows))
+            if (
+                window.late
+                or spent + size >= all_iterations
+                or size >= WORTH_LEAVING_OUT * all_iterations
+            ):
                 because = _reason(window, tolerance)
         if because:
             size = first_window(scenario)
         elif not thinning.left_out:
             because = TOO_LONG
-        before = because
+        previous_because = because
         row = WindowRow(window.simulated, window.first, window.last, window.half_width, because)
         yield simulated.timeline(run, row, earlier)
         del simulated
 
 
-def _windows(
-    scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, whole: int
+def _candidate_windows(
+    scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, all_iterations: int
 ) -> list[SteadyWindow]:
-    """What alike iterations say of the whole epoch, and the servers if ranks wait for one."""
+    """Return the window that alike iterations give for the epoch, and the one of the servers if
+    ranks wait for one.
+    """
     if not thinning.left_out:
-        return [SteadyWindow(whole, whole)]
+        return [SteadyWindow(all_iterations, all_iterations)]
     workload = scenario.workload
     world_size = scenario.world_size
     loading = seconds_in(simulated.rows, world_size, ("io", "decode"))
-    seen = Seen(
+    simulated_seconds = WindowSeconds(
         seconds_by_iteration(simulated.rows, world_size),
         loading.max(axis=1),
         loading[0],
         simulated.measured_spread,
         workload.allreduce.overlap.cycle,
     )
-    found = [window_of(seen, whole, workload.loader, scenario.time_tolerance)]
+    candidates = [
+        fit_window(simulated_seconds, all_iterations, workload.loader, scenario.time_tolerance)
+    ]
     if simulated.served is not None:
-        lengths = seen.seconds.sum(axis=1)
-        of = (lengths, whole, workload.loader, scenario.time_tolerance)
-        found = [simulated.served.hold_at_least(found[0], lengths, whole)]
-        found += filter(None, [simulated.served.window(*of)])
-    return found
+        lengths = simulated_seconds.seconds.sum(axis=1)
+        arguments = (lengths, all_iterations, workload.loader, scenario.time_tolerance)
+        candidates = [simulated.served.hold_at_least(candidates[0], lengths, all_iterations)]
+        candidates += filter(None, [simulated.served.window(*arguments)])
+    return candidates
 
 
 def _reason(window: SteadyWindow, tolerance: float) -> str:
-    """Why a window does not do, and no longer one is worth it."""
+    """Return why a window does not do, and no longer one is worth it."""
     if window.late:
         return LATE
     if not window.settled:
@@ -134,21 +146,26 @@ class ThinnedPlans:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._of: dict[int, tuple[Thinning, Floats, Iterator[EpochPlan]]] = {}
+        self._plans_by_size: dict[int, tuple[Thinning, Floats, Iterator[EpochPlan]]] = {}
 
-    def of(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
-        """The plan of an epoch of so many iterations, or of all where few are left out; how it is
-        thinned, and (N,) bytes of every sample."""
+    def plan(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
+        """Return how an epoch is thinned to ``iterations`` (all where few are left out), its plan,
+        and (N,) bytes of every sample.
+        """
         workload = self._scenario.workload
-        whole = workload.iterations(self._scenario.world_size)
-        size = whole if iterations >= WORTH_LEAVING_OUT * whole else iterations
-        if size not in self._of:
+        all_iterations = workload.iterations(self._scenario.world_size)
+        size = all_iterations if iterations >= WORTH_LEAVING_OUT * all_iterations else iterations
+        if size not in self._plans_by_size:
             thinning = thinned(self._scenario, size)
             nbytes = sample_nbytes(thinning.scenario)
-            self._of[size] = thinning, nbytes, plan_epochs(thinning.scenario, nbytes)
-        thinning, nbytes, plans = self._of[size]
+            self._plans_by_size[size] = thinning, nbytes, plan_epochs(thinning.scenario, nbytes)
+        thinning, nbytes, plans = self._plans_by_size[size]
         if epoch == self._scenario.epochs:  # nobody asks for these again
-            self._of = {more: of for more, of in self._of.items() if more > size}
+            self._plans_by_size = {
+                planned: plans_of_size
+                for planned, plans_of_size in self._plans_by_size.items()
+                if planned > size
+            }
         return thinning, next(plan for plan in plans if plan.epoch == epoch), nbytes
 
 
@@ -161,7 +178,9 @@ def simulate(
     progress: Progress | None = None,
     first_epoch: int = 1,
 ) -> Timeline:
-    """The timeline of all epochs of a scenario; arguments and errors as of `simulate_epochs`."""
+    """Simulate all epochs of a scenario and return their timeline; arguments and errors as of
+    `simulate_epochs`.
+    """
     return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch)))
 
 
@@ -203,25 +222,25 @@ def simulate_epochs(
     if scenario.lost_hosts:
         if first_epoch > 1 or recorder is not None:
             what = "recorded" if first_epoch == 1 else "simulated from a later epoch on"
-            rule, found = f"must lose no host in a run that is {what}", scenario.lost_hosts[0].what
-            refuse("faults", rule, found, "Leave that fault out.", scenario.name)
-        yield from with_losses(scenario, name, progress, struck)
+            rule, fault = f"must lose no host in a run that is {what}", scenario.lost_hosts[0].what
+            refuse("faults", rule, fault, "Leave that fault out.", scenario.name)
+        yield from simulate_with_losses(scenario, name, progress, struck)
         return
     because = why_whole(scenario)
     if scenario.time_tolerance > 0 and not because:
-        yield from windows(scenario, name, progress, first_epoch, recorder)
+        yield from simulate_windows(scenario, name, progress, first_epoch, recorder)
         return
     machine, nbytes = SimulatedMachine(scenario, recorder, struck), sample_nbytes(scenario)
-    whole = Thinning(scenario)
+    no_thinning = Thinning(scenario)
     epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
-    done = 0
+    iterations_before = 0
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
     for plan, loaders in with_loaders(machine, plans):
-        report = reporter(progress, done, total)
+        report = reporter(progress, iterations_before, total)
         planned = plan.iterations
-        done += planned
-        simulated = machine.epoch(plan, loaders, whole, nbytes, report)
+        iterations_before += planned
+        simulated = machine.epoch(plan, loaders, no_thinning, nbytes, report)
         del plan, loaders, report  # the tables need their room, and then the next epoch
         killed = simulated.killed
         simulated_iterations = planned if killed is None else killed.iteration

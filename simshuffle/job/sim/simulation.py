@@ -1,4 +1,6 @@
-"""What all epochs of a run share, the data loaders, and steps that ranks go through together."""
+"""Resources and checkpoints that all epochs of a run share, the data loaders, and steps that ranks
+go through together.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,16 @@ from simshuffle.job.sim.gradients import (
     SumAfterBackward,
     SumDuringBackward,
 )
-from simshuffle.job.sim.recorder import IN_GROUPS, OF_ALL, PhaseEnds, Recorder
+from simshuffle.job.sim.recorder import GROUP_STEP, JOINT_STEP, PhaseEnds, Recorder
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.rng import lognormal_factor
 
 
 class DividedStep(GradientSum):
-    """What both ways to go through a divided step have in common. What several ranks compute
-    together lasts as long as with the slowest. A rank's phases say first what it computes, then
-    what it waits for and sends. ``samples`` of each batch and ``jitter`` are (iterations, M);
-    ``slower`` as of `GradientPasses`."""
+    """A step that several ranks compute together, which lasts as long as with the slowest. A rank's
+    phases say first what it computes, then what it waits for and sends. ``samples`` of each batch
+    and ``jitter`` are (iterations, M); ``slower`` is as in `GradientPasses`.
+    """
 
     def __init__(
         self,
@@ -53,26 +55,30 @@ class DividedStep(GradientSum):
     ) -> None:
         super().__init__(posting)
         self._division, self._slower = division, slower
-        self._all = Barrier(self._env, samples.shape[1], self._all_there)
+        self._all_ranks = Barrier(self._env, samples.shape[1], self._start_joint_part)
         self._samples, self._jitter = samples, jitter
         self._joint: StepPart
         self._iteration = -1  # that all did together last
-        self._begun_with = 1.0
+        self._start_factor = 1.0
 
-    def _all_there(self, event: simpy.Event) -> None:
-        """All ranks are there: post what they do together."""
+    def _start_joint_part(self, event: simpy.Event) -> None:
+        """Post what all ranks do together, once all have arrived."""
         self._iteration += 1
         self._joint = self._division.joint(self._samples[self._iteration])
-        self._begun_with = self._slowest(self._jitter[self._iteration])
+        self._start_factor = self._slowest(self._jitter[self._iteration])
         self._posting.post(self._joint.scaled_batch(self._factor), lambda _: let_go(event))
 
     @property
     def _factor(self) -> float:
-        """Of what all compute together, with the slowest as it was when they began."""
-        return self._begun_with
+        """How many times as long the common work takes with the rank that was the slowest when it
+        began.
+        """
+        return self._start_factor
 
     def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
-        """The largest of the factors of some ranks that begin now, (n,), all of them by default."""
+        """Return the largest of the factors (n,) of ``members``, all ranks by default, that begin
+        now.
+        """
         if self._slower is None:
             return float(jitter.max())
         slower = np.array(self._slower)
@@ -80,10 +86,11 @@ class DividedStep(GradientSum):
 
 
 class StepInGroups(DividedStep):
-    """The ranks of a group wait until all of them have their batches, and go through their part of
-    the step together; all sum their gradients when the last group is there."""
+    """A step that each group of ranks computes together, once all its ranks have their batches. All
+    ranks sum their gradients when the last group has ended.
+    """
 
-    parts = IN_GROUPS
+    parts = GROUP_STEP
 
     def __init__(
         self,
@@ -115,8 +122,8 @@ class StepInGroups(DividedStep):
 
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
-        yield self._all.arrive()
-        times.computed_by_all = self._all.complete_at
+        yield self._all_ranks.arrive()
+        times.computed_by_all = self._all_ranks.complete_at
         times.updated = self._env.now
         times.reduced = max(times.updated - self._joint.update, times.computed_by_all)
 
@@ -126,15 +133,16 @@ class StepInGroups(DividedStep):
 
 
 class GroupPass:
-    """A group's way through its part of the step, iteration by iteration: its ranks meet at
+    """The passes of a group through its part of the step, iteration by iteration. Its ranks meet at
     ``barrier``, the last at ``begun_at`` (s), and compute ``part``, ``factor`` times as long.
     ``batches`` are (iterations, ways) samples of its members, and their factors, of which
-    ``slowest`` says the one that counts."""
+    ``slowest`` says the one that counts.
+    """
 
     def __init__(
         self, env: simpy.Environment, posting: Posting, division: StepDivision, group: int
     ) -> None:
-        self.barrier = Barrier(env, division.ways, self._there)
+        self.barrier = Barrier(env, division.ways, self._start_group)
         self.batches: tuple[Ints64, Floats]
         self.slowest: Callable[[Floats], float]
         self.begun_at, self.factor = 0.0, 1.0
@@ -142,7 +150,7 @@ class GroupPass:
         self._env, self._posting, self._division, self._group = env, posting, division, group
         self._iteration = 0
 
-    def _there(self, event: simpy.Event) -> None:
+    def _start_group(self, event: simpy.Event) -> None:
         samples, jitter = self.batches
         self.factor = self.slowest(jitter[self._iteration])
         self.part = self._division.local(self._group, samples[self._iteration])
@@ -152,16 +160,17 @@ class GroupPass:
 
 
 class StepOfAll(DividedStep):
-    """All ranks wait until each has its batch, and go through the whole step together, as with
-    weights that are gathered from all of them."""
+    """A step that all ranks compute together once each has its batch, as with weights that are
+    gathered from all of them.
+    """
 
-    parts = OF_ALL
+    parts = JOINT_STEP
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
         """See `GradientSum`."""
-        yield self._all.arrive()
+        yield self._all_ranks.arrive()
         times.updated = self._env.now
-        times.gathered = min(max(self._all.complete_at, times.loaded), times.updated)
+        times.gathered = min(max(self._all_ranks.complete_at, times.loaded), times.updated)
         times.forwarded = times.gathered + self._factor * self._joint.forward
         times.computed = times.forwarded + self._factor * self._joint.backward
         times.reduced = times.updated - self._joint.update
@@ -184,23 +193,22 @@ class Loaders:
     ) -> None:
         self._loader, self._clock, self.chains = loader, clock, chains
         self._loaded = [0] * world_size
-        # the last transfer of the latest batch of every rank and worker
-        # (FluidNetwork.last_transfer)
-        self._turns = [[(NONE, 0)] * loader.workers for _ in range(world_size)]
-        self._turn = 0  # the worker whose turn the first batch is
+        # of every rank and worker the last transfer of its latest batch (FluidNetwork.last_transfer)
+        self._last_transfers = [[(NONE, 0)] * loader.workers for _ in range(world_size)]
+        self._first_worker = 0  # the worker whose turn the first batch is
         self._next: Loaders | None = None
         self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
 
     @property
-    def asked(self) -> Ints64:
+    def requested_batches(self) -> Ints64:
         """(M,) batches that each rank has asked for so far."""
         return np.array(self._loaded)
 
     def followed_by(self, loaders: Loaders) -> None:
-        """Let the workers go on with the next epoch when they have loaded all of this one."""
+        """Let the workers go on with the next epoch when they have loaded this one."""
         self._next = loaders
-        loaders._turns = self._turns
-        loaders._turn = (self._turn + self.chains.iterations) % self._loader.workers
+        loaders._last_transfers = self._last_transfers
+        loaders._first_worker = (self._first_worker + self.chains.iterations) % self._loader.workers
 
     def begin(self, rank: int) -> None:
         """Load the first batches of a rank, as many as may be ahead and are not loaded yet."""
@@ -208,38 +216,47 @@ class Loaders:
             self._load_one(rank)
 
     def _load_one(self, rank: int) -> None:
-        """Let one more batch be loaded, of this epoch or else of the next, if there is one."""
+        """Start loading one more batch, of this epoch or else of the next, if there is one."""
         if self._loaded[rank] < self.chains.iterations:
             self._load(rank)
         elif self._next is not None:
             self._next._load_one(rank)
 
     def _load(self, rank: int) -> None:
-        """Let the next batch be loaded, once the worker whose turn it is has done with its last."""
+        """Start loading the next batch when the worker that owns it has ended its last one."""
         iteration = self._loaded[rank]
         self._loaded[rank] = iteration + 1
         group = self._clock.open(2)
         self._groups[rank].append(group)
-        turns = self._turns[rank]
-        worker = (self._turn + iteration) % len(turns)
-        self._clock.post(self.chains.batch(rank, iteration, group, turns[worker]))
-        turns[worker] = self._clock.network.last_transfer
+        transfers = self._last_transfers[rank]
+        worker = (self._first_worker + iteration) % len(transfers)
+        self._clock.post(self.chains.batch(rank, iteration, group, transfers[worker]))
+        transfers[worker] = self._clock.network.last_transfer
 
     def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
         """Take the next batch when it is there, load another; returns when it was read (s)."""
-        read_at, _ = yield from self._clock.ended(self._groups[rank][0])
+        read_at, _ = yield from self._clock.wait_for(self._groups[rank][0])
         self._groups[rank].popleft()
         self._load_one(rank)
         return read_at
 
 
 class Simulation:
-    """What all epochs of a run share: resources, the clock of their network, allreduces, how ranks
-    divide a step (None if each goes through it by itself), and checkpoints (None if there are
-    none). The scenario is without sweep and jobs; ``struck`` is what its faults are added to when
-    they begin (`simshuffle.job.sim.faults.Row`). Its time begins with ``begin`` (s); ``on`` is
-    what it has of a machine that several jobs share, and its clock, with ``slower`` what faults of
-    that machine do to its ranks (`GradientPasses`)."""
+    """The parts of a simulation that all epochs of a run share.
+
+    Attributes:
+        resources, clock: the resources of the run, and the clock of their network.
+        allreduces: the allreduces of gradients.
+        division: how ranks divide a step; None if each goes through it by itself.
+        checkpoints: None if there are none.
+
+    Args:
+        scenario: without sweep and jobs.
+        struck: the faults are added to it when they begin (`simshuffle.job.sim.faults.Row`).
+        begin: the time (s) at which the clock begins.
+        on: the part of a machine that several jobs share, and the clock of that machine.
+        slower: what faults of a shared machine do to its ranks (`GradientPasses`).
+    """
 
     def __init__(
         self,
@@ -259,8 +276,8 @@ class Simulation:
         self.division = None if by_data else StepDivision(scenario, self.resources)
         self.slower = slower
         if scenario.faults and on is None:
-            found, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
-            self.slower = ActiveFaults(found, self.resources, self.clock, rows).slower
+            run_faults, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
+            self.slower = ActiveFaults(run_faults, self.resources, self.clock, rows).slower
         self.checkpoints: Checkpoints | None = None
         if workload.checkpoint is not None:
             self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
@@ -271,8 +288,8 @@ class Simulation:
     ) -> tuple[Resources, NetworkClock]:
         rng, ranks = scenario.rng("placement"), scenario.world_size
         cables, writes = needs_every_cable(scenario.faults), writes_to_pfs([scenario])
-        of = scenario.cluster, ranks, rng, hosts_beside(scenario)
-        resources = Resources(*of, every_cable=cables, writes=writes)
+        arguments = scenario.cluster, ranks, rng, hosts_beside(scenario)
+        resources = Resources(*arguments, every_cable=cables, writes=writes)
         network = resources.network(scenario.network, accounts=ranks)
         env = simpy.Environment(begin)
         if recorder is not None:
@@ -285,7 +302,9 @@ class Simulation:
         return compute_factor(rng, jitter.compute, reads, self.scenario.step_times)
 
     def loaders(self, reads: Reads, stream: str, epoch: int) -> Loaders:
-        """Those of a pass; ``stream`` begins the names of the random streams of its reads."""
+        """Return the loaders of a pass; ``stream`` begins the names of the random streams of its
+        reads.
+        """
         scenario, workload, resources = self.scenario, self.scenario.workload, self.resources
         rng = scenario.rng(f"{stream}_jitter", epoch)
         jitter = lognormal_factor(rng, workload.jitter.read, reads.nbytes.shape)
@@ -296,8 +315,9 @@ class Simulation:
         return Loaders(workload.loader, self.clock, chains, scenario.world_size)
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
-        """How ranks go through a step and sum their gradients, given the samples of each batch and
-        the factors of its computing, (iterations, M) each."""
+        """Return how ranks go through a step and sum their gradients, given the samples of each
+        batch and the factors of its computing, (iterations, M) each.
+        """
         posting = Posting(self.clock, self.allreduces)
         if self.division is not None:
             kind = StepOfAll if self.division.is_joint else StepInGroups

@@ -64,7 +64,9 @@ MOST_GROWTH = 4.0
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """What the simulated iterations of an epoch say of all of them."""
+    """The iterations that were simulated of an epoch, and the precision with which they tell all
+    of it.
+    """
 
     iterations: int  # of the epoch
     simulated: int  # of them
@@ -85,30 +87,32 @@ class SteadyWindow:
 
     @property
     def steady(self) -> int:
-        """How many iterations stand for others."""
+        """The number of iterations that stand for others."""
         return self.last - self.first + 1 if self.last else 0
 
-    def does(self, tolerance: float) -> bool:
-        """Whether it tells the epoch so well."""
-        known = self.pass_known and self.mean_half_width <= tolerance
-        return known and self.settled and not self.late
+    def suffices(self, tolerance: float) -> bool:
+        """Return whether the window tells the epoch to the share ``tolerance``."""
+        is_known = self.pass_known and self.mean_half_width <= tolerance
+        return is_known and self.settled and not self.late
 
-    def needed(self, tolerance: float) -> int:
-        """Iterations to simulate next, if these do not do."""
+    def next_size(self, tolerance: float) -> int:
+        """Return the number of iterations to simulate next, if this window does not suffice."""
         if self.longer:
             return self.longer
-        others = self.simulated - self.steady
+        transient = self.simulated - self.steady
         if math.isfinite(self.mean_half_width):
-            more = MARGIN * self.steady * (self.mean_half_width / tolerance) ** 2
-            most = MOST_GROWTH * self.simulated
+            steady_needed = MARGIN * self.steady * (self.mean_half_width / tolerance) ** 2
+            max_iterations = MOST_GROWTH * self.simulated
         else:
-            more = most = others + FIRST_CYCLES * self.cycle if self.cycle > 1 else 0.0
-        return math.ceil(max(2.0 * self.simulated, min(others + more, most)))
+            steady_needed = max_iterations = (
+                transient + FIRST_CYCLES * self.cycle if self.cycle > 1 else 0.0
+            )
+        return math.ceil(max(2.0 * self.simulated, min(transient + steady_needed, max_iterations)))
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was simulated of an epoch."""
+class WindowSeconds:
+    """The seconds of the iterations that were simulated of an epoch."""
 
     # (n, phases) s of every iteration, mean over ranks, as from
     # `simshuffle.report.timeline.seconds_by_iteration`; n at least 8
@@ -117,19 +121,22 @@ class Seen:
     # (M,) s that each rank waited for its first batch
     first_loading: Floats = field(default_factory=lambda: np.zeros(1))
     # how well it is known when an inference pass before it ends (s), see
-    # `simshuffle.job.sim.served.RestOfPass`
+    # `simshuffle.job.sim.served.OmittedBatches`
     measured_spread: float = 0.0
     # s of which an iteration may take one more or less, seldom: a cycle of Horovod's coordinator; 0
     # if there is none
     step: float = 0.0
 
 
-def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> SteadyWindow:
-    """What a window says of an epoch of ``iterations``, more than were simulated, if times may be
-    off by the share ``tolerance``."""
-    seconds = seen.seconds
+def fit_window(
+    window: WindowSeconds, iterations: int, loader: Loader, tolerance: float
+) -> SteadyWindow:
+    """Fit the window of an epoch of ``iterations``, more than were simulated, if times may be off
+    by the share ``tolerance``.
+    """
+    seconds = window.seconds
     simulated = len(seconds)
-    first, last, cycle, waits = steady_range(seconds.sum(axis=1), seen.loading, loader, tolerance)
+    first, last, cycle, waits = steady_range(seconds.sum(axis=1), window.loading, loader, tolerance)
     part = seconds[first:last]
     if len(part) < cycle * FEWEST_BATCHES:
         unknown = math.inf
@@ -137,24 +144,24 @@ def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> 
             iterations, simulated, settled=False, mean_half_width=unknown, cycle=cycle
         )
     lengths = part.sum(axis=1)
-    whole = MeanError.of(lengths, cycle)
-    phases = [MeanError.of(column, cycle) for column in part.T if column.any()]
-    left_out, unseen = iterations - simulated, UNSEEN * seen.step / len(part)
-    reach = max(whole.reach(left_out, iterations), left_out * unseen)
-    half_width = max(unseen, *(each.half_width for each in (whole, *phases)))
-    length, begin = float(lengths.mean()), seen.first_loading
+    iteration_error = MeanError.from_batch_means(lengths, cycle)
+    phases = [MeanError.from_batch_means(column, cycle) for column in part.T if column.any()]
+    left_out, unseen = iterations - simulated, UNSEEN * window.step / len(part)
+    reach = max(iteration_error.reach(left_out, iterations), left_out * unseen)
+    half_width = max(unseen, *(error.half_width for error in (iteration_error, *phases)))
+    length, begin = float(lengths.mean()), window.first_loading
     # when all ranks have their first batch: in this epoch, and in the one that it stands for
-    begun = NORMAL * math.sqrt(2.0) * math.hypot(float(begin.std()), seen.measured_spread)
+    begun = NORMAL * math.sqrt(2.0) * math.hypot(float(begin.std()), window.measured_spread)
     # what a batch takes to load at most: an exponential tail that strays as the first ones do
     longest = float(begin.max() + begin.std() * math.log(iterations))
-    measured = NORMAL * math.sqrt(2.0) * seen.measured_spread
+    measured = NORMAL * math.sqrt(2.0) * window.measured_spread
     return SteadyWindow(
         iterations=iterations,
         simulated=simulated,
         first=first + 1,
         last=last,
         half_width=math.hypot(reach, begun),
-        settled=whole.settled,
+        settled=iteration_error.settled,
         mean_half_width=half_width / length,
         cycle=cycle,
         pass_known=measured <= tolerance * length * iterations,
@@ -166,7 +173,7 @@ def steady_range(
     lengths: Floats, loading: Floats, loader: Loader, tolerance: float
 ) -> tuple[int, int, int, bool]:
     """The steady iterations [first, last), how many make a cycle, and whether ranks wait for their
-    loaders in them; see `window_of`.
+    loaders in them; see `fit_window`.
 
     The last one never belongs to them, for its batch may be smaller. Where ranks wait for their
     loaders in the second half of the window for more than half the tolerance, the batches of the
@@ -196,7 +203,7 @@ class MeanError:
 
     @property
     def half_width(self) -> float:
-        """Of the interval of the mean."""
+        """Half the width of the interval of the mean."""
         return self.quantile * math.sqrt(self.variance / self.count)
 
     def reach(self, left_out: int, iterations: int) -> float:
@@ -205,25 +212,26 @@ class MeanError:
         return self.quantile * math.sqrt((left_out**2 / self.count + iterations) * self.variance)
 
     @classmethod
-    def of(cls, values: Floats, cycle: int = 1) -> MeanError:
-        """From means of batches of whole cycles."""
-        count, half = len(values), len(values) // 2
+    def from_batch_means(cls, values: Floats, cycle: int = 1) -> MeanError:
+        """Estimate the error of the mean from means of batches of whole cycles."""
+        count, half_count = len(values), len(values) // 2
         variance, degrees = _long_run(values, cycle)
-        before, after = values[:half], values[half:]
+        first_half, second_half = values[:half_count], values[half_count:]
         # what strays within the halves says what their means may differ by
-        within = np.concatenate([before - before.mean(), after - after.mean()])
-        expected, known = _long_run(within, cycle)
-        error = math.sqrt(expected * (1.0 / half + 1.0 / (count - half)))
-        apart = abs(float(before.mean()) - float(after.mean()))
-        most = _student(SETTLED, known) * error
+        within = np.concatenate([first_half - first_half.mean(), second_half - second_half.mean()])
+        expected, expected_degrees = _long_run(within, cycle)
+        error = math.sqrt(expected * (1.0 / half_count + 1.0 / (count - half_count)))
+        difference = abs(float(first_half.mean()) - float(second_half.mean()))
+        max_difference = _student(SETTLED, expected_degrees) * error
         quantile = _student(CONFIDENCE, degrees)
-        return cls(count, variance, quantile, settled=apart <= most + ROUNDING)
+        return cls(count, variance, quantile, settled=difference <= max_difference + ROUNDING)
 
     @classmethod
     def around_trend(cls, values: Floats) -> MeanError:
-        """Of independent values around means that change slowly, and are known: by what neighbours
-        differ (J. von Neumann, "Distribution of the ratio of the mean square successive difference
-        to the variance", Annals of Mathematical Statistics 12, 1941)."""
+        """Estimate the error of independent values around means that change slowly and are known:
+        by what neighbours differ (J. von Neumann, "Distribution of the ratio of the mean square
+        successive difference to the variance", Annals of Mathematical Statistics 12, 1941).
+        """
         steps = np.diff(values)
         # as many as two thirds of the differences are worth
         quantile = _student(CONFIDENCE, max(2.0 * len(steps) / 3.0, 1.0))
@@ -231,7 +239,7 @@ class MeanError:
 
 
 def _student(confidence: float, degrees: float) -> float:
-    """How many standard errors an interval reaches to either side."""
+    """Return the number of standard errors that an interval reaches to either side."""
     return float(special.stdtrit(degrees, (1.0 + confidence) / 2.0))
 
 
@@ -265,9 +273,9 @@ def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
         length *= 2
 
 
-def _correlations(means: Floats, most: int) -> list[float]:
-    """Correlation of each value with the next, the one after that, ... up to ``most`` of them, at
-    least one; not all are alike."""
-    away = means - means.mean()
-    total = float(away @ away)
-    return [float(away[:-k] @ away[k:]) / total for k in range(1, max(most, 1) + 1)]
+def _correlations(means: Floats, max_lag: int) -> list[float]:
+    """Correlation of each value with the next, the one after that, ... up to ``max_lag`` of them,
+    at least one; not all are alike."""
+    deviations = means - means.mean()
+    total = float(deviations @ deviations)
+    return [float(deviations[:-k] @ deviations[k:]) / total for k in range(1, max(max_lag, 1) + 1)]

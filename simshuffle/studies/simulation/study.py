@@ -17,7 +17,7 @@ from simshuffle.job.plan.faults import check_run
 from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenarios_of
 from simshuffle.job.scenario.scenario import Scenario, all_runs, stored
-from simshuffle.job.sim.cell import TABLES, kept_of, reported
+from simshuffle.job.sim.cell import TABLES, concatenate_rows, table_of_run
 from simshuffle.job.uncertainty.report import (
     interval_facts,
     interval_request,
@@ -125,13 +125,13 @@ def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
         ({"run": run, **seed}, runs.outcome(outcomes, name, run))
         for name, run, seed in runs.cells()
     ]
-    epochs = reported(cells, "epochs")
+    epochs = concatenate_rows(cells, "epochs")
     order = [*report.keys_of(epochs)[:-1], *list(report.EPOCH_COLUMNS)[1:]]
     return LazyTables(
         {
             **{table: joined(_named(cells, table, runs)) for table in TABLES},
             "epochs": epochs[order],
-            "breakdown": report.listed(reported(cells, "breakdown")),
+            "breakdown": report.listed(concatenate_rows(cells, "breakdown")),
         }
     )
 
@@ -142,7 +142,7 @@ def _named(
     for lead, outcome in cells:
         run = pd.Categorical([lead["run"]], list(runs.scenarios))
         first = pd.DataFrame({**lead, "run": run}, index=[0])
-        yield kept_of(outcome, table, runs.timeline).behind(first)
+        yield table_of_run(outcome, table, runs.timeline).behind(first)
 
 
 def _facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:

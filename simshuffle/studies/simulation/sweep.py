@@ -16,7 +16,7 @@ from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.reading import exchange_located
 from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, stored
-from simshuffle.job.sim.cell import RunCell, reported
+from simshuffle.job.sim.cell import RunCell, concatenate_rows
 from simshuffle.job.uncertainty.report import (
     interval_facts,
     interval_request,
@@ -247,7 +247,7 @@ def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
     combinations = {combination_name(values): values for values in sweep.combinations}
     done = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
     epochs, breakdown = (
-        reported([({"run": name}, of) for name, of in done.items()], table)
+        concatenate_rows([({"run": name}, of) for name, of in done.items()], table)
         for table in ("epochs", "breakdown")
     )
     first = {name: _first(sweep, combinations[name], of) for name, of in done.items()}

@@ -248,7 +248,7 @@ class _Trace:
         """The messages of the ranks shown, each with an arrow: from what its sender does for it, to
         what is in flight to its receiver."""
         shown = np.array(list(self._ranks))
-        of = messages.of(np.isin(messages.sender, shown) | np.isin(messages.receiver, shown))
+        of = messages.select(np.isin(messages.sender, shown) | np.isin(messages.receiver, shown))
         count = len(of.sent)
         if not count:
             return
@@ -257,7 +257,7 @@ class _Trace:
         received = np.maximum(received, sent + 1)
         about = zip(
             of.iteration.tolist(),
-            of.number.tolist(),
+            of.index.tolist(),
             of.sender.tolist(),
             of.receiver.tolist(),
             of.nbytes.tolist(),

@@ -173,8 +173,8 @@ def write_counters(
     the hosts of some ranks. Each value is a mean over the time to the next one. ``cluster`` is the
     process of tiers and file system, ``processes`` those of the ranks whose hosts are shown;
     ``last`` says that no other epoch begins where this one ends."""
-    used, resources = record.used(), record.resources
-    when = offset + nanoseconds(record.at if last else record.at[:-1])
+    used, resources = record.utilisation(), record.resources
+    when = offset + nanoseconds(record.sampled_at if last else record.sampled_at[:-1])
     table = resources.links
 
     def write(pid: int, name: str, series: Mapping[str, Floats]) -> None:

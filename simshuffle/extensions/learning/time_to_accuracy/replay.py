@@ -48,8 +48,8 @@ class ReplayCell(RunCell):
             steps = steps_of(exchange.path)
         elif exchange.fetches:  # caches fill: what comes later is like the last that is simulated
             steps = [min(e, scenario.epochs) for e in range(1, self.trained_epochs + 1)]
-        found = measured(self.simulated(tell), weights(steps, scenario.epochs))
-        held = self.most_held(self.trained_epochs)
+        found = measured(self.simulate_timeline(tell), weights(steps, scenario.epochs))
+        held = self.max_held_nbytes(self.trained_epochs)
         return Outcome({**found, "storage_nbytes": scenario.storage_per_host + held})
 
 
