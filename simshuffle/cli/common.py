@@ -180,7 +180,7 @@ def show(
         print_parts(chosen, to, width)
         return
     details = result.details() if _volume["verbose"] else []
-    parts = [*details, *result.shown()]
+    parts = [*details, *result.parts_before_verdict()]
     if excerpt is not None:
         parts = excerpt.take_from(parts, COMMAND_LINE)
     print_parts(parts, width=width)

@@ -29,7 +29,7 @@ from simshuffle.report.console import new_table
 from simshuffle.report.names import where_of, without_schedule
 from simshuffle.report.slow_cables import slow_cables_on_the_ways
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.study.standing import CellTimes, calibrations
+from simshuffle.study.cell_times import CellTimes, calibrations
 
 if TYPE_CHECKING:
     from rich.table import Table

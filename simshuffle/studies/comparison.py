@@ -21,7 +21,15 @@ from simshuffle.report.folders import meta_of
 from simshuffle.report.names import short_names, with_short_names
 from simshuffle.report.table_io import rows as rows_of
 from simshuffle.spec.library import documents
-from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
+from simshuffle.study.matching import (
+    Flat,
+    RequestsByRun,
+    describe_matching,
+    flat,
+    match_runs,
+    pair_names,
+    table_of_differing_requests,
+)
 from simshuffle.study.registry import read_folder, verbs
 from simshuffle.study.study import Result
 
@@ -193,9 +201,9 @@ def _documents(result: Result) -> dict[str, Flat]:
 
 def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
     """What differs between the two. Raises an InputError if they are results of different kinds."""
-    pairs = matched(a.asked, b.asked)
-    asked = asked_apart(a.asked, b.asked, pairs)
-    notes = matching(a.asked, b.asked, pairs)
+    pairs = match_runs(a.asked, b.asked)
+    asked = table_of_differing_requests(a.asked, b.asked, pairs)
+    notes = describe_matching(a.asked, b.asked, pairs)
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
     bounded: pd.DataFrame | None = None
@@ -307,14 +315,14 @@ def _renamed(
         return right, []
     notes: list[str] = []
     if column != "run":
-        pairs, notes = paired(mine, others, f"{column} column")
+        pairs, notes = pair_names(mine, others, f"{column} column")
     elif set(mine) & runs.keys():
         pairs = dict(runs)
     else:  # labels of a sweep, which are no names of scenarios
-        a: Asked = {name: {} for name in mine}
-        b: Asked = {name: {} for name in others}
-        pairs = matched(a, b)
-        notes = matching(a, b, pairs)
+        a: RequestsByRun = {name: {} for name in mine}
+        b: RequestsByRun = {name: {} for name in others}
+        pairs = match_runs(a, b)
+        notes = describe_matching(a, b, pairs)
     # a run of B that is not compared must not pass for one of A with its name
     back = {name: f"{name} of B" for name in others} | {y: x for x, y in pairs.items()}
     several = right.index.nlevels > 1

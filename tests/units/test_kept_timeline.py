@@ -20,7 +20,7 @@ from simshuffle.studies.simulation import study
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.studies.verify import verify
 from simshuffle.study import engine, long_table
-from simshuffle.study.executors import Here
+from simshuffle.study.executors import SerialExecutor
 from simshuffle.study.store import Disk
 
 KINDS: tuple[report.Kept, ...] = ("full", "ranks", "none")
@@ -108,7 +108,7 @@ def test_without_a_word_all_ranks_are_kept_as_long_as_they_are_few(monkeypatch):
 def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_path):
     store, done = Disk(tmp_path), []
 
-    class Counting(Here):
+    class Counting(SerialExecutor):
         def do(self, cells: Any, store: Any, watch: Any) -> Iterator[str]:
             done.extend(cells)
             return super().do(cells, store, watch)

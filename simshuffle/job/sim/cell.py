@@ -28,7 +28,7 @@ from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
-from simshuffle.study.long_table import Growing, LazyTables, LongTable, TablePart, long
+from simshuffle.study.long_table import Growing, LazyTables, LongTable, TablePart, get_long
 from simshuffle.study.store import TABLE
 from simshuffle.workload.parallelism import Data
 
@@ -243,10 +243,10 @@ class _Tables:
 def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     """One of `TABLES` of an outcome, as it was asked for, without the name of the run."""
     if table != "timeline":
-        return long(outcome.tables, table)
+        return get_long(outcome.tables, table)
     names = TIMELINES[timeline][:1]
     empty = LongTable((TablePart(report.no_phases().drop(columns="run")),))
-    return long(outcome.tables, names[0]) if names else empty
+    return get_long(outcome.tables, names[0]) if names else empty
 
 
 def reported(

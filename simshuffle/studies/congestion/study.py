@@ -47,7 +47,7 @@ from simshuffle.studies.congestion.verdict import (
 )
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import LARGEST, misfits
+from simshuffle.study.schema import LARGEST, problems_of_misfits
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     links = tables["links"].groupby([*size, *VARIANT[:2], "tier"]).size()
     tiers = tables["tiers"]
     room = tiers.groupby([*size, *VARIANT[:2], "tier"])["links"].min()
-    return misfits(
+    return problems_of_misfits(
         {
             "times.csv": len(times) > 0 and _same(times, first, [*size, *run]),
             "sets.csv": _same(tables["sets"], times, size),

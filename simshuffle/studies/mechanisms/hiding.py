@@ -32,7 +32,7 @@ from simshuffle.studies.mechanisms.variants import (
     prepared,
 )
 from simshuffle.study.cell import Cell, Outcome
-from simshuffle.study.schema import misfits
+from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle.workload.exchange.sending import ShardHolding
 
@@ -261,7 +261,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     ordered = (limits["samples_low"] <= limits["samples"]) & (
         limits["samples"] <= limits["samples_high"]
     )
-    yield from misfits(
+    yield from problems_of_misfits(
         {
             "limits.csv": len(limits) == size > 0 and bool(named) and bool(ordered.all()),
             "points.csv": bool(limits.set_index(keys).index.isin(whole).all()),

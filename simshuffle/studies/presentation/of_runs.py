@@ -38,7 +38,7 @@ from simshuffle.studies.simulation.tables import (
     summary,
 )
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
-from simshuffle.study.long_table import long
+from simshuffle.study.long_table import get_long
 from simshuffle.study.study import Result
 
 NAMES = {"world_size": "world_size", "exchange_fraction": "exchanged fraction Q"}
@@ -75,7 +75,7 @@ _WANTED = ["run", "seed", "epoch", "iteration", "rank", "phase", "start_s", "end
 def exchange_phases(result: Result) -> Iterator[pd.DataFrame]:
     """The rows of a timeline that are of an exchange, piece by piece, with a seed and the `seconds`
     that each lasts; iterations that stand for others count as often."""
-    for piece in long(result.tables, "timeline").pieces(_WANTED):
+    for piece in get_long(result.tables, "timeline").pieces(_WANTED):
         of = piece[piece["phase"].isin(PHASES)]
         if len(of):
             seconds = lasting(Timeline(of, of, result.tables["sources"]))

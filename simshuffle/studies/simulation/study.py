@@ -56,9 +56,9 @@ from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.studies.simulation.warm import is_of_dlio, warm_table
 from simshuffle.study.cell import Cell, Outcome
-from simshuffle.study.long_table import LazyTables, LongTable, joined, long
+from simshuffle.study.long_table import LazyTables, LongTable, get_long, join_tables
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import misfits
+from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.standing import share_teller
 from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
 
@@ -129,7 +129,7 @@ def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
     order = [*report.keys_of(epochs)[:-1], *list(report.EPOCH_COLUMNS)[1:]]
     return LazyTables(
         {
-            **{table: joined(_named(cells, table, runs)) for table in TABLES},
+            **{table: join_tables(_named(cells, table, runs)) for table in TABLES},
             "epochs": epochs[order],
             "breakdown": report.listed(reported(cells, "breakdown")),
         }
@@ -142,7 +142,7 @@ def _named(
     for lead, outcome in cells:
         run = pd.Categorical([lead["run"]], list(runs.scenarios))
         first = pd.DataFrame({**lead, "run": run}, index=[0])
-        yield kept_of(outcome, table, runs.timeline).behind(first)
+        yield kept_of(outcome, table, runs.timeline).with_leading_columns(first)
 
 
 def _facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
@@ -291,12 +291,12 @@ def _faults(result: Result) -> Iterator[Problem]:
         seeds = result.meta.get("seeds", 0)
         of_epoch = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
         fits["meta.json: seeds"] = seeds > 1 and bool((of_epoch == seeds).all())
-    return misfits(fits)
+    return problems_of_misfits(fits)
 
 
 def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
     keys = report.keys_of(result.tables["epochs"])
-    rows = long(result.tables, table).distinct(keys)[keys].astype({"run": str})
+    rows = get_long(result.tables, table).distinct(keys)[keys].astype({"run": str})
     return set(rows.itertuples(index=False, name=None))
 
 

@@ -15,7 +15,7 @@ from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.report.table_io import stacked
 from simshuffle.spec.library import is_folder, nearest
 from simshuffle.spec.overrides import combination_name
-from simshuffle.study.long_table import long
+from simshuffle.study.long_table import get_long
 from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
 
@@ -48,7 +48,7 @@ class ExportedRun:
         assert self.result is not None  # noqa: S101 - callers ask for it first
         several = "seed" in self.result.tables["epochs"]
         parts = []
-        for piece in long(self.result.tables, table).pieces():
+        for piece in get_long(self.result.tables, table).pieces():
             of = (piece["run"] == self.table_run) & (piece["epoch"] == epoch)
             if several:
                 of &= piece["seed"] == self.scenario.seed

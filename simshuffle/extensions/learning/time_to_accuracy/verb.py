@@ -138,7 +138,7 @@ def _trained(options: TtaOptions) -> Path:
     if study.kind != KIND:
         rule = "must be a study of shuffling strategies"
         refuse("kind", rule, study.kind, "Name another study.", wanted.study)
-    folder = performance.of(study, asked)[1]
+    folder = performance.perform(study, asked)[1]
     assert folder is not None  # noqa: S101 - a training is kept
     return folder
 
