@@ -19,7 +19,7 @@ from simshuffle.report import intervals, report, side_by_side
 from simshuffle.report.console import html, terminal_text
 from simshuffle.report.folders import meta_of
 from simshuffle.report.names import short_names, with_short_names
-from simshuffle.report.table_io import rows as rows_of
+from simshuffle.report.table_io import plain_rows as rows_of
 from simshuffle.spec.library import documents
 from simshuffle.study.matching import (
     Flat,
@@ -114,14 +114,16 @@ class Comparison:
         if self.asked.empty:
             yield "What was asked is the same."
         else:
-            yield from side_by_side.asked(self.asked)
+            yield from side_by_side.list_differing_keys(self.asked)
         yield from self.notes
         if self.intervals is not None:
-            yield intervals.beside_table(self.intervals)
+            yield intervals.side_by_side_table(self.intervals)
             yield intervals.OVERLAP
         for name, table in self.tables.items():
             yield from side_by_side.values(name, table)
-            if "label" in table and (said := report.about(map(str, table["label"].unique()))):
+            if "label" in table and (
+                said := report.explain_labels(map(str, table["label"].unique()))
+            ):
                 yield said
         if not self.versions.empty:
             yield side_by_side.differences("What computed it", self.versions)
@@ -271,7 +273,7 @@ def _intervals(
         notes.append(f"{' and '.join(none)}: {intervals.NONE_COMPARED}.")
         return None
     left, right = (intervals.frame(meta["intervals"]) for meta in (a, b))
-    return intervals.beside(left, _renamed(left, right, pairs)[0])
+    return intervals.intervals_side_by_side(left, _renamed(left, right, pairs)[0])
 
 
 def _of_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:

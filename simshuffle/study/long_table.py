@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simshuffle.report.table_io import stacked
+from simshuffle.report.table_io import stack_tables
 
 ROWS_AT_ONCE = 1 << 17
 """Rows of a long table that are in memory at a time; those of a group in its file."""
@@ -103,12 +103,12 @@ class LongTable:
 
     def load(self) -> pd.DataFrame:
         """Return all rows as one frame in memory."""
-        return stacked(list(chain.from_iterable(part.pieces(None) for part in self.parts)))
+        return stack_tables(list(chain.from_iterable(part.pieces(None) for part in self.parts)))
 
     def distinct(self, columns: Sequence[str]) -> pd.DataFrame:
         """Return the rows that differ in these columns."""
         pieces = [piece.drop_duplicates() for piece in self.pieces(columns)]
-        return stacked(pieces).drop_duplicates()
+        return stack_tables(pieces).drop_duplicates()
 
 
 Table = pd.DataFrame | LongTable
@@ -179,7 +179,10 @@ class _Groups:
         """
         while self._num_pending + len(piece) > ROWS_AT_ONCE:
             num_free = ROWS_AT_ONCE - self._num_pending
-            group, piece = stacked([*self._pending, piece.iloc[:num_free]]), piece.iloc[num_free:]
+            group, piece = (
+                stack_tables([*self._pending, piece.iloc[:num_free]]),
+                piece.iloc[num_free:],
+            )
             self._pending, self._num_pending, self._began = [], 0, True
             yield group.reset_index(drop=True)
         if len(piece) or not self._began:
@@ -189,7 +192,7 @@ class _Groups:
     def flush(self) -> Iterator[pd.DataFrame]:
         """Yield the rows that fill no group; an empty frame if there were no rows at all."""
         if self._pending:
-            yield stacked(self._pending)
+            yield stack_tables(self._pending)
 
 
 class Growing:
@@ -216,7 +219,7 @@ class Growing:
         """
         last_groups = list(self._groups.flush())
         if self._file is None:
-            return stacked(last_groups)
+            return stack_tables(last_groups)
         for group in last_groups:
             self._file.write(group)
         self._file.close()

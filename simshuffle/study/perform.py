@@ -136,7 +136,7 @@ class Performance:
         """
         replace = self.options.force or engine.is_continuable(folder, expected_fingerprint)
         # before a long simulation, not after it
-        check_place(folder, replace=replace, known=study.names)
+        check_place(folder, replace=replace, known_names=study.names)
         is_held = self.verb.measures and self.options.out is not None
         with nullcontext() if is_held else engine.hold_folder(folder):
             store = self._choose_store(study, request, Disk((folder.parent / CELLS).absolute()))

@@ -22,9 +22,9 @@ import pandas as pd
 from simshuffle.errors import Problem, refuse
 from simshuffle.report.console import html, terminal_text
 from simshuffle.report.folders import write_folder
-from simshuffle.report.names import short_names, shortened, with_short_names
-from simshuffle.report.style import signed
-from simshuffle.report.table_io import rows
+from simshuffle.report.names import short_names, shorten_names, with_short_names
+from simshuffle.report.style import sign_figure
+from simshuffle.report.table_io import plain_rows
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, code_digest
 from simshuffle.study.long_table import LazyTables, get_long, get_unloaded
@@ -252,7 +252,7 @@ class Result:
             if draw:
                 self.draw(draft)
 
-        return write_folder(Path(folder), fill, replace=replace, known=self.study.names)
+        return write_folder(Path(folder), fill, replace=replace, known_names=self.study.names)
 
     def _fill(self, folder: Path) -> None:
         """Write all files but the figures into ``folder``."""
@@ -291,7 +291,7 @@ class Result:
         paths = []
         for figure_name, chart in figures.items():
             stem = target / (name if name and len(figures) == 1 else figure_name)
-            signature = signed(figure_name, [self.meta["fingerprint"]])
+            signature = sign_figure(figure_name, [self.meta["fingerprint"]])
             paths += canvas.save(paper.draw(chart), stem, signature)
         return paths
 
@@ -322,7 +322,7 @@ class Result:
     def verdict(self) -> list[str]:
         """Return the answer in a few sentences, if there is one; the last says what it rests on."""
         sentences = [] if self.study.verdict is None else self.study.verdict(self)
-        return [shortened(line, self.short_names) for line in sentences]
+        return [shorten_names(line, self.short_names) for line in sentences]
 
     def answer(self, width: int = LINE) -> list[str]:
         """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
@@ -376,7 +376,7 @@ class Result:
         if self.study.as_json is None:
             return {
                 **verdict_entry,
-                **{name: rows(table) for name, table in self.all_tables.items()},
+                **{name: plain_rows(table) for name, table in self.all_tables.items()},
             }
         values = self.study.as_json(self)
         return {**verdict_entry, **values} if verdict_entry else values

@@ -20,7 +20,7 @@ from simshuffle.cli import main
 from simshuffle.cli.common import show
 from simshuffle.errors import InputError
 from simshuffle.report import canvas
-from simshuffle.report.console import exported
+from simshuffle.report.console import export_parts
 from simshuffle.report.excerpt import MOST_COLUMNS
 from simshuffle.report.style import COLUMN_INCHES
 from simshuffle.study import engine, executors, registry
@@ -142,7 +142,7 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(made, monkeypatch, cap
         tables = [part for part in result.exported() if isinstance(part, Table)]
         assert sum(line.startswith(begin) for line in out.splitlines()) == len(tables)
         assert tables or study.kind == "toy"
-        assert out == exported(result.exported(), to)
+        assert out == export_parts(result.exported(), to)
         rows = [line for line in out.splitlines() if to == "latex" and line.endswith(r" \\")]
         assert [row for row in rows if row.count(" & ") >= MOST_COLUMNS] == []
 

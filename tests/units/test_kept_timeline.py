@@ -74,13 +74,13 @@ def test_the_sample_has_ranks_that_lie_evenly_and_the_extreme_ones():
     seconds[1, 51, PHASES.index("wait_exchange")] = 0.5
     seconds[1, 52, PHASES.index("wait_allreduce")] = 0.5
     seconds[1, 7, PHASES.index("io")] = 9.0
-    assert report.sample(seconds) == [0, 10, 20, 30, 33, 34, 40, 50, 51, 52, 60, 70]
-    assert report.sample(np.ones((2, 3, len(PHASES)))) == [0, 1, 2]
+    assert report.sample_ranks(seconds) == [0, 10, 20, 30, 33, 34, 40, 50, 51, 52, 60, 70]
+    assert report.sample_ranks(np.ones((2, 3, len(PHASES)))) == [0, 1, 2]
 
 
 def test_means_by_iteration_add_up_to_the_seconds_of_the_epoch(timeline):
     phases = timeline.phases
-    table = report.iterations(phases, report.seconds_by_rank(phases))
+    table = report.iteration_means(phases, report.seconds_by_rank(phases))
     sums = table.groupby("phase", observed=False)["mean_s"].sum()
     whole = report.phase_seconds(timeline).iloc[0]
     for phase in PHASES:

@@ -17,7 +17,7 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.extensions.doctor.shown import batch_table, doctor_chart, tries_parts
 from simshuffle.extensions.doctor.trying import TrialOutcome
 from simshuffle.report.folders import write_folder
-from simshuffle.report.style import signed
+from simshuffle.report.style import sign_figure
 from simshuffle.study.study import versions
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Examined:
     def save(self, folder: Path, *, force: bool) -> Path:
         """Write the result folder, whole or not at all; returns it. ``force`` replaces a result
         that is there. Raises an InputError as of `simshuffle.report.folders.check_place`."""
-        return write_folder(folder, self._fill, replace=force, known=FILES)
+        return write_folder(folder, self._fill, replace=force, known_names=FILES)
 
     def _fill(self, folder: Path) -> None:
         # matplotlib, where it is drawn
@@ -81,7 +81,7 @@ class Examined:
             (folder / SCENARIOS).mkdir()
             self.prediction.write(folder / SCENARIOS)
         chart = doctor_chart(self.diagnosis, self.tries)
-        canvas.save(paper.draw(chart), folder / FIGURE, signed(FIGURE, [fingerprint]))
+        canvas.save(paper.draw(chart), folder / FIGURE, sign_figure(FIGURE, [fingerprint]))
 
 
 def examined(path: Path) -> Examined:

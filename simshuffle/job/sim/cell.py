@@ -23,7 +23,7 @@ from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
 from simshuffle.report import report
 from simshuffle.report.report import Kept
-from simshuffle.report.table_io import stacked
+from simshuffle.report.table_io import stack_tables
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.late import special
@@ -195,7 +195,7 @@ class Reporting:
 
     def outcome(self) -> Outcome:
         """All of it."""
-        values = {name: _columns(stacked(parts)) for name, parts in self._reported.items()}
+        values = {name: _columns(stack_tables(parts)) for name, parts in self._reported.items()}
         of = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
         of |= {"waited_for": self._waited_for} if self._waited_for else {}
         # a job is killed once
@@ -228,9 +228,9 @@ class _Tables:
             if name == "timeline":
                 table = phases
             elif name == "timeline_of_ranks":
-                table = phases[phases["rank"].isin(report.sample(seconds))]
+                table = phases[phases["rank"].isin(report.sample_ranks(seconds))]
             elif name == "iterations":
-                table = report.iterations(phases, seconds)
+                table = report.iteration_means(phases, seconds)
             else:
                 table = getattr(timeline, name)
             growing.add(table.drop(columns="run"))

@@ -138,7 +138,7 @@ def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
 def seconds(timeline: Timeline) -> dict[str, float]:
     """Seconds of the second epoch: the whole, and each of the papers' labels, mean over ranks."""
     epochs = report.epochs(timeline)
-    parts = report.booked(report.breakdown(timeline))
+    parts = report.book_as_papers(report.breakdown(timeline))
     parts = parts[parts["epoch"] == EPOCHS]
     of_label = zip(parts["label"].astype(str), parts["seconds"].tolist(), strict=True)
     whole = float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0])

@@ -15,12 +15,12 @@ from simshuffle.report.chart import (
     Mark,
     Panel,
     in_rows,
+    message_panel,
     rule,
-    said,
     stacked_bars,
 )
 from simshuffle.report.names import cut_text
-from simshuffle.report.style import letters
+from simshuffle.report.style import letters_in_line
 from simshuffle.studies.oracle.tables import GIB, MEMORY, usable
 from simshuffle.studies.oracle.text import chosen_scale
 from simshuffle.study.study import Tables
@@ -50,7 +50,7 @@ def times_chart(tables: Tables) -> Chart:
     longest = max(map(len, shown["strategy"]), default=0)
     looks = {label: Look(label, colour) for label, (_, colour) in TIMES.items()}
     about = "What an iteration takes under each way to divide training, by number of GPUs."
-    panel = said(NOTHING) if shown.empty else _columns(shown, tables["measured"])
+    panel = message_panel(NOTHING) if shown.empty else _columns(shown, tables["measured"])
     return Chart([panel], 1.75 + 0.055 * longest, looks, about)
 
 
@@ -143,7 +143,7 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
     rows = memory_rows(tables).reset_index(drop=True)
     height, about = 0.62 + 0.145 * max(len(rows), 3), "Memory of the fullest GPU by strategy."
     if rows.empty:
-        return Chart([said(NOTHING)], height, caption=about)
+        return Chart([message_panel(NOTHING)], height, caption=about)
     parts = rows[[f"{part}_nbytes" for part in MEMORY]].set_axis(list(MEMORY), axis=1) / GIB
     pieces = stacked_bars(parts)
     pieces["tip"] = pieces["look"] + pieces["size"].map(": {:.3g} GiB".format)
@@ -156,7 +156,7 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
     longest = max(float(whole.max()), (budget or 0.0) / GIB)
     if budget is not None:
         marks.insert(1, rule("budget", x=budget / GIB))
-    most = letters(28)
+    most = letters_in_line(28)
     names = [cut_text(name, most) for name in rows["strategy"]]
     title = f"GiB of the fullest of {rows['world_size'].iloc[0]} GPUs"
     looks = {n: Look(n, of) for n, of in zip(MEMORY, MEMORY_COLOURS, strict=True)}

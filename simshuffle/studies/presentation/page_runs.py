@@ -64,7 +64,7 @@ def _scaling(of: Means) -> Iterator[Section]:
     places = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
     half = np.nan if of.half is None else of.half["epoch_s"].loc[places].to_numpy(float)
     rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
-    rows = intervals.with_ends(rows, of.ends)
+    rows = intervals.add_interval_ends(rows, of.ends)
     chart_of = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
     yield Section("Scaling", figure(chart_of, "Time per epoch by ranks."))
 

@@ -29,7 +29,7 @@ from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
 from simshuffle.report.excerpt import shorten_numbers
 from simshuffle.report.report import Kept
-from simshuffle.report.table_io import rows
+from simshuffle.report.table_io import plain_rows
 from simshuffle.report.timeline import Timeline
 from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.contest import warm_epochs
@@ -131,7 +131,7 @@ def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
         {
             **{table: join_tables(_named(cells, table, runs)) for table in TABLES},
             "epochs": epochs[order],
-            "breakdown": report.listed(reported(cells, "breakdown")),
+            "breakdown": report.drop_absent_labels(reported(cells, "breakdown")),
         }
     )
 
@@ -221,7 +221,7 @@ def _notes(result: Result) -> list[str]:
 def means_of(result: Result) -> Means:
     """What is shown of a result: means over its seeds, if it has several."""
     of = means(result.tables["epochs"], result.tables["breakdown"])
-    return replace(of, ends=intervals.ends(result.meta.get("intervals")))
+    return replace(of, ends=intervals.interval_ends(result.meta.get("intervals")))
 
 
 def labels_of(meta: Meta) -> report.Booking:
@@ -240,19 +240,19 @@ def _as_json(result: Result) -> Any:
     summary."""
     table = result.tables["breakdown"]
     if labels_of(result.meta) == "paper":
-        table = report.booked(table)
+        table = report.book_as_papers(table)
     keys = report.keys_of(table)
     parts: dict[tuple[str, ...], list[Any]] = {}
-    for row in rows(table):
+    for row in plain_rows(table):
         parts.setdefault(tuple(str(row.pop(key)) for key in keys), []).append(row)
     epochs = [
         {**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]}
-        for row in rows(result.tables["epochs"])
+        for row in plain_rows(result.tables["epochs"])
     ]
     kept = {name: result.meta[name] for name in ("intervals",) if name in result.meta}
     return {
         "epochs": epochs,
-        **{name: rows(table) for name, table in result.derived.items()},
+        **{name: plain_rows(table) for name, table in result.derived.items()},
         **kept,
         **mishaps.happened(result),
     }

@@ -18,7 +18,7 @@ from simshuffle.errors import InputError, Problem, first_of, refuse
 from simshuffle.extensions.calibration.validation.entries import KEY
 from simshuffle.extensions.calibration.validation.table import NUMBERS, SCHEMA, ValidationRow, table
 from simshuffle.report.folders import room_for
-from simshuffle.report.table_io import rows as rows_of
+from simshuffle.report.table_io import plain_rows as rows_of
 from simshuffle.study.origin import describe_origin
 from simshuffle.study.schema import Schema
 from simshuffle.study.study import versions

@@ -179,7 +179,7 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
     rows = bounding(links, epoch_s, together, hidden)
     if whole and ranks > 1:
         phases = of("timeline")
-        weight = report.weights(Timeline(phases, links, sources))
+        weight = report.row_weights(Timeline(phases, links, sources))
         if weight is not None:
             phases = phases.assign(weight=weight)
         count = facts["hosts"]
@@ -198,7 +198,7 @@ def _seconds(
 ) -> tuple[dict[str, float], float]:
     """Mean s of a rank in each label that is not computing alone, and in waiting for others there,
     by the means over all ranks that every result has; and mean s of what is in flight meanwhile."""
-    weight = report.weights(Timeline(iterations, links, sources))
+    weight = report.row_weights(Timeline(iterations, links, sources))
     phase, times = iterations["phase"].astype(str), 1.0 if weight is None else weight
     seconds = (iterations["mean_s"] * times).groupby(phase).sum()
     later = ((iterations["most_s"] - iterations["mean_s"]) * times).groupby(phase).sum()

@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle.errors import first_of, refuse
 from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
-from simshuffle.report.table_io import stacked
+from simshuffle.report.table_io import stack_tables
 from simshuffle.spec.library import is_folder, nearest
 from simshuffle.spec.overrides import combination_name
 from simshuffle.study.long_table import get_long
@@ -53,7 +53,7 @@ class ExportedRun:
             if several:
                 of &= piece["seed"] == self.scenario.seed
             parts.append(piece[of])
-        return stacked(parts).reset_index(drop=True)
+        return stack_tables(parts).reset_index(drop=True)
 
 
 def read_source(

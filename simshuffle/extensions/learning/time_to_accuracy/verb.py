@@ -111,7 +111,7 @@ def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.report.folders import check_place  # noqa: PLC0415 - what computes
 
     if options.out is not None:  # before a training, not after it
-        check_place(options.out, replace=True, known=STUDY.names)
+        check_place(options.out, replace=True, known_names=STUDY.names)
     scenario = scenario_of(options.scenario, options.set)
     asked = join.request(options, _trained(options), scenario)
     rule = str(asked.asked["rule"])
