@@ -37,7 +37,8 @@ def describe_fault(row: Mapping[str, Any]) -> str:
     counts = {"link": row["links"], "GPU": row["gpus"]}
     struck = [f"{count:,} {noun}{'s' * (count > 1)}" for noun, count in counts.items() if count]
     rerouted = f", {row['rerouted']:,} transfers rerouted" if row["rerouted"] else ""
-    return f"{row['what']} {describe_rate(row['rate'])} {span} ({', '.join(struck) or 'not in use'}{rerouted})"
+    counted = f"{', '.join(struck) or 'not in use'}{rerouted}"
+    return f"{row['what']} {describe_rate(row['rate'])} {span} ({counted})"
 
 
 def describe_rate(rate: float) -> str:

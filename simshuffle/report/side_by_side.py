@@ -72,7 +72,8 @@ def last_epochs(table: pd.DataFrame) -> Iterator[str]:
     if len(changes) > 1:
         second_change = changes.iloc[1]
         others = "1 other run" if len(changes) == 2 else f"{len(changes) - 1} other runs"
-        text += f"; {others}: {f'{_change(second_change)[1:]} at most' if second_change > 0 else 'the same'}"
+        at_most = f"{_change(second_change)[1:]} at most" if second_change > 0 else "the same"
+        text += f"; {others}: {at_most}"
     yield f"{text}."
 
 

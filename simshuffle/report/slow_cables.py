@@ -14,7 +14,8 @@ MENDED_IS_EQUAL = "mended, the result is the same"  # why a run with --mended is
 def describe_slow_cables_on_routes(facts: Mapping[str, Any]) -> str:
     """Return a sentence on the slow cables on the routes of a run that is not simulated yet."""
     if facts["used"]:
-        return f"{_count_slow(facts)}, {_name_used(facts)} on the ways between ranks and to their files"
+        used = _name_used(facts)
+        return f"{_count_slow(facts)}, {used} on the ways between ranks and to their files"
     return f"{_count_slow(facts)}, none on a way between ranks or to their files: {MENDED_IS_EQUAL}"
 
 
@@ -24,8 +25,8 @@ def describe_slow_cables_in_use(facts: Mapping[str, Any]) -> str:
         return f"{_count_slow(facts)}, none in use: {MENDED_IS_EQUAL}"
     if facts["peak"] < FULL:
         return (
-            f"{_count_slow(facts)}, {_name_used(facts)} in use, at most {100 * facts['peak']:.2g} % full:"
-            " mended, hardly anything changes"
+            f"{_count_slow(facts)}, {_name_used(facts)} in use,"
+            f" at most {100 * facts['peak']:.2g} % full: mended, hardly anything changes"
         )
     share = f"{100 * facts['mean']:.2g} %"
     return (

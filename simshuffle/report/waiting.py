@@ -70,8 +70,9 @@ def _by_epoch(
     simulation reports each epoch by itself, of which there may be a million rows.
     """
     first = [phases[key].iloc[:1].array for key in keys]
-    if all((phases[key] == of[0]).all() for key, of in zip(keys, first, strict=True) if len(of)):
-        return [(tuple(of[0] for of in first), phases)] if len(phases) else []
+    pairs = zip(keys, first, strict=True)
+    if all((phases[key] == values[0]).all() for key, values in pairs if len(values)):
+        return [(tuple(values[0] for values in first), phases)] if len(phases) else []
     return phases.groupby(list(keys), observed=True, sort=False)
 
 
@@ -81,12 +82,10 @@ def wait_causes(
     """Return the cause of each wait of an epoch, with all its ranks.
 
     Returns:
-            (rows,) the label that has the largest part in the waiting of its rank in that
-        iteration (see
-            `waiting_by_cause`), '' for rows that are no waiting; and (rows,) the rank that
-        comes last, -1
-            where it is not known, or is the waiting rank: after an allreduce there is only the
-        exchange to wait for, and a barrier has a latency.
+        (rows,) the label that has the largest part in the waiting of its rank in that iteration
+        (see `waiting_by_cause`), '' for rows that are no waiting; and (rows,) the rank that comes
+        last, -1 where it is not known, or is the waiting rank: after an allreduce there is only
+        the exchange to wait for, and a barrier has a latency.
     """
     epoch, names = waits(phases, labels), list(labels)
     rank = phases["rank"].to_numpy()
@@ -97,8 +96,8 @@ def wait_causes(
         epoch.later, _label_of_phase(labels)[PHASES.index("exchange")], main_label
     )
     cause = [
-        names[label_index] if idle else ""
-        for label_index, idle in zip(main_label, epoch.idle, strict=True)
+        names[label_index] if is_idle else ""
+        for label_index, is_idle in zip(main_label, epoch.idle, strict=True)
     ]
     last = epoch.last[epoch.step]
     return cause, np.where(epoch.idle & ~epoch.later & (last != rank), last, -1)

@@ -21,8 +21,8 @@ from simshuffle.job.plan.wiring import routing
 from simshuffle.job.scenario.reading import unnamed
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
-from simshuffle.report import report
-from simshuffle.report.report import Kept
+from simshuffle.report import kept_phases, report
+from simshuffle.report.kept_phases import Kept
 from simshuffle.report.table_io import stack_tables
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Ints32
@@ -223,14 +223,14 @@ class _Tables:
 
     def add(self, timeline: Timeline) -> None:
         """Add those of an epoch."""
-        phases, seconds = timeline.phases, report.seconds_by_rank(timeline.phases)
+        phases, seconds = timeline.phases, kept_phases.seconds_by_rank(timeline.phases)
         for name, growing in self._growing.items():
             if name == "timeline":
                 table = phases
             elif name == "timeline_of_ranks":
-                table = phases[phases["rank"].isin(report.sample_ranks(seconds))]
+                table = phases[phases["rank"].isin(kept_phases.sample_ranks(seconds))]
             elif name == "iterations":
-                table = report.iteration_means(phases, seconds)
+                table = kept_phases.iteration_means(phases, seconds)
             else:
                 table = getattr(timeline, name)
             growing.add(table.drop(columns="run"))
@@ -245,7 +245,7 @@ def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     if table != "timeline":
         return get_long(outcome.tables, table)
     names = TIMELINES[timeline][:1]
-    empty = LongTable((TablePart(report.no_phases().drop(columns="run")),))
+    empty = LongTable((TablePart(kept_phases.no_phases().drop(columns="run")),))
     return get_long(outcome.tables, names[0]) if names else empty
 
 

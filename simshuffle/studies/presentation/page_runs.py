@@ -11,8 +11,8 @@ import pandas as pd
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report import intervals, report
 from simshuffle.report.console import new_table
+from simshuffle.report.kept_phases import Kept
 from simshuffle.report.links import links_of_whole_epochs
-from simshuffle.report.report import Kept
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import page_charts as charts

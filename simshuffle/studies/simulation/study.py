@@ -28,7 +28,7 @@ from simshuffle.report import intervals, report
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
 from simshuffle.report.excerpt import shorten_numbers
-from simshuffle.report.report import Kept
+from simshuffle.report.kept_phases import Kept
 from simshuffle.report.table_io import plain_rows
 from simshuffle.report.timeline import Timeline
 from simshuffle.studies.simulation import mishaps, text

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from simshuffle.report import report
 from simshuffle.report.console import new_table
+from simshuffle.report.kept_phases import Kept
 from simshuffle.report.names import name_subset
-from simshuffle.report.report import Kept
 from simshuffle.report.slow_cables import describe_slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.mishaps import lines as lines_of

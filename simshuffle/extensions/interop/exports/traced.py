@@ -14,7 +14,7 @@ from simshuffle.errors import refuse
 from simshuffle.extensions.interop.exports.source import ExportedRun, spans
 from simshuffle.job.sim.recorder import EpochRecord, Recorder
 from simshuffle.job.sim.simulate import simulate_epochs
-from simshuffle.report.report import iteration_means, sample_ranks, seconds_by_rank
+from simshuffle.report.kept_phases import iteration_means, sample_ranks, seconds_by_rank
 from simshuffle.report.timeline import EXCLUSIVE, PHASES
 from simshuffle.spec.library import nearest
 from simshuffle.version import __version__
