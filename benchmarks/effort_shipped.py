@@ -75,7 +75,7 @@ def one(name: str, run: str) -> tuple[int, float, int]:
     cell = RunCell(scenario.to_dict(), run)
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        count = counted(lambda: Disk(Path(folder)).put("none", cell.run(lambda share: None)))
+        count = counted(lambda: Disk(Path(folder)).add("none", cell.run(lambda share: None)))
     seconds = time.process_time() - begin
     return count, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 

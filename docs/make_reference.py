@@ -17,9 +17,9 @@ from simshuffle.cli.help import EXAMPLES
 from simshuffle.cli.schema_files import schema
 from simshuffle.cli.schema_records import Json, alternatives
 from simshuffle.report.columns import MOST
-from simshuffle.study.functions import PROGRESS, docstring, type_of
+from simshuffle.study.functions import PROGRESS, type_of, write_docstring
 from simshuffle.study.options import Argument, Field, fields_of
-from simshuffle.study.registry import added, kinds_of, own_verbs, study_of, verbs
+from simshuffle.study.registry import kinds_of, merge_extensions, own_verbs, study_of, verbs
 from simshuffle.study.schema import LARGEST, Column, unit_of
 from simshuffle.study.verb import Verb
 from simshuffle.workload.layers import layer_list
@@ -382,7 +382,7 @@ def stub_text(verbs: Mapping[str, Verb[Any]]) -> str:
     of_verbs = [_function(verb) for verb in verbs.values() if verb.function]
     imports = [
         f"from {place.replace(':', ' import ')} as {name}\n"
-        for name, place in sorted(added().functions.items())
+        for name, place in sorted(merge_extensions().functions.items())
         if "." not in name
     ]
     return STUB + "".join([*imports, "\n__version__: str\n\n"]) + "\n".join(of_verbs)
@@ -394,7 +394,7 @@ def _function(verb: Verb[Any]) -> str:
     arguments = [_parameter(field) for field in fields if isinstance(field.option, Argument)]
     options = [_parameter(field) for field in fields if not isinstance(field.option, Argument)]
     lines = [*arguments, "    *,", *options, f"    {PROGRESS}: bool = True,"]
-    text = indent(f'"""{docstring(verb)}\n"""', " " * 4)
+    text = indent(f'"""{write_docstring(verb)}\n"""', " " * 4)
     return "\n".join([f"def {verb.function}(", *lines, ") -> Result:", text, ""])
 
 

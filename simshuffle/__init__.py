@@ -60,9 +60,9 @@ def __dir__() -> list[str]:
 
 def _plugin_remedy(name: str) -> str:
     """Return how to get a function of a plugin, or what replaces a removed one, after a colon."""
-    from simshuffle.study.registry import APART, REMOVED  # noqa: PLC0415 - when one is missing
+    from simshuffle.study.registry import PLUGIN_REMEDIES, REMOVED  # noqa: PLC0415 - when one is missing
 
-    remedies = APART | REMOVED
+    remedies = PLUGIN_REMEDIES | REMOVED
     return f": {remedies[name]}" if name in remedies else ""
 
 
@@ -77,6 +77,6 @@ def _extension_functions() -> dict[str, str]:
     """Map the name of every other public function of extensions to its place,
     "module:function".
     """
-    from simshuffle.study.registry import added  # noqa: PLC0415 - when one is used
+    from simshuffle.study.registry import merge_extensions  # noqa: PLC0415 - when one is used
 
-    return {name: place for name, place in added().functions.items() if "." not in name}
+    return {name: place for name, place in merge_extensions().functions.items() if "." not in name}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.report.report import Kept
+from simshuffle.report.kept_phases import Kept
 from simshuffle.studies import comparison
 from simshuffle.studies.comparison import Comparison
 from simshuffle.studies.simulation.study import SimulationResult, request

@@ -147,7 +147,7 @@ def no_idle_core():
 def cells_kept(tmp_path_factory, monkeypatch):
     """A cell is done once for all tests that use this, whichever study asks for it."""
     place = shared_folder(tmp_path_factory) / CELLS
-    monkeypatch.setattr(Performance, "_store", lambda *_: Disk(place))
+    monkeypatch.setattr(Performance, "_choose_store", lambda *_: Disk(place))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from simshuffle.report.folders import meta_of
-from simshuffle.study.engine import MADE
+from simshuffle.study.origin import MADE
 
 
 def contents(folder: str | Path) -> dict[str, bytes]:

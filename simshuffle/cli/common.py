@@ -180,7 +180,7 @@ def show(
         print_parts(chosen, to, width)
         return
     details = result.details() if _volume["verbose"] else []
-    parts = [*details, *result.shown()]
+    parts = [*details, *result.parts_before_verdict()]
     if excerpt is not None:
         parts = excerpt.take_from(parts, COMMAND_LINE)
     print_parts(parts, width=width)
@@ -234,9 +234,9 @@ def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int 
     """Print texts and tables, as a terminal shows them or in that format; ``width`` in columns
     where there is no terminal."""
     if to is not None:
-        from simshuffle.report.console import exported
+        from simshuffle.report.console import export_parts
 
-        typer.echo(exported(parts, to), nl=False)
+        typer.echo(export_parts(parts, to), nl=False)
         return
     from rich.console import Console
 

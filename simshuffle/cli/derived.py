@@ -21,7 +21,7 @@ from simshuffle.cli.common import (
     study_progress,
 )
 from simshuffle.cli.help import command, keyword, option_of
-from simshuffle.study.options import COMMAND_LINE, fields_of, filled
+from simshuffle.study.options import COMMAND_LINE, fields_of, fill_options
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add(app: typer.Typer, verb: Verb[Any]) -> None:
                 values[field.name] = value if value == field.default else field.read(value)
         _carry_out(verb, values, json=json, to=to)
 
-    # all that is wrong with the options of a study is said together, by `filled`
+    # all that is wrong with the options of a study is said together, by `fill_options`
     options = [*map(option_of, fields), keyword("json", AsJson, False)]
     options += [] if "to" in own else [keyword("to", To, None)]
     text = inspect.getdoc(verb.options) or ""
@@ -57,7 +57,7 @@ def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str |
     from simshuffle.study.perform import Performance, Teller
     from simshuffle.study.standing import plural
 
-    options = filled(verb.options, values, COMMAND_LINE)
+    options = fill_options(verb.options, values, COMMAND_LINE)
     result, folder = Performance(verb, options, Teller(say, detail, _progress)).result()
     after = [] if folder is None else list(verb.after(result, folder, options))
     show(result, folder, json=json, to=to, width=verb.width, after=after)

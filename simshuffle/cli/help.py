@@ -24,10 +24,10 @@ from simshuffle.study.options import (
     Words,
     fields_of,
     plain_type,
-    refused,
+    refuse_value,
     words,
 )
-from simshuffle.study.registry import APART
+from simshuffle.study.registry import PLUGIN_REMEDIES
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
@@ -185,7 +185,7 @@ def _read(field: Field, given: Any) -> Any:
     """What the words of an option say. Raises an InputError if they are none that it takes."""
     option = field.option
     if option.choices and not option.many and given not in (None, *option.choices):
-        raise InputError(refused(field, "", given), COMMAND_LINE)
+        raise InputError(refuse_value(field, "", given), COMMAND_LINE)
     return field.read(given)
 
 
@@ -294,7 +294,9 @@ class Verbs(TyperGroup):
             if not ctx.resilient_parsing:
                 say(f"'simshuffle {old_name}' is 'simshuffle {now}' now; the old name goes in 0.4.")
             return ctx.parent.command.resolve_command(ctx.parent, [now, *args[1:]])
-        if args[0] in APART and args[0] not in self.commands:
-            problem = Problem(args[0], "is a plugin, which is not installed", "", APART[args[0]])
+        if args[0] in PLUGIN_REMEDIES and args[0] not in self.commands:
+            problem = Problem(
+                args[0], "is a plugin, which is not installed", "", PLUGIN_REMEDIES[args[0]]
+            )
             raise InputError(problem, "command line")
         return super().resolve_command(ctx, args)

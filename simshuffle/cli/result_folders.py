@@ -138,12 +138,12 @@ def verify(
     To the last bit, or within a tolerance if another version made it."""
     from simshuffle.report.folders import meta_of
     from simshuffle.studies.verify import verify as verified
-    from simshuffle.study.executors import Local
+    from simshuffle.study.executors import LocalExecutor
 
     on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
     at_once = processes or (1 if on_gpu else None)
     with study_progress("run") as progress:
-        found = verified(folder, Local(at_once), progress, tolerance)
+        found = verified(folder, LocalExecutor(at_once), progress, tolerance)
     print_answer(found.as_json, found.parts, json=json)
     if not found.same:
         raise typer.Exit(1)

@@ -18,7 +18,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Workload
 from simshuffle.spec.library import catalog_names, shipped_names
 from simshuffle.study.options import Options, fields_of
-from simshuffle.study.registry import added, verbs
+from simshuffle.study.registry import merge_extensions, verbs
 from simshuffle.workload.exchange.schedule import SCHEDULE_NAMES, MessageSchedule
 from simshuffle.workload.exchange.sending import ShardHolding
 
@@ -42,8 +42,8 @@ def schema(what: str) -> Json:
     files = {"scenario": _of_scenarios, "topology": _of_machines}
     if what in files:
         return files[what]()
-    if what in added().schemas:
-        made: Json = resolve_name(added().schemas[what])()
+    if what in merge_extensions().schemas:
+        made: Json = resolve_name(merge_extensions().schemas[what])()
         return made
     return _of_options({verb.word: verb.options for verb in verbs().values()}[what])
 

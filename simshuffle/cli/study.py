@@ -27,7 +27,7 @@ from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.job.scenario.options import any_of, assigned, machine_names, scenario_names
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
-from simshuffle.study.registry import added, verbs
+from simshuffle.study.registry import merge_extensions, verbs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     from simshuffle.studies.collective import Measurement
 
 app = typer.Typer()
-KNOWN = ("scenario", *added().schemas, "topology", *(verb.word for verb in verbs().values()))
+KNOWN = (
+    "scenario",
+    *merge_extensions().schemas,
+    "topology",
+    *(verb.word for verb in verbs().values()),
+)
 """Kinds of files, and verbs that make a result."""
 ALGORITHM = Option(
     "KIND[:KEY=VALUE,...]",

@@ -26,10 +26,10 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.tokens import repeated
 from simshuffle.job.scenario.workload import Dataset, Workload
 from simshuffle.report.console import new_table
-from simshuffle.report.names import where_of, without_schedule
-from simshuffle.report.slow_cables import slow_cables_on_the_ways
+from simshuffle.report.names import name_subset, without_schedule
+from simshuffle.report.slow_cables import describe_slow_cables_on_routes
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.study.standing import CellTimes, calibrations
+from simshuffle.study.cell_times import CellTimes, calibrations
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -272,7 +272,7 @@ def _faults(row: Row) -> list[str]:
 
 def _slow_cables(row: Row) -> list[str]:
     about = row.get("slow_cables")
-    return [] if about is None else [slow_cables_on_the_ways(about)]
+    return [] if about is None else [describe_slow_cables_on_routes(about)]
 
 
 def _tier(row: Row) -> list[str]:
@@ -298,7 +298,7 @@ def _sentences(
         for text in texts(row):
             runs.setdefault(text, []).append(row["run"])
     names = [row["run"] for row in rows]
-    where = {text: where_of(of, names) for text, of in runs.items()}
+    where = {text: name_subset(of, names) for text, of in runs.items()}
     whose = {text: f" ({of})" if of else "" for text, of in where.items()}
     return [f"{head}{text}{of}{end}" for text, of in whose.items()]
 

@@ -1,4 +1,6 @@
-"""A figure of matplotlib in the style of now: empty, its legend, names beside points, files."""
+"""Make figures of matplotlib in the current style: empty figures, legends, names beside points, and
+files.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from simshuffle.report.style import (
     SMALL,
     STYLE,
     least_height,
-    letters,
+    letters_in_line,
     line_spacing,
     metadata,
     width,
@@ -48,14 +50,15 @@ for _name, _file in ((SANS, "DejaVuSans.ttf"), (SERIF, "STIXGeneral.ttf")):
 
 
 class _Figure(Figure):
-    """A figure that knows how high it would be if it could be of any height."""
+    """A figure that remembers the height it would have without a least height."""
 
     wanted: float = 0.0
 
 
 def new_figure(height: float) -> Figure:
-    """An empty figure, one column wide and ``height`` inches high without its legend; higher in a
-    style whose figures have a least height."""
+    """Return an empty figure, one column wide and ``height`` inches high without its legend; higher
+    in a style whose figures have a least height.
+    """
     figure = _Figure(figsize=(width(), height), layout="constrained")
     figure.wanted = height
     FigureCanvasAgg(figure)
@@ -63,12 +66,12 @@ def new_figure(height: float) -> Figure:
     return figure
 
 
-def _stretch(figure: Figure, more: float) -> None:
-    """Make a figure higher by ``more`` inches, or as high as its style wants it at least."""
+def _stretch(figure: Figure, extra_inches: float) -> None:
+    """Make a figure higher by ``extra_inches``, or as high as the least height of its style."""
     if not isinstance(figure, _Figure):
-        figure.set_figheight(figure.get_figheight() + more)
+        figure.set_figheight(figure.get_figheight() + extra_inches)
         return
-    figure.wanted += more
+    figure.wanted += extra_inches
     figure.set_figheight(max(figure.wanted, least_height()))
 
 
@@ -76,19 +79,24 @@ def legend_above(
     figure: Figure,
     handles: Sequence[Any],
     title: str = "",
-    place: str = "upper center",
+    location: str = "upper center",
     **look: Any,
 ) -> None:
-    """Set the legend above the panels of a figure from `new_figure`, or at another ``place``
-    outside of them, in as few rows as there is width for, and make the figure that much higher;
-    none without ``handles``. ``title`` has two lines at most; ``look`` is as of matplotlib."""
+    """Set the legend above the panels of a figure from `new_figure`, or at another ``location``
+    outside of them, in as few rows as there is width for, and make the figure that much higher.
+    There is no legend without ``handles``.
+
+    Args:
+        title: two lines at most.
+        look: options of matplotlib's legend.
+    """
     title = textwrap.fill(
-        title, letters(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
+        title, letters_in_line(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
     )
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
-        given: Any = {**look, "loc": f"outside {place}", "title": title or None}
-        legend = figure.legend(handles=handles, ncols=columns, **given)
+        options: Any = {**look, "loc": f"outside {location}", "title": title or None}
+        legend = figure.legend(handles=handles, ncols=columns, **options)
         for text in legend.get_texts():
             text.set_linespacing(line_spacing())
         extent = legend.get_window_extent()
@@ -99,8 +107,9 @@ def legend_above(
 
 
 def save(figure: Figure, stem: Path, about: str = "") -> list[Path]:
-    """Write ``stem``.png (300 dpi) and ``stem``.pdf, the same bytes for the same figure, which say
-    ``about`` of themselves; returns both paths."""
+    """Write ``stem``.png (300 dpi) and ``stem``.pdf, whose metadata say ``about``; return both
+    paths. The same figure gives the same bytes.
+    """
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT}):
         figure.savefig(png, dpi=300, metadata=metadata(".png", about))
@@ -113,7 +122,7 @@ def save(figure: Figure, stem: Path, about: str = "") -> list[Path]:
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG, the same text for the same figure; letters are outlines."""
+    """Return a figure as SVG, the same text for the same figure; letters are outlines."""
     file = io.StringIO()
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT, "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -122,50 +131,59 @@ def svg(figure: Figure) -> str:
 
 def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
     """Write the names of points of a figure that is laid out, the most important first, each where
-    it lies on no other, or not at all. ``spots``: x, y; low and high, the ends of an interval
-    upwards, not a number for none; size in points; text, or ''; colour."""
+    it lies on no other name, or not at all.
+
+    Args:
+        spots: columns x, y; low and high, the ends of an upright interval, NaN for none; size in
+            points; text, or ''; colour.
+    """
     point = figure.dpi / 72
     texts: list[Annotation] = []
-    wanted: list[Wanted] = []
-    marks: list[Box] = []
-    others: list[Box] = []
+    labels: list[Label] = []
+    mark_boxes: list[Box] = []
+    interval_boxes: list[Box] = []
     for spot in spots.to_dict("records"):
-        at, ends = spot["x"], [spot["low"], spot["y"], spot["high"]]
-        corners = [(at, spot["y"]), (at, np.nanmin(ends)), (at, np.nanmax(ends))]
+        x_value, ends = spot["x"], [spot["low"], spot["y"], spot["high"]]
+        corners = [(x_value, spot["y"]), (x_value, np.nanmin(ends)), (x_value, np.nanmax(ends))]
         (x, y), (_, bottom), (_, top) = ax.transData.transform(corners)
-        half = (spot["size"] / 2 + 0.4) * point
-        marks.append((x - half, y - half, x + half, y + half))
-        others.append((x - 1.3 * point, bottom, x + 1.3 * point, top))
+        half_size = (spot["size"] / 2 + 0.4) * point
+        mark_boxes.append((x - half_size, y - half_size, x + half_size, y + half_size))
+        interval_boxes.append((x - 1.3 * point, bottom, x + 1.3 * point, top))
         if spot["text"]:
-            texts.append(_text(ax, spot))
+            texts.append(_write_label(ax, spot))
             extent = texts[-1].get_window_extent()
-            wanted.append(Wanted(marks[-1], (bottom, top), extent.width, extent.height))
+            labels.append(Label(mark_boxes[-1], (bottom, top), extent.width, extent.height))
     inside = ax.get_window_extent()
-    room = (inside.x0 + point, inside.y0 + point, inside.x1 - 2 * point, inside.y1 + 2 * point)
-    places = placed(wanted, marks, others, room, point)
-    for words, of, place in zip(texts, wanted, places, strict=True):
-        if place is None:
-            words.remove()
+    area = (inside.x0 + point, inside.y0 + point, inside.x1 - 2 * point, inside.y1 + 2 * point)
+    places = place_labels(labels, mark_boxes, interval_boxes, area, point)
+    for annotation, label, label_place in zip(texts, labels, places, strict=True):
+        if label_place is None:
+            annotation.remove()
             continue
         # how far the middle of its box is from that of the mark, in points
-        across, up = ((sum(place.box[i::2]) - sum(of.mark[i::2])) / 2 / point for i in (0, 1))
-        words.xyann = across, up
-        if place.led:
+        across, upwards = (
+            (sum(label_place.box[i::2]) - sum(label.mark[i::2])) / 2 / point for i in (0, 1)
+        )
+        annotation.xyann = across, upwards
+        if label_place.led:
             line: dict[str, Any] = {"arrowstyle": "-", "linewidth": 0.5}
-            line |= {"color": words.get_color(), "shrinkA": 3.5, "shrinkB": 2.0}
+            line |= {"color": annotation.get_color(), "shrinkA": 3.5, "shrinkB": 2.0}
             beside: Any = {"textcoords": "offset points", "arrowprops": line}
-            ax.annotate("", words.xy, words.xyann, **beside).set_in_layout(False)
+            ax.annotate("", annotation.xy, annotation.xyann, **beside).set_in_layout(False)
 
 
-def _text(ax: Axes, spot: Mapping[Any, Any]) -> Annotation:
-    look: dict[str, Any] = {"color": spot["colour"], "fontsize": SMALL}
-    look |= {"ha": "center", "va": "center"}
+def _write_label(ax: Axes, spot: Mapping[Any, Any]) -> Annotation:
+    """Annotate the point ``spot`` with its text, in its colour."""
+    style: dict[str, Any] = {"color": spot["colour"], "fontsize": SMALL}
+    style |= {"ha": "center", "va": "center"}
     # legible where a line lies beneath
-    look["path_effects"] = [withStroke(linewidth=1.2, foreground="white")]
-    at = (spot["x"], spot["y"])
-    out = ax.annotate(spot["text"], at, (0, 0), textcoords="offset points", zorder=4, **look)
-    out.set_in_layout(False)
-    return out
+    style["path_effects"] = [withStroke(linewidth=1.2, foreground="white")]
+    position = (spot["x"], spot["y"])
+    annotation = ax.annotate(
+        spot["text"], position, (0, 0), textcoords="offset points", zorder=4, **style
+    )
+    annotation.set_in_layout(False)
+    return annotation
 
 
 Box = tuple[float, float, float, float]  # left, bottom, right and top, all in one unit
@@ -181,7 +199,7 @@ STEPS = 12  # pieces in which a leading line is looked at
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Label:
     """A label to place: the box of its mark, its interval from bottom to top, width and height."""
 
     mark: Box
@@ -192,80 +210,96 @@ class Wanted:
 
 @dataclass(frozen=True)
 class LabelPlace:
-    """Where a label stands, and whether a line must lead to it."""
+    """The box of a placed label, and whether a line must lead to it."""
 
     box: Box
     led: bool
 
 
-def overlap(one: Box, other: Box) -> bool:
-    """Whether two boxes have an area in common."""
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def overlap(first: Box, second: Box) -> bool:
+    """Return whether two boxes have an area in common."""
+    return (
+        first[0] < second[2]
+        and second[0] < first[2]
+        and first[1] < second[3]
+        and second[1] < first[3]
+    )
 
 
-def placed(
-    wanted: Sequence[Wanted],
+def place_labels(
+    labels: Sequence[Label],
     marks: Sequence[Box],
     lines: Sequence[Box],
-    room: Box,
+    area: Box,
     point: float = 1.0,
 ) -> list[LabelPlace | None]:
-    """A place inside ``room`` for each label, the most important first; None where all are taken.
-    Boxes of ``marks`` should not be hidden, those of ``lines`` may be; ``point`` is a typographic
-    point in the unit of the boxes."""
-    out: list[LabelPlace | None] = []
-    taken: list[Box] = []
+    """Return a place inside ``area`` for each label, the most important first; None where all are
+    taken. Boxes of ``marks`` should not be hidden; boxes of ``lines`` may be. ``point`` is a
+    typographic point in the unit of the boxes.
+    """
+    label_places: list[LabelPlace | None] = []
+    used_boxes: list[Box] = []
     leaders: list[Box] = []
-    for label in wanted:
-        best, least = None, float("inf")
-        for away, box in _candidates(label, point):
-            inside = room[0] <= box[0] and room[1] <= box[1]
-            inside = inside and box[2] <= room[2] and box[3] <= room[3]
-            if not inside or any(overlap(box, other) for other in taken):
+    for label in labels:
+        cheapest, least_cost = None, float("inf")
+        for distance, box in _candidates(label, point):
+            is_inside = area[0] <= box[0] and area[1] <= box[1]
+            is_inside = is_inside and box[2] <= area[2] and box[3] <= area[3]
+            if not is_inside or any(overlap(box, other) for other in used_boxes):
                 continue
-            leader = _leader(label.mark, box, point) if away >= FAR else []
-            cost = away + _cost(box, label.mark, marks, lines, leaders)
-            cost += ON_LEADER * _count(leader, taken) + ON_LINE * _count(leader, marks)
-            if cost < least:
-                best, least = (LabelPlace(box, away >= FAR), leader), cost
-        out.append(best and best[0])
-        if best:
-            taken.append(best[0].box)
-            leaders += best[1]
-    return out
+            leader = _leader(label.mark, box, point) if distance >= FAR else []
+            cost = distance + _cost_of_box(box, label.mark, marks, lines, leaders)
+            cost += ON_LEADER * _count_crossed(leader, used_boxes) + ON_LINE * _count_crossed(
+                leader, marks
+            )
+            if cost < least_cost:
+                cheapest, least_cost = (LabelPlace(box, distance >= FAR), leader), cost
+        label_places.append(cheapest and cheapest[0])
+        if cheapest:
+            used_boxes.append(cheapest[0].box)
+            leaders += cheapest[1]
+    return label_places
 
 
-def _candidates(label: Wanted, point: float) -> Iterator[tuple[float, Box]]:
-    """Boxes around a mark, the nearest first, each with its distance in points."""
+def _candidates(label: Label, point: float) -> Iterator[tuple[float, Box]]:
+    """Yield boxes around a mark, the nearest first, each with its distance in points."""
     left, bottom, right, top = label.mark
     ends = min(bottom, label.interval[0]), max(top, label.interval[1])
     middle = (left + right) / 2, (bottom + top) / 2
-    half = label.width / 2 + GAP * point, label.height / 2 + GAP * point
-    for away in AWAY:
-        for across, up in SIDES:
-            x = middle[0] + across * ((right - left) / 2 + half[0] + away * point)
-            y = middle[1] + up * ((top - bottom) / 2 + half[1] + away * point)
+    half_size = label.width / 2 + GAP * point, label.height / 2 + GAP * point
+    for distance in AWAY:
+        for across, upwards in SIDES:
+            x = middle[0] + across * ((right - left) / 2 + half_size[0] + distance * point)
+            y = middle[1] + upwards * ((top - bottom) / 2 + half_size[1] + distance * point)
             beyond = 0.0
             if not across:
-                y = (ends[1] if up > 0 else ends[0]) + up * (half[1] + away * point)
-                beyond = (ends[1] - top if up > 0 else bottom - ends[0]) / point
-            yield away + beyond / 4, (x - half[0], y - half[1], x + half[0], y + half[1])
+                y = (ends[1] if upwards > 0 else ends[0]) + upwards * (
+                    half_size[1] + distance * point
+                )
+                beyond = (ends[1] - top if upwards > 0 else bottom - ends[0]) / point
+            yield (
+                distance + beyond / 4,
+                (x - half_size[0], y - half_size[1], x + half_size[0], y + half_size[1]),
+            )
 
 
 def _leader(mark: Box, box: Box, point: float) -> list[Box]:
-    """The line from a mark to the middle of its label's box, in small boxes outside both."""
-    ends = [((of[0] + of[2]) / 2, (of[1] + of[3]) / 2) for of in (mark, box)]
+    """Return the line from a mark to the middle of its label's box, in small boxes outside both."""
+    middles = [
+        ((end_box[0] + end_box[2]) / 2, (end_box[1] + end_box[3]) / 2) for end_box in (mark, box)
+    ]
     shares = [step / STEPS for step in range(1, STEPS)]
-    dots = [tuple(a + share * (b - a) for a, b in zip(*ends, strict=True)) for share in shares]
+    dots = [tuple(a + share * (b - a) for a, b in zip(*middles, strict=True)) for share in shares]
     size = point / 2
     boxes = [(x - size, y - size, x + size, y + size) for x, y in dots]
     return [dot for dot in boxes if not overlap(dot, mark) and not overlap(dot, box)]
 
 
-def _cost(
-    box: Box, own: Box, marks: Sequence[Box], lines: Sequence[Box], leaders: Sequence[Box]
+def _cost_of_box(
+    box: Box, own_mark: Box, marks: Sequence[Box], lines: Sequence[Box], leaders: Sequence[Box]
 ) -> float:
-    on_marks = sum(overlap(box, mark) for mark in marks if mark != own)
+    """Return the cost of a label's box, in points of distance: what it lies on."""
+    on_marks = sum(overlap(box, mark) for mark in marks if mark != own_mark)
     return (
         ON_MARK * on_marks
         + ON_LINE * sum(overlap(box, line) for line in lines)
@@ -273,5 +307,6 @@ def _cost(
     )
 
 
-def _count(dots: Sequence[Box], boxes: Sequence[Box]) -> int:
+def _count_crossed(dots: Sequence[Box], boxes: Sequence[Box]) -> int:
+    """Return how many of ``boxes`` any dot lies on."""
     return sum(any(overlap(dot, box) for dot in dots) for box in boxes)

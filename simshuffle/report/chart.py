@@ -1,9 +1,11 @@
-"""What a figure is: data, marks, axes, looks and a caption, declared once and drawn twice: for
-paper by `simshuffle.report.paper` (matplotlib), for a browser by
-`simshuffle.studies.presentation.page_vega` (Vega-Lite). No library does both: vl-convert's PDF of a
-Vega-Lite specification differs from call to call, its width grows with the letters beside the axes,
-and it has no .pgf; plotnine and seaborn.objects have no hatching and no page. So the declaration is
-our own and thin."""
+"""Chart: the declaration of a figure (data, marks, axes, looks and a caption), which is drawn
+twice: for paper by `simshuffle.report.paper` (matplotlib), for a browser by
+`simshuffle.studies.presentation.page_vega` (Vega-Lite).
+
+No library does both: vl-convert's PDF of a Vega-Lite specification differs from call to call, its
+width grows with the letters beside the axes, and it has no .pgf; plotnine and seaborn.objects have
+no hatching and no page. So the declaration is our own and thin.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ MOST_INCHES = 8.1
 
 @dataclass(frozen=True)
 class Look:
-    """How marks look, and what the legend calls them."""
+    """The look of marks, and their name in the legend."""
 
     label: str = ""  # in the legend; '' for none
     colour: str = GREY  # as '#rrggbb'
@@ -69,7 +71,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Mark:
-    """Rows that are drawn as one kind of mark, over those before them."""
+    """Rows that are drawn as one kind of mark, above the marks before them."""
 
     kind: Kind  # what they are drawn as
     data: pd.DataFrame  # a row each
@@ -91,17 +93,19 @@ class Mark:
     backed: bool = False  # whether texts are on white
 
     def places(self) -> pd.DataFrame:
-        """The rows with columns x, y, x2, y2, look, text, tip and value, as far as there are."""
+        """Return the rows with columns x, y, x2, y2, look, text, tip, size and value, where the
+        data have them.
+        """
         names = {"x": self.x, "y": self.y, "x2": self.x2, "y2": self.y2, "text": self.text}
         names |= {"look": self.look} if isinstance(self.look, str) else {}
         names |= {"value": self.value, "tip": "tip", "size": "size"}
-        there = {name: self.data[of] for name, of in names.items() if of in self.data}
-        return pd.DataFrame(there, index=self.data.index)
+        columns = {name: self.data[column] for name, column in names.items() if column in self.data}
+        return pd.DataFrame(columns, index=self.data.index)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis."""
+    """An axis of a panel: its title, scale, ends and ticks."""
 
     title: str = ""  # with its unit
     log: bool = False  # whether it is logarithmic
@@ -119,7 +123,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Panel:
-    """Marks on a pair of axes."""
+    """Marks on a pair of axes, as one panel of a chart."""
 
     marks: Sequence[Mark]  # the first ones lowest
     # x, y: axes
@@ -135,7 +139,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Ramp:
-    """Colours of values."""
+    """A colour scale for values."""
 
     title: str  # of the scale
     # as matplotlib and Vega both call them: 'magma' or 'viridis'; light is low
@@ -149,7 +153,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure."""
+    """A figure: panels with their marks, looks, caption and legend."""
 
     panels: Sequence[Panel]  # row by row
     height: float  # inches in one column, without legend and note
@@ -171,52 +175,54 @@ class Chart:
 
     @property
     def rows(self) -> int:
-        """Of all marks together."""
+        """Number of rows of all marks together."""
         return sum(len(mark.data) for panel in self.panels for mark in panel.marks)
 
     def legend_keys(self) -> list[tuple[set[str], Look]]:
-        """What the legend shows: kinds of marks, and their look."""
-        found: dict[Any, tuple[set[str], Look]] = {
+        """Return the kinds of marks and the look of each entry of the legend."""
+        keys: dict[Any, tuple[set[str], Look]] = {
             name: (set(), look) for name, look in self.looks.items() if look.label
         }
         for mark in (mark for panel in self.panels for mark in panel.marks):
             if isinstance(mark.look, Look):
                 if mark.look.label and len(mark.data):
-                    found.setdefault(mark.look, (set(), mark.look))[0].add(mark.kind)
+                    keys.setdefault(mark.look, (set(), mark.look))[0].add(mark.kind)
             elif mark.look in mark.data and mark.kind not in {"text", "label"}:
                 for name in mark.data[mark.look].unique():
-                    if name in found:
-                        found[name][0].add(mark.kind)
-        return [key for key in found.values() if key[0]]
+                    if name in keys:
+                        keys[name][0].add(mark.kind)
+        return [key for key in keys.values() if key[0]]
 
 
 # ------------------------------------------------------------------------------- parts of a figure
 
 
 def key(name: str, kind: Kind = "line") -> Mark:
-    """What the legend alone shows of a look."""
+    """Return a mark without a place, which shows a look in the legend."""
     return Mark(kind, pd.DataFrame({"look": [name]}))
 
 
 def rule(look: Look | str, **places: float) -> Mark:
-    """A line through the whole panel, at ``x`` or ``y``; a band up to ``x2`` or ``y2``."""
+    """Return a line through the whole panel, at ``x`` or ``y``, or a band up to ``x2`` or
+    ``y2``.
+    """
     kind: Kind = "rule" if len(places) == 1 else "band"
     if isinstance(look, Look):
         return Mark(kind, pd.DataFrame([places]), look=look)
     return Mark(kind, pd.DataFrame([{**places, "look": look}]))
 
 
-def said(text: str) -> Panel:
-    """A panel that says why it shows nothing."""
-    words = pd.DataFrame({"x": [0.5], "y": [0.5], "text": [text]})
+def message_panel(text: str) -> Panel:
+    """Return a panel that shows ``text`` in place of marks."""
+    row = pd.DataFrame({"x": [0.5], "y": [0.5], "text": [text]})
     ends: dict[str, Any] = {"low": 0.0, "high": 1.0, "ticks": {}, "names": True}
-    return Panel([Mark("text", words, align=("center", "center"))], Axis(**ends), Axis(**ends))
+    return Panel([Mark("text", row, align=("center", "center"))], Axis(**ends), Axis(**ends))
 
 
-def in_rows(names: Sequence[str], **more: Any) -> Axis:
-    """An axis of names, from top to bottom at 0, 1, ..."""
-    ticks = {float(place): name for place, name in enumerate(names)}
-    return Axis(ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **more)
+def in_rows(names: Sequence[str], **options: Any) -> Axis:
+    """Return an axis of names, from top to bottom at 0, 1, ..."""
+    ticks = {float(index): name for index, name in enumerate(names)}
+    return Axis(ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **options)
 
 
 def with_intervals(kind: Kind, data: pd.DataFrame) -> list[Mark]:
@@ -224,7 +230,7 @@ def with_intervals(kind: Kind, data: pd.DataFrame) -> list[Mark]:
     return [Mark("interval", data, y="low", y2="high"), Mark(kind, data)]
 
 
-def hollow(looks: Mapping[str, Look], suffix: str, **changes: Any) -> dict[str, Look]:
+def hollow_looks(looks: Mapping[str, Look], suffix: str, **changes: Any) -> dict[str, Look]:
     """Return the hollow twin of each look, which no legend lists; ``suffix`` ends its name."""
     return {
         f"{name}{suffix}": replace(look, label="", fill="none", **changes)
@@ -232,16 +238,20 @@ def hollow(looks: Mapping[str, Look], suffix: str, **changes: Any) -> dict[str, 
     }
 
 
-def spread(data: pd.DataFrame, by: str, step: float, *, log: bool = False) -> pd.DataFrame:
-    """Rows whose x stand a little aside, each ``by`` another step, so that intervals can be told
-    apart: so many times as far from 0 on a logarithmic axis."""
-    known = {name: place for place, name in enumerate(dict.fromkeys(data[by]))}
-    aside = data[by].map(known).astype(float) - (len(known) - 1) / 2
+def spread_points(data: pd.DataFrame, by: str, step: float, *, log: bool = False) -> pd.DataFrame:
+    """Return the rows with each group ``by`` moved aside by another step, so that intervals do not
+    cover each other. On a logarithmic axis x is multiplied by powers of ``step``, else steps
+    are added.
+    """
+    index_of_group = {name: index for index, name in enumerate(dict.fromkeys(data[by]))}
+    aside = data[by].map(index_of_group).astype(float) - (len(index_of_group) - 1) / 2
     return data.assign(x=data["x"] * step**aside if log else data["x"] + step * aside)
 
 
-def stacked(data: pd.DataFrame, by: str, size: str, ends: tuple[str, str]) -> pd.DataFrame:
-    """Rows of one ``by`` one after another, in their order: where each of them begins and ends."""
+def stack_rows(data: pd.DataFrame, by: str, size: str, ends: tuple[str, str]) -> pd.DataFrame:
+    """Return the rows with columns ``ends``, between which each lies when the rows of one ``by``
+    follow one another in their order.
+    """
     end = data.groupby(by, sort=False)[size].cumsum()
     return data.assign(**{ends[0]: end - data[size], ends[1]: end})
 
@@ -258,56 +268,59 @@ def stacked_bars(
         ends: the columns that hold where a piece begins and ends.
     """
     pieces = sizes.reset_index(names=by).melt(by, var_name="look", value_name=size)
-    return stacked(pieces, by, size, ends)
+    return stack_rows(pieces, by, size, ends)
 
 
 # ------------------------------------------------------------------------------------------- ticks
 
 
 def plain(value: float) -> str:
-    """A number as a tick has it."""
+    """Return a number as a tick shows it."""
     return f"{value:g}"
 
 
 def percent(value: float) -> str:
-    """A share as a tick has it."""
+    """Return a share as a tick shows it."""
     return f"{100 * value:g} %"
 
 
 def ticks(values: Any, text: Callable[[Any], str] = plain) -> dict[float, str]:
-    """Ticks at those values."""
+    """Return ticks at those values, as texts by value."""
     return {float(value): text(value) for value in values}
 
 
 def round_values(low: float, high: float, most: int = 7) -> list[float]:
-    """Values for ticks of a logarithmic axis: as many as there is room for of 1, 2, 5, ..., 1, 3,
-    10, ... or powers of ten; the ends where there are less than two."""
+    """Return values for ticks of a logarithmic axis: as many as there is room for of 1, 2, 5, ...,
+    1, 3, 10, ... or powers of ten; the ends of the axis where fewer than two fit.
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for steps in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)):
-        found = [s * 10.0**p for p in range(first, last + 1) for s in steps]
-        found = [each for each in found if 0.999 * low <= each <= 1.001 * high]
-        if len(found) <= most:
-            return found if len(found) > 1 else sorted({low, high})
-    every = -(-len(found) // most)
-    return found[::every]
+        candidates = [s * 10.0**p for p in range(first, last + 1) for s in steps]
+        candidates = [value for value in candidates if 0.999 * low <= value <= 1.001 * high]
+        if len(candidates) <= most:
+            return candidates if len(candidates) > 1 else sorted({low, high})
+    stride = -(-len(candidates) // most)
+    return candidates[::stride]
 
 
 def log_axis(
     title: str, low: float, high: float, *, most: int = 7, text: Callable[[float], str] = plain
 ) -> Axis:
-    """A logarithmic axis from ``low`` to ``high``, with round numbers."""
+    """Return a logarithmic axis from ``low`` to ``high``, with round numbers."""
     return Axis(title, True, low, high, ticks(round_values(low, high, most), text))
 
 
-def apart(values: Sequence[float], log: bool) -> dict[float, str]:
-    """Ticks at those values, without the texts that would stand on others; the last one stays."""
+def spaced_ticks(values: Sequence[float], log: bool) -> dict[float, str]:
+    """Return ticks at those values, without the texts that would cover others; the text of the
+    largest value stays.
+    """
     values = sorted(map(float, set(values)))
     texts = [plain(value) for value in values]
-    places = np.log(values) if log else np.array(values)
-    room = max(map(len, texts)) * LETTER * np.ptp(places)
-    found, last = {values[-1]: texts[-1]}, places[-1]
-    for value, place, of in list(zip(values, places, texts, strict=True))[-2::-1]:
-        shown = last - place >= room
-        found[value] = of if shown else ""
-        last = place if shown else last
-    return dict(sorted(found.items()))
+    positions = np.log(values) if log else np.array(values)
+    least_distance = max(map(len, texts)) * LETTER * np.ptp(positions)
+    text_of_value, last_position = {values[-1]: texts[-1]}, positions[-1]
+    for value, position, text in list(zip(values, positions, texts, strict=True))[-2::-1]:
+        has_room = last_position - position >= least_distance
+        text_of_value[value] = text if has_room else ""
+        last_position = position if has_room else last_position
+    return dict(sorted(text_of_value.items()))

@@ -1,4 +1,4 @@
-"""Column: what a column of a table holds: kind, range and a sentence, and how it is printed."""
+"""Column: the kind, range and meaning of a column of a table, and how its values are printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 2**53  # no whole number is larger, for floats hold all up to it
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds."""
+    """A column of a table: the values that it may hold, and how they are printed."""
 
     meaning: str  # a sentence, with the unit where the name does not say it
     # 'text', 'real' (a finite number), 'count' (a whole number) or 'flag' (true or false)
@@ -39,7 +39,7 @@ class Column:
     look: Look = ""
 
     def cell(self, value: Any) -> str:
-        """A value as a terminal shows it; '' where it is missing. What is text already stays."""
+        """Return a value as a terminal shows it; '' where it is missing. Texts stay as they are."""
         if pd.isna(value):
             return ""
         if callable(self.look):
@@ -55,33 +55,34 @@ class Column:
             return f"{100 * value:{look.removesuffix('percent') or '.3g'}} %"
         return f"{value:{look or ('.0f' if self.kind == 'count' else '.3g')}}"
 
-    def fault(self, values: pd.Series[Any], before: int = 0) -> str:
-        """What is wrong with a column, or the part of it after ``before`` rows; '' if nothing
-        is."""
+    def fault(self, values: pd.Series[Any], num_previous_rows: int = 0) -> str:
+        """Return the rule that a column breaks, or the part of it after ``num_previous_rows`` rows;
+        '' if it breaks none.
+        """
         missing = values.isna()
         if missing.any() and not self.empty:
-            return f"is empty in row {before + int(missing.argmax()) + 1}"
+            return f"is empty in row {num_previous_rows + int(missing.argmax()) + 1}"
         if missing.any():  # otherwise a long column would be copied
             values = values[~missing]
         if self.kind == "text":
-            kinds = isinstance(values.dtype, pd.CategoricalDtype)
-            found = values.cat.categories if kinds else values.unique()
-            others = self.choices and not set(found) <= set(self.choices)
-            rule = f"must be one of {', '.join(self.choices)}" if others else ""
-            return rule if all(isinstance(value, str) for value in found) else "must be texts"
+            is_categorical = isinstance(values.dtype, pd.CategoricalDtype)
+            distinct = values.cat.categories if is_categorical else values.unique()
+            has_foreign = self.choices and not set(distinct) <= set(self.choices)
+            rule = f"must be one of {', '.join(self.choices)}" if has_foreign else ""
+            return rule if all(isinstance(value, str) for value in distinct) else "must be texts"
         if self.kind == "flag":
-            right = pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
-            return "" if right else "must be true or false"
+            is_flag = pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
+            return "" if is_flag else "must be true or false"
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
             # a column of Python objects may still hold numbers only
             values = pd.to_numeric(values, errors="coerce")
             if values.isna().any():
                 return "must be numbers"
-        whole = pd.api.types.is_integer_dtype(values)
-        numbers = values.to_numpy() if whole else values.to_numpy(np.float64)
+        is_integer = pd.api.types.is_integer_dtype(values)
+        numbers = values.to_numpy() if is_integer else values.to_numpy(np.float64)
         if not np.isfinite(numbers).all():
             return "must be finite"
-        if self.kind == "count" and not whole and (numbers != np.rint(numbers)).any():
+        if self.kind == "count" and not is_integer and (numbers != np.rint(numbers)).any():
             return "must be whole numbers"
         if len(numbers) and not (self.low <= numbers.min() and numbers.max() <= self.high):
             return f"must be from {self.low:g} to {self.high:g}"
@@ -91,39 +92,39 @@ class Column:
 def text(
     meaning: str, *choices: str, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
-    """A column of texts; of ``choices`` alone, if there are any."""
+    """Return a column of texts; of ``choices`` alone, if there are any."""
     return Column(meaning, "text", empty, choices=choices, head=head, look=look)
 
 
 def real(
     meaning: str, low: float = -LARGEST, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
-    """A column of finite numbers, from ``low`` on."""
+    """Return a column of finite numbers, from ``low`` on."""
     return Column(meaning, "real", empty, low, head=head, look=look)
 
 
 def amount(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
-    """A column of finite numbers from 0 on: seconds, bytes, rates."""
+    """Return a column of finite numbers from 0 on: seconds, bytes, rates."""
     return Column(meaning, "real", empty, 0.0, head=head, look=look)
 
 
 def spent(meaning: str) -> Column:
-    """A column of seconds that it took to make a result; it may be empty."""
+    """Return a column of seconds that it took to make a result; it may be empty."""
     return Column(meaning, "real", True, 0.0, measured=True)
 
 
 def share(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
-    """A column of numbers from 0 to 1; a little beyond by rounding."""
+    """Return a column of numbers from 0 to 1; a little beyond by rounding."""
     return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9, head=head, look=look)
 
 
 def count(
     meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
-    """A column of whole numbers from ``low`` on."""
+    """Return a column of whole numbers from ``low`` on."""
     return Column(meaning, "count", empty, low, MOST, head=head, look=look)
 
 
 def flag(meaning: str, *, empty: bool = False) -> Column:
-    """A column of true and false."""
+    """Return a column of true and false."""
     return Column(meaning, "flag", empty)

@@ -1,4 +1,4 @@
-"""Tables and texts on a terminal, as LaTeX and Markdown for a text of one's own, and as HTML."""
+"""Print tables and texts on a terminal, and write them as LaTeX, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def new_table(
 
 
 def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
-    """What a terminal of that width shows of texts and tables."""
+    """Return the text that a terminal of that width shows of texts and tables."""
     file = io.StringIO()
     console = Console(file=file, width=width, color_system=None, force_terminal=False)
     for part in parts:
@@ -67,8 +67,8 @@ def print_whole(console: Console, part: str | Table) -> None:
         if column.no_wrap:  # or else rich asks for the longest word of a cell only
             texts = "\n".join(map(str, [column.header, *column.cells]))
             column.min_width = max(map(cell_len, texts.splitlines()))
-    least = console.measure(part, options=console.options.update(max_width=1000)).minimum
-    part.width = least if least > console.width else None
+    least_width = console.measure(part, options=console.options.update(max_width=1000)).minimum
+    part.width = least_width if least_width > console.width else None
     console.print(part, highlight=False, markup=False, crop=False, no_wrap=True, overflow="ignore")
 
 
@@ -97,32 +97,38 @@ _LATEX = {
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&#$])")
 
 
-def exported(parts: Iterable[str | Table], to: str) -> str:
-    """``parts``, as a terminal shows them, in a format of `FORMATS`, with a line end at the end:
-    'latex' for tables of the package booktabs, with texts as comments; 'markdown' for tables with
-    vertical bars, with texts as paragraphs, or as blocks where they have several lines. A table of
-    LaTeX has at most `MOST_COLUMNS` columns; a comment names those left out."""
-    table, note, between = FORMATS[to]
-    pieces = ["% needs \\usepackage{booktabs}"] if to == "latex" else []
+def export_parts(parts: Iterable[str | Table], file_format: str) -> str:
+    """Return ``parts`` in a format of `FORMATS`, with a line end at the end.
+
+    'latex' has tables of the package booktabs, with texts as comments; a table has at most
+    `MOST_COLUMNS` columns, and a comment names those left out. 'markdown' has tables with vertical
+    bars, with texts as paragraphs, or as blocks where they have several lines.
+    """
+    write_table, write_note, separator = FORMATS[file_format]
+    pieces = ["% needs \\usepackage{booktabs}"] if file_format == "latex" else []
     for are_notes, group in groupby(parts, key=lambda part: isinstance(part, str)):
         if are_notes:
-            pieces.append(between.join(filter(None, map(note, map(str, group)))))
+            pieces.append(separator.join(filter(None, map(write_note, map(str, group)))))
         else:
-            pieces += [table(part) for part in group if isinstance(part, Table) and part.columns]
+            pieces += [
+                write_table(part) for part in group if isinstance(part, Table) and part.columns
+            ]
     return "\n\n".join(filter(None, pieces)) + "\n"
 
 
 def _content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
-    """Title, headings, rows, and which columns stand at the right: those of numbers."""
+    """Return title, headings and rows of a table, and which columns are aligned at the right:
+    those of numbers.
+    """
     headings = [_plain(str(column.header)) for column in table.columns]
     cells = [[_plain(str(cell)) for cell in column.cells] for column in table.columns]
     rows = [list(row) for row in zip(*cells, strict=True)]
-    right = [column.justify == "right" for column in table.columns]
-    return _plain(str(table.title or "")), headings, rows, right
+    is_numeric = [column.justify == "right" for column in table.columns]
+    return _plain(str(table.title or "")), headings, rows, is_numeric
 
 
 def _plain(text: str) -> str:
-    """The text on one line, without what no document can print."""
+    """Return the text on one line, without control characters, which no document can print."""
     line = re.sub(r"[^\S\u00a0]+", " ", text).strip(" ")
     return "".join(letter for letter in line if unicodedata.category(letter) != "Cc")
 
@@ -131,33 +137,34 @@ def _plain(text: str) -> str:
 
 
 def latex(text: str) -> str:
-    """The text as LaTeX prints it; two hyphens stay two, and are no dash."""
-    apart = re.sub("-(?=-)", "-\0", text)
-    return "".join(_LATEX.get(letter, letter) for letter in apart).replace("\0", "{}")
+    """Return the text as LaTeX prints it; two hyphens stay two, and are no dash."""
+    separated = re.sub("-(?=-)", "-\0", text)
+    return "".join(_LATEX.get(letter, letter) for letter in separated).replace("\0", "{}")
 
 
 def _latex_cell(text: str, right: bool) -> str:
-    out = latex(text)
+    escaped = latex(text)
     if right:  # a minus, not a hyphen
-        out = re.sub(r"(?<![\w.,)}-])-(?=[\d.])", "$-$", out)
-    return f"{{*}}{out[1:]}" if out.startswith("*") else out
+        escaped = re.sub(r"(?<![\w.,)}-])-(?=[\d.])", "$-$", escaped)
+    return f"{{*}}{escaped[1:]}" if escaped.startswith("*") else escaped
 
 
 def _latex_table(table: Table) -> str:
+    """Return a table as LaTeX, with at most `MOST_COLUMNS` columns."""
     table, left_out = narrow(table)
     comment = f"% left out: {', '.join(left_out)}; results show --columns chooses\n"
-    title, headings, rows, right = _content(table)
-    places = "".join("r" if each else "l" for each in right)
+    title, headings, rows, are_numeric = _content(table)
+    alignment = "".join("r" if is_numeric else "l" for is_numeric in are_numeric)
 
     def line(cells: Sequence[str]) -> str:
-        return "    " + " & ".join(map(_latex_cell, cells, right)) + r" \\"
+        return "    " + " & ".join(map(_latex_cell, cells, are_numeric)) + r" \\"
 
     return comment * bool(left_out) + "\n".join(
         [
             r"\begin{table}",
             r"  \centering",
             *([f"  \\caption{{{latex(title)}}}"] if title else []),
-            f"  \\begin{{tabular}}{{{places}}}",
+            f"  \\begin{{tabular}}{{{alignment}}}",
             r"    \toprule",
             line(headings),
             r"    \midrule",
@@ -181,15 +188,15 @@ def _markdown(text: str) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    title, headings, rows, right = _content(table)
-    rule = ["---:" if each else "---" for each in right]
+    title, headings, rows, are_numeric = _content(table)
+    rule = ["---:" if is_numeric else "---" for is_numeric in are_numeric]
     lines = [list(map(_markdown, headings)), rule, *(list(map(_markdown, row)) for row in rows)]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"**{_markdown(title)}**\n\n{text}" if title else text
 
 
 def _markdown_note(text: str) -> str:
-    """A paragraph; a text of several lines, which may be a table of its own, keeps them."""
+    """Return a paragraph; a text of several lines, which may be a table of its own, keeps them."""
     if len(text.splitlines()) > 1:
         longest = max(map(len, re.findall("`+", text)), default=0)
         fence = "`" * max(3, longest + 1)
@@ -202,8 +209,9 @@ def _markdown_note(text: str) -> str:
 
 
 def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
-    """``parts`` as a notebook shows them; ``sortable`` as the report page does, where each table
-    lies in a box that scrolls, and headings are buttons."""
+    """Return ``parts`` as HTML, as a notebook shows them. With ``sortable``, as on the report page,
+    each table lies in a box that scrolls, and headings are buttons.
+    """
     written = (
         _html_note(part) if isinstance(part, str) else _html_table(part, sortable)
         for part in parts
@@ -213,8 +221,8 @@ def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
 
 
 def _html_table(table: Table, sortable: bool) -> str:
-    title, headings, rows, right = _content(table)
-    sides = ["right" if each else "left" for each in right]
+    title, headings, rows, are_numeric = _content(table)
+    sides = ["right" if is_numeric else "left" for is_numeric in are_numeric]
 
     def line(cells: Sequence[str], tag: str) -> str:
         written = (

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"-?\d[\d,]*\.\d+")
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What a reader wants of the tables of a result."""
+    """The rows, columns and caption that a reader wants of the tables of a result."""
 
     runs: Sequence[str] = ()  # names or patterns such as 'local*' of the first column; () for all
     columns: Sequence[str] = ()  # headings in the order that they shall have; () for all
@@ -33,8 +33,7 @@ class Excerpt:
         where rows or columns are chosen.
 
         A table without a chosen row is left out, and one without a chosen column of numbers where
-        another table has one.
-        ``source`` names the place of the options in an error.
+        another table has one. ``source`` names the place of the options in an error.
 
         Raises:
             InputError: no table has a run or a column that is named.
@@ -53,9 +52,11 @@ class Excerpt:
         return everything
 
     @staticmethod
-    def _check(option: str, wanted: Sequence[str], known: list[list[str]], source: str) -> None:
-        names = list(dict.fromkeys(name for table in known for name in table))
-        for pattern in wanted:
+    def _check(
+        option: str, patterns: Sequence[str], names_of_table: list[list[str]], source: str
+    ) -> None:
+        names = list(dict.fromkeys(name for table in names_of_table for name in table))
+        for pattern in patterns:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 remedy = f"Known: {', '.join(names)}."
                 refuse(option, "must name what a table has", repr(pattern), remedy, source)
@@ -93,10 +94,10 @@ def _decimals(number: str, digits: int = DIGITS) -> int | None:
     if not _NUMBER.fullmatch(number):
         return None
     value = abs(float(number.replace(",", "")))
-    given = len(number.rpartition(".")[2])
+    num_decimals = len(number.rpartition(".")[2])
     if value == 0:
-        return given
-    return min(given, max(0, digits - 1 - math.floor(math.log10(value))))
+        return num_decimals
+    return min(num_decimals, max(0, digits - 1 - math.floor(math.log10(value))))
 
 
 def _rounded(number: str, decimals: int | None) -> str:
@@ -120,49 +121,51 @@ def _row_names(table: Table) -> list[str]:
 
 def _with_rows(table: Table, patterns: Sequence[str]) -> Table:
     """Return the rows whose first cell one of the patterns names; all rows without a pattern."""
-    kept = [
+    chosen_rows = [
         row
         for row, name in enumerate(_row_names(table))
         if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     ]
     columns = [[str(cell) for cell in column.cells] for column in table.columns]
-    rows = [[cells[row] for cells in columns] for row in kept]
+    rows = [[cells[row] for cells in columns] for row in chosen_rows]
     return _rebuilt(table, range(len(columns)), rows)
 
 
-def _with_columns(table: Table, wanted: Sequence[str]) -> Table:
+def _with_columns(table: Table, patterns: Sequence[str]) -> Table:
     """Return the columns with these headings, in their order; all columns without one."""
     headings = _headings(table)
-    if wanted and not any(fnmatch.fnmatchcase(name, each) for name in headings for each in wanted):
+    if patterns and not any(
+        fnmatch.fnmatchcase(name, pattern) for name in headings for pattern in patterns
+    ):
         return _rebuilt(table, [], [])
-    kept = [
-        place
-        for pattern in wanted or ["*"]
-        for place, name in enumerate(headings)
+    chosen = [
+        index
+        for pattern in patterns or ["*"]
+        for index, name in enumerate(headings)
         if fnmatch.fnmatchcase(name, pattern)
     ]
-    kept = list(dict.fromkeys(kept))
-    columns = [[str(cell) for cell in table.columns[place].cells] for place in kept]
-    return _rebuilt(table, kept, [list(row) for row in zip(*columns, strict=True)])
+    chosen = list(dict.fromkeys(chosen))
+    columns = [[str(cell) for cell in table.columns[index].cells] for index in chosen]
+    return _rebuilt(table, chosen, [list(row) for row in zip(*columns, strict=True)])
 
 
 def with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
     """Return the table with each cell changed; ``change`` is given its column and its text."""
     columns = [
-        [change(place, str(cell)) for cell in column.cells]
-        for place, column in enumerate(table.columns)
+        [change(index, str(cell)) for cell in column.cells]
+        for index, column in enumerate(table.columns)
     ]
     return _rebuilt(table, range(len(columns)), [list(row) for row in zip(*columns, strict=True)])
 
 
-def _rebuilt(table: Table, places: Sequence[int], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table that looks the same, with the columns at these places and with these rows."""
-    made = copy.copy(table)
-    made.rows = []
-    made.columns = [
-        replace(table.columns[place], _index=number, _cells=[])
-        for number, place in enumerate(places)
+def _rebuilt(table: Table, column_indices: Sequence[int], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table that looks like ``table``, with these columns and rows only."""
+    rebuilt = copy.copy(table)
+    rebuilt.rows = []
+    rebuilt.columns = [
+        replace(table.columns[old_index], _index=new_index, _cells=[])
+        for new_index, old_index in enumerate(column_indices)
     ]
     for row in rows:
-        made.add_row(*row)
-    return made
+        rebuilt.add_row(*row)
+    return rebuilt

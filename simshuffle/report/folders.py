@@ -1,4 +1,4 @@
-"""Result folders: where one may be written, and how it is written whole or not at all."""
+"""Result folders: where one may be written, and how it is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -28,53 +28,68 @@ _OF_PARTS = {".json", ".parquet", ".npz", ".yaml"}
 _INPUT = re.compile(r"[0-9a-f]{16}(\.[^.]*)?")  # names of the files in `INPUTS`
 
 
-def check_place(folder: Path, *, replace: bool, known: Collection[str] = ()) -> None:
-    """See that a result can be written to ``folder``, an InputError if not: a new or empty one, or
-    with ``replace`` one that holds a result and nothing else. ``known`` are names of files and
-    folders in it beside those that every result may have."""
+def check_place(folder: Path, *, replace: bool, known_names: Collection[str] = ()) -> None:
+    """Check that a result can be written to ``folder``: a new or empty folder, or with ``replace``
+    one that holds a result and nothing else.
+
+    Args:
+        known_names: files and folders in it beside those that every result may have.
+
+    Raises:
+        InputError: no result can be written there.
+    """
     try:
-        rule, remedy = _taken(folder, replace, known) or _unwritable(folder) or ("", "")
+        rule, remedy = (
+            _find_obstacle(folder, replace, known_names) or _find_unwritable(folder) or ("", "")
+        )
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        rule, remedy = f"cannot be written: {why}", "Name a folder that can."
+        reason = getattr(error, "strerror", None) or str(error)
+        rule, remedy = f"cannot be written: {reason}", "Name a folder that can."
     if rule:
         raise InputError(Problem("--out", rule, _short(str(folder)), remedy), "result folder")
 
 
-def _taken(folder: Path, replace: bool, known: Collection[str]) -> tuple[str, str] | None:
-    """Rule and remedy if something is in the way at ``folder``."""
-    there = folder.is_dir()
-    if not there and os.path.lexists(folder):
+def _find_obstacle(
+    folder: Path, replace: bool, known_names: Collection[str]
+) -> tuple[str, str] | None:
+    """Return rule and remedy if something is in the way at ``folder``; None if nothing is."""
+    is_folder = folder.is_dir()
+    if not is_folder and os.path.lexists(folder):
         return "is not a folder", "Name a folder."
     if Path.cwd().is_relative_to(os.path.realpath(folder)):
         return "must not be the working directory or one around it", "Name a folder in it."
-    if there and folder.is_mount():
+    if is_folder and folder.is_mount():
         return "must not be where a file system begins", "Name a folder in it."
-    if not there or not any(folder.iterdir()):
+    if not is_folder or not any(folder.iterdir()):
         return None
     # the ``meta.json`` of a result has its kind, or a fingerprint
     kind, fingerprint = (meta_of(folder).get(name, "") for name in ("kind", "fingerprint"))
     if not isinstance(kind, str) or not (kind or re.fullmatch("[0-9a-f]{12}", str(fingerprint))):
         return "holds something else than a result", "Name a new folder."
-    if foreign := _foreign(folder, known):
-        shown = ", ".join(foreign[:3])
-        return f"holds something else than a result: {_short(shown)}", "Move it, or name another."
+    if foreign := _foreign_files(folder, known_names):
+        first_names = ", ".join(foreign[:3])
+        return (
+            f"holds something else than a result: {_short(first_names)}",
+            "Move it, or name another.",
+        )
     if not replace:
         return "holds another result", "Name another folder, or use --force to replace it."
     return None
 
 
-def _foreign(folder: Path, known: Collection[str]) -> list[str]:
-    """What in the result of ``folder`` no result has, in order: files that no ``columns.json``
-    names, figures without their twin, links; but for ``known`` files and folders."""
+def _foreign_files(folder: Path, known_names: Collection[str]) -> list[str]:
+    """Return the names in ``folder`` that no result has, in order: files that no ``columns.json``
+    names, figures without their twin, links; files and folders in ``known_names`` are left out.
+    """
     try:
         columns = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         columns = {}
-    named = _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
+    possible_names = _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
     names = {path.name for path in folder.iterdir()}
 
     def ours(path: Path) -> bool:
+        """Return whether a result may have the file or folder."""
         twin = {".png": ".pdf", ".pdf": ".png"}.get(path.suffix)
         if path.is_symlink():
             return False
@@ -82,46 +97,49 @@ def _foreign(folder: Path, known: Collection[str]) -> list[str]:
             return True
         if not path.is_dir():
             drawn = twin is not None and path.with_suffix(twin).name in names
-            return drawn or path.name in named or path.name in known
+            return drawn or path.name in possible_names or path.name in known_names
         if path.name == INPUTS:
             return all(_INPUT.fullmatch(part.name) for part in path.iterdir())
         parts = list(path.rglob("*"))
         if any(part.is_symlink() for part in parts):
             return False
         kinds = {part.suffix for part in parts if not part.is_dir() and part.name != ".lock"}
-        return path.name in known or (path.name in _PARTS and kinds <= _OF_PARTS)
+        return path.name in known_names or (path.name in _PARTS and kinds <= _OF_PARTS)
 
     return sorted(path.name for path in folder.iterdir() if not ours(path))
 
 
-def _unwritable(folder: Path) -> tuple[str, str] | None:
-    """Rule and remedy if `write_folder` could not make ``folder``. A folder is made beside it and
-    removed, as permissions alone do not tell: of root, of other file systems, of long names."""
-    room = folder.parent
-    while not room.exists():
-        if os.path.lexists(room):
-            return f"is below {_short(str(room))}, a link to nothing", "Name another folder."
-        room = room.parent
-    if not room.is_dir():
-        return f"is below {_short(str(room))}, which is a file", "Name another folder."
-    longest = os.pathconf(room, "PC_NAME_MAX")
+def _find_unwritable(folder: Path) -> tuple[str, str] | None:
+    """Return rule and remedy if `write_folder` could not make ``folder``. A folder is made beside
+    it and removed, because permissions alone do not tell: of root, of other file systems, of long
+    names.
+    """
+    parent = folder.parent
+    while not parent.exists():
+        if os.path.lexists(parent):
+            return f"is below {_short(str(parent))}, a link to nothing", "Name another folder."
+        parent = parent.parent
+    if not parent.is_dir():
+        return f"is below {_short(str(parent))}, which is a file", "Name another folder."
+    longest = os.pathconf(parent, "PC_NAME_MAX")
     if any(len(os.fsencode(part)) > longest for part in folder.parts):
         return f"has a name of more than {longest} bytes", "Name a shorter one."
-    with room_for(folder, room):
+    with room_for(folder, parent):
         return None
 
 
-def room_for(path: Path, place: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder in ``place`` for a draft of the file or folder ``path``."""
+def room_for(path: Path, parent: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder in ``parent`` for a draft of the file or folder ``path``."""
     # the first characters only: the whole name may be as long as names can be
     return tempfile.TemporaryDirectory(
-        dir=place, prefix=f".{path.name[:40]}.part-", ignore_cleanup_errors=True
+        dir=parent, prefix=f".{path.name[:40]}.part-", ignore_cleanup_errors=True
     )
 
 
 def take_place(draft: Path, path: Path) -> None:
-    """Rename ``draft``, a file or folder in a folder of `room_for`, to ``path``. What was there
-    stays until then, and comes back if the renaming fails."""
+    """Rename ``draft``, a file or folder in a folder of `room_for`, to ``path``. A file or folder
+    at ``path`` stays until then, and comes back if the renaming fails.
+    """
     if not path.is_dir():
         draft.replace(path)
         return
@@ -144,15 +162,16 @@ def write_folder(
     fill: Callable[[Path], object],
     *,
     replace: bool = False,
-    known: Collection[str] = (),
+    known_names: Collection[str] = (),
 ) -> Path:
-    """Let ``fill`` write into a temporary folder beside ``folder``, then rename it; returns
-    ``folder``. What was there stays until the new one is complete, and comes back if the renaming
-    fails. An InputError as of `check_place`."""
-    check_place(folder, replace=replace, known=known)
+    """Let ``fill`` write into a temporary folder beside ``folder``, then rename it; return
+    ``folder``. An older folder stays until the new one is complete, and comes back if the renaming
+    fails. Raises an InputError as `check_place` does.
+    """
+    check_place(folder, replace=replace, known_names=known_names)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with room_for(folder, folder.parent) as room:
-        draft = Path(room) / "new"
+    with room_for(folder, folder.parent) as temporary:
+        draft = Path(temporary) / "new"
         draft.mkdir()
         fill(draft)
         take_place(draft, folder)
@@ -160,7 +179,7 @@ def write_folder(
 
 
 def meta_of(folder: Path) -> dict[str, Any]:
-    """What ``meta.json`` in ``folder`` says; nothing if it cannot be read."""
+    """Return the values in ``meta.json`` of ``folder``; {} if it cannot be read."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

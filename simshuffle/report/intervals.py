@@ -1,5 +1,6 @@
-"""90 % intervals of runs in words, as a table and in figures, from the plain values that a result
-keeps (`simshuffle.job.uncertainty.report.plain`); and what is said where there are none."""
+"""Show 90 % intervals of runs in words, tables and figures, from the plain values that a result
+stores (`simshuffle.job.uncertainty.report.plain`); and say where there are none.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class _Odds(TypedDict):
 
 
 class Intervals(TypedDict):
-    """What ``meta.json`` holds of them, as `simshuffle.job.uncertainty.report.plain` makes it."""
+    """The intervals in ``meta.json``, as `simshuffle.job.uncertainty.report.plain` makes them."""
 
     runs: Annotated[dict[str, _OfRun], Field(min_length=1)]
     hangs: dict[str, list[_Hang]]
@@ -63,8 +64,9 @@ class Intervals(TypedDict):
 
 
 class ModelError(TypedDict):
-    """What ``meta.json`` holds of an oracle's best point, and how sure it is that it is faster than
-    the second one, if there is one."""
+    """The best point of an oracle in ``meta.json``, and how sure it is that it is faster than the
+    second one, if there is one.
+    """
 
     strategy: str
     law: str
@@ -106,49 +108,61 @@ Ends = Mapping[str, tuple[float, float]]
 """The ends of the last epoch's interval (s), by run."""
 
 
-def ends(found: Plain | None) -> dict[str, tuple[float, float]]:
-    """The ends of the interval of the last epoch of every run (s); {} where there are none."""
-    runs = {} if found is None else found["runs"]
-    return {run: (of["low"], of["high"]) for run, of in runs.items()}
+def interval_ends(stored: Plain | None) -> dict[str, tuple[float, float]]:
+    """Return the ends of the interval of the last epoch of every run (s); {} where there are
+    none.
+    """
+    runs = {} if stored is None else stored["runs"]
+    return {run: (interval["low"], interval["high"]) for run, interval in runs.items()}
 
 
-def with_ends(rows: pd.DataFrame, known: Ends, run: str = "run") -> pd.DataFrame:
-    """Rows of last epochs with the columns `LOW` and `HIGH` (s), by the name in the column
-    ``run``; nan where there is no interval, or where several rows have one name."""
-    alone = ~rows[run].duplicated(keep=False)
-    names = rows[run].astype(str).where(alone)
-    low, high = (names.map({each: of[n] for each, of in known.items()}) for n in (0, 1))
+def add_interval_ends(rows: pd.DataFrame, ends_of_run: Ends, run: str = "run") -> pd.DataFrame:
+    """Return rows of last epochs with the columns `LOW` and `HIGH` (s), by the name in the column
+    ``run``; NaN where there is no interval, or where several rows have one name.
+    """
+    is_unique = ~rows[run].duplicated(keep=False)
+    names = rows[run].astype(str).where(is_unique)
+    low, high = (
+        names.map({name: pair[end_index] for name, pair in ends_of_run.items()})
+        for end_index in (0, 1)
+    )
     return rows.assign(**{LOW: low.astype(float), HIGH: high.astype(float)})
 
 
-def frame(found: Plain) -> pd.DataFrame:
-    """Epoch and ends of its interval (s), with runs as index."""
-    kept = ("seconds", "low", "high")
-    rows = {run: [of[name] for name in kept] for run, of in found["runs"].items()}
-    return pd.DataFrame.from_dict(rows, "index", columns=kept).rename_axis("run")
+def frame(stored: Plain) -> pd.DataFrame:
+    """Return the epoch and the ends of its interval (s), with runs as index."""
+    columns = ("seconds", "low", "high")
+    rows = {run: [interval[name] for name in columns] for run, interval in stored["runs"].items()}
+    return pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("run")
 
 
-def beside(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Runs that both have, from `frame`: columns run, a, a_low, a_high, b, b_low, b_high (s), and
-    whether the two overlap."""
+def intervals_side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that both have, from `frame`: columns run, a, a_low, a_high, b, b_low, b_high
+    (s), and whether the two intervals overlap.
+    """
     shared = a.index[a.index.isin(b.index)]
-    both = {"a": a.loc[shared], "b": b.loc[shared]}
+    frames = {"a": a.loc[shared], "b": b.loc[shared]}
     names = {"seconds": "{}", "low": "{}_low", "high": "{}_high"}
-    out = pd.DataFrame(
-        {text.format(of): both[of][name] for of in "ab" for name, text in names.items()}, shared
+    rows = pd.DataFrame(
+        {
+            text.format(letter): frames[letter][name]
+            for letter in "ab"
+            for name, text in names.items()
+        },
+        shared,
     )
-    overlap = (out["a_low"] <= out["b_high"]) & (out["b_low"] <= out["a_high"])
-    return out.assign(overlap=overlap).reset_index()
+    overlap = (rows["a_low"] <= rows["b_high"]) & (rows["b_low"] <= rows["a_high"])
+    return rows.assign(overlap=overlap).reset_index()
 
 
-def range_of(found: Plain, run: str) -> str:
+def range_of(stored: Plain, run: str) -> str:
     """Return the ends of the interval of a run, for a table; '-' where it has none."""
-    own = found["runs"].get(run)
-    return _range(own["low"], own["high"]) if own else "-"
+    interval = stored["runs"].get(run)
+    return _range(interval["low"], interval["high"]) if interval else "-"
 
 
-def beside_table(rows: pd.DataFrame) -> Table:
-    """The rows of `beside` for people."""
+def side_by_side_table(rows: pd.DataFrame) -> Table:
+    """Return the rows of `intervals_side_by_side` as a table for people."""
     heads = ["A", "90 % of A", "B", "90 % of B"]
     cells = (
         [
@@ -172,7 +186,7 @@ def table(found: Plain) -> Table:
             run,
             _seconds(interval["seconds"]),
             _range(interval["low"], interval["high"]),
-            *(_part(interval[name]) for name in heads[2:]),
+            *(_factor_range(interval[name]) for name in heads[2:]),
         ]
         for run, interval in found["runs"].items()
     )
@@ -219,7 +233,7 @@ def measure_next(found: Plain) -> Iterator[str]:
     ranks; or that none does."""
     most = max(run["ranks"] for run in found["runs"].values())
     gains = [
-        (_half(found["runs"][run]) * (1 - hangs[0]["width"]), run, hangs[0])
+        (_half_width(found["runs"][run]) * (1 - hangs[0]["width"]), run, hangs[0])
         for run, hangs in found["hangs"].items()
         if found["runs"][run]["ranks"] == most and hangs and _is_named(hangs[0])
     ]
@@ -227,7 +241,7 @@ def measure_next(found: Plain) -> Iterator[str]:
         yield "No measurement of a single input shrinks an interval notably."
         return
     gain, run, first = max(gains, key=lambda each: each[0])
-    half = _half(found["runs"][run])
+    half = _half_width(found["runs"][run])
     yield (
         f"Measure next: {first['key']} ({first['measured_by']}); the interval of {run} shrinks from"
         f" ±{100 * half:.0f} % to ±{100 * (half - gain):.0f} %."
@@ -238,7 +252,7 @@ def _is_named(hang: Plain) -> bool:
     return bool(hang["total"] >= NOTABLE)
 
 
-def _half(run: Plain) -> float:
+def _half_width(run: Plain) -> float:
     """Half the interval of a run, as a share of its epoch."""
     return float((run["high"] - run["low"]) / 2 / run["seconds"])
 
@@ -247,7 +261,7 @@ def _range(low: float, high: float) -> str:
     return f"{_seconds(low)} – {_seconds(high)}"
 
 
-def _part(factors: Any) -> str:
+def _factor_range(factors: Any) -> str:
     # 0.0 is added, as a rounded -0.2 is a minus nothing
     low, high = (round(100 * (end - 1)) + 0.0 for end in factors)
     return f"{low:+.0f} … {high:+.0f} %"

@@ -23,21 +23,25 @@ def links_of_whole_epochs(links: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataF
     keys = [key for key in keys_of(epochs) if key in links]
     rows = epochs.astype({"run": str})
     rows = rows.assign(times=rows["iterations"] / rows["iterations_simulated"])
-    known = rows.drop_duplicates(keys).set_index(keys)[["times", "epoch_s"]]
-    if not (known["times"] > 1).any():
+    window_of_epoch = rows.drop_duplicates(keys).set_index(keys)[["times", "epoch_s"]]
+    if not (window_of_epoch["times"] > 1).any():
         return links
 
-    places = pd.MultiIndex.from_frame(links[keys].astype({"run": str}))
-    times, epoch_s = known.reindex(places).to_numpy(float).T
-    nbytes, used, capacity = (
+    epochs_of_links = pd.MultiIndex.from_frame(links[keys].astype({"run": str}))
+    times, epoch_s = window_of_epoch.reindex(epochs_of_links).to_numpy(float).T
+    nbytes, utilisation, capacity = (
         links[name].to_numpy(float) for name in ("nbytes", "mean_utilisation", "capacity")
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        lasted = pd.Series(np.where(nbytes * used > 0, nbytes / (capacity * used), np.nan))
-    part_s = lasted.groupby([links[key].astype(str).to_numpy() for key in keys]).transform("median")
-    whole = np.minimum(used * part_s.to_numpy(float) * times / epoch_s, 1.0)
-    is_part = (times > 1) & np.isfinite(whole)
+        seconds_of_link = pd.Series(
+            np.where(nbytes * utilisation > 0, nbytes / (capacity * utilisation), np.nan)
+        )
+    part_s = seconds_of_link.groupby([links[key].astype(str).to_numpy() for key in keys]).transform(
+        "median"
+    )
+    epoch_utilisation = np.minimum(utilisation * part_s.to_numpy(float) * times / epoch_s, 1.0)
+    is_part = (times > 1) & np.isfinite(epoch_utilisation)
     return links.assign(
         nbytes=np.where(times > 1, nbytes * times, nbytes),
-        mean_utilisation=np.where(is_part, whole, used),
+        mean_utilisation=np.where(is_part, epoch_utilisation, utilisation),
     )

@@ -1,4 +1,4 @@
-"""Names of runs, as short as tells them apart."""
+"""Shorten names of runs as far as they still differ."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.table import Table
 from simshuffle.report.excerpt import with_cells
 
 
-def cut_text(text: str, most: int) -> str:
-    """Return the text with at most so many letters; dots stand for the others."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def cut_text(text: str, max_letters: int) -> str:
+    """Return the text with at most ``max_letters`` letters; dots stand for the others."""
+    return text if len(text) <= max_letters else f"{text[: max_letters - 3]}..."
 
 
 def without_schedule(runs: Sequence[str]) -> list[str]:
@@ -19,14 +19,17 @@ def without_schedule(runs: Sequence[str]) -> list[str]:
     schedule, as in 'partial-0.1 streamlined @64'."""
     words = [run.split(" ") for run in runs]
     second = {
-        own[1]
-        for own in words
-        if len(own) > 1 and own[1][:1] not in {"@", ""} and "=" not in own[1]
+        run_words[1]
+        for run_words in words
+        if len(run_words) > 1 and run_words[1][:1] not in {"@", ""} and "=" not in run_words[1]
     }
     if len(second) != 1:
         return list(runs)
-    plain = [" ".join([own[0], *(word for word in own[1:] if word not in second)]) for own in words]
-    return plain if len(set(plain)) == len(set(runs)) else list(runs)
+    shortened = [
+        " ".join([run_words[0], *(word for word in run_words[1:] if word not in second)])
+        for run_words in words
+    ]
+    return shortened if len(set(shortened)) == len(set(runs)) else list(runs)
 
 
 def short_names(runs: Iterable[str]) -> dict[str, str]:
@@ -36,33 +39,34 @@ def short_names(runs: Iterable[str]) -> dict[str, str]:
     return {name: short for name, short in pairs if name != short}
 
 
-def shortened(text: str, short: Mapping[str, str]) -> str:
-    """Return the text with each name of ``short`` as this says."""
-    for name, other in short.items():
-        text = text.replace(name, other)
+def shorten_names(text: str, short: Mapping[str, str]) -> str:
+    """Return the text with each name of ``short`` replaced by its short name."""
+    for name, short_name in short.items():
+        text = text.replace(name, short_name)
     return text
 
 
 def with_short_names(
     parts: Iterable[str | Table], short: Mapping[str, str]
 ) -> Iterator[str | Table]:
-    """Yield texts and tables with the names of ``short`` `shortened`."""
+    """Yield texts and tables with the names of ``short`` replaced by their short names."""
     for part in parts:
         if isinstance(part, str):
-            yield shortened(part, short)
+            yield shorten_names(part, short)
         else:
-            yield with_cells(part, lambda _, cell: shortened(cell, short)) if short else part
+            yield with_cells(part, lambda _, cell: shorten_names(cell, short)) if short else part
 
 
-def where_of(runs: Sequence[str], among: Sequence[str]) -> str:
-    """Return which runs something is said of, in words: '' of all ``among`` which they are, 'on 64
-    ranks' of all on as many, else their names."""
-    if len(runs) == len(among):
+def name_subset(runs: Sequence[str], all_runs: Sequence[str]) -> str:
+    """Return words that name ``runs`` among ``all_runs``: '' if they are all, 'on 64 ranks' if they
+    are all runs on as many ranks, else their names.
+    """
+    if len(runs) == len(all_runs):
         return ""
-    ranks = {run: run.rpartition(" @")[2] for run in among}
-    own = {ranks[run] for run in runs}
-    if all(text.isdecimal() for text in own) and {run for run in among if ranks[run] in own} == set(
-        runs
-    ):
-        return f"on {' and '.join(f'{int(text):,}' for text in sorted(own, key=int))} ranks"
+    ranks = {run: run.rpartition(" @")[2] for run in all_runs}
+    own_ranks = {ranks[run] for run in runs}
+    if all(text.isdecimal() for text in own_ranks) and {
+        run for run in all_runs if ranks[run] in own_ranks
+    } == set(runs):
+        return f"on {' and '.join(f'{int(text):,}' for text in sorted(own_ranks, key=int))} ranks"
     return ", ".join(runs)

@@ -1,4 +1,4 @@
-"""A declared figure, drawn by matplotlib for a column of a paper."""
+"""Draw a declared figure with matplotlib, for a column of a paper."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from simshuffle.report.chart import (
     round_values,
     ticks,
 )
-from simshuffle.report.style import SMALL, STYLE, letters, line_spacing
+from simshuffle.report.style import SMALL, STYLE, letters_in_line, line_spacing
 
-MANY = 2000  # marks of a kind, beyond which they are a picture inside the figure
-UNSEEN = 0.004
+MAX_VECTOR_MARKS = 2000  # marks of a kind, beyond which they are a picture inside the figure
+LEAST_EDGED_SHARE = 0.004
 """Share of the longest bar below which a piece has no edge, which would be all of it."""
 _FILLS: dict[str, dict[str, Any]] = {
     "waiting": {"hatch": "/////", "edgecolor": "white", "alpha": 0.75, "linewidth": 0},
@@ -52,36 +52,37 @@ Which = Literal["x", "y"]
 
 
 def draw(chart: Chart) -> Figure:
-    """A figure in the style of now."""
+    """Draw a chart as a figure in the current style."""
     with matplotlib.rc_context(STYLE):
-        note = textwrap.fill(chart.note, letters(NOTE_LETTERS), break_on_hyphens=False)
+        note = textwrap.fill(chart.note, letters_in_line(NOTE_LETTERS), break_on_hyphens=False)
         height = min(chart.height, MOST_INCHES)
         figure = new_figure(height + NOTE_INCHES * len(note.splitlines()))
-        axes = _axes(figure, chart)
+        axes = _make_axes(figure, chart)
         for ax, panel in zip(axes, chart.panels, strict=True):
-            _panel(ax, panel, chart)
+            _draw_panel(ax, panel, chart)
         if chart.ramp:
-            _ramp(figure, axes, chart.ramp)
+            _draw_ramp(figure, axes, chart.ramp)
         if chart.y:
             figure.supylabel(chart.y, fontsize=STYLE["axes.labelsize"])
         if note:
             figure.supxlabel(note, x=0.01, ha="left", fontsize=SMALL, color="#555555")
         elif chart.x:
             figure.supxlabel(chart.x, fontsize=STYLE["axes.labelsize"])
-        handles = [_handle(kinds, look) for kinds, look in chart.legend_keys()]
+        handles = [_legend_handle(kinds, look) for kinds, look in chart.legend_keys()]
         legend_above(figure, handles, chart.legend, **(_DENSE if chart.dense else {}))
         if chart.names:
-            listed = [Line2D([], [], linestyle="", label=name) for name in chart.names]
+            name_handles = [Line2D([], [], linestyle="", label=name) for name in chart.names]
             look: Any = {**_DENSE, "handlelength": 0, "handletextpad": 0, "columnspacing": 1.5}
-            legend_above(figure, listed, place="lower left", **look)
-        _labels(figure, axes, chart)
+            legend_above(figure, name_handles, location="lower left", **look)
+        _draw_labels(figure, axes, chart)
         return figure
 
 
-def _axes(figure: Figure, chart: Chart) -> list[Axes]:
+def _make_axes(figure: Figure, chart: Chart) -> list[Axes]:
+    """Make the axes of all panels in a grid, row by row."""
     rows: list[list[Panel]] = [[]]
     for panel in chart.panels:
-        if sum(each.span for each in rows[-1]) + panel.span > chart.across:
+        if sum(panel.span for panel in rows[-1]) + panel.span > chart.across:
             rows.append([])
         rows[-1].append(panel)
     heights = [max(panel.weight for panel in row) for row in rows]
@@ -89,102 +90,120 @@ def _axes(figure: Figure, chart: Chart) -> list[Axes]:
     grid = figure.add_gridspec(len(rows), chart.across, height_ratios=heights, width_ratios=widths)
     axes: list[Axes] = []
     shared: dict[str, Axes] = {}
-    for down, row in enumerate(rows):
-        left = 0
+    for row_index, row in enumerate(rows):
+        column = 0
         for panel in row:
-            ax = figure.add_subplot(grid[down, left : left + panel.span], **shared)
-            inner = down + 1 < len(rows) and sum(p.span for p in rows[down + 1]) > left
-            ax.tick_params(labelleft=not ("y" in chart.share and left > 0))
-            ax.tick_params(labelbottom=not ("x" in chart.share and inner))
-            shared = {f"share{of}": axes[0] if axes else ax for of in chart.share}
-            left += panel.span
+            ax = figure.add_subplot(grid[row_index, column : column + panel.span], **shared)
+            has_panel_below = (
+                row_index + 1 < len(rows) and sum(p.span for p in rows[row_index + 1]) > column
+            )
+            ax.tick_params(labelleft=not ("y" in chart.share and column > 0))
+            ax.tick_params(labelbottom=not ("x" in chart.share and has_panel_below))
+            shared = {f"share{letter}": axes[0] if axes else ax for letter in chart.share}
+            column += panel.span
             axes.append(ax)
     return axes
 
 
-def _panel(ax: Axes, panel: Panel, chart: Chart) -> None:
+def _draw_panel(ax: Axes, panel: Panel, chart: Chart) -> None:
+    """Draw the axes, marks and title of a panel."""
     if panel.title:
         across = max(1, round(chart.across / panel.span))
         title = "\n".join(
-            textwrap.fill(line, letters(TITLE_LETTERS // across), break_on_hyphens=False)
+            textwrap.fill(line, letters_in_line(TITLE_LETTERS // across), break_on_hyphens=False)
             for line in panel.title.splitlines()
         )
         upright: Any = {"rotation": 90} if panel.turned else {}
         size = SMALL if across > 1 else 6.5
         ax.set_title(panel.title if panel.turned else title, fontsize=size, pad=3, **upright)
     # scales first: what is hatched or has caps is drawn on them
-    _axis(ax, "x", panel.x)
-    _axis(ax, "y", panel.y)
-    for number, mark in enumerate(panel.marks):
+    _draw_axis(ax, "x", panel.x)
+    _draw_axis(ax, "y", panel.y)
+    for mark_index, mark in enumerate(panel.marks):
         for rows, look in _groups(mark, chart):
-            _DRAW[mark.kind](ax, rows, look, _Of(mark, chart.ramp, 2 + 0.01 * number))
+            _DRAW[mark.kind](ax, rows, look, _Drawing(mark, chart.ramp, 2 + 0.01 * mark_index))
     if panel.equal:
         ax.set_aspect("equal", "datalim")
     else:
-        _ends(ax, "x", panel.x)
-        _ends(ax, "y", panel.y)
+        _set_limits(ax, "x", panel.x)
+        _set_limits(ax, "y", panel.y)
     if panel.top:
-        above = ax.twiny()
-        _axis(above, "x", panel.top)
-        above.set_xlim(ax.get_xlim())
-        above.spines[["right", "left", "top", "bottom"]].set_visible(False)
-    bare = [side for side, of in (("left", panel.y), ("bottom", panel.x)) if of.names]
+        top_axes = ax.twiny()
+        _draw_axis(top_axes, "x", panel.top)
+        top_axes.set_xlim(ax.get_xlim())
+        top_axes.spines[["right", "left", "top", "bottom"]].set_visible(False)
+    bare = [side for side, axis in (("left", panel.y), ("bottom", panel.x)) if axis.names]
     ax.spines[["top", "right", *bare]].set_visible(False)
 
 
 def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:
+    """Yield the rows of a mark that have one look, with the look."""
     rows = mark.places()
     if rows.empty or mark.kind == "label" or not {"x", "y"} & set(rows):
         return
     if isinstance(mark.look, Look) or "look" not in rows:
         yield rows, mark.look if isinstance(mark.look, Look) else Look()
         return
-    for name, of in rows.groupby("look", sort=False):
-        yield of, chart.looks[name]
+    for name, look_rows in rows.groupby("look", sort=False):
+        yield look_rows, chart.looks[name]
 
 
 # -------------------------------------------------------------------------------------------- axes
 
 
-def _axis(ax: Axes, which: Which, of: Axis) -> None:
+def _draw_axis(ax: Axes, which: Which, declared: Axis) -> None:
+    """Set scale, title and ticks of an axis."""
     axis = getattr(ax, f"{which}axis")
-    getattr(ax, f"set_{which}scale")("log" if of.log else "linear")
-    axis.set_label_text(of.title)
-    size = SMALL if of.small else STYLE[f"{which}tick.labelsize"]
-    slanted = of.turned % 90 != 0
-    ax.tick_params(axis=which, labelsize=size, rotation=of.turned)
-    if of.ticks is not None:
-        axis.set_ticks(list(of.ticks), list(of.ticks.values()), linespacing=line_spacing())
+    getattr(ax, f"set_{which}scale")("log" if declared.log else "linear")
+    axis.set_label_text(declared.title)
+    size = SMALL if declared.small else STYLE[f"{which}tick.labelsize"]
+    slanted = declared.turned % 90 != 0
+    ax.tick_params(axis=which, labelsize=size, rotation=declared.turned)
+    if declared.ticks is not None:
+        axis.set_ticks(
+            list(declared.ticks), list(declared.ticks.values()), linespacing=line_spacing()
+        )
         axis.set_minor_locator(NullLocator())
         for text in axis.get_ticklabels() if slanted else ():
             text.set(ha="right", rotation_mode="anchor")
-    elif of.most:
-        axis.set_major_locator(MaxNLocator(of.most))
-    elif of.log:
+    elif declared.most:
+        axis.set_major_locator(MaxNLocator(declared.most))
+    elif declared.log:
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter("{x:g}")
-    if of.names:
+    if declared.names:
         ax.tick_params(axis=which, length=0)
 
 
-def _ends(ax: Axes, which: Which, of: Axis) -> None:
-    found = getattr(ax, f"get_{which}lim")()
-    low, high = min(found), max(found)
-    low, high = (low if of.low is None else of.low), (high if of.high is None else of.high)
-    getattr(ax, f"set_{which}lim")(*((high, low) if of.down else (low, high)))
+def _set_limits(ax: Axes, which: Which, declared: Axis) -> None:
+    """Set the ends of an axis: the declared ones, or those of the data."""
+    limits = getattr(ax, f"get_{which}lim")()
+    low, high = min(limits), max(limits)
+    low, high = (
+        (low if declared.low is None else declared.low),
+        (high if declared.high is None else declared.high),
+    )
+    getattr(ax, f"set_{which}lim")(*((high, low) if declared.down else (low, high)))
 
 
 # ------------------------------------------------------------------------------------------- marks
 
 
-def _face(look: Look) -> dict[str, Any]:
-    plain = {"facecolor": look.colour, "edgecolor": "white", "linewidth": 0.3, "alpha": look.alpha}
-    own = _FILLS.get(look.fill, {})
-    edge = {} if "edgecolor" in own or not own else {"edgecolor": look.colour}
-    return {**plain, **edge, **own}
+def _face_style(look: Look) -> dict[str, Any]:
+    """Return matplotlib's options for a filled area."""
+    default = {
+        "facecolor": look.colour,
+        "edgecolor": "white",
+        "linewidth": 0.3,
+        "alpha": look.alpha,
+    }
+    fill_style = _FILLS.get(look.fill, {})
+    edge = {} if "edgecolor" in fill_style or not fill_style else {"edgecolor": look.colour}
+    return {**default, **edge, **fill_style}
 
 
-def _line(look: Look) -> dict[str, Any]:
+def _line_style(look: Look) -> dict[str, Any]:
+    """Return matplotlib's options for a line and its markers."""
     face = {"markerfacecolor": "white", "markeredgewidth": 0.7} if look.fill == "none" else {}
     return {
         "color": look.colour,
@@ -197,60 +216,71 @@ def _line(look: Look) -> dict[str, Any]:
     }
 
 
-class _Of(NamedTuple):
-    """What rows belong to: their mark, the colours of values, and how far in front they are."""
+class _Drawing(NamedTuple):
+    """The context of drawn rows: their mark, the colours of values, and how far in front they
+    are.
+    """
 
     mark: Mark
     ramp: Ramp | None
     order: float
 
 
-def _bars(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
-    face = {**_face(look), "zorder": of.order}
-    across = "x2" in rows
-    start, end = ("x", "x2") if across else ("y", "y2")
-    low = rows.get(start, 0.0)
-    sizes, places = rows[end] - low, rows["y" if across else "x"]
+def _draw_bars(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    face = {**_face_style(look), "zorder": drawing.order}
+    is_horizontal = "x2" in rows
+    start, end = ("x", "x2") if is_horizontal else ("y", "y2")
+    starts = rows.get(start, 0.0)
+    sizes, places = rows[end] - starts, rows["y" if is_horizontal else "x"]
     if look.fill == "plain":
-        longest = of.mark.places()[end].abs().max()
-        face["linewidth"] = np.where(sizes.abs() > UNSEEN * longest, face["linewidth"], 0.0)
-    if across:
-        ax.barh(places, sizes, of.mark.thick, low, **face)
+        longest = drawing.mark.places()[end].abs().max()
+        face["linewidth"] = np.where(
+            sizes.abs() > LEAST_EDGED_SHARE * longest, face["linewidth"], 0.0
+        )
+    if is_horizontal:
+        ax.barh(places, sizes, drawing.mark.thick, starts, **face)
     else:
-        ax.bar(places, sizes, of.mark.thick, low, **face)
+        ax.bar(places, sizes, drawing.mark.thick, starts, **face)
 
 
-def _lines(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
-    ax.plot(rows["x"], rows["y"], **_line(look), zorder=of.order)
+def _draw_lines(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    ax.plot(rows["x"], rows["y"], **_line_style(look), zorder=drawing.order)
 
 
-def _points(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
-    style = {**_line(look), "linestyle": "", "zorder": of.order, "rasterized": len(rows) > MANY}
-    if "value" not in rows or of.ramp is None:
+def _draw_points(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    style = {
+        **_line_style(look),
+        "linestyle": "",
+        "zorder": drawing.order,
+        "rasterized": len(rows) > MAX_VECTOR_MARKS,
+    }
+    if "value" not in rows or drawing.ramp is None:
         ax.plot(rows["x"], rows["y"], **style)
         return
-    colours = _mapped(of.ramp)
+    colours = _colour_map(drawing.ramp)
     for row in rows.to_dict("records"):
         edge: Any = {"markeredgecolor": "black", "markeredgewidth": 0.3}
         ax.plot(row["x"], row["y"], **{**style, "color": colours.to_rgba(row["value"]), **edge})
 
 
-def _intervals(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
-    upwards = "y2" in rows
-    low, high = (rows[name].to_numpy(float) for name in (("y", "y2") if upwards else ("x", "x2")))
-    known = ~(np.isnan(low) | np.isnan(high))
-    middle, half = ((low + high) / 2)[known], ((high - low) / 2)[known]
-    at = rows["x" if upwards else "y"].to_numpy(float)[known]
+def _draw_intervals(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    is_upright = "y2" in rows
+    low, high = (
+        rows[name].to_numpy(float) for name in (("y", "y2") if is_upright else ("x", "x2"))
+    )
+    is_known = ~(np.isnan(low) | np.isnan(high))
+    middle, half_width = ((low + high) / 2)[is_known], ((high - low) / 2)[is_known]
+    positions = rows["x" if is_upright else "y"].to_numpy(float)[is_known]
     style: Any = {"ecolor": look.colour, "elinewidth": 0.8 * look.width, "alpha": look.alpha}
-    style |= {"capsize": look.size / 2, "capthick": 0.7, "linestyle": "", "zorder": of.order}
-    style |= {"yerr": half} if upwards else {"xerr": half}
+    style |= {"capsize": look.size / 2, "capthick": 0.7, "linestyle": "", "zorder": drawing.order}
+    style |= {"yerr": half_width} if is_upright else {"xerr": half_width}
     if len(middle):
-        ax.errorbar(*((at, middle) if upwards else (middle, at)), **style)
+        ax.errorbar(*((positions, middle) if is_upright else (middle, positions)), **style)
 
 
-def _rules(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
+def _draw_rules(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
     style: Any = {"color": look.colour, "linewidth": look.width, "linestyle": look.dash}
-    style |= {"alpha": look.alpha, "zorder": of.order}
+    style |= {"alpha": look.alpha, "zorder": drawing.order}
     for row in rows.to_dict("records"):
         if "x" not in row:
             ax.axhline(row["y"], **style)
@@ -261,8 +291,13 @@ def _rules(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
             ax.plot(*ends, **style, clip_on=False, solid_capstyle="butt")
 
 
-def _bands(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
-    style: Any = {"color": look.colour, "alpha": look.alpha, "linewidth": 0, "zorder": of.order}
+def _draw_bands(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    style: Any = {
+        "color": look.colour,
+        "alpha": look.alpha,
+        "linewidth": 0,
+        "zorder": drawing.order,
+    }
     if "y" not in rows:
         ax.axvspan(rows["x"].iloc[0], rows["x2"].iloc[0], **style)
     elif "x" not in rows:
@@ -271,64 +306,73 @@ def _bands(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
         ax.fill_between(rows["x"], rows["y"], rows["y2"], **style)
 
 
-def _texts(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
-    across, up = of.mark.align
-    style: Any = {"ha": across, "va": up, "rotation": of.mark.turned, "zorder": 3 + of.order}
-    style |= {"fontsize": SMALL} if of.mark.small else {}
-    style |= {"color": look.colour} if isinstance(of.mark.look, Look) or "look" in rows else {}
-    style |= {"bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.5}} if of.mark.backed else {}
+def _draw_texts(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
+    horizontal, vertical = drawing.mark.align
+    style: Any = {
+        "ha": horizontal,
+        "va": vertical,
+        "rotation": drawing.mark.turned,
+        "zorder": 3 + drawing.order,
+    }
+    style |= {"fontsize": SMALL} if drawing.mark.small else {}
+    style |= {"color": look.colour} if isinstance(drawing.mark.look, Look) or "look" in rows else {}
+    style |= (
+        {"bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.5}} if drawing.mark.backed else {}
+    )
     for row in rows.to_dict("records"):
-        place = (row["x"], row["y"])
-        above: Any = {"textcoords": "offset points", "annotation_clip": False}
-        ax.annotate(row["text"], place, of.mark.aside, **above, **style)
+        position = (row["x"], row["y"])
+        offset: Any = {"textcoords": "offset points", "annotation_clip": False}
+        ax.annotate(row["text"], position, drawing.mark.aside, **offset, **style)
 
 
-def _cells(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
+def _draw_cells(ax: Axes, rows: pd.DataFrame, look: Look, drawing: _Drawing) -> None:
     corners = [("x", "y"), ("x2", "y"), ("x2", "y2"), ("x", "y2")]
     boxes = np.stack([rows[list(corner)].to_numpy(float) for corner in corners], axis=1)
     edges: Any = {"linewidth": 0.4, "edgecolor": "white"} if look.fill == "none" else {}
     # without smooth edges cells that touch have no seams
-    drawn = PolyCollection(list(boxes), **edges, zorder=of.order, antialiased=bool(edges))
-    drawn.set_rasterized(len(rows) > MANY)
-    colours: Any = _mapped(of.ramp or Ramp("")).to_rgba(rows["value"].to_numpy(float))
-    drawn.set_facecolor(colours)
-    ax.add_collection(drawn)
+    collection = PolyCollection(list(boxes), **edges, zorder=drawing.order, antialiased=bool(edges))
+    collection.set_rasterized(len(rows) > MAX_VECTOR_MARKS)
+    colours: Any = _colour_map(drawing.ramp or Ramp("")).to_rgba(rows["value"].to_numpy(float))
+    collection.set_facecolor(colours)
+    ax.add_collection(collection)
 
 
-_DRAW: dict[str, Callable[[Axes, pd.DataFrame, Look, _Of], None]] = {
-    "bar": _bars,
-    "line": _lines,
-    "point": _points,
-    "interval": _intervals,
-    "rule": _rules,
-    "band": _bands,
-    "text": _texts,
-    "cell": _cells,
+_DRAW: dict[str, Callable[[Axes, pd.DataFrame, Look, _Drawing], None]] = {
+    "bar": _draw_bars,
+    "line": _draw_lines,
+    "point": _draw_points,
+    "interval": _draw_intervals,
+    "rule": _draw_rules,
+    "band": _draw_bands,
+    "text": _draw_texts,
+    "cell": _draw_cells,
 }
 
 
 # ------------------------------------------------------------------------- legend, scale and labels
 
 
-def _handle(kinds: set[str], look: Look) -> Patch | Line2D:
+def _legend_handle(kinds: set[str], look: Look) -> Patch | Line2D:
     if kinds & {"bar", "band"}:
-        return Patch(label=look.label, **_face(look))
-    style = {**_line(look), "label": look.label}
+        return Patch(label=look.label, **_face_style(look))
+    style = {**_line_style(look), "label": look.label}
     if "point" in kinds and not kinds & {"line", "rule"}:
         style["linestyle"] = ""
     style["markersize"] = max(3.0, min(look.size, 4.5))
     return Line2D([], [], **style)
 
 
-def _mapped(ramp: Ramp) -> matplotlib.cm.ScalarMappable:
+def _colour_map(ramp: Ramp) -> matplotlib.cm.ScalarMappable:
+    """Return the colour scale of a ramp for matplotlib."""
     norm = (LogNorm if ramp.log else Normalize)(ramp.low, ramp.high)
     return matplotlib.cm.ScalarMappable(norm, f"{ramp.colours}_r")
 
 
-def _ramp(figure: Figure, axes: Sequence[Axes], ramp: Ramp) -> None:
-    place, aspect = ("bottom", 40) if ramp.below else ("right", 25)
-    look: Any = {"location": place, "aspect": aspect, "pad": 0.02}
-    bar = figure.colorbar(_mapped(ramp), ax=list(axes), **look)
+def _draw_ramp(figure: Figure, axes: Sequence[Axes], ramp: Ramp) -> None:
+    """Draw the colour bar of a ramp."""
+    location, aspect = ("bottom", 40) if ramp.below else ("right", 25)
+    look: Any = {"location": location, "aspect": aspect, "pad": 0.02}
+    bar = figure.colorbar(_colour_map(ramp), ax=list(axes), **look)
     bar.set_label(ramp.title, fontsize=7)
     bar.ax.tick_params(labelsize=SMALL)
     bar.outline.set_visible(False)
@@ -338,8 +382,8 @@ def _ramp(figure: Figure, axes: Sequence[Axes], ramp: Ramp) -> None:
         bar.minorticks_off()
 
 
-def _labels(figure: Figure, axes: Sequence[Axes], chart: Chart) -> None:
-    """Texts beside points, once all else stands where it is to stand."""
+def _draw_labels(figure: Figure, axes: Sequence[Axes], chart: Chart) -> None:
+    """Write the texts beside points, after everything else is laid out."""
     marks = [
         (ax, mark.data)
         for ax, panel in zip(axes, chart.panels, strict=True)

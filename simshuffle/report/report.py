@@ -1,4 +1,4 @@
-"""Tables for people, from the timeline alone: epochs, the breakdown, and what ranks waited for."""
+"""Tables for people, from the timeline alone: epochs, the breakdown, and causes of waiting."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from simshuffle.report.timeline import (
     PHASES,
     SOURCE_COLUMNS,
     Timeline,
-    phase_rows,
-    phase_table,
 )
 from simshuffle.report.waiting import (
     WAITED_FOR,
     hosts_waited_for,
     name_hosts,
-    waiting,
+    waiting_by_cause,
     waits_by_host,
 )
 from simshuffle.spec.arrays import Floats, Ints
@@ -43,7 +41,7 @@ SAVING, LOST = "CHECKPOINT", "LOST"
 ALL_LABELS = {**LABELS, SAVING: ("checkpoint",), LOST: ("lost", "restart")}
 """And what the papers do not have: with it, what a rank does adds up to the epoch. Sweeps,
 ablations and times to an accuracy have columns for the papers' alone."""
-SELDOM = ("IMPT", SAVING, LOST)
+OPTIONAL_LABELS = ("IMPT", SAVING, LOST)
 """Labels that are listed only where they occur."""
 
 ALONE = ("FW+BW", "IMPT", LOST)
@@ -117,13 +115,16 @@ EPOCH_COLUMNS: dict[str, Column] = {
 
 
 def keys_of(table: pd.DataFrame) -> list[str]:
-    """The columns that tell epochs apart: run and epoch; the seed too, where ``table`` has it."""
+    """Return the columns that tell epochs apart: run and epoch; the seed too, where ``table`` has
+    it.
+    """
     return [name for name in ("run", "seed", "epoch") if name in table]
 
 
-def weights(timeline: Timeline) -> Floats | None:
-    """(rows of the phases,) how many times each counts in sums over an epoch: more than once in the
-    iterations that stand for others. None if none do."""
+def row_weights(timeline: Timeline) -> Floats | None:
+    """Return (rows of the phases,) how many times each row counts in sums over an epoch: more than
+    once in the iterations that stand for others. None if there are no such iterations.
+    """
     sources, phases = timeline.sources, timeline.phases
     if "steady_last" not in sources or not sources["steady_last"].any():
         return None  # of real ranks it says nothing of windows
@@ -131,27 +132,31 @@ def weights(timeline: Timeline) -> Floats | None:
     columns = ["iterations", "iterations_simulated", "steady_first", "steady_last"]
     windows = sources.set_index(keys)[columns]
     epochs = pd.MultiIndex.from_frame(phases[keys])
-    of_row = windows.iloc[windows.index.get_indexer(epochs)]
-    whole, simulated, first, last = of_row.to_numpy().T
+    window_of_row = windows.iloc[windows.index.get_indexer(epochs)]
+    total, simulated, first, last = window_of_row.to_numpy().T
     iteration = phases["iteration"].to_numpy()
-    stands = (iteration >= first) & (iteration <= last) & (last > 0)
-    steady = np.maximum(last - first + 1, 1)
-    return np.where(stands, 1.0 + (whole - simulated) / steady, 1.0)
+    is_steady = (iteration >= first) & (iteration <= last) & (last > 0)
+    num_steady = np.maximum(last - first + 1, 1)
+    return np.where(is_steady, 1.0 + (total - simulated) / num_steady, 1.0)
 
 
-def lasting(timeline: Timeline) -> pd.Series[float]:
-    """(rows of the phases,) s that each is in sums over an epoch, as often as `weights` say."""
+def seconds_of_rows(timeline: Timeline) -> pd.Series[float]:
+    """Return (rows of the phases,) the seconds of each row in sums over an epoch: its length times
+    its `row_weights`.
+    """
     seconds = timeline.phases["end_s"] - timeline.phases["start_s"]
-    weight = weights(timeline)
+    weight = row_weights(timeline)
     return seconds if weight is None else seconds * weight
 
 
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
-    """Mean over ranks of the seconds in each phase: columns `keys_of`, and one for every phase."""
+    """Return the mean over ranks of the seconds in each phase: columns `keys_of`, and one for every
+    phase.
+    """
     phases = timeline.phases
-    keys, seconds = keys_of(phases), lasting(timeline)
-    each = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
-    totals = seconds.groupby(each, observed=False).sum().unstack("phase")
+    keys, seconds = keys_of(phases), seconds_of_rows(timeline)
+    groups = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
+    totals = seconds.groupby(groups, observed=False).sum().unstack("phase")
     totals = totals.reindex(columns=list(PHASES), fill_value=0.0)  # older results lack some
     ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
@@ -160,8 +165,9 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
 
 
 def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
-    """One row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed after the run where
-    the timeline has it; ``in_phases`` are its `phase_seconds`, where they are known."""
+    """Return one row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed after the
+    run where the timeline has it. ``in_phases`` are its `phase_seconds`, where they are known.
+    """
     keys = keys_of(timeline.phases)
     seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(keys)
     phases = timeline.phases
@@ -170,9 +176,9 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
     end = phases["end_s"].where(exclusive).groupby(by_epoch, observed=True).max()
     start = phases["start_s"].where(exclusive).groupby(by_epoch, observed=True).min()
     table = timeline.sources.set_index(keys)
-    exact = end - start
+    duration = end - start
     table["epoch_s"] = np.where(
-        table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), exact.loc[table.index]
+        table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), duration.loc[table.index]
     )
     table["epoch_low_s"] = table["epoch_s"] - table["half_width_s"]
     table["epoch_high_s"] = table["epoch_s"] + table["half_width_s"]
@@ -183,55 +189,69 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
     table["allreduce_exposed_s"] = seconds["allreduce"]
     table["allreduce_hidden_s"] = seconds["allreduce_hidden"]
     table["slowdown_s"] = seconds[SLOWDOWN]
-    run, *others = EPOCH_COLUMNS
-    return table.reset_index()[[run, *keys[1:-1], *others]]
+    run, *other_columns = EPOCH_COLUMNS
+    return table.reset_index()[[run, *keys[1:-1], *other_columns]]
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
-    """`all_labels`, with `SELDOM` only where they occur: see `listed`."""
-    return listed(all_labels(timeline))
+    """Return `all_labels`, with `OPTIONAL_LABELS` only where they occur (`drop_absent_labels`)."""
+    return drop_absent_labels(all_labels(timeline))
 
 
-def listed(table: pd.DataFrame) -> pd.DataFrame:
-    """Breakdowns from `all_labels`, below one another, without those of `SELDOM` that no run
-    has."""
-    for label in SELDOM:
-        found = table["label"] == label
-        if found.any() and not table.loc[found, "seconds"].any():
-            table = table[~found].reset_index(drop=True)
+def drop_absent_labels(table: pd.DataFrame) -> pd.DataFrame:
+    """Return breakdowns from `all_labels`, below one another, without those `OPTIONAL_LABELS` that
+    no run has.
+    """
+    for label in OPTIONAL_LABELS:
+        has_label = table["label"] == label
+        if has_label.any() and not table.loc[has_label, "seconds"].any():
+            table = table[~has_label].reset_index(drop=True)
     return table
 
 
 def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds. With
-    an empty cause they are a rank's own work; with one, waiting for ranks that were busy with it,
-    at the label where it is booked (see `simshuffle.report.waiting.waiting`). What gradients in
-    flight add to the backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch add
-    up to its duration, and those of a label to what the authors' timers book there (`booked`).
-    ``in_phases`` are its `phase_seconds`, where they are known."""
+    """Return the seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause,
+    seconds.
+
+    With an empty cause they are a rank's own work. With a cause they are waiting for ranks that
+    were busy with it, at the label where it is booked (see `simshuffle.report.waiting.waiting`).
+    The time that gradients in flight add to the backward pass is booked at FW+BW and caused by
+    GE+WU. All rows of an epoch add up to its duration, and the rows of a label to the time that the
+    authors' timers book there (`book_as_papers`).
+
+    Args:
+        in_phases: the timeline's `phase_seconds`, where they are known.
+    """
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline) if in_phases is None else in_phases
-    worked = {
-        label: [p for p in phases if not p.startswith("wait_") and p != SLOWDOWN]
+    phases_of_work = {
+        label: [phase for phase in phases if not phase.startswith("wait_") and phase != SLOWDOWN]
         for label, phases in ALL_LABELS.items()
     }
     # every step in pandas costs more than all the sums of an epoch
-    own = seconds[keys].iloc[np.tile(np.arange(len(seconds)), len(worked))]
-    own = own.assign(
-        label=np.repeat(list(worked), len(seconds)),
+    own_work = seconds[keys].iloc[np.tile(np.arange(len(seconds)), len(phases_of_work))]
+    own_work = own_work.assign(
+        label=np.repeat(list(phases_of_work), len(seconds)),
         cause="",
-        seconds=np.concatenate([seconds[phases].sum(axis=1) for phases in worked.values()]),
+        seconds=np.concatenate([seconds[phases].sum(axis=1) for phases in phases_of_work.values()]),
     )
     slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
     slowed = slowed.set_axis([*keys, "seconds"], axis=1).assign(label="FW+BW", cause=SLOWING)
-    parts = [own, slowed, waiting(timeline.phases, ALL_LABELS, keys, weights(timeline))]
+    parts = [
+        own_work,
+        slowed,
+        waiting_by_cause(timeline.phases, ALL_LABELS, keys, row_weights(timeline)),
+    ]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
-    places = {label: place for place, label in enumerate(["", *ALL_LABELS])}
-    by: list[Any] = [[runs[str(run)] for run in table["run"]], *(table[key] for key in keys[1:])]
-    by += [[places[name] for name in table[column]] for column in ("label", "cause")]
+    index_of_run = {str(run): index for index, run in enumerate(timeline.sources["run"].unique())}
+    index_of_label = {label: index for index, label in enumerate(["", *ALL_LABELS])}
+    sort_keys: list[Any] = [
+        [index_of_run[str(run)] for run in table["run"]],
+        *(table[key] for key in keys[1:]),
+    ]
+    sort_keys += [[index_of_label[name] for name in table[column]] for column in ("label", "cause")]
     columns = [*keys, "label", "cause", "seconds"]
-    return table[columns].iloc[np.lexsort(by[::-1])].reset_index(drop=True)
+    return table[columns].iloc[np.lexsort(sort_keys[::-1])].reset_index(drop=True)
 
 
 def waited_for(
@@ -249,16 +269,20 @@ def waited_for(
     is_slowed = (parts["label"] == "FW+BW") & (parts["cause"] == SLOWING)
     if parts.loc[(parts["cause"] != "") & ~is_slowed, "seconds"].sum() < WAITED_FOR * epoch_s:
         return []
-    found = waits_by_host(timeline.phases, ALL_LABELS, host_of_rank, weights(timeline))
+    waits_of_hosts = waits_by_host(timeline.phases, ALL_LABELS, host_of_rank, row_weights(timeline))
     names = name_hosts(timeline.links, int(host_of_rank.max()) + 1)
     labels = list(ALL_LABELS)
-    alone = [labels.index(label) for label in ALONE]
-    hosts = hosts_waited_for(*found, epoch_s, names, faulty, alone=alone)
+    unshared_labels = [labels.index(label) for label in ALONE]
+    hosts = hosts_waited_for(
+        *waits_of_hosts, epoch_s, names, faulty, unshared_labels=unshared_labels
+    )
     return [{**host, "label": labels[host["label"]]} for host in hosts]
 
 
-def hidden(epochs: Any, name: str) -> Any:
-    """Seconds of 'exchange' or 'allreduce' behind other work, of one or all rows of `epochs`."""
+def hidden_seconds(epochs: Any, name: str) -> Any:
+    """Return the seconds of 'exchange' or 'allreduce' behind other work, of one or all rows of
+    `epochs`.
+    """
     if name == "exchange":
         return epochs["exchange_total_s"] - epochs["exchange_exposed_s"]
     return epochs[f"{name}_hidden_s"]
@@ -268,117 +292,60 @@ Booking = Literal["cause", "paper"]
 """How waiting for other ranks is shown: by what it is for, or where the authors' timers book it."""
 
 
-def shown(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
-    """The breakdown as it is shown, as of `by_cause`; booked as in papers, nothing is waiting."""
-    return by_cause(table) if labels == "cause" else booked(table).assign(waiting=False)
+def arrange_by_booking(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
+    """Return the breakdown as it is shown: as in `by_cause`, or as papers book it, where nothing is
+    waiting.
+    """
+    return by_cause(table) if labels == "cause" else book_as_papers(table).assign(waiting=False)
 
 
 def part_name(label: str, waits: bool) -> str:
-    """A column of a table or a piece of a bar: a label, or waiting for it."""
+    """Return the name of a column of a table or a piece of a bar: a label, or waiting for it."""
     if not waits:
         return label
     return f"slowed by {label}" if label == SLOWING else f"wait for {label}"
 
 
 def legend(table: pd.DataFrame, labels: Booking = "cause") -> str:
-    """What the labels of a breakdown stand for: of those that have any time."""
-    parts = shown(table, labels)
+    """Return the meanings of the labels of a breakdown that have any time."""
+    parts = arrange_by_booking(table, labels)
     kinds = parts.loc[parts["seconds"] > 0, ["label", "waiting"]].drop_duplicates()
-    return about(map(part_name, kinds["label"], kinds["waiting"]))
+    return explain_labels(map(part_name, kinds["label"], kinds["waiting"]))
 
 
-def about(names: Iterable[str]) -> str:
-    """What labels stand for, by themselves or in the names of waiting for them."""
+def explain_labels(names: Iterable[str]) -> str:
+    """Return the meanings of labels that occur in ``names``, by themselves or as waiting for
+    them.
+    """
     text = "\n".join(names)
-    known = [f"{label}: {means}" for label, means in MEANINGS.items() if label in text]
-    said = f"{'; '.join(known)}." if known else ""
+    meanings = [f"{label}: {meaning}" for label, meaning in MEANINGS.items() if label in text]
+    sentences = f"{'; '.join(meanings)}." if meanings else ""
     if "wait for" in text:
-        said += " Waiting for one of them: for other ranks that are still at it."
+        sentences += " Waiting for one of them: for other ranks that are still at it."
     if "slowed" in text:
-        said += f" Slowed by {SLOWING}: the backward pass, while gradients travel."
-    return said
+        sentences += f" Slowed by {SLOWING}: the backward pass, while gradients travel."
+    return sentences
 
 
-def booked(table: pd.DataFrame) -> pd.DataFrame:
-    """The breakdown as the authors' timers book it, where waiting counts where it happens: columns
-    `keys_of`, label, seconds; the labels of an epoch add up to its duration."""
+def book_as_papers(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the breakdown as the authors' timers book it, where waiting counts where it happens:
+    columns `keys_of`, label, seconds. The labels of an epoch add up to its duration.
+    """
     keys = [*keys_of(table), "label"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
 
 
 def by_cause(table: pd.DataFrame) -> pd.DataFrame:
-    """The breakdown with waiting under what was waited for: columns `keys_of`, label, waiting,
-    seconds; `waiting` is False for a rank's own work."""
-    waits = table["cause"] != ""
-    table = table.assign(label=table["label"].where(~waits, table["cause"]), waiting=waits)
+    """Return the breakdown with waiting under the label that was waited for: columns `keys_of`,
+    label, waiting, seconds. `waiting` is False for a rank's own work.
+    """
+    is_waiting = table["cause"] != ""
+    table = table.assign(
+        label=table["label"].where(~is_waiting, table["cause"]), waiting=is_waiting
+    )
     keys = [*keys_of(table), "label", "waiting"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
 
 
 DLIO_PAUSES = "measured by definition: DLIO sleeps so long"
 """Source of the times of a scenario that was a workload of DLIO, whose users ask for AU first."""
-
-Kept = Literal["full", "ranks", "none"]
-"""Of which ranks a timeline is kept: of all, of those that `sample` names, of none."""
-
-ITERATION_COLUMNS: dict[str, Column] = {
-    "run": text("name of the run"),
-    "epoch": count("from 1"),
-    "iteration": count("from 1; 0 for what goes before the first one and follows the last one"),
-    "phase": text("one of PHASES that a rank had in the iteration", *PHASES),
-    "mean_s": amount("s in it, mean over all ranks; a rank that had none counts as 0 s"),
-    "least_s": amount("s of the rank with the least of it"),
-    "most_s": amount("s of the rank with the most of it"),
-}
-SPREAD = 8  # ranks of the sample that lie evenly, beside the extreme ones
-
-
-def seconds_by_rank(phases: pd.DataFrame) -> Floats:
-    """Seconds in each phase, (iterations + 1, M, phases), from the phases of one epoch."""
-    iterations, ranks = int(phases["iteration"].max()) + 1, int(phases["rank"].max()) + 1
-    # row-major in (iteration, rank, phase)
-    place = phases["iteration"].to_numpy(np.int64) * ranks
-    place += phases["rank"].to_numpy()
-    place *= len(PHASES)
-    place += pd.Categorical(phases["phase"], PHASES).codes
-    lasting = phases["end_s"].to_numpy() - phases["start_s"].to_numpy()
-    shape = (iterations, ranks, len(PHASES))
-    seconds = np.bincount(place, lasting, int(np.prod(shape)))
-    return seconds.astype(np.float64, copy=False).reshape(shape)
-
-
-def iterations(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
-    """The means of an epoch, from `seconds_by_rank`: columns `ITERATION_COLUMNS`."""
-    mean, least, most = seconds.mean(axis=1), seconds.min(axis=1), seconds.max(axis=1)
-    iteration, phase = np.nonzero(most > 0)
-    first = phases.iloc[[0] * len(iteration)]
-    return pd.DataFrame(
-        {
-            "run": first["run"].array,
-            "epoch": first["epoch"].array,
-            "iteration": iteration.astype(np.int32),
-            "phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)),
-            "mean_s": mean[iteration, phase],
-            "least_s": least[iteration, phase],
-            "most_s": most[iteration, phase],
-        }
-    )
-
-
-def sample(seconds: Floats) -> list[int]:
-    """Ranks that stand for all of an epoch, given its `seconds_by_rank`: `SPREAD` that lie evenly,
-    from 0 on; and the first of those that computed, or waited for others, least and most."""
-    of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
-    computing = sum(of_phase[name] for name in (*COMPUTING, SLOWDOWN))
-    waiting = sum(of_phase[name] for name in PHASES if name.startswith("wait_"))
-    extremes = {
-        int(of) for each in (computing, waiting) for of in (np.argmin(each), np.argmax(each))
-    }
-    ranks = seconds.shape[1]
-    return sorted({ranks * place // SPREAD for place in range(SPREAD)} | extremes)
-
-
-def no_phases() -> pd.DataFrame:
-    """The phases table without rows."""
-    rows = phase_rows(1, [PHASES[0]], np.zeros((0, 1, 2)), np.zeros((0, 1, 1)))
-    return phase_table("", [rows])

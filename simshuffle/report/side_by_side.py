@@ -1,4 +1,4 @@
-"""Values of two results side by side, on a terminal."""
+"""Show the values of two results side by side, on a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 60
 """Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
-MOST_ASKED = 30  # keys of what was asked that are shown, those that say most
+MAX_KEYS = 30  # keys of what was asked that are shown, those that say most
 HEADLINE = 1e-3
 """Share of the largest value beside it below which a value of A makes no headline."""
 HALVES = ("a_half", "b_half")
@@ -25,39 +25,40 @@ ABSENT, SHORT = "-", 60
 """What stands for no value in a table, and letters of a value that it shows."""
 
 
-def asked(table: pd.DataFrame) -> Iterator[str | Table]:
-    """What was asked, the first keys of many."""
-    yield differences("What was asked", table.head(MOST_ASKED))
-    if len(table) > MOST_ASKED:
-        yield f"{len(table) - MOST_ASKED} more keys differ; --json has them."
+def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
+    """Yield the table of the keys in which the requests differ, the first `MAX_KEYS` of them."""
+    yield differences("What was asked", table.head(MAX_KEYS))
+    if len(table) > MAX_KEYS:
+        yield f"{len(table) - MAX_KEYS} more keys differ; --json has them."
 
 
 def differences(title: str, table: pd.DataFrame) -> Table:
-    """Keys and their values in A and B; the run only where they are not those of all."""
-    several = "run" in table and (table["run"] != "").any()
-    shown = new_table(title, ["run"] if several else [])
+    """Return a table of keys and their values in A and B, with the run where the runs differ."""
+    has_runs = "run" in table and (table["run"] != "").any()
+    printed = new_table(title, ["run"] if has_runs else [])
     for name in ("key", "A", "B"):
-        shown.add_column(name, overflow="fold")
+        printed.add_column(name, overflow="fold")
     for row in table.to_dict("records"):
-        run = [row["run"] or "all"] if several else []
-        shown.add_row(*run, row["key"], _value(row["a"]), _value(row["b"]))
-    return shown
+        run = [row["run"] or "all"] if has_runs else []
+        printed.add_row(*run, row["key"], _value(row["a"]), _value(row["b"]))
+    return printed
 
 
 def _value(value: Any) -> str:
-    """A value as a file has it, cut where it is long."""
+    """Return a value as a file has it, cut where it is long."""
     text = ABSENT if value is None else str(value).lower() if value in (True, False) else str(value)
     return cut_text(text, SHORT)
 
 
 def last_epochs(table: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on the last epoch of each run: the one that differs most, and the others;
-    nothing of a table without epochs."""
+    """Yield a sentence on the last epoch of each run: the one that differs most, and the others.
+    Yield nothing for a table without epochs.
+    """
     if not {"epoch", "label"} <= {*table} or table.empty:
         return
-    whole = table[table["label"] == WHOLE]
+    epoch_rows = table[table["label"] == WHOLE]
     keys = [key for key in _keys(table) if key not in {"epoch", "label"}]
-    last = whole[whole["epoch"] == whole.groupby(keys)["epoch"].transform("max")]
+    last = epoch_rows[epoch_rows["epoch"] == epoch_rows.groupby(keys)["epoch"].transform("max")]
     changes = last["difference"].abs().sort_values(ascending=False)
     if changes.empty:
         return
@@ -65,50 +66,56 @@ def last_epochs(table: pd.DataFrame) -> Iterator[str]:
         yield "Last epochs: the same in A and B."
         return
     row = last.loc[changes.index[0]].to_dict()
-    a, b = (_number(row[of], row.get(f"{of}_half")) for of in "ab")
+    a, b = (_number(row[letter], row.get(f"{letter}_half")) for letter in "ab")
     run = ", ".join(str(row[key]) for key in keys)
     text = f"Last epoch of {run}: A {a} s, B {b} s, {_change(row['difference'])}"
     if len(changes) > 1:
-        most = changes.iloc[1]
+        second_change = changes.iloc[1]
         others = "1 other run" if len(changes) == 2 else f"{len(changes) - 1} other runs"
-        text += f"; {others}: {f'{_change(most)[1:]} at most' if most > 0 else 'the same'}"
+        at_most = f"{_change(second_change)[1:]} at most" if second_change > 0 else "the same"
+        text += f"; {others}: {at_most}"
     yield f"{text}."
 
 
 def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
-    """A table of the results, and a sentence on how much of it is the same."""
+    """Yield a table of the results, and a sentence on how many of its values are equal."""
     if table.empty:
         yield f"{name}: nothing to compare."
         return
-    differ = table[table["difference"] != 0]
-    shown = table if len(table) <= MOST_ROWS else differ.head(MOST_ROWS)
+    differing_rows = table[table["difference"] != 0]
+    displayed_rows = table if len(table) <= MOST_ROWS else differing_rows.head(MOST_ROWS)
     keys = _keys(table)
-    if len(shown):
-        yield _side_by_side(name, shown, keys)
-        if any(shown[half].gt(0).any() for half in HALVES if half in shown):
+    if len(displayed_rows):
+        yield _side_by_side(name, displayed_rows, keys)
+        if any(displayed_rows[half].gt(0).any() for half in HALVES if half in displayed_rows):
             yield "± is half the 95 % interval, by Student's t."
-    same = len(table) - len(differ)
-    alike = table[table["difference"] == 0]
-    exact = bool((alike["a"] == alike["b"]).all())
-    text = f"{name}: {same} of {len(table)} values are the same, "
-    text += "bit for bit" if exact else "but for rounding"
-    notable = differ[differ["a"].abs() >= HEADLINE * largest_beside(table)[differ.index]]
+    num_equal = len(table) - len(differing_rows)
+    equal_rows = table[table["difference"] == 0]
+    is_exact = bool((equal_rows["a"] == equal_rows["b"]).all())
+    text = f"{name}: {num_equal} of {len(table)} values are the same, "
+    text += "bit for bit" if is_exact else "but for rounding"
+    notable = differing_rows[
+        differing_rows["a"].abs() >= HEADLINE * largest_beside(table)[differing_rows.index]
+    ]
     if notable["difference"].notna().any():
-        most = notable.loc[[notable["difference"].abs().idxmax()]].to_dict("records")[0]
-        where = ", ".join(str(most[key]) for key in keys)
-        text += f"; the largest difference is {_change(most['difference'])}, {where}"
-    more = len(differ) - len(shown)
-    yield f"{text}." + (f" {more} more values differ; --json has them." if more > 0 else "")
+        largest = notable.loc[[notable["difference"].abs().idxmax()]].to_dict("records")[0]
+        place = ", ".join(str(largest[key]) for key in keys)
+        text += f"; the largest difference is {_change(largest['difference'])}, {place}"
+    num_hidden = len(differing_rows) - len(displayed_rows)
+    yield f"{text}." + (
+        f" {num_hidden} more values differ; --json has them." if num_hidden > 0 else ""
+    )
 
 
 def _keys(table: pd.DataFrame) -> list[str]:
-    """The columns that tell rows apart."""
-    return [str(of) for of in table if of not in {"a", "b", "difference", *HALVES}]
+    """Return the columns that tell rows apart."""
+    return [str(column) for column in table if column not in {"a", "b", "difference", *HALVES}]
 
 
 def largest_beside(table: pd.DataFrame) -> pd.Series[float]:
-    """(rows,) the largest value of A or B beside each row: of the rows that differ from
-    it in the last key alone, and of the same measure."""
+    """Return (rows,) the largest value of A or B beside each row: among the rows that differ from
+    it in the last key alone and have the same measure.
+    """
     keys = _keys(table)
     size = table[["a", "b"]].abs().max(axis=1)
     beside = [key for key in keys if key != "measure"][:-1] + ["measure"] * ("measure" in keys)
@@ -121,31 +128,32 @@ def largest_beside(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def _side_by_side(name: str, table: pd.DataFrame, keys: Sequence[str]) -> Table:
-    words = [key for key in keys if not pd.api.types.is_numeric_dtype(table[key])]
-    shown = new_table(f"{name[0].upper()}{name[1:]}: A, B, difference in % of A")
+    """Return a table of the values in A and B, and their differences."""
+    text_keys = [key for key in keys if not pd.api.types.is_numeric_dtype(table[key])]
+    printed = new_table(f"{name[0].upper()}{name[1:]}: A, B, difference in % of A")
     for key in keys:
-        shown.add_column(str(key), justify="left" if key in words else "right")
+        printed.add_column(str(key), justify="left" if key in text_keys else "right")
     for letter in ("A", "B", "difference"):
-        shown.add_column(letter, justify="right", no_wrap=True)
+        printed.add_column(letter, justify="right", no_wrap=True)
     for row in table.to_dict("records"):
         cells = [str(row[key]) for key in keys]
-        both = (_number(row[of], row.get(f"{of}_half")) for of in "ab")
-        shown.add_row(*cells, *both, _change(row["difference"]))
-    return shown
+        formatted = (_number(row[letter], row.get(f"{letter}_half")) for letter in "ab")
+        printed.add_row(*cells, *formatted, _change(row["difference"]))
+    return printed
 
 
-def _number(value: float, half: float | None = None) -> str:
-    """A value, and half its interval with as many decimals if there is one."""
+def _number(value: float, half_width: float | None = None) -> str:
+    """Return a value, and half its interval with as many decimals if there is one."""
     if pd.isna(value):
         return ABSENT
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    if not half or pd.isna(half):
+    if not half_width or pd.isna(half_width):
         return text
-    return f"{text} ± {half:,.{len(text.partition('.')[2])}f}"
+    return f"{text} ± {half_width:,.{len(text.partition('.')[2])}f}"
 
 
 def _change(percent: float) -> str:
-    """A difference in percent; '=' where there is none, or rounding alone."""
+    """Return a difference in percent; '=' where there is none, or rounding alone."""
     if pd.isna(percent):
         return ABSENT
     if percent == 0:

@@ -1,4 +1,4 @@
-"""What is said of slow cables, and of those that a run uses."""
+"""Sentences on slow cables, and on those that a run uses."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from typing import Any
 FULL = 0.999  # share of a cable from which it is full
 
 
-SAME = "mended, the result is the same"  # why a run with --mended is as this one
+MENDED_IS_EQUAL = "mended, the result is the same"  # why a run with --mended is as this one
 
 
-def slow_cables_on_the_ways(about: Mapping[str, Any]) -> str:
-    """Of the ways of a run that is not simulated yet."""
-    if about["used"]:
-        return f"{_counted(about)}, {_used(about)} on the ways between ranks and to their files"
-    return f"{_counted(about)}, none on a way between ranks or to their files: {SAME}"
+def describe_slow_cables_on_routes(facts: Mapping[str, Any]) -> str:
+    """Return a sentence on the slow cables on the routes of a run that is not simulated yet."""
+    if facts["used"]:
+        used = _name_used(facts)
+        return f"{_count_slow(facts)}, {used} on the ways between ranks and to their files"
+    return f"{_count_slow(facts)}, none on a way between ranks or to their files: {MENDED_IS_EQUAL}"
 
 
-def slow_cables_in_use(about: Mapping[str, Any]) -> str:
-    """Of a run that was simulated."""
-    if not about["used"]:
-        return f"{_counted(about)}, none in use: {SAME}"
-    if about["peak"] < FULL:
+def describe_slow_cables_in_use(facts: Mapping[str, Any]) -> str:
+    """Return a sentence on the slow cables that a simulated run used."""
+    if not facts["used"]:
+        return f"{_count_slow(facts)}, none in use: {MENDED_IS_EQUAL}"
+    if facts["peak"] < FULL:
         return (
-            f"{_counted(about)}, {_used(about)} in use, at most {100 * about['peak']:.2g} % full:"
-            " mended, hardly anything changes"
+            f"{_count_slow(facts)}, {_name_used(facts)} in use,"
+            f" at most {100 * facts['peak']:.2g} % full: mended, hardly anything changes"
         )
-    share = f"{100 * about['mean']:.2g} %"
-    return f"{_counted(about)}, {_used(about)} in use, full at times, {share} full in the mean"
+    share = f"{100 * facts['mean']:.2g} %"
+    return (
+        f"{_count_slow(facts)}, {_name_used(facts)} in use, full at times, {share} full in the mean"
+    )
 
 
-def _counted(about: Mapping[str, Any]) -> str:
-    return f"Slow cables: {about['slow']:,} of {about['cables']:,}"
+def _count_slow(facts: Mapping[str, Any]) -> str:
+    return f"Slow cables: {facts['slow']:,} of {facts['cables']:,}"
 
 
-def _used(about: Mapping[str, Any]) -> str:
-    names = ", ".join(about["names"])
-    more = ", ..." if about["used"] > len(about["names"]) else ""
-    return f"{about['used']:,} ({names}{more})"
+def _name_used(facts: Mapping[str, Any]) -> str:
+    names = ", ".join(facts["names"])
+    ellipsis = ", ..." if facts["used"] > len(facts["names"]) else ""
+    return f"{facts['used']:,} ({names}{ellipsis})"

@@ -1,4 +1,6 @@
-"""The styles of figures, for columns of papers or for slides, and what a figure's file says."""
+"""The styles of figures, for columns of papers or for slides, and the metadata of figures'
+files.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ _COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class FigureStyle:
-    """How figures look."""
+    """The widths, letters and proportions of figures."""
 
     widths: tuple[float, float]  # inches of a figure of one column and of two, as it is drawn
     # parameters of matplotlib beside those that all styles share
@@ -81,27 +83,29 @@ _now: ContextVar[tuple[FigureStyle, int]] = ContextVar("style of figures", defau
 
 @contextmanager
 def in_style(style: FigureStyle, columns: int = 1) -> Iterator[None]:
-    """Figures that are made in here look like that; ``columns`` is 1 or 2."""
-    before = _now.set((style, columns))
+    """Make figures look like ``style`` within this context; ``columns`` is 1 or 2."""
+    token = _now.set((style, columns))
     try:
         yield
     finally:
-        _now.reset(before)
+        _now.reset(token)
 
 
 def width() -> float:
-    """Inches of a figure that is made now, as it is drawn."""
+    """Return the width (inches) of a figure in the current style, as it is drawn."""
     style, columns = _now.get()
     return style.widths[columns - 1]
 
 
 def least_height() -> float:
-    """Inches that a figure that is made now is high at least."""
+    """Return the least height (inches) of a figure in the current style."""
     return _now.get()[0].aspect * width()
 
 
-def letters(count: int) -> int:
-    """How many letters a line has room for now that has room for ``count`` in `COLUMN_INCHES`."""
+def letters_in_line(count: int) -> int:
+    """Return how many letters a line of the current style has room for, if a line of
+    `COLUMN_INCHES` has room for ``count``.
+    """
     return int(count * width() / COLUMN_INCHES + 1e-9)
 
 
@@ -111,7 +115,7 @@ def line_spacing() -> float:
 
 
 def line_height() -> float:
-    """How high a line of text is now, over one in the style that nobody chose."""
+    """Return the height of a line of text in the current style, over that of the plain style."""
     return float(STYLE["font.size"] / _COMMON["font.size"])
 
 
@@ -130,14 +134,15 @@ STYLE: Any = _Parameters()
 """What every figure is made and kept with now: ``matplotlib.rc_context(STYLE)``."""
 
 
-def signed(name: str, fingerprints: Sequence[str]) -> str:
-    """What a figure's file says of itself: that simshuffle drew it, which version, the figure's
-    name, and the fingerprints of the results that it shows."""
-    of = f" of results {', '.join(fingerprints)}" if fingerprints else ""
-    return f"{SIGNED} {__version__}, figure {name}{of}"
+def sign_figure(name: str, fingerprints: Sequence[str]) -> str:
+    """Return the signature of a figure's file: that simshuffle drew it, the version, the figure's
+    name, and the fingerprints of the results that it shows.
+    """
+    results = f" of results {', '.join(fingerprints)}" if fingerprints else ""
+    return f"{SIGNED} {__version__}, figure {name}{results}"
 
 
-SIGNED = "simshuffle"  # how `signed` begins
+SIGNED = "simshuffle"  # how `sign_figure` begins
 
 
 _METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subject")}
@@ -145,6 +150,6 @@ _METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subj
 
 
 def metadata(suffix: str, about: str) -> dict[str, Any]:
-    """Of a .png, .pdf or .svg, which says ``about`` of itself, and not when it was made."""
-    made, said = _METADATA.get(suffix, ("Date", "Description"))
-    return {made: None, **({said: about} if about else {})}
+    """Return the metadata of a .png, .pdf or .svg file: ``about``, and no date."""
+    date_key, subject_key = _METADATA.get(suffix, ("Date", "Description"))
+    return {date_key: None, **({subject_key: about} if about else {})}

@@ -1,4 +1,4 @@
-"""Tables on their way out and back: rows as JSON, and numbers to the last bit."""
+"""Write tables as rows of JSON, and read them with their numbers to the last bit."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import pandas as pd
 
 
-def rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
-    """The rows by name of the column; what is empty becomes None."""
+def plain_rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return the rows, each as values by the names of columns; empty values become None."""
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def json_text(values: Any) -> str:
-    """Plain values, and those of numpy, as JSON."""
+    """Return plain values, and those of numpy, as JSON."""
     return json.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """A table with its numbers to the last bit; ``options`` and errors as of pandas."""
+    """Read a table with its numbers to the last bit; ``options`` and errors are those of pandas."""
     # the default of pandas 3, where naming it is deprecated
     exact: dict[str, Any] = (
         {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
@@ -30,17 +30,22 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     return table
 
 
-def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Tables below one another, at least one; a column of categories has those of all of them, in
-    the order in which they come. One that is of categories in some of them only is of objects."""
+def stack_tables(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Join tables below one another, at least one. A column of categories has the categories of all
+    tables, in the order in which they come. A column that is of categories in some tables only
+    becomes a column of objects.
+    """
     if len(tables) == 1:
         return tables[0]
     for column in tables[0].select_dtypes("category"):
         if not all(isinstance(table[column].dtype, pd.CategoricalDtype) for table in tables):
             continue
-        kinds = dict.fromkeys(tuple(table[column].cat.categories) for table in tables)
-        if len(kinds) > 1:
-            values = list(dict.fromkeys(value for kind in kinds for value in kind))
-            of_all = [table[column].cat.set_categories(values) for table in tables]
-            tables = [t.assign(**{str(column): of}) for t, of in zip(tables, of_all, strict=True)]
+        category_sets = dict.fromkeys(tuple(table[column].cat.categories) for table in tables)
+        if len(category_sets) > 1:
+            values = list(dict.fromkeys(value for kind in category_sets for value in kind))
+            columns = [table[column].cat.set_categories(values) for table in tables]
+            tables = [
+                table_part.assign(**{str(column): column_values})
+                for table_part, column_values in zip(tables, columns, strict=True)
+            ]
     return pd.concat(tables, ignore_index=True)

@@ -1,4 +1,6 @@
-"""Who did what when, what crossed every link, and where every epoch's bytes came from."""
+"""Timeline: which rank did what at which time, what crossed every link, and where every epoch's
+bytes came from.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.report.columns import Column, amount, count, share, text
-from simshuffle.report.table_io import stacked
+from simshuffle.report.table_io import stack_tables
 from simshuffle.spec.arrays import Floats
 
 PHASES = (
@@ -132,7 +134,7 @@ SOURCE_COLUMNS: dict[str, Column] = {
 
 
 class WindowRow(NamedTuple):
-    """What was simulated of an epoch: columns of `SOURCE_COLUMNS`."""
+    """The simulated window of an epoch: columns of `SOURCE_COLUMNS`."""
 
     iterations_simulated: int
     steady_first: int = 0
@@ -155,35 +157,41 @@ class Timeline:
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
-    """The tables of several timelines below one another; several may be of one run."""
-    names = dict.fromkeys(name for of in timelines for name in of.said)
-    said = {name: [one for of in timelines for one in of.said.get(name, [])] for name in names}
+    """Join the tables of several timelines below one another; several may be of one run."""
+    names = dict.fromkeys(name for timeline in timelines for name in timeline.said)
+    facts = {
+        name: [fact for timeline in timelines for fact in timeline.said.get(name, [])]
+        for name in names
+    }
     return Timeline(
-        stacked([of.phases for of in timelines]),
-        stacked([of.links for of in timelines]),
-        stacked([of.sources for of in timelines]),
-        said,
+        stack_tables([timeline.phases for timeline in timelines]),
+        stack_tables([timeline.links for timeline in timelines]),
+        stack_tables([timeline.sources for timeline in timelines]),
+        facts,
     )
 
 
 def phase_rows(
     epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Rows of exclusive phases of one epoch, those after its last iteration if ``final``.
-    ``bounds`` (iterations, M, phases + 1) are in s: phase j lasts from bound j to bound j + 1, and
-    has no row if that is no time; ``nbytes`` (iterations, M, phases), or fewer dimensions where
-    they are alike."""
-    lasts = bounds[..., 1:] > bounds[..., :-1]
-    ranks = lasts.shape[1]
+    """Return rows of exclusive phases of one epoch; with ``final`` those after its last iteration.
+
+    Args:
+            bounds: (iterations, M, phases + 1) s: phase j lasts from bound j to bound j + 1, and
+            has no row if that is no time.
+        nbytes: (iterations, M, phases), or fewer dimensions where they are alike.
+    """
+    has_row = bounds[..., 1:] > bounds[..., :-1]
+    ranks = has_row.shape[1]
     code = np.array([PHASES.index(name) for name in phases], np.int8)
 
     def of(values: NDArray[Any]) -> NDArray[Any]:
         """The values of the rows, of an array that is as long in each dimension, or 1 long."""
-        return np.broadcast_to(values, lasts.shape)[lasts]
+        return np.broadcast_to(values, has_row.shape)[has_row]
 
-    iteration = np.arange(1, len(lasts) + 1, dtype=np.int32) * (not final)
+    iteration = np.arange(1, len(has_row) + 1, dtype=np.int32) * (not final)
     return {
-        "epoch": np.full(np.count_nonzero(lasts), epoch, np.int16),
+        "epoch": np.full(np.count_nonzero(has_row), epoch, np.int16),
         "iteration": of(iteration.astype(np.int32)[:, None, None]),
         "rank": of(np.arange(ranks, dtype=np.int32)[:, None]),
         "phase": of(code),
@@ -194,35 +202,45 @@ def phase_rows(
 
 
 def seconds_by_iteration(parts: list[dict[str, NDArray[Any]]], world_size: int) -> Floats:
-    """Mean over ranks of the seconds in each exclusive phase: (iterations, phases), without what
-    goes before and follows all iterations; ``parts`` are from `phase_rows`, of one epoch."""
+    """Return the mean over ranks of the seconds in each exclusive phase: (iterations, phases),
+    without the time before and after all iterations; ``parts`` are from `phase_rows`, of one
+    epoch.
+    """
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
-    out = np.zeros((iterations + 1) * len(PHASES))
+    totals = np.zeros((iterations + 1) * len(PHASES))
     for part in parts:
-        place = part["iteration"].astype(np.int64) * len(PHASES) + part["phase"]
-        out += np.bincount(place, part["end_s"] - part["start_s"], len(out))
-    return out.reshape(-1, len(PHASES))[1:, : len(EXCLUSIVE)] / world_size
+        flat_index = part["iteration"].astype(np.int64) * len(PHASES) + part["phase"]
+        totals += np.bincount(flat_index, part["end_s"] - part["start_s"], len(totals))
+    return totals.reshape(-1, len(PHASES))[1:, : len(EXCLUSIVE)] / world_size
 
 
 def seconds_in(
     parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
 ) -> Floats:
-    """(iterations, M) s that each rank is in certain phases; as of `seconds_by_iteration`."""
+    """Return (iterations, M) s that each rank is in certain phases; ``parts`` are from
+    `phase_rows`, of one epoch.
+    """
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     codes = [PHASES.index(name) for name in phases]
-    out = np.zeros((iterations + 1) * world_size)
+    totals = np.zeros((iterations + 1) * world_size)
     for part in parts:
-        of = np.isin(part["phase"], codes)
-        place = part["iteration"][of].astype(np.int64) * world_size + part["rank"][of]
-        out += np.bincount(place, (part["end_s"] - part["start_s"])[of], len(out))
-    return np.asarray(out.reshape(-1, world_size)[1:])
+        is_chosen = np.isin(part["phase"], codes)
+        flat_index = (
+            part["iteration"][is_chosen].astype(np.int64) * world_size + part["rank"][is_chosen]
+        )
+        totals += np.bincount(flat_index, (part["end_s"] - part["start_s"])[is_chosen], len(totals))
+    return np.asarray(totals.reshape(-1, world_size)[1:])
 
 
 def hidden_rows(
     epoch: int, spans: list[tuple[int, float, float]], world_size: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """Rows of gradients in flight while ranks compute, the same for all ranks of an epoch, from
-    ``spans``: iteration, from 0, begin and end (s); none if there are none."""
+    """Return rows of gradients in flight while ranks compute, equal for all ranks of an epoch; none
+    without ``spans``.
+
+    Args:
+        spans: iteration, from 0, start and end (s) of each flight.
+    """
     if not spans:
         return []
     count = len(spans)
@@ -241,7 +259,7 @@ def hidden_rows(
 
 
 def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
-    """The phases table of one run, from `phase_rows`, which are used up."""
+    """Return the phases table of one run, from `phase_rows`, which are used up."""
     columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
     label = pd.Categorical.from_codes(np.zeros(len(columns["rank"]), np.int8), pd.Index([run]))
     phase = pd.Categorical.from_codes(columns.pop("phase"), pd.Index(PHASES))

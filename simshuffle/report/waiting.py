@@ -1,7 +1,9 @@
-"""What ranks wait for, at allreduces and barriers. The idea is that of the delay analysis of D.
-Böhme et al., "Identifying the root causes of wait states in large-scale parallel applications",
-ICPP 2010: a wait is caused by what the rank that comes last did more than the one that waits, since
-they last were together."""
+"""What ranks wait for, at allreduces and barriers.
+
+The idea is that of the delay analysis of D. Böhme et al., "Identifying the root causes of wait
+states in large-scale parallel applications", ICPP 2010: a wait is caused by the work that the last
+rank to arrive did beyond that of the waiting rank, since they last were together.
+"""
 
 from __future__ import annotations
 
@@ -16,39 +18,45 @@ from numpy.typing import NDArray
 from simshuffle.report.timeline import PHASES
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
-ALIKE = 1e-6
+TIE_SHARE = 1e-6
 """Share of the longest wait of a step by which ranks that come last together may differ."""
 WAITED_FOR = 0.05
 """Share of an epoch that ranks must wait for a host, beyond what they wait for others, to name it
 (chosen; as in `simshuffle.extensions.doctor.blame`)."""
 MOST_HOSTS = 3  # that are named of an epoch
-SURE = 4.0
+SURE_ERRORS = 4.0
 """Standard errors by which a host must come last more often than by chance (normal tail: 1 host of
 30,000 does so by chance)."""
 
 
-def waiting(
+def waiting_by_cause(
     phases: pd.DataFrame,
     labels: Mapping[str, tuple[str, ...]],
     keys: Sequence[str] = ("run", "epoch"),
     weights: Floats | None = None,
 ) -> pd.DataFrame:
-    """Seconds that ranks wait for one another in an epoch, by where and for what: columns ``keys``,
-    label (where it is booked), cause (the label waited for), seconds (mean over ranks), rows of
-    more than 0 s only. All ranks leave an allreduce together. Until the next one, a rank's own
-    phases and its waiting last as long as those of any other. So what it waits is what the last
-    rank to arrive spent more, label by label; labels in which that one spent less have no part in
-    it. After an allreduce there is nothing but the exchange to wait for. ``labels`` has the phases
-    of each label, those of waiting where it is booked; ``keys`` tell epochs apart, the run first;
-    ``weights`` (rows of ``phases``,) say how many times each counts, the same for all rows of an
-    iteration; None for once."""
+    """Return the seconds that ranks wait for one another in an epoch: columns ``keys``, label
+    (where it is booked), cause (the label waited for), seconds (mean over ranks); rows of more than
+    0 s only.
+
+    All ranks leave an allreduce together. Until the next one, a rank's own phases and its waiting
+    last as long as those of any other. So a rank waits for the time that the last rank to arrive
+    spent more, label by label; labels in which the last rank spent less have no part in it. After
+    an allreduce there is nothing but the exchange to wait for.
+
+    Args:
+        labels: the phases of each label, those of waiting where it is booked.
+        keys: columns that tell epochs apart, the run first.
+        weights: (rows of ``phases``,) how many times each row counts, the same for all rows of an
+            iteration; None for once.
+    """
     rows = []
     if weights is not None:
         phases = phases.assign(weight=weights)
     for (run, *epoch), table in _by_epoch(phases, keys):
-        for booked, seconds in _of_epoch(table, labels).items():
+        for booked_label, seconds in _causes_of_epoch(table, labels).items():
             rows += [
-                (str(run), *epoch, booked, cause, value)
+                (str(run), *epoch, booked_label, cause, value)
                 for cause, value in zip(labels, seconds.tolist(), strict=True)
                 if value > 0
             ]
@@ -58,36 +66,46 @@ def waiting(
 def _by_epoch(
     phases: pd.DataFrame, keys: Sequence[str]
 ) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The rows of each epoch, after its keys. If all are of one they are not copied: a simulation
-    reports each epoch by itself, of which there may be a million rows."""
+    """Yield the rows of each epoch, after its keys. Rows of a single epoch are not copied: a
+    simulation reports each epoch by itself, of which there may be a million rows.
+    """
     first = [phases[key].iloc[:1].array for key in keys]
-    if all((phases[key] == of[0]).all() for key, of in zip(keys, first, strict=True) if len(of)):
-        return [(tuple(of[0] for of in first), phases)] if len(phases) else []
+    pairs = zip(keys, first, strict=True)
+    if all((phases[key] == values[0]).all() for key, values in pairs if len(values)):
+        return [(tuple(values[0] for values in first), phases)] if len(phases) else []
     return phases.groupby(list(keys), observed=True, sort=False)
 
 
 def wait_causes(
     phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[str], Ints64]:
-    """What each wait of an epoch, with all its ranks, is mostly for: (rows,) the label that has the
-    largest part in what its rank waits in that iteration (see `waiting`), '' for rows that are no
-    waiting; and (rows,) the rank that comes last, -1 where that is not known, or is the one that
-    waits: after an allreduce there is only the exchange to wait for, and a barrier has a
-    latency."""
-    of, names = waits(phases, labels), list(labels)
+    """Return the cause of each wait of an epoch, with all its ranks.
+
+    Returns:
+        (rows,) the label that has the largest part in the waiting of its rank in that iteration
+        (see `waiting_by_cause`), '' for rows that are no waiting; and (rows,) the rank that comes
+        last, -1 where it is not known, or is the waiting rank: after an allreduce there is only
+        the exchange to wait for, and a barrier has a latency.
+    """
+    epoch, names = waits(phases, labels), list(labels)
     rank = phases["rank"].to_numpy()
-    mostly = of.share.argmax(axis=2)[of.step, rank]
+    main_label = epoch.share.argmax(axis=2)[epoch.step, rank]
     # what no work explains is by rounding, or by what ranks do alike: it is caused by the same
-    mostly = np.where(of.share.sum(axis=2)[of.step, rank] > 0, mostly, of.label)
-    mostly = np.where(of.later, _label_of_phase(labels)[PHASES.index("exchange")], mostly)
-    cause = [names[number] if idle else "" for number, idle in zip(mostly, of.idle, strict=True)]
-    last = of.last[of.step]
-    return cause, np.where(of.idle & ~of.later & (last != rank), last, -1)
+    main_label = np.where(epoch.share.sum(axis=2)[epoch.step, rank] > 0, main_label, epoch.label)
+    main_label = np.where(
+        epoch.later, _label_of_phase(labels)[PHASES.index("exchange")], main_label
+    )
+    cause = [
+        names[label_index] if is_idle else ""
+        for label_index, is_idle in zip(main_label, epoch.idle, strict=True)
+    ]
+    last = epoch.last[epoch.step]
+    return cause, np.where(epoch.idle & ~epoch.later & (last != rank), last, -1)
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The waiting of an epoch."""
+    """The waiting of one epoch, by row and by step."""
 
     step: NDArray[np.integer[Any]]  # (rows,) the iteration that each phase belongs to, see `_steps`
     label: NDArray[np.int8]  # (rows,) its label
@@ -101,24 +119,28 @@ class Waits:
     last: NDArray[np.intp]  # (steps,) the rank that comes last
 
     def weights(self, table: pd.DataFrame) -> Floats:
-        """(steps,) how many times each counts, from a column ``weight`` of the rows if any."""
+        """Return (steps,) how many times each step counts, from a column ``weight`` of the rows if
+        there is one.
+        """
         weight = np.ones(len(self.waited))
         if "weight" in table:
             weight[self.step] = table["weight"]
         return weight
 
 
-def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:
-    """For each label with waiting in it, the seconds by cause: (labels,), mean over ranks."""
-    of, names = waits(table, labels), list(labels)
-    _, ranks, _ = of.waited.shape
+def _causes_of_epoch(
+    table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
+) -> dict[str, Floats]:
+    """Return the seconds by cause, (labels,) mean over ranks, for each label with waiting in it."""
+    epoch, names = waits(table, labels), list(labels)
+    _, ranks, _ = epoch.waited.shape
     exchange = _label_of_phase(labels)[PHASES.index("exchange")]
-    weight = of.weights(table)
-    waited, after = of.waited * weight[:, None, None], of.after * weight[:, None, None]
-    causes = np.einsum("srb,srl->bl", waited, of.share) / ranks
+    weight = epoch.weights(table)
+    waited, after = epoch.waited * weight[:, None, None], epoch.after * weight[:, None, None]
+    causes = np.einsum("srb,srl->bl", waited, epoch.share) / ranks
     causes[exchange, exchange] += after.sum() / ranks
     # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
-    booked = (of.idling * weight[:, None, None]).sum(axis=(0, 1)) / ranks
+    booked = (epoch.idling * weight[:, None, None]).sum(axis=(0, 1)) / ranks
     explained = causes.sum(axis=1)
     scale = np.divide(booked, explained, out=np.zeros_like(booked), where=explained > 0)
     causes *= scale[:, None]
@@ -127,7 +149,9 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
 
 
 def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
-    """The waiting of one epoch, with all its ranks; ``labels`` as of `waiting`."""
+    """Return the waiting of one epoch, with all its ranks; ``labels`` is as in
+    `waiting_by_cause`.
+    """
     phase = pd.Categorical(table["phase"], PHASES).codes
     rank, iteration = table["rank"].to_numpy(), table["iteration"].to_numpy()
     start, end = table["start_s"].to_numpy(float), table["end_s"].to_numpy(float)
@@ -137,42 +161,52 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
     step = step.astype(np.int32 if steps * ranks * len(names) < 2**31 else np.int64)
     label = _label_of_phase(labels)
     exchange, saving = (label[PHASES.index(name)] for name in ("exchange", "checkpoint"))
-    place = step * ranks + rank
-    reduced = np.full(steps * ranks, np.inf)
-    at = phase == PHASES.index("allreduce")
-    np.minimum.at(reduced, place[at], start[at])
-    later = start >= reduced[place]
-    idle = np.array([name.startswith("wait_") for name in PHASES])[phase]
+    flat_index = step * ranks + rank
+    allreduce_start = np.full(steps * ranks, np.inf)
+    is_allreduce = phase == PHASES.index("allreduce")
+    np.minimum.at(allreduce_start, flat_index[is_allreduce], start[is_allreduce])
+    is_later = start >= allreduce_start[flat_index]
+    is_idle = np.array([name.startswith("wait_") for name in PHASES])[phase]
 
     def total(chosen: Flags) -> Floats:
-        kind = place[chosen] * len(names)
+        kind = flat_index[chosen] * len(names)
         kind += label[phase[chosen]]
         seconds: Floats = np.zeros(steps * ranks * len(names))
         np.add.at(seconds, kind, end[chosen] - start[chosen])
         return seconds.reshape(steps, ranks, len(names))
 
-    own = total(~later & ~idle & (label[phase] >= 0))
+    work = total(~is_later & ~is_idle & (label[phase] >= 0))
     # a rank that is late when a step begins is so by the checkpoint and the exchange after the
     # allreduce before it
-    ended = np.full(steps * ranks, -np.inf)
+    end_of_step = np.full(steps * ranks, -np.inf)
     exclusive = label[phase] >= 0
-    np.maximum.at(ended, place[exclusive], end[exclusive])
-    ended = ended.reshape(steps, ranks)[1:-1]
+    np.maximum.at(end_of_step, flat_index[exclusive], end[exclusive])
+    end_of_step = end_of_step.reshape(steps, ranks)[1:-1]
     # a rank that takes no part in a step is not late for the next one
-    first = np.where(np.isfinite(ended), ended, np.inf).min(axis=1, keepdims=True)
-    ended = np.where(np.isfinite(ended), ended, first)
-    late = ended - ended.min(axis=1, keepdims=True)
-    saved = total(label[phase] == saving)[1:-1, :, saving] if saving >= 0 else np.zeros(late.shape)
-    saved = np.minimum(saved - saved.min(axis=1, keepdims=True), late)
-    own[2:, :, exchange] += late - saved
-    own[2:, :, max(saving, 0)] += saved
-    waited = total(~later & idle)
+    earliest = np.where(np.isfinite(end_of_step), end_of_step, np.inf).min(axis=1, keepdims=True)
+    end_of_step = np.where(np.isfinite(end_of_step), end_of_step, earliest)
+    delay = end_of_step - end_of_step.min(axis=1, keepdims=True)
+    saving_delay = (
+        total(label[phase] == saving)[1:-1, :, saving] if saving >= 0 else np.zeros(delay.shape)
+    )
+    saving_delay = np.minimum(saving_delay - saving_delay.min(axis=1, keepdims=True), delay)
+    work[2:, :, exchange] += delay - saving_delay
+    work[2:, :, max(saving, 0)] += saving_delay
+    waited = total(~is_later & is_idle)
     last = waited.sum(axis=2).argmin(axis=1)
-    excess = (own[np.arange(steps), last][:, None] - own).clip(min=0.0)
-    whole = excess.sum(axis=2, keepdims=True)
-    share = np.divide(excess, whole, out=np.zeros_like(excess), where=whole > 0)
+    excess = (work[np.arange(steps), last][:, None] - work).clip(min=0.0)
+    total_excess = excess.sum(axis=2, keepdims=True)
+    share = np.divide(excess, total_excess, out=np.zeros_like(excess), where=total_excess > 0)
     return Waits(
-        step, label[phase], idle, later, waited, total(later & idle), total(idle), share, last
+        step,
+        label[phase],
+        is_idle,
+        is_later,
+        waited,
+        total(is_later & is_idle),
+        total(is_idle),
+        share,
+        last,
     )
 
 
@@ -195,9 +229,9 @@ def waits_by_host(
 
     Args:
         phases: those of all ranks of one epoch.
-        labels: as of `waiting`.
+        labels: as of `waiting_by_cause`.
         host_of_rank: (M,) number of the host of each rank, from 0 on.
-        weights: as of `waiting`.
+        weights: as of `waiting_by_cause`.
 
     Returns:
         (hosts, labels) s, by the label that the last rank spent longer in; (hosts,) flags.
@@ -214,7 +248,7 @@ def waits_by_host(
     for waited, after_allreduce in ((epoch.waited, False), (epoch.after, True)):
         by_rank = waited.sum(axis=2)  # (steps, ranks) s
         longest = by_rank.max(axis=1, keepdims=True)
-        is_last = by_rank <= by_rank.min(axis=1, keepdims=True) + ALIKE * longest
+        is_last = by_rank <= by_rank.min(axis=1, keepdims=True) + TIE_SHARE * longest
         last_ranks = np.zeros((len(by_rank), num_hosts))
         np.add.at(last_ranks.T, host_of_rank[:ranks], is_last.T)
         part = last_ranks / last_ranks.sum(axis=1, keepdims=True)  # (steps, hosts)
@@ -233,17 +267,17 @@ def waits_by_host(
     wait, part = np.concatenate(wait_of_step), np.concatenate(host_is_last)
     chance = 1.0 / num_hosts
     error = np.sqrt(chance * (1.0 - chance) * (wait**2).sum())
-    return seconds, wait @ part - chance * wait.sum() > SURE * error
+    return seconds, wait @ part - chance * wait.sum() > SURE_ERRORS * error
 
 
 def hosts_waited_for(
     seconds: Floats,
-    often: Flags,
+    comes_last_often: Flags,
     epoch_s: float,
     names: Sequence[str],
     faulty: Collection[str],
     *,
-    alone: Collection[int],
+    unshared_labels: Collection[int],
 ) -> list[dict[str, Any]]:
     """Return the hosts that an epoch waits for, worst first, as plain values.
 
@@ -252,25 +286,27 @@ def hosts_waited_for(
     share a file system or cables, who is behind stays behind for a while, and is not the cause.
 
     Args:
-        seconds: (hosts, labels) s, and
-        often: (hosts,), both from `waits_by_host`.
+        seconds: (hosts, labels) s, from `waits_by_host`.
+        comes_last_often: (hosts,) flags, from `waits_by_host`.
         epoch_s: length of the epoch.
         names: of the hosts.
         faulty: the hosts that have a fault.
-        alone: places of the labels in which ranks share no resource.
+        unshared_labels: indices of the labels in which ranks share no resource.
 
     Returns:
-        For each host its name, the place of the label that costs most, and ``seconds``, beyond the
+        For each host its name, the index of the label that costs most, and ``seconds``, beyond the
         median of the other hosts.
     """
     by_host, hosts = seconds.sum(axis=1), []
-    for number in np.argsort(-by_host, kind="stable")[:MOST_HOSTS].tolist():
-        others = np.delete(by_host, number)
-        excess = float(by_host[number] - np.median(others)) if len(others) else 0.0
-        label = int(seconds[number].argmax())
-        is_cause = (bool(often[number]) and label in alone) or names[number] in faulty
+    for host in np.argsort(-by_host, kind="stable")[:MOST_HOSTS].tolist():
+        other_hosts = np.delete(by_host, host)
+        excess = float(by_host[host] - np.median(other_hosts)) if len(other_hosts) else 0.0
+        label = int(seconds[host].argmax())
+        is_cause = (bool(comes_last_often[host]) and label in unshared_labels) or names[
+            host
+        ] in faulty
         if is_cause and excess >= WAITED_FOR * epoch_s:
-            hosts.append({"host": names[number], "label": label, "seconds": excess})
+            hosts.append({"host": names[host], "label": label, "seconds": excess})
     return hosts
 
 
@@ -285,21 +321,23 @@ def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
         names = list(dict.fromkeys(host for host in hosts if host))
         if len(names) == count:
             return names
-    return [f"number {number}" for number in range(count)]
+    return [f"number {index}" for index in range(count)]
 
 
 def _steps(
     iteration: NDArray[np.integer[Any]], phase: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
-    """(rows,) the iteration of each phase, the nearest; one more for what follows the last."""
-    before = phase == PHASES.index("importance")
-    return np.where(iteration > 0, iteration, np.where(before, 1, iteration.max() + 1))
+    """Return (rows,) the iteration of each phase, the nearest; one more for phases after the last
+    iteration.
+    """
+    is_before = phase == PHASES.index("importance")
+    return np.where(iteration > 0, iteration, np.where(is_before, 1, iteration.max() + 1))
 
 
 def _label_of_phase(labels: Mapping[str, tuple[str, ...]]) -> NDArray[np.int8]:
-    """(phases,) the number of the label of each phase; -1 for those that overlap others."""
-    number = np.full(len(PHASES), -1, np.int8)
-    for place, phases in enumerate(labels.values()):
+    """Return (phases,) the index of the label of each phase; -1 for those that overlap others."""
+    label_index = np.full(len(PHASES), -1, np.int8)
+    for index, phases in enumerate(labels.values()):
         for phase in phases:
-            number[PHASES.index(phase)] = place
-    return number
+            label_index[PHASES.index(phase)] = index
+    return label_index

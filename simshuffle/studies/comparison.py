@@ -19,9 +19,17 @@ from simshuffle.report import intervals, report, side_by_side
 from simshuffle.report.console import html, terminal_text
 from simshuffle.report.folders import meta_of
 from simshuffle.report.names import short_names, with_short_names
-from simshuffle.report.table_io import rows as rows_of
+from simshuffle.report.table_io import plain_rows as rows_of
 from simshuffle.spec.library import parse_documents
-from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
+from simshuffle.study.matching import (
+    Flat,
+    RequestsByRun,
+    describe_matching,
+    flat,
+    match_runs,
+    pair_names,
+    table_of_differing_requests,
+)
 from simshuffle.study.registry import read_folder, verbs
 from simshuffle.study.study import Result
 
@@ -106,14 +114,16 @@ class Comparison:
         if self.asked.empty:
             yield "What was asked is the same."
         else:
-            yield from side_by_side.asked(self.asked)
+            yield from side_by_side.list_differing_keys(self.asked)
         yield from self.notes
         if self.intervals is not None:
-            yield intervals.beside_table(self.intervals)
+            yield intervals.side_by_side_table(self.intervals)
             yield intervals.OVERLAP
         for name, table in self.tables.items():
             yield from side_by_side.values(name, table)
-            if "label" in table and (said := report.about(map(str, table["label"].unique()))):
+            if "label" in table and (
+                said := report.explain_labels(map(str, table["label"].unique()))
+            ):
                 yield said
         if not self.versions.empty:
             yield side_by_side.differences("What computed it", self.versions)
@@ -193,9 +203,9 @@ def _documents(result: Result) -> dict[str, Flat]:
 
 def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
     """What differs between the two. Raises an InputError if they are results of different kinds."""
-    pairs = matched(a.asked, b.asked)
-    asked = asked_apart(a.asked, b.asked, pairs)
-    notes = matching(a.asked, b.asked, pairs)
+    pairs = match_runs(a.asked, b.asked)
+    asked = table_of_differing_requests(a.asked, b.asked, pairs)
+    notes = describe_matching(a.asked, b.asked, pairs)
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
     bounded: pd.DataFrame | None = None
@@ -263,7 +273,7 @@ def _intervals(
         notes.append(f"{' and '.join(none)}: {intervals.NONE_COMPARED}.")
         return None
     left, right = (intervals.frame(meta["intervals"]) for meta in (a, b))
-    return intervals.beside(left, _renamed(left, right, pairs)[0])
+    return intervals.intervals_side_by_side(left, _renamed(left, right, pairs)[0])
 
 
 def _of_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:
@@ -307,14 +317,14 @@ def _renamed(
         return right, []
     notes: list[str] = []
     if column != "run":
-        pairs, notes = paired(mine, others, f"{column} column")
+        pairs, notes = pair_names(mine, others, f"{column} column")
     elif set(mine) & runs.keys():
         pairs = dict(runs)
     else:  # labels of a sweep, which are no names of scenarios
-        a: Asked = {name: {} for name in mine}
-        b: Asked = {name: {} for name in others}
-        pairs = matched(a, b)
-        notes = matching(a, b, pairs)
+        a: RequestsByRun = {name: {} for name in mine}
+        b: RequestsByRun = {name: {} for name in others}
+        pairs = match_runs(a, b)
+        notes = describe_matching(a, b, pairs)
     # a run of B that is not compared must not pass for one of A with its name
     back = {name: f"{name} of B" for name in others} | {y: x for x, y in pairs.items()}
     several = right.index.nlevels > 1

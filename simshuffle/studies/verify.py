@@ -15,18 +15,18 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.study import engine
-from simshuffle.study.differences import Difference, of_files, of_tables, of_values
-from simshuffle.study.engine import MADE
+from simshuffle.study.differences import Difference, compare_files, compare_tables, compare_values
 from simshuffle.study.executors import Executor
-from simshuffle.study.long_table import LongTable, TablePart, long
+from simshuffle.study.long_table import LongTable, TablePart, get_long
 from simshuffle.study.matching import flat
 from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.origin import MADE
 from simshuffle.study.registry import read_folder
 from simshuffle.study.schema import Schema
 from simshuffle.study.server import handled, interrupt
 from simshuffle.study.standing import Progress
 from simshuffle.study.store import CELLS, Disk
-from simshuffle.study.study import Request, Result, code, versions
+from simshuffle.study.study import Request, Result, code_of_study, versions
 
 TOLERANCE = 1e-9
 """By how much a number may differ, as a share of the larger, where another version made it: sums
@@ -39,7 +39,9 @@ _OF_RUN = r"_[0-9a-f]{12}$"
 class Rule:
     """How two results are compared."""
 
-    tolerance: float  # as of `simshuffle.study.differences.of_tables`; 0 for equal to the last bit
+    tolerance: (
+        float  # as of `simshuffle.study.differences.compare_tables`; 0 for equal to the last bit
+    )
     # versions and code of the stored result that are not those of now, as 'numpy 1.26 (here 2.1)'
     others: tuple[str, ...]
     given: bool  # whether the caller gave the tolerance
@@ -137,7 +139,7 @@ def _request(folder: Path, result: Result) -> Request[Any]:
 
 
 def _rule(result: Result, tolerance: float | None) -> Rule:
-    now = {**versions(result.study.versions), "code": code(result.study)[:12]}
+    now = {**versions(result.study.versions), "code": code_of_study(result.study)[:12]}
     then = {**result.meta["versions"], "code": result.meta.get("code", "unknown")}
     others = tuple(
         f"{name} {then.get(name, 'unknown')} (here {now.get(name, 'none')})"
@@ -158,11 +160,11 @@ def _compared(a: Result, stored: Path, b: Result, again: Path, rule: Rule) -> Ve
         file = f"{name}{schema.suffix}"
         tables = [_table(of, schema, name, place) for of, place in ((a, stored), (b, again))]
         if b.study.schemas(b.meta)[name].columns.keys() != schema.columns.keys():
-            found += of_files(file, b"columns", b"others")
+            found += compare_files(file, b"columns", b"others")
             continue
         if rule.others and study.verb == "train":
             tables = [_without_code(table) for table in tables]
-        found += of_tables(file, schema, tables[0], tables[1], rule.tolerance)
+        found += compare_tables(file, schema, tables[0], tables[1], rule.tolerance)
         if measured := [key for key, of in schema.columns.items() if of.measured]:
             left_out.append(f"{', '.join(measured)} of {file}, by a clock")
     if study.measured:
@@ -187,14 +189,14 @@ def _compared(a: Result, stored: Path, b: Result, again: Path, rule: Rule) -> Ve
 def _table(of: Result, schema: Schema, name: str, folder: Path) -> LongTable:
     """A table as its folder has it, whether it is stored or follows from those that are."""
     if name in of.tables:
-        return long(of.tables, name)
+        return get_long(of.tables, name)
     table = schema.read(folder / name)
     return table if isinstance(table, LongTable) else LongTable((TablePart(table),))
 
 
 def _without_code(table: LongTable) -> LongTable:
     """A table whose names of trainings do not stand for their code."""
-    whole = table.whole()
+    whole = table.load()
     if "run" in whole:
         whole["run"] = whole["run"].astype(str).str.replace(_OF_RUN, "", regex=True)
     return LongTable((TablePart(pd.DataFrame(whole)),))
@@ -213,7 +215,7 @@ def _values(a: Result, b: Result, rule: Rule) -> list[Difference]:
             numbers = all(isinstance(of, int | float) for of in (value, others.get(key)))
             if key.rpartition(".")[2] in a.study.measured or (rule.others and not numbers):
                 del values[key]
-    return of_values("meta.json", left, right, rule.tolerance)
+    return compare_values("meta.json", left, right, rule.tolerance)
 
 
 def _files(name: str, stored: Path, again: Path) -> Iterator[Difference]:
@@ -222,4 +224,6 @@ def _files(name: str, stored: Path, again: Path) -> Iterator[Difference]:
     inside = sorted({path.name for place in folders if place.is_dir() for path in place.iterdir()})
     for one in [f"{name}/{each}" for each in inside] or [name]:
         paths = (stored / one, again / one)
-        yield from of_files(one, *(path.read_bytes() if path.is_file() else None for path in paths))
+        yield from compare_files(
+            one, *(path.read_bytes() if path.is_file() else None for path in paths)
+        )

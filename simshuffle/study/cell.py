@@ -22,7 +22,7 @@ SMALL_MEMORY = 200e6
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell gives."""
+    """The result of one cell: plain values, tables and files."""
 
     # plain values that JSON can hold, NaN included
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Outcome:
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
 
     def content(self, name: str) -> bytes:
-        """What a file holds."""
+        """Return the bytes of file ``name``."""
         file = self.files[name]
         return file if isinstance(file, bytes) else file.read_bytes()
 
@@ -46,51 +46,62 @@ class PlainCell(Protocol):
 
     @property
     def cost(self) -> float:
-        """Expected s of one core, roughly: costly cells begin first, and the time left rests on
-        it."""
+        """Expected seconds of one core, roughly: costly cells begin first, and the estimate of the
+        remaining time rests on it.
+        """
         return 1.0
 
     @property
     def timed_as(self) -> str:
-        """Its kind, of which all take about as many times longer than by their costs."""
+        """Kind of the cell: cells of a kind take about as many times longer than their costs
+        say.
+        """
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     @property
     def memory(self) -> float:
-        """Expected bytes of a process that does it, beside what such cells share."""
+        """Expected bytes of a process that runs the cell, beside the memory that such cells
+        share.
+        """
         return SMALL_MEMORY
 
     @property
     def parts(self) -> frozenset[str]:
-        """Names of the tables and files without which a stored outcome does not do."""
+        """Names of the tables and files that a stored outcome must have to be used."""
         return frozenset()
 
     def make_ready(self) -> None:
-        """Load what such cells compute with and their modules do not load by themselves; processes
-        that are forked for cells find it there. The second time it does nothing."""
+        """Load the modules that such cells compute with and that their own modules do not load.
+        Processes that are forked for cells inherit them. A second call does nothing.
+        """
         return  # without it the method were abstract
 
 
 class Cell(PlainCell, Protocol):
-    """A piece of work that can be pickled, such as a frozen dataclass, and that needs none of the
-    others of its stage. It prints nothing and writes no files."""
+    """A piece of work that can be pickled, such as a frozen dataclass, and that needs no other
+    cell of its stage. It prints nothing and writes no files.
+    """
 
     @property
     def key(self) -> Any:
-        """Plain values that decide the outcome, beside the code: what JSON can hold."""
+        """Plain values (as JSON holds them) that decide the outcome, beside the code."""
 
     @property
     def label(self) -> str:
-        """What it is, for people: in the progress, and where it is lost."""
+        """Name of the cell for people: in the progress bars, and in the message if it is lost."""
 
     def run(self, tell: Tell) -> Outcome:
-        """Do it, with one thread: the same outcome wherever it is done. Where it cannot be done,
-        that is a SimshuffleError, and nothing is kept."""
+        """Run the cell with one thread; its outcome is the same wherever it runs.
+
+        Raises:
+            SimshuffleError: the cell cannot be done; no outcome is stored.
+        """
 
 
 def digest_of(cell: Cell) -> str:
-    """32 hexadecimal digits for the cell: its key, its kind, and the code that decides its
-    outcome."""
+    """Return 32 hexadecimal digits for the cell: of its key, its kind, and the code that decides
+    its outcome.
+    """
     kind = type(cell)
     text = json.dumps(
         [kind.__module__, kind.__qualname__, code_digest(kind.__module__), cell.key],
@@ -108,59 +119,72 @@ _IMPORT = re.compile(r"^[ \t]*import (\w[\w.]*)", re.MULTILINE)
 
 @cache
 def code_digest(*modules: str) -> str:
-    """SHA-256 over the sources of ``modules`` and of all that they import of simshuffle, or of
-    their own package where they are a plugin's: found by import statements, wherever these stand,
-    without importing. Data beside modules counts too, such as the catalog. The engine and the list
-    of studies do not: how cells are done and kept decides nothing, and figures hang on them."""
+    """Return the SHA-256 over the sources of ``modules`` and of all that they import of simshuffle,
+    or of their own package where they are a plugin's.
+
+    Import statements are found wherever they stand, without importing. Data beside modules
+    counts too, such as the catalog. The engine and the list of studies do not count: how cells
+    are run and stored decides no number, and figures depend on them.
+    """
     digest = hashlib.sha256()
-    for path in sorted(_closure(modules)):
-        own = path.is_relative_to(ROOT)
-        digest.update((path.relative_to(ROOT).as_posix() if own else path.name).encode())
+    for path in sorted(_find_imported_files(modules)):
+        in_simshuffle = path.is_relative_to(ROOT)
+        digest.update((path.relative_to(ROOT).as_posix() if in_simshuffle else path.name).encode())
         digest.update(path.read_bytes())
         for data in sorted(path.parent.rglob("*.yaml")) if path.name == "__init__.py" else ():
             digest.update(data.read_bytes())
     return digest.hexdigest()
 
 
-def _closure(modules: tuple[str, ...]) -> set[Path]:
+def _find_imported_files(modules: tuple[str, ...]) -> set[Path]:
+    """Return the files of ``modules`` and of all that they import, directly or not, of simshuffle
+    and of their own packages.
+    """
     packages = {PACKAGE, *(name.partition(".")[0] for name in modules)}
-    found: set[Path] = set()
-    waiting = [path for name in modules for path in _files(name)]
-    while waiting:
-        path = waiting.pop()
-        if path not in found:
-            found.add(path)
-            names = (name for name in _imported(path) if name.partition(".")[0] in packages)
-            waiting += (file for name in names for file in _files(name))
-    return found
+    visited: set[Path] = set()
+    unvisited = [path for name in modules for path in _files_of_module(name)]
+    while unvisited:
+        path = unvisited.pop()
+        if path not in visited:
+            visited.add(path)
+            names = (name for name in _parse_imports(path) if name.partition(".")[0] in packages)
+            unvisited += (file for name in names for file in _files_of_module(name))
+    return visited
 
 
 @cache
-def _imported(path: Path) -> tuple[str, ...]:
-    """The modules that the one in ``path`` names in import statements, and what may be one."""
+def _parse_imports(path: Path) -> tuple[str, ...]:
+    """Return the modules that the import statements of the file at ``path`` name, and the names
+    that may be modules (``from package import name``).
+    """
     source = path.read_text(encoding="utf-8")
     names = _IMPORT.findall(source)
-    for module, listed in _FROM.findall(source):
-        parts = (part.split()[0] for part in listed.strip("()").split(",") if part.strip())
-        names += [module, *(f"{module}.{part}" for part in parts)]
+    for module, names_listed in _FROM.findall(source):
+        imported_names = (
+            part.split()[0] for part in names_listed.strip("()").split(",") if part.strip()
+        )
+        names += [module, *(f"{module}.{part}" for part in imported_names)]
     return tuple(names)
 
 
 @cache
-def _files(name: str) -> tuple[Path, ...]:
-    """The files of a module and the packages around it; none of what decides nothing, or is
-    none."""
+def _files_of_module(name: str) -> tuple[Path, ...]:
+    """Return the files of module ``name`` and of the packages around it; () for modules that
+    decide nothing (`simshuffle.study`) and for names that are no module.
+    """
     package, *parts = name.split(".")
-    root = ROOT if package == PACKAGE else _folder(package)
+    root = ROOT if package == PACKAGE else _folder_of_package(package)
     if not parts or root is None or (root == ROOT and parts[0] == "study"):
         return ()
     base = root.joinpath(*parts)
-    own = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-    around = [root.joinpath(*parts[:depth]) / "__init__.py" for depth in range(1, len(parts))]
-    return (own, *around) if own.is_file() else ()
+    module_file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    package_files = [
+        root.joinpath(*parts[:depth]) / "__init__.py" for depth in range(1, len(parts))
+    ]
+    return (module_file, *package_files) if module_file.is_file() else ()
 
 
-def _folder(package: str) -> Path | None:
-    """The folder of another package; None of a script, which is none."""
+def _folder_of_package(package: str) -> Path | None:
+    """Return the folder of another package; None for a script, which has none."""
     spec = None if package == "__main__" else importlib.util.find_spec(package)
     return Path(spec.origin).parent if spec and spec.origin else None

@@ -1,4 +1,4 @@
-"""The same cells on the workers of a Dask scheduler that is there already (extra ``cluster``)."""
+"""Executor that runs cells on the workers of a running Dask scheduler (extra ``cluster``)."""
 
 from __future__ import annotations
 
@@ -13,41 +13,46 @@ from distributed.scheduler import KilledWorker
 from simshuffle.errors import refuse
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.size import Room
+from simshuffle.study.size import Resources
 from simshuffle.study.standing import StageWatch
-from simshuffle.study.store import Disk, Lost, Store, attempt
+from simshuffle.study.store import Disk, Lost, Store, run_and_store
 
 PATIENCE = "10 s"  # how long a scheduler has to answer
-_ALONE = threading.Lock()
+_ONE_CELL_AT_A_TIME = threading.Lock()
 """A worker of several threads does one cell at a time, for a cell's memory is that of a process."""
 
 
 @dataclass
 class DaskCluster:
     """Workers of a Dask cluster, which write outcomes into the store themselves, on a file system
-    that all of them share. A cell whose worker dies is done again by another one, as often as the
-    scheduler allows (``distributed.scheduler.allowed-failures``), and then lost."""
+    that all of them share. A cell whose worker dies is run again by another worker, as often as the
+    scheduler allows (``distributed.scheduler.allowed-failures``), and then lost.
+    """
 
     address: str  # of the scheduler, such as 'tcp://10.0.0.1:8786'
     lost: dict[str, Lost] = field(default_factory=dict)
 
-    def room(self) -> Room:
-        """As for `Executor`; what its workers have is not known."""
+    def resources(self) -> Resources:
+        """Return the number of workers; their memory is not known, and counts as infinite."""
         with self._client() as client:
-            return Room(math.inf, max(len(client.scheduler_info()["workers"]), 1))
+            return Resources(math.inf, max(len(client.scheduler_info()["workers"]), 1))
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """As for `Executor`; an InputError if no scheduler answers, or a worker's outcome is not in
-        the store, which is on disk."""
+        """Run the cells on the workers, and yield each digest when its cell is done or lost.
+
+        Raises:
+            InputError: no scheduler answers, or a worker's outcome is not in the store, which is
+                on disk.
+        """
         with self._client() as client:
             ordered = sorted(cells, key=lambda digest: -cells[digest].cost)
             futures = [
                 client.submit(_attempt, cells[d], d, store, key=f"simshuffle-{d}", pure=False)
                 for d in ordered
             ]
-            ended = as_completed(futures, loop=client.loop, raise_errors=False)
+            futures_as_they_end = as_completed(futures, loop=client.loop, raise_errors=False)
             watch.tell()
-            for future in ended:
+            for future in futures_as_they_end:
                 digest = future.key.removeprefix("simshuffle-")
                 self._note(digest, cells[digest], future, store)
                 watch.end(digest)
@@ -76,5 +81,5 @@ class DaskCluster:
 
 
 def _attempt(cell: Cell, digest: str, store: Disk) -> Lost | None:
-    with _ALONE:
-        return attempt(cell, digest, store, lambda share: None)
+    with _ONE_CELL_AT_A_TIME:
+        return run_and_store(cell, digest, store, lambda share: None)

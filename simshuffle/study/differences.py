@@ -1,4 +1,4 @@
-"""What differs between a stored table and the same one done again: where and by how much."""
+"""Find where and by how much a stored result differs from the same result computed again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 40  # letters of a text that is shown
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not the same."""
+    """One difference between a stored result and the recomputed one."""
 
     file: str  # by its name in the folder
     what: str  # the column of a table or the dotted key of other values; '' for the file itself
@@ -40,143 +40,210 @@ class Difference:
     again: Any
 
     def __str__(self) -> str:
-        """As a sentence without its end."""
+        """Return the difference as a sentence without its full stop."""
         if not self.what:
             return f"{self.file}: {self.stored or 'none'} stored, {self.again or 'none'} done again"
-        values = f"{_shown(self.stored)} stored, {_shown(self.again)} done again"
+        values = f"{_text_of_value(self.stored)} stored, {_text_of_value(self.again)} done again"
         rows = f" in {self.rows} of {self.of} rows" if self.of else ""
         size = "" if self.absolute is None else f"{self.absolute:.3g} (relative {self.relative:.3g}"
         size = f", largest difference {size})" if size else ", the first one" if self.of else ""
-        where = f" at {self.where}" if self.where else ""
-        return f"{self.file}: {self.what}{rows}{size}{where}: {values}"
+        row_text = f" at {self.where}" if self.where else ""
+        return f"{self.file}: {self.what}{rows}{size}{row_text}: {values}"
 
 
-def of_tables(
+def compare_tables(
     file: str, schema: Schema, stored: LongTable, again: LongTable, tolerance: float
 ) -> list[Difference]:
-    """What differs between two tables of one schema, column by column, but for what was measured
-    with a clock. Rows stand in the same order; if not, they are told apart by the key. Numbers that
-    differ by no more than ``tolerance``, as a share of the larger, or by `NOTHING` are the same; 0
-    for equal to the last bit."""
-    found = {name: _Column(name) for name, of in schema.columns.items() if not of.measured}
+    """Return the differences of two tables of one schema, one for each column that differs;
+    columns that a clock measured are left out.
+
+    Rows are compared in their order, or by the key where their orders differ. Numbers are the same
+    if they differ by no more than ``tolerance``, as a share of the larger one, or by no more than
+    `NOTHING`; with tolerance 0 they must be equal to the last bit.
+    """
+    columns = {
+        name: _ColumnDifferences(name)
+        for name, description in schema.columns.items()
+        if not description.measured
+    }
     if len(stored) == len(again) and _same_order(schema.key, stored, again):
-        before = 0
+        num_previous_rows = 0
         for left, right in zip(stored.pieces(), again.pieces(), strict=False):
-            for column in found.values():
-                column.add(left, right, before, schema, tolerance)
-            before += len(left)
-        return _told(file, found, len(stored))
+            for column in columns.values():
+                column.add(left, right, num_previous_rows, schema, tolerance)
+            num_previous_rows += len(left)
+        return _differences_of_columns(file, columns, len(stored))
     if not schema.key:
-        return [_of_file(file, f"{len(stored)} rows", f"{len(again)} rows")]
-    left, right = (table.whole().set_index(list(schema.key)) for table in (stored, again))
-    both = left.index[left.index.isin(right.index)]
-    alone = [_alone(of, both, schema.key) for of in (left, right)]
-    out = [_of_file(file, *alone if any(alone) else ("rows in one order", "in another"))]
-    left, right = (of.loc[both].reset_index() for of in (left, right))
+        return [_difference_of_file(file, f"{len(stored)} rows", f"{len(again)} rows")]
+    left, right = (table.load().set_index(list(schema.key)) for table in (stored, again))
+    common_keys = left.index[left.index.isin(right.index)]
+    extra_rows = [_describe_extra_rows(table, common_keys, schema.key) for table in (left, right)]
+    differences = [
+        _difference_of_file(
+            file, *extra_rows if any(extra_rows) else ("rows in one order", "in another")
+        )
+    ]
+    left, right = (table.loc[common_keys].reset_index() for table in (left, right))
     for name in schema.key:
-        del found[name]
-    for column in found.values():
+        del columns[name]
+    for column in columns.values():
         column.add(left, right, 0, schema, tolerance)
-    return out + _told(file, found, len(both))
+    return differences + _differences_of_columns(file, columns, len(common_keys))
 
 
-def of_values(
+def compare_values(
     file: str, stored: Mapping[str, Any], again: Mapping[str, Any], tolerance: float
 ) -> list[Difference]:
-    """What differs between plain values by dotted key; tolerance as of `of_tables`."""
-    out = []
+    """Return the differences of two mappings of plain values by dotted key. ``tolerance`` is a
+    share of the larger number, as in `compare_tables`.
+    """
+    differences = []
     for key in sorted({*stored, *again}):
-        a, b = (of.get(key, "nothing") for of in (stored, again))
+        stored_value, recomputed_value = (values.get(key, "nothing") for values in (stored, again))
         size: tuple[float | None, float | None] = (None, None)
-        same = a == b and type(a) is type(b)
-        if isinstance(a, int | float) and isinstance(b, int | float):
-            left, right = np.array([float(a)]), np.array([float(b)])
-            same = not _unequal(left, right, tolerance)[0]
-            size = abs(float(a) - float(b)), float(_relative(left, right)[0])
-        if not same:
-            out.append(Difference(file, key, 0, 0, *size, "", a, b))
-    return out
+        is_same = stored_value == recomputed_value and type(stored_value) is type(recomputed_value)
+        if isinstance(stored_value, int | float) and isinstance(recomputed_value, int | float):
+            stored_number, recomputed_number = (
+                np.array([float(stored_value)]),
+                np.array([float(recomputed_value)]),
+            )
+            is_same = not _unequal(stored_number, recomputed_number, tolerance)[0]
+            size = (
+                abs(float(stored_value) - float(recomputed_value)),
+                float(_relative(stored_number, recomputed_number)[0]),
+            )
+        if not is_same:
+            differences.append(
+                Difference(file, key, 0, 0, *size, "", stored_value, recomputed_value)
+            )
+    return differences
 
 
-def of_files(file: str, stored: bytes | None, again: bytes | None) -> list[Difference]:
-    """Whether two files are not the same to the last byte; None for one that is not there."""
+def compare_files(file: str, stored: bytes | None, again: bytes | None) -> list[Difference]:
+    """Return the difference of two files if any byte differs; None stands for a missing file."""
     if stored == again:
         return []
     if stored is None or again is None:
-        return [_of_file(file, *("none" if of is None else "one" for of in (stored, again)))]
-    lines = [of.split(b"\n") for of in (stored, again)]
+        return [
+            _difference_of_file(
+                file, *("none" if content is None else "one" for content in (stored, again))
+            )
+        ]
+    lines = [content.split(b"\n") for content in (stored, again)]
     pairs = zip(*lines, strict=False)
-    first = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), min(map(len, lines)) + 1)
-    return [_of_file(file, f"line {first}", "another line")]
+    first_line = next(
+        (line_number for line_number, (a, b) in enumerate(pairs, 1) if a != b),
+        min(map(len, lines)) + 1,
+    )
+    return [_difference_of_file(file, f"line {first_line}", "another line")]
 
 
-class _Column:
-    """What was found in a column so far: in how many rows, and of the worst one a `Difference`."""
+class _ColumnDifferences:
+    """Differences of one column: in how many rows values differ, and the row that differs most."""
 
     def __init__(self, name: str) -> None:
         self.name, self.rows, self._most = name, 0, -1.0
         self.worst: tuple[float | None, float | None, str, Any, Any] = (None, None, "", None, None)
 
     def add(
-        self, left: pd.DataFrame, right: pd.DataFrame, before: int, schema: Schema, tolerance: float
+        self,
+        stored_rows: pd.DataFrame,
+        recomputed_rows: pd.DataFrame,
+        num_previous_rows: int,
+        schema: Schema,
+        tolerance: float,
     ) -> None:
-        """Look at rows that follow ``before`` others."""
-        a, b = left[self.name], right[self.name]
-        numbers = all(
-            pd.api.types.is_numeric_dtype(of) and not pd.api.types.is_bool_dtype(of)
-            for of in (a, b)
+        """Compare rows that follow ``num_previous_rows`` others."""
+        stored_values, recomputed_values = stored_rows[self.name], recomputed_rows[self.name]
+        is_numeric = all(
+            pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+            for values in (stored_values, recomputed_values)
         )
-        if numbers:
-            x, y = (of.to_numpy(np.float64, na_value=np.nan) for of in (a, b))
+        if is_numeric:
+            x, y = (
+                values.to_numpy(np.float64, na_value=np.nan)
+                for values in (stored_values, recomputed_values)
+            )
             differ = np.flatnonzero(_unequal(x, y, tolerance))
             sizes = _relative(x[differ], y[differ])
         else:
-            texts = [of.astype(object).where(of.notna(), None) for of in (a, b)]
-            differ = np.flatnonzero([x != y for x, y in zip(*texts, strict=True)])
+            texts = [
+                values.astype(object).where(values.notna(), None)
+                for values in (stored_values, recomputed_values)
+            ]
+            differ = np.flatnonzero(
+                [
+                    stored_text != recomputed_text
+                    for stored_text, recomputed_text in zip(*texts, strict=True)
+                ]
+            )
             sizes = np.zeros(len(differ))
         self.rows += len(differ)
         if not len(differ) or sizes.max() <= self._most:
             return
         self._most, row = float(sizes.max()), int(differ[sizes.argmax()])
         size: tuple[float | None, float | None] = (None, None)
-        if numbers and math.isfinite(self._most):
+        if is_numeric and math.isfinite(self._most):
             size = abs(float(x[row]) - float(y[row])), self._most
-        where = _called(schema, left.iloc[row], before + row)
-        self.worst = (*size, where, _plain(a.iloc[row]), _plain(b.iloc[row]))
+        where = _label_of_row(schema, stored_rows.iloc[row], num_previous_rows + row)
+        self.worst = (
+            *size,
+            where,
+            _plain(stored_values.iloc[row]),
+            _plain(recomputed_values.iloc[row]),
+        )
 
 
-def _called(schema: Schema, row: pd.Series[Any], number: int) -> str:
-    """A row's key, or its number and what stands before the first number that is not whole."""
-    kinds = [of.kind for of in schema.columns.values()]
+def _label_of_row(schema: Schema, row: pd.Series[Any], row_index: int) -> str:
+    """Return the key of a row; without a key its number (from 1) and the values of the columns
+    before the first one of kind 'real'.
+    """
+    kinds = [column.kind for column in schema.columns.values()]
     leading = [*schema.columns][: kinds.index("real") if "real" in kinds else len(kinds)]
-    words = [] if schema.key else [f"row {number + 1}"]
-    return ", ".join([*words, *(f"{name}={_shown(row[name])}" for name in schema.key or leading)])
+    labels = [] if schema.key else [f"row {row_index + 1}"]
+    return ", ".join(
+        [*labels, *(f"{name}={_text_of_value(row[name])}" for name in schema.key or leading)]
+    )
 
 
-def _told(file: str, found: Mapping[str, _Column], of: int) -> list[Difference]:
-    columns = [column for column in found.values() if column.rows]
-    return [Difference(file, column.name, column.rows, of, *column.worst) for column in columns]
+def _differences_of_columns(
+    file: str, columns: Mapping[str, _ColumnDifferences], num_rows: int
+) -> list[Difference]:
+    """Return the `Difference` of each column that differs; ``num_rows`` rows were compared."""
+    differing_columns = [column for column in columns.values() if column.rows]
+    return [
+        Difference(file, column.name, column.rows, num_rows, *column.worst)
+        for column in differing_columns
+    ]
 
 
-def _alone(table: pd.DataFrame, both: pd.Index[Any], key: Sequence[str]) -> str:
-    """How many rows of a table are not in both, and the first one; '' if all are."""
-    rows = table.index[~table.index.isin(both)]
+def _describe_extra_rows(
+    table: pd.DataFrame, common_keys: pd.Index[Any], key: Sequence[str]
+) -> str:
+    """Say how many rows of a table are not in ``common_keys``, and the first one; '' if none."""
+    rows = table.index[~table.index.isin(common_keys)]
     if not len(rows):
         return ""
     first = rows[0] if len(key) > 1 else (rows[0],)
-    called = ", ".join(f"{name}={_shown(value)}" for name, value in zip(key, first, strict=True))
-    return f"{len(rows)} row{'s' * (len(rows) > 1)} that the other lacks ({called})"
+    first_key = ", ".join(
+        f"{name}={_text_of_value(value)}" for name, value in zip(key, first, strict=True)
+    )
+    return f"{len(rows)} row{'s' * (len(rows) > 1)} that the other lacks ({first_key})"
 
 
-def _of_file(file: str, stored: str, again: str) -> Difference:
+def _difference_of_file(file: str, stored: str, again: str) -> Difference:
     return Difference(file, "", 0, 0, None, None, "", stored, again)
 
 
 def _same_order(key: Sequence[str], stored: LongTable, again: LongTable) -> bool:
-    """Whether rows have the same keys, one beside the other; true where there are none."""
+    """Return whether the rows of both tables have the same keys in the same order; True without a
+    key.
+    """
     return not key or all(
-        np.array_equal(left.astype(str).to_numpy(object), right.astype(str).to_numpy(object))
-        for left, right in zip(stored.pieces(key), again.pieces(key), strict=False)
+        np.array_equal(
+            stored_keys.astype(str).to_numpy(object), recomputed_keys.astype(str).to_numpy(object)
+        )
+        for stored_keys, recomputed_keys in zip(stored.pieces(key), again.pieces(key), strict=False)
     )
 
 
@@ -184,14 +251,14 @@ Numbers = NDArray[np.float64]
 
 
 def _unequal(a: Numbers, b: Numbers, tolerance: float) -> NDArray[np.bool_]:
-    """Where numbers differ by more than the tolerance; two that are missing are the same."""
+    """Mark the numbers that differ by more than the tolerance; two missing numbers are equal."""
     with np.errstate(invalid="ignore"):
-        apart = np.abs(a - b)
+        distance = np.abs(a - b)
         allowed = np.fmax(tolerance * np.fmax(np.abs(a), np.abs(b)), NOTHING if tolerance else 0.0)
-        missing = np.isnan(a), np.isnan(b)
+        is_missing = np.isnan(a), np.isnan(b)
         # what is not a number compares with nothing
-        differ: NDArray[np.bool_] = ~(apart <= allowed) & ~(missing[0] & missing[1])
-    return differ
+        is_different: NDArray[np.bool_] = ~(distance <= allowed) & ~(is_missing[0] & is_missing[1])
+    return is_different
 
 
 def _relative(a: Numbers, b: Numbers) -> Numbers:
@@ -208,8 +275,8 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _shown(value: Any) -> str:
-    """A value in a sentence: numbers with all their digits."""
+def _text_of_value(value: Any) -> str:
+    """Return a value as a sentence shows it: numbers with all their digits."""
     if value is None or value == "":
         return "nothing"
     return cut_text(str(value), SHOWN)

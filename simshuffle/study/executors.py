@@ -1,5 +1,6 @@
-"""Executors: who does the cells. This process, or processes on all usable cores, forked by
-`simshuffle.study.server`; a cluster is in `simshuffle.study.cluster`."""
+"""Executors run cells: this process, or processes on all usable cores, forked by
+`simshuffle.study.server`. The executor for a cluster is in `simshuffle.study.cluster`.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ from typing import Protocol
 import cloudpickle
 
 from simshuffle.study.cell import Cell
+from simshuffle.study.cell_times import note_cell_times
 from simshuffle.study.server import GRACE, MOMENT, CellOrder, News, not_sent
-from simshuffle.study.size import Room, available_memory
-from simshuffle.study.standing import StageWatch, note
-from simshuffle.study.store import Lost, Memory, Store, attempt
+from simshuffle.study.size import Resources, available_memory
+from simshuffle.study.standing import StageWatch
+from simshuffle.study.store import Lost, Memory, Store, run_and_store
 
 WORTH_PROCESSES = 1.5
 """s that processes must save by the cells' costs: about so long it takes until the first begins."""
@@ -30,88 +32,95 @@ SPARE_MEMORY = 0.9
 
 
 class Executor(Protocol):
-    """Does cells, and keeps their outcomes in a store."""
+    """Runs cells, and puts their outcomes into a store."""
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """Do cells, by their digests, in any order; yields each digest when it is done or lost."""
+        """Run cells, by their digests, in any order; yield each digest when it is done or lost."""
 
     @property
     def lost(self) -> dict[str, Lost]:
-        """Why cells have no outcome, by digest."""
+        """The reason why a cell has no outcome, by the digest of the cell."""
 
-    def room(self) -> Room:
-        """What cells may take."""
+    def resources(self) -> Resources:
+        """Return the memory (bytes) and the number of processes that cells may use."""
 
 
 @dataclass
-class Here:
-    """This process does one cell after the other."""
+class SerialExecutor:
+    """Runs one cell after the other in this process."""
 
     lost: dict[str, Lost] = field(default_factory=dict)
 
-    def room(self) -> Room:
-        """As for `Executor`."""
-        return Room(available_memory(), 1)
+    def resources(self) -> Resources:
+        """Return the free memory of this machine, and one process."""
+        return Resources(available_memory(), 1)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """As for `Executor`."""
+        """Run the cells in their order; yield each digest when its cell is done or lost."""
         for digest, cell in cells.items():
-            watch.at(digest, 0.0)
-            if failure := attempt(cell, digest, store, partial(watch.at, digest)):
+            watch.advance(digest, 0.0)
+            if failure := run_and_store(cell, digest, store, partial(watch.advance, digest)):
                 self.lost[digest] = failure
             watch.end(digest)
             yield digest
 
 
 @dataclass
-class Processes:
-    """Processes of this machine, one for each cell, which compute with one thread; costly cells
-    first, and no more at once than the memory allows by their estimates. A cell whose process dies
-    is done again, alone, for others may have taken what it lacked; the second time it is lost."""
+class ProcessExecutor:
+    """Processes of this machine, one for each cell, which compute with one thread. Costly cells
+    begin first, and no more run at once than fit the memory by their estimates. A cell whose
+    process dies is run again, alone, because others may have taken the memory it lacked; the second
+    time it is lost.
+    """
 
     count: int  # processes at once
     memory: float | None = None  # bytes that cells may take at once; that of the machine if None
     lost: dict[str, Lost] = field(default_factory=dict)
 
-    def room(self) -> Room:
-        """As for `Executor`."""
-        return Room(available_memory() if self.memory is None else self.memory, self.count)
+    def resources(self) -> Resources:
+        """Return the memory that cells may take, and the number of processes at once."""
+        return Resources(available_memory() if self.memory is None else self.memory, self.count)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """As for `Executor`; a TypeError if the store is in memory, which processes do not
-        share."""
+        """Run the cells in processes; yield each digest when its cell is done or lost.
+
+        Raises:
+            TypeError: the store is in memory, which processes do not share.
+        """
         if isinstance(store, Memory):
             raise TypeError("processes need a store on disk: simshuffle.study.store.Disk")
         watch.at_once = self.count
         waiting = sorted(cells, key=lambda digest: -cells[digest].cost)
-        died: dict[str, int] = {}
-        yield from self._together(cells, waiting, self.count, store, watch, died)
-        for digest in list(died):
-            again: dict[str, int] = {}
-            yield from self._together(cells, [digest], 1, store, watch, again)
-            for status in again.values():
+        exit_status_of_dead: dict[str, int] = {}
+        yield from self._run_at_once(cells, waiting, self.count, store, watch, exit_status_of_dead)
+        for digest in list(exit_status_of_dead):
+            exit_status_of_retry: dict[str, int] = {}
+            yield from self._run_at_once(cells, [digest], 1, store, watch, exit_status_of_retry)
+            for status in exit_status_of_retry.values():
                 cause = f"{signal.Signals(-status).name}" if status < 0 else "it ended by itself"
                 if status == -signal.SIGKILL:
                     cause = "SIGKILL: memory may have run out"
                 self._end(digest, Lost(f"its process was killed twice ({cause})"), watch)
                 yield digest
 
-    def _together(
+    def _run_at_once(
         self,
         cells: Mapping[str, Cell],
         waiting: list[str],
         count: int,
         store: Store,
         watch: StageWatch,
-        died: dict[str, int],
+        exit_status_of_dead: dict[str, int],
     ) -> Iterator[str]:
-        """Do the cells that wait, ``count`` at once; exit statuses of those that died: ``died``."""
+        """Run the waiting cells, ``count`` at once; put the exit statuses of processes that died
+        into ``exit_status_of_dead``, by digest.
+        """
         budget = SPARE_MEMORY * available_memory() if self.memory is None else self.memory
         running: set[str] = set()
         while waiting or running:
-            with suppress(Gone), Workers() as workers:
+            with suppress(ServerDied), Workers() as workers:
                 while waiting or running:
-                    for digest in self._next(cells, waiting, running, count, budget):
+                    for digest in self._choose_next(cells, waiting, running, count, budget):
                         waiting.remove(digest)
                         running.add(digest)
                         try:
@@ -122,18 +131,20 @@ class Processes:
                             why = str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
                             self._end(digest, Lost(not_sent(why)), watch)
                             yield digest
-                    for news in workers.news(MOMENT):
-                        if news.digest in running and self._heard(news, watch, died):
+                    for news in workers.receive_news(MOMENT):
+                        if news.digest in running and self._note_news(
+                            news, watch, exit_status_of_dead
+                        ):
                             running.remove(news.digest)
-                            if news.digest not in died:
+                            if news.digest not in exit_status_of_dead:
                                 yield news.digest
                     watch.tell()
             for digest in running:  # the server died, and they with it
                 watch.drop(digest)
-                died[digest] = -signal.SIGKILL
+                exit_status_of_dead[digest] = -signal.SIGKILL
             running.clear()
 
-    def _next(
+    def _choose_next(
         self,
         cells: Mapping[str, Cell],
         waiting: Sequence[str],
@@ -141,58 +152,68 @@ class Processes:
         count: int,
         budget: float,
     ) -> list[str]:
-        """Those that wait and may begin now: the first ones that fit, or the first one alone."""
-        free, chosen = count - len(running), list[str]()
-        left = budget - sum(cells[digest].memory for digest in running)
+        """Choose the waiting cells that may begin now: the first ones that fit, or the first one if
+        nothing runs.
+        """
+        free_processes, chosen = count - len(running), list[str]()
+        free_memory = budget - sum(cells[digest].memory for digest in running)
         for digest in waiting:
-            if len(chosen) == free:
+            if len(chosen) == free_processes:
                 break
-            if cells[digest].memory <= left:
-                left -= cells[digest].memory
+            if cells[digest].memory <= free_memory:
+                free_memory -= cells[digest].memory
                 chosen.append(digest)
         return chosen or ([] if running else list(waiting[:1]))
 
-    def _heard(self, news: News, watch: StageWatch, died: dict[str, int]) -> bool:
-        """Note what is heard of a cell; returns whether its process has ended."""
+    def _note_news(
+        self, news: News, watch: StageWatch, exit_status_of_dead: dict[str, int]
+    ) -> bool:
+        """Note news of a cell; return whether its process has ended."""
         if news.what == "share":
-            watch.at(news.digest, news.value)
+            watch.advance(news.digest, news.value)
             return False
         if news.what == "raised":
             raise news.value
         if news.what == "died":
             watch.drop(news.digest)
-            died[news.digest] = news.value
+            exit_status_of_dead[news.digest] = news.value
         else:
             self._end(news.digest, news.value, watch)
         return True
 
     def _end(self, digest: str, failure: Lost | None, watch: StageWatch) -> None:
+        """Note that a cell has ended, and why it is lost if it is."""
         if failure:
             self.lost[digest] = failure
         watch.end(digest)
 
 
 @dataclass
-class Local:
-    """This machine: processes where they pay, this process where there is little to do. What the
-    cells took is noted, for the next estimates."""
+class LocalExecutor:
+    """This machine: processes where they save time, this process where there is little to do. The
+    times that cells took are remembered for later estimates.
+    """
 
     count: int | None = None  # processes at once; None for one on each usable core
     lost: dict[str, Lost] = field(default_factory=dict)
 
-    def room(self) -> Room:
-        """As for `Executor`."""
-        return Room(available_memory(), self.count or usable_cores())
+    def resources(self) -> Resources:
+        """Return the free memory of this machine, and the number of processes at once."""
+        return Resources(available_memory(), self.count or usable_cores())
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """As for `Executor`."""
+        """Run the cells in this process or in several; yield each digest when it is done or
+        lost.
+        """
         count = min(self.count or usable_cores(), len(cells))
-        saved = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
-        alone = count == 1 or saved < WORTH_PROCESSES
-        executor = Here(self.lost) if alone else Processes(count, lost=self.lost)
+        saved_seconds = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
+        is_serial = count == 1 or saved_seconds < WORTH_PROCESSES
+        executor = (
+            SerialExecutor(self.lost) if is_serial else ProcessExecutor(count, lost=self.lost)
+        )
         yield from executor.do(cells, store, watch)
         crowding = crowding_of_cores()
-        note(
+        note_cell_times(
             (cells[digest].timed_as, cells[digest].cost, took / crowding)
             for digest, took in watch.took.items()
             if digest not in self.lost
@@ -222,22 +243,22 @@ serve(int(sys.argv[1]))
 """
 
 
-class Gone(Exception):
-    """The server has died, and all that it did with it."""
+class ServerDied(Exception):
+    """The server has died, and all processes that it had forked with it."""
 
 
 class Workers:
     """A process for each cell, which computes with one thread; use it in ``with``."""
 
     def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        with theirs:
-            number = theirs.fileno()
+        self._connection, server_connection = Pipe()
+        with server_connection:
+            descriptor = server_connection.fileno()
             self._server = subprocess.Popen(  # noqa: S603 - Python itself
-                [sys.executable, "-c", SERVE, str(number), *sys.path],
+                [sys.executable, "-c", SERVE, str(descriptor), *sys.path],
                 env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[number],
+                pass_fds=[descriptor],
                 start_new_session=True,  # a terminal's Ctrl-C is for the parent
             )
 
@@ -245,7 +266,7 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop all of them, and wait until they have ended."""
+        """Stop all processes, and wait until they have ended."""
         self._connection.close()
         try:
             self._server.wait(2 * GRACE)
@@ -254,15 +275,24 @@ class Workers:
             self._server.wait()
 
     def begin(self, digest: str, cell: Cell, store: Store) -> None:
-        """Begin a cell; `Gone` without a server, and whatever is raised if it cannot be pickled."""
-        alike, work = cloudpickle.dumps(cell), cloudpickle.dumps((cell, store))
-        try:
-            self._connection.send(CellOrder(digest, alike, work))
-        except OSError as error:
-            raise Gone from error
+        """Start a process for a cell.
 
-    def news(self, seconds: float) -> Iterator[News]:
-        """What is heard within that time, if anything; `Gone` if there is no server any more."""
+        Raises:
+            ServerDied: there is no server any more. PicklingError, TypeError, AttributeError: the
+            cell cannot be pickled.
+        """
+        cell_template, work = cloudpickle.dumps(cell), cloudpickle.dumps((cell, store))
+        try:
+            self._connection.send(CellOrder(digest, cell_template, work))
+        except OSError as error:
+            raise ServerDied from error
+
+    def receive_news(self, seconds: float) -> Iterator[News]:
+        """Yield the news that arrive within that time (s), if any.
+
+        Raises:
+            ServerDied: there is no server any more.
+        """
         try:
             while self._connection.poll(seconds):
                 yield self._connection.recv()
@@ -270,4 +300,4 @@ class Workers:
         except (EOFError, OSError) as error:
             with suppress(ProcessLookupError):  # what it has forked
                 os.killpg(self._server.pid, 9)
-            raise Gone from error
+            raise ServerDied from error

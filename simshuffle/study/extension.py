@@ -1,4 +1,6 @@
-"""What an extension adds beside verbs that make results."""
+"""Extension: the commands, functions, schemas and figures that a folder of ``extensions/`` adds
+beside verbs that make results.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class PaperFigure:
 
 @dataclass(frozen=True)
 class Extension:
-    """What a folder of ``extensions/`` adds, as the ``EXTENSION`` of its module ``extension``.
+    """The additions of a folder of ``extensions/``, as the ``EXTENSION`` of its module
+    ``extension``.
 
     Modules and functions are named, not imported, so that ``simshuffle --help`` answers at once.
 
@@ -29,10 +32,10 @@ class Extension:
         commands: modules with verbs that make no result, as ``app`` (of typer), and the group of
             verbs that each is in: '', 'study', 'machine' or 'results'.
         functions: public functions ("module:function") by their name below ``simshuffle``.
-        schemas: functions ("module:function") that return the JSON Schema of a kind of file, by the
-            kind.
+            schemas: functions ("module:function") that return the JSON Schema of a kind of file, by
+            the kind.
         figures: kinds of figures for papers, by name.
-        folders: what to do about a kind of result folder that no study reads, by the kind.
+        folders: remedies, as sentences, for kinds of result folders that no study reads, by kind.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""The functions of Python, made from the verbs of studies: the same options, the same results."""
+"""Make the functions of Python from the verbs of studies: they take the options of the verb and
+return its result.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from textwrap import wrap
 from typing import Any
 
 from simshuffle.errors import InputError
-from simshuffle.study.options import Argument, Field, as_asked, fields_of, filled, plain_type
+from simshuffle.study.options import (
+    Argument,
+    Field,
+    fields_of,
+    fill_options,
+    plain_type,
+    rephrase_error,
+)
 from simshuffle.study.perform import Performance, Teller
 from simshuffle.study.standing import study_progress
 from simshuffle.study.study import Result
@@ -21,27 +30,31 @@ PROGRESS = "progress"  # the argument that no option has: whether bars show how 
 
 
 def function_of(verb: Verb[Any]) -> Callable[..., Result]:
-    """The function of a verb, which returns the result; it writes a folder only to ``out``."""
+    """Return the function of a verb, which returns the result; it writes a folder only to
+    ``out``.
+    """
     source = f"simshuffle.{verb.function}"
 
-    def function(*given: Any, **named: Any) -> Result:
-        values = dict(signature.bind(*given, **named).arguments)
-        shown = values.pop(PROGRESS, True)
-        teller = Teller(progress=study_progress) if shown else Teller()
+    def function(*positional: Any, **keywords: Any) -> Result:
+        values = dict(signature.bind(*positional, **keywords).arguments)
+        shows_progress = values.pop(PROGRESS, True)
+        teller = Teller(progress=study_progress) if shows_progress else Teller()
         try:
-            options = filled(verb.options, values, source)
-            return Performance(verb, options, teller, kept=False).result()[0]
+            options = fill_options(verb.options, values, source)
+            return Performance(verb, options, teller, writes_folder=False).result()[0]
         except InputError as error:
-            raise as_asked(error, source) from error
+            raise rephrase_error(error, source) from error
 
-    signature = inspect.Signature([*map(_parameter, fields_of(verb.options)), _SHOWN])
+    signature = inspect.Signature([*map(_parameter, fields_of(verb.options)), _PROGRESS_PARAMETER])
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__name__ = function.__qualname__ = verb.function
-    function.__doc__ = docstring(verb)
+    function.__doc__ = write_docstring(verb)
     return function
 
 
-_SHOWN = inspect.Parameter(PROGRESS, inspect.Parameter.KEYWORD_ONLY, default=True, annotation=bool)
+_PROGRESS_PARAMETER = inspect.Parameter(
+    PROGRESS, inspect.Parameter.KEYWORD_ONLY, default=True, annotation=bool
+)
 
 
 def _parameter(field: Field) -> inspect.Parameter:
@@ -53,7 +66,7 @@ def _parameter(field: Field) -> inspect.Parameter:
 
 
 def type_of(field: Field) -> str:
-    """The type of a field as a stub writes it."""
+    """Return the type of a field as a stub writes it."""
     if field.option.python:
         return field.option.python
     kind = field.type
@@ -64,12 +77,12 @@ def type_of(field: Field) -> str:
     return re.sub(r"\btuple\[(.+?), \.\.\.\]", r"Sequence[\1]", name)
 
 
-def docstring(verb: Verb[Any]) -> str:
-    """What the help says, and every argument with its sentence."""
+def write_docstring(verb: Verb[Any]) -> str:
+    """Return the docstring of a verb's function: the help, and every argument with its sentence."""
     lines = [inspect.getdoc(verb.options) or "", "", "Args:"]
     for field in fields_of(verb.options):
-        own = "Result folder; nothing is written without it." if field.name == "out" else ""
-        text = f"{field.name}: {own or field.option.text}"
+        replacement = "Result folder; nothing is written without it." if field.name == "out" else ""
+        text = f"{field.name}: {replacement or field.option.text}"
         lines += wrap(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
     lines += [f"    {PROGRESS}: Whether bars show how far it is.", "", "Raises:"]
     lines.append("    SimshuffleError: What is asked is not valid, or the study fails.")

@@ -1,5 +1,6 @@
-"""Tables that may be longer than the memory: they grow, are read and are joined piece by piece, and
-are whole in memory only where somebody asks for that."""
+"""Tables that may be longer than the memory: they grow, are read and are joined piece by piece,
+and are loaded only on demand.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simshuffle.report.table_io import stacked
+from simshuffle.report.table_io import stack_tables
 
 ROWS_AT_ONCE = 1 << 17
 """Rows of a long table that are in memory at a time; those of a group in its file."""
@@ -32,156 +33,172 @@ class TablePart:
     holder: object = field(default=None, repr=False)
 
     def __len__(self) -> int:
-        """Its rows."""
+        """Return the number of rows."""
         if isinstance(self.rows, pd.DataFrame):
             return len(self.rows)
         return int(pq.read_metadata(self.rows).num_rows)
 
     def pieces(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
-        """Its rows, a group of the file at a time; of ``columns`` alone, if given."""
+        """Yield the rows, a group of the file at a time; only ``columns`` if they are given."""
         for rows in self._groups(columns):
             if self.lead is None:
                 yield rows
                 continue
-            before = self.lead.take([0] * len(rows)).reset_index(drop=True)
-            yield pd.concat([before[_of(columns, before.columns)], rows], axis=1)
+            lead_columns = self.lead.take([0] * len(rows)).reset_index(drop=True)
+            yield pd.concat(
+                [lead_columns[_select_columns(columns, lead_columns.columns)], rows], axis=1
+            )
 
     def _groups(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
+        """Yield the rows as they are stored, without the columns of ``lead``."""
         if isinstance(self.rows, pd.DataFrame):
-            yield self.rows[_of(columns, self.rows.columns)].reset_index(drop=True)
+            yield self.rows[_select_columns(columns, self.rows.columns)].reset_index(drop=True)
             return
         with pq.ParquetFile(self.rows) as file:
-            wanted = _of(columns, file.schema_arrow.names)
+            present_columns = _select_columns(columns, file.schema_arrow.names)
             if file.num_row_groups == 0:
-                yield file.schema_arrow.empty_table().to_pandas()[wanted]
+                yield file.schema_arrow.empty_table().to_pandas()[present_columns]
             for group in range(file.num_row_groups):
-                yield file.read_row_group(group, wanted).to_pandas()
+                yield file.read_row_group(group, present_columns).to_pandas()
 
 
-def _of(wanted: Sequence[str] | None, there: Iterable[str]) -> list[str]:
-    return [name for name in there if wanted is None or name in wanted]
+def _select_columns(requested: Sequence[str] | None, present: Iterable[str]) -> list[str]:
+    """Return the names in ``present`` that are requested; all of them if ``requested`` is None."""
+    return [name for name in present if requested is None or name in requested]
 
 
 @dataclass(frozen=True)
 class LongTable:
-    """A table that lies in parts, one below the other. What reads them raises OSError, ValueError
-    or pyarrow.ArrowException where a file is damaged."""
+    """A table whose rows lie in parts, one below the other. Methods that read them raise OSError,
+    ValueError or pyarrow.ArrowException where a file is damaged.
+    """
 
     parts: tuple[TablePart, ...]
 
     def __len__(self) -> int:
-        """Its rows; none of them is read."""
+        """Return the number of rows, without reading them."""
         return sum(map(len, self.parts))
 
     @property
     def file(self) -> Path | None:
         """The Parquet file that holds just this table; None if there is none."""
-        rows = [of.rows for of in self.parts if of.lead is None]
+        rows = [part.rows for part in self.parts if part.lead is None]
         return rows[0] if len(self.parts) == 1 and rows and isinstance(rows[0], Path) else None
 
-    def behind(self, lead: pd.DataFrame) -> LongTable:
-        """The table with the columns of ``lead`` in front, whose one row stands in every row."""
-        return LongTable(tuple(TablePart(of.rows, lead, of.holder) for of in self.parts))
+    def with_leading_columns(self, lead: pd.DataFrame) -> LongTable:
+        """Return the table with the columns of ``lead`` in front, whose one row is repeated in
+        every row.
+        """
+        return LongTable(tuple(TablePart(part.rows, lead, part.holder) for part in self.parts))
 
     def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """Its rows in their order, `ROWS_AT_ONCE` together, and the rest at last; so at least one
-        piece, which may be empty. Of ``columns`` alone, if given."""
+        """Yield the rows in their order, `ROWS_AT_ONCE` together, and the remaining ones last; only
+        ``columns`` if they are given. There is at least one piece, which may be empty.
+        """
         groups = _Groups()
         for part in self.parts:
             for piece in part.pieces(columns):
                 yield from groups.add(piece)
-        yield from groups.rest()
+        yield from groups.flush()
 
-    def whole(self) -> pd.DataFrame:
-        """All of it in memory."""
-        return stacked(list(chain.from_iterable(part.pieces(None) for part in self.parts)))
+    def load(self) -> pd.DataFrame:
+        """Return all rows as one frame in memory."""
+        return stack_tables(list(chain.from_iterable(part.pieces(None) for part in self.parts)))
 
     def distinct(self, columns: Sequence[str]) -> pd.DataFrame:
-        """The rows that differ in these columns."""
+        """Return the rows that differ in these columns."""
         pieces = [piece.drop_duplicates() for piece in self.pieces(columns)]
-        return stacked(pieces).drop_duplicates()
+        return stack_tables(pieces).drop_duplicates()
 
 
 Table = pd.DataFrame | LongTable
 
 
 class LazyTables(Mapping[str, pd.DataFrame]):
-    """Tables by name, of which long ones are loaded when they are asked for, and kept then."""
+    """Tables by name; a long one is loaded when it is first read, and then stays in memory."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
-        self.known = dict(tables)
+        self.stored = dict(tables)
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        """The table, whole."""
-        table = self.known[name]
+        """Return the table, loaded."""
+        table = self.stored[name]
         if isinstance(table, LongTable):
-            table = self.known[name] = table.whole()
+            table = self.stored[name] = table.load()
         return table
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
-        return iter(self.known)
+        """Iterate over the names of the tables."""
+        return iter(self.stored)
 
     def __len__(self) -> int:
-        """How many there are."""
-        return len(self.known)
+        """Return the number of tables."""
+        return len(self.stored)
 
 
-def unloaded(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
-    """One of ``tables`` as it is: a long one if it is not loaded."""
-    return tables.known[name] if isinstance(tables, LazyTables) else tables[name]
+def get_unloaded(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
+    """Return the table ``name`` without loading it: a `LongTable` if it is not in memory yet."""
+    return tables.stored[name] if isinstance(tables, LazyTables) else tables[name]
 
 
-def long(tables: Mapping[str, pd.DataFrame], name: str) -> LongTable:
-    """One of ``tables`` as a long one, whether it is in memory or not."""
-    table = unloaded(tables, name)
+def get_long(tables: Mapping[str, pd.DataFrame], name: str) -> LongTable:
+    """Return the table ``name`` as a `LongTable`, whether it is in memory or not."""
+    table = get_unloaded(tables, name)
     return table if isinstance(table, LongTable) else LongTable((TablePart(table),))
 
 
-def joined(tables: Iterable[LongTable]) -> Table:
-    """Tables below one another; in memory if they are short."""
+def join_tables(tables: Iterable[LongTable]) -> Table:
+    """Join tables below one another; in memory if they are short."""
     table = LongTable(tuple(part for table in tables for part in table.parts))
-    return table if len(table) > ROWS_AT_ONCE else table.whole()
+    return table if len(table) > ROWS_AT_ONCE else table.load()
 
 
-def same(a: LongTable, b: LongTable) -> bool:
-    """Whether both hold the same, to the last bit."""
+def is_same_table(a: LongTable, b: LongTable) -> bool:
+    """Return whether both tables hold the same rows, to the last bit."""
 
     def plain(piece: pd.DataFrame) -> pd.DataFrame:
         return piece.astype(dict.fromkeys(piece.select_dtypes("category"), object))
 
     pairs = zip(a.pieces(), b.pieces(), strict=False)
-    return len(a) == len(b) and all(plain(left).equals(plain(right)) for left, right in pairs)
+    return len(a) == len(b) and all(
+        plain(piece_a).equals(plain(piece_b)) for piece_a, piece_b in pairs
+    )
 
 
 class _Groups:
-    """Rows that come piece by piece, put together to groups of `ROWS_AT_ONCE`."""
+    """Rows that arrive piece by piece, joined to groups of `ROWS_AT_ONCE`."""
 
     def __init__(self) -> None:
-        self._held: list[pd.DataFrame] = []
-        self._rows = 0
+        self._pending: list[pd.DataFrame] = []
+        self._num_pending = 0
         self._began = False
 
     def add(self, piece: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        """The groups that are full with these rows; the rest is held, as a copy without the
-        piece."""
-        while self._rows + len(piece) > ROWS_AT_ONCE:
-            room = ROWS_AT_ONCE - self._rows
-            group, piece = stacked([*self._held, piece.iloc[:room]]), piece.iloc[room:]
-            self._held, self._rows, self._began = [], 0, True
+        """Yield the groups that these rows fill; the remaining rows are copied and kept for the
+        next group.
+        """
+        while self._num_pending + len(piece) > ROWS_AT_ONCE:
+            num_free = ROWS_AT_ONCE - self._num_pending
+            group, piece = (
+                stack_tables([*self._pending, piece.iloc[:num_free]]),
+                piece.iloc[num_free:],
+            )
+            self._pending, self._num_pending, self._began = [], 0, True
             yield group.reset_index(drop=True)
         if len(piece) or not self._began:
-            self._held.append(piece.reset_index(drop=True).copy())
-            self._rows += len(piece)
+            self._pending.append(piece.reset_index(drop=True).copy())
+            self._num_pending += len(piece)
 
-    def rest(self) -> Iterator[pd.DataFrame]:
-        """What is left, if it is anything; and if there was nothing before it, that."""
-        if self._held:
-            yield stacked(self._held)
+    def flush(self) -> Iterator[pd.DataFrame]:
+        """Yield the rows that fill no group; an empty frame if there were no rows at all."""
+        if self._pending:
+            yield stack_tables(self._pending)
 
 
 class Growing:
-    """A table that grows piece by piece. What is long lies in a file, of which nothing is held."""
+    """A table that grows piece by piece. A long one is written to a file, and not kept in
+    memory.
+    """
 
     def __init__(self) -> None:
         self._groups = _Groups()
@@ -189,7 +206,7 @@ class Growing:
         self._file: _File | None = None
 
     def add(self, piece: pd.DataFrame) -> None:
-        """Add rows at the end. They are not held, but for a copy of less than `ROWS_AT_ONCE`."""
+        """Add rows at the end. Fewer than `ROWS_AT_ONCE` of them stay in memory."""
         for group in self._groups.add(piece):
             if self._folder is None or self._file is None:
                 self._folder = _Folder()
@@ -197,19 +214,20 @@ class Growing:
             self._file.write(group)
 
     def table(self) -> Table:
-        """All that was added, of which there was something; to be called once, at the end. The file
-        of a long table goes when nobody has the table any more."""
-        rest = list(self._groups.rest())
+        """Return all rows that were added, at least one piece; to be called once, at the end. The
+        file of a long table is deleted when nobody refers to the table any more.
+        """
+        last_groups = list(self._groups.flush())
         if self._file is None:
-            return stacked(rest)
-        for group in rest:
+            return stack_tables(last_groups)
+        for group in last_groups:
             self._file.write(group)
         self._file.close()
         return LongTable((TablePart(self._file.path, holder=self._folder),))
 
 
 class _Folder:
-    """A temporary folder that goes when nobody holds it any more."""
+    """A temporary folder that is deleted when nobody refers to this object any more."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="simshuffle-"))
@@ -217,8 +235,9 @@ class _Folder:
 
 
 class _File:
-    """A Parquet file that is written group by group; if ``lean``, numbers without a dictionary of
-    those that occur, which takes 20 MB and saves nothing where few times are equal."""
+    """A Parquet file that is written group by group. With ``lean`` numbers have no dictionary of
+    the values that occur, which takes 20 MB and saves nothing where few times are equal.
+    """
 
     def __init__(self, path: Path, *, lean: bool = False) -> None:
         self.path, self._lean = path, lean
@@ -228,16 +247,16 @@ class _File:
         """Add a group of rows."""
         if self._writer is None:
             schema = pa.Schema.from_pandas(group.head(0), preserve_index=False)
-            named = [field.name for field in schema if not pa.types.is_primitive(field.type)]
-            words = named if self._lean else True
+            text_columns = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+            dictionary_columns = text_columns if self._lean else True
             self._writer = pq.ParquetWriter(
-                self.path, schema, compression="zstd", use_dictionary=words
+                self.path, schema, compression="zstd", use_dictionary=dictionary_columns
             )
         schema = self._writer.schema
         self._writer.write_table(pa.Table.from_pandas(group, schema, preserve_index=False))
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file; nothing more is written."""
         if self._writer is not None:
             self._writer.close()
 

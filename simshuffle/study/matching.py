@@ -1,4 +1,6 @@
-"""Which runs of two results are compared with each other, and what was asked of them."""
+"""Choose which runs of two results are compared with each other, and find how their requests
+differ.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-MOST_TRIED = 200 * 200
+MAX_PAIRS = 200 * 200
 """Pairs of runs that are looked at; of more, only those of one name are compared."""
-MOST_NAMED = 5  # keys that a sentence names; the rest are counted
+MAX_NAMED_KEYS = 5  # keys that a sentence names; the rest are counted
 STRATEGY = "workload.exchange.kind"
 _FIRST = (
     *("cluster.name", "world_size", "workload.dataset.", "workload.model.", STRATEGY),
@@ -20,144 +22,186 @@ _FIRST = (
 """What keys begin with, in the order in which their differences are told."""
 
 Flat = Mapping[str, Any]  # values by dotted key
-Asked = Mapping[str, Flat]  # what was asked of each run, by its name
+RequestsByRun = Mapping[str, Flat]  # what was asked of each run, by its name
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:
-    """Values by dotted key; a list without mappings is one value."""
-    if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+    """Return values by dotted key; a list without mappings is one value."""
+    if isinstance(value, list) and any(isinstance(element, dict) for element in value):
         value = dict(enumerate(value))
     if not isinstance(value, dict) or not value:
         return {key: value} if key else {}
-    out: dict[str, Any] = {}
-    for name, inner in value.items():
-        out |= flat(inner, f"{key}.{name}" if key else str(name))
-    return out
+    flattened: dict[str, Any] = {}
+    for name, element in value.items():
+        flattened |= flat(element, f"{key}.{name}" if key else str(name))
+    return flattened
 
 
-def matched(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
-    """Runs of B by those of A that they are compared with: those of one name; then, of one
-    strategy, those that differ in the fewest keys; and the only run of A with the only one of B."""
+def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
+    """Match runs of A to runs of B, by their names.
+
+    Runs of one name match; then runs of one strategy, those first that differ in the fewest keys;
+    and the only run of A matches the only run of B.
+    """
     pairs = {name: name for name in a if name in b}
     if not pairs and len(a) == len(b) == 1:
         return dict(zip(a, b, strict=True))
-    if len(a) * len(b) > MOST_TRIED:
+    if len(a) * len(b) > MAX_PAIRS:
         return pairs
-    apart = sorted(
-        (len(_decisive(a[x], b[y])), i, j, x, y)
+    candidates = sorted(
+        (len(_decisive_keys(a[x], b[y])), i, j, x, y)
         for i, x in enumerate(a)
         for j, y in enumerate(b)
         if x not in pairs and y not in pairs and _strategy(x, a[x]) == _strategy(y, b[y])
     )
-    for *_, x, y in apart:
+    for *_, x, y in candidates:
         if x not in pairs and y not in pairs.values():
             pairs[x] = y
     return {name: pairs[name] for name in a if name in pairs}
 
 
-def _strategy(name: str, asked: Flat) -> str:
-    """Of a run; if nothing but its name is known, that up to its numbers. '' of a document."""
-    return str(asked.get(STRATEGY, "") if asked else re.split(r"[-\s]", name)[0])
+def _strategy(name: str, request: Flat) -> str:
+    """Return the strategy of a run. If only the name of the run is known: the name up to its first
+    hyphen or space. '' for a document that is no run.
+    """
+    return str(request.get(STRATEGY, "") if request else re.split(r"[-\s]", name)[0])
 
 
-def _keys_apart(a: Flat, b: Flat) -> list[str]:
-    """Keys whose values differ, those first that say most; without names."""
-    apart = [
+def _differing_keys(a: Flat, b: Flat) -> list[str]:
+    """Return the keys whose values differ, the most telling first; names and descriptions are left
+    out.
+    """
+    keys = [
         key
         for key in dict.fromkeys([*a, *b])
         if key not in {"name", "description"} and (key in a, a.get(key)) != (key in b, b.get(key))
     ]
-    return sorted(apart, key=lambda key: _order(key, a.get(key), b.get(key)))
+    return sorted(keys, key=lambda key: _sort_key(key, a.get(key), b.get(key)))
 
 
-def _decisive(a: Flat, b: Flat) -> list[str]:
-    """The same without sources of numbers, which decide nothing."""
-    return [key for key in _keys_apart(a, b) if not _of_a_number(key, a.get(key), b.get(key))]
+def _decisive_keys(a: Flat, b: Flat) -> list[str]:
+    """Return the keys whose values differ, without the sources of numbers, which decide nothing."""
+    return [
+        key
+        for key in _differing_keys(a, b)
+        if not _is_source_of_number(key, a.get(key), b.get(key))
+    ]
 
 
-def _of_a_number(key: str, *values: Any) -> bool:
-    """Whether a key says where numbers are from. That of another meaning, such as the ``source``
-    which a strategy reads from, has a single word."""
+def _is_source_of_number(key: str, *values: Any) -> bool:
+    """Return whether a key says where numbers are from. A ``source`` of another meaning, such as
+    the tier that a strategy reads from, is a single word.
+    """
     *above, last = key.split(".")
-    words = all(value is None or " " not in str(value) for value in values)
-    return "source" in above or (last == "source" and not words)
+    are_single_words = all(value is None or " " not in str(value) for value in values)
+    return "source" in above or (last == "source" and not are_single_words)
 
 
-def _order(key: str, *values: Any) -> tuple[bool, int]:
-    place = next(place for place, start in enumerate(_FIRST) if key.startswith(start))
-    return _of_a_number(key, *values), place
+def _sort_key(key: str, *values: Any) -> tuple[bool, int]:
+    """Return the sort key of a differing key: sources of numbers last, else as in `_FIRST`."""
+    index = next(index for index, start in enumerate(_FIRST) if key.startswith(start))
+    return _is_source_of_number(key, *values), index
 
 
-def matching(a: Asked, b: Asked, pairs: Mapping[str, str]) -> list[str]:
-    """How runs of other names are matched, and which have no counterpart."""
+def describe_matching(a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]) -> list[str]:
+    """Say how runs of different names are matched, and which runs have no counterpart."""
     notes = []
-    apart: dict[tuple[str, ...], list[str]] = {}
+    names_by_keys: dict[tuple[str, ...], list[str]] = {}
     for x, y in pairs.items():
         if x != y:
-            keys = tuple(_decisive(a[x], b[y]))
-            apart.setdefault(keys, []).append(f"'{x}' with '{y}'")
-    for keys, names in apart.items():
-        more = f" and {len(keys) - MOST_NAMED} other keys" if len(keys) > MOST_NAMED else ""
-        differ = f" They differ in {', '.join(keys[:MOST_NAMED])}{more}." if keys else ""
-        notes.append(f"Compared as most alike: {', '.join(names)}.{differ}")
-    left: list[set[str]] = [{*a} - {*pairs}, {*b} - {*pairs.values()}]
+            keys = tuple(_decisive_keys(a[x], b[y]))
+            names_by_keys.setdefault(keys, []).append(f"'{x}' with '{y}'")
+    for keys, names in names_by_keys.items():
+        more_keys = (
+            f" and {len(keys) - MAX_NAMED_KEYS} other keys" if len(keys) > MAX_NAMED_KEYS else ""
+        )
+        difference = (
+            f" They differ in {', '.join(keys[:MAX_NAMED_KEYS])}{more_keys}." if keys else ""
+        )
+        notes.append(f"Compared as most alike: {', '.join(names)}.{difference}")
+    unmatched: list[set[str]] = [{*a} - {*pairs}, {*b} - {*pairs.values()}]
     if not pairs:
-        why = "they are too many to be tried"
-        if len(a) * len(b) <= MOST_TRIED:
-            of_a, of_b = (", ".join(dict.fromkeys(starmap(_strategy, x.items()))) for x in (a, b))
-            why = f"they have no strategy in common (A: {of_a}; B: {of_b})"
-        notes.append(f"No run of A is like one of B, so no values are compared: {why}.")
-    for letter, of, alone in zip("AB", (a, b), left, strict=True):
-        if alone:
-            notes.append(_only(letter, "runs", [name for name in of if name in alone]))
+        reason = "they are too many to be tried"
+        if len(a) * len(b) <= MAX_PAIRS:
+            strategies_a, strategies_b = (
+                ", ".join(dict.fromkeys(starmap(_strategy, x.items()))) for x in (a, b)
+            )
+            reason = f"they have no strategy in common (A: {strategies_a}; B: {strategies_b})"
+        notes.append(f"No run of A is like one of B, so no values are compared: {reason}.")
+    for letter, requests, without_match in zip("AB", (a, b), unmatched, strict=True):
+        if without_match:
+            unmatched_names = [name for name in requests if name in without_match]
+            notes.append(_say_unmatched(letter, "runs", unmatched_names))
     return notes
 
 
-def _only(letter: str, what: str, names: Sequence[str]) -> str:
-    return f"Only {letter} has these {what}: {', '.join(names)}."
+def _say_unmatched(letter: str, noun: str, names: Sequence[str]) -> str:
+    """Return the sentence that names things only one of A and B has."""
+    return f"Only {letter} has these {noun}: {', '.join(names)}."
 
 
-def paired(a: Sequence[str], b: Sequence[str], what: str) -> tuple[dict[str, str], list[str]]:
-    """Names of B by those of A that they are compared with: those that both have; the others in
-    their order, if they are equally many. And notes on the others."""
+def pair_names(a: Sequence[str], b: Sequence[str], noun: str) -> tuple[dict[str, str], list[str]]:
+    """Pair names of A with names of B: equal names, and then the others in their order if they are
+    equally many.
+
+    Args:
+        noun: plural noun of the named things, for the notes.
+
+    Returns:
+        Names of B by names of A, and notes on names that differ or have no counterpart.
+    """
     pairs = {name: name for name in a if name in set(b)}
-    left, right = [n for n in a if n not in pairs], [n for n in b if n not in pairs]
-    if len(left) == len(right):
-        pairs |= dict(zip(left, right, strict=True))
-        ordered = ", ".join(f"'{x}' with '{y}'" for x, y in zip(left, right, strict=True))
-        return pairs, [f"Names of {what} differ; compared in their order: {ordered}."] * bool(left)
-    return pairs, [_only(x, what, names) for x, names in (("A", left), ("B", right)) if names]
+    only_a, only_b = [n for n in a if n not in pairs], [n for n in b if n not in pairs]
+    if len(only_a) == len(only_b):
+        pairs |= dict(zip(only_a, only_b, strict=True))
+        ordered = ", ".join(f"'{x}' with '{y}'" for x, y in zip(only_a, only_b, strict=True))
+        return pairs, [f"Names of {noun} differ; compared in their order: {ordered}."] * bool(
+            only_a
+        )
+    return pairs, [
+        _say_unmatched(x, noun, names) for x, names in (("A", only_a), ("B", only_b)) if names
+    ]
 
 
-def asked_apart(a: Asked, b: Asked, pairs: Mapping[str, str]) -> pd.DataFrame:
-    """What differs in what was asked: once where it is the same for all runs. Where runs have no
-    counterpart, also what all runs of A have of a key, beside what those of B have."""
-    found: dict[tuple[str, str, str], list[tuple[str, Any, Any]]] = {}
-    for name, other in pairs.items():
-        of_a, of_b = a[name], b[other]
-        for key in _keys_apart(of_a, of_b):
-            values = of_a.get(key), of_b.get(key)
-            found.setdefault((key, repr(values[0]), repr(values[1])), []).append((name, *values))
+def table_of_differing_requests(
+    a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return the table of keys in which the requests of matched runs differ: one row for a
+    difference that all runs share, else one row for each run. Where runs have no counterpart, also
+    the values that all runs of A have, beside the values that all runs of B have.
+    """
+    runs_by_difference: dict[tuple[str, str, str], list[tuple[str, Any, Any]]] = {}
+    for name, name_b in pairs.items():
+        request_a, request_b = a[name], b[name_b]
+        for key in _differing_keys(request_a, request_b):
+            values = request_a.get(key), request_b.get(key)
+            runs_by_difference.setdefault((key, repr(values[0]), repr(values[1])), []).append(
+                (name, *values)
+            )
     rows = [
         ("" if len(runs) == len(pairs) else name, key, *values)
-        for (key, _, _), runs in found.items()
+        for (key, _, _), runs in runs_by_difference.items()
         for name, *values in (runs[:1] if len(runs) == len(pairs) else runs)
     ]
     if len(pairs) < max(len(a), len(b)):
-        of_a, of_b = _together(a), _together(b)
-        apart = [key for key in _keys_apart(of_a, of_b) if key not in {row[1] for row in rows}]
-        if STRATEGY in apart:  # the keys of a strategy that the other has not follow from it
+        request_a, request_b = _merge_requests(a), _merge_requests(b)
+        keys = [
+            key
+            for key in _differing_keys(request_a, request_b)
+            if key not in {row[1] for row in rows}
+        ]
+        if STRATEGY in keys:  # the keys of a strategy that the other has not follow from it
             below = STRATEGY.removesuffix("kind")
-            apart = [key for key in apart if key == STRATEGY or not key.startswith(below)]
-        rows += [("", key, of_a.get(key), of_b.get(key)) for key in apart]
-    rows.sort(key=lambda row: _order(*row[1:]))
+            keys = [key for key in keys if key == STRATEGY or not key.startswith(below)]
+        rows += [("", key, request_a.get(key), request_b.get(key)) for key in keys]
+    rows.sort(key=lambda row: _sort_key(*row[1:]))
     return pd.DataFrame(rows, columns=["run", "key", "a", "b"], dtype=object)
 
 
-def _together(of: Asked) -> Flat:
-    """The value that all runs have, or the list of those that they have."""
-    out = {}
-    for key in dict.fromkeys(key for run in of.values() for key in run):
-        values = {repr(run[key]): run[key] for run in of.values() if key in run}
-        out[key] = next(iter(values.values())) if len(values) == 1 else [*values.values()]
-    return out
+def _merge_requests(requests: RequestsByRun) -> Flat:
+    """Return, for each key, the value that all runs have, or the list of their values."""
+    merged = {}
+    for key in dict.fromkeys(key for run in requests.values() for key in run):
+        values = {repr(run[key]): run[key] for run in requests.values() if key in run}
+        merged[key] = next(iter(values.values())) if len(values) == 1 else [*values.values()]
+    return merged

@@ -1,8 +1,11 @@
-"""Options: what a study is asked, declared once as a frozen dataclass that derives from `Options`.
+"""Options: the questions that a study asks its user, declared once as a frozen dataclass that
+derives from `Options`.
+
 The verb with its help and completion, the function of Python, its stub and the reference are made
-from it. Every field is annotated with an `Option` or an `Argument`; its type is what a program
-gives, and `Option.read` makes it of the words of a command line. pydantic checks types, and is
-imported when a record is filled, so that the help of all verbs is there at once."""
+from it. Every field is annotated with an `Option` or an `Argument`. Its type is that of the value
+in Python; `Option.read` makes this value of the words of a command line. pydantic checks types,
+and is imported when a record is filled, so that the help of all verbs appears at once.
+"""
 
 from __future__ import annotations
 
@@ -23,45 +26,48 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 
 
 class Words:
-    """Words of a closed set, which complete one that is begun, and which the help lists: ``words``,
-    or those at ``place``, 'module:name', imported when they are wanted: a mapping, a sequence or a
-    function that gives one, or a record or a union of records, whose kinds they are."""
+    """The words of a closed set, which complete an incomplete one, and which the help lists.
+
+    They are ``words``, or those at ``place``, 'module:name', imported on demand: a mapping, a
+    sequence, a function that returns one, or a record or a union of records, whose kinds they are.
+    """
 
     def __init__(self, *words: str, place: str = "") -> None:
         self._words, self._place = words, place
 
-    def begun(self, incomplete: str) -> list[str]:
-        """Those that begin so."""
+    def complete(self, incomplete: str) -> list[str]:
+        """Return the words that begin with ``incomplete``."""
         return [word for word in self.all() if word.startswith(incomplete)]
 
     def all(self) -> list[str]:
-        """All of them."""
+        """Return all words of the set."""
         if not self._place:
             return [*self._words]
-        found = resolve_name(self._place)
-        if isinstance(found, Collection):
-            return [*found]
-        kinds = get_args(found) or hasattr(found, "model_fields")
-        return [*(_kinds(found) if kinds else found())]
+        source = resolve_name(self._place)
+        if isinstance(source, Collection):
+            return [*source]
+        kinds = get_args(source) or hasattr(source, "model_fields")
+        return [*(_kinds_in_union(source) if kinds else source())]
 
 
-def words(*known: str, place: str = "") -> Completion:
-    """What completes one of such `Words`."""
-    return Words(*known, place=place).begun
+def words(*choices: str, place: str = "") -> Completion:
+    """Return the function that completes an incomplete word from such `Words`."""
+    return Words(*choices, place=place).complete
 
 
-def _kinds(union: Any) -> Iterator[str]:
+def _kinds_in_union(union: Any) -> Iterator[str]:
+    """Yield the kinds of a record, or of all records of a union."""
     fields = getattr(union, "model_fields", None)
     if fields is not None:
         yield from get_args(fields["kind"].annotation)
     else:
-        for each in get_args(union):
-            yield from _kinds(each)
+        for member in get_args(union):
+            yield from _kinds_in_union(member)
 
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is written on the command line, and what it says."""
+    """The way a field is written on the command line, and its help."""
 
     metavar: str  # what stands for the value; '' for a flag
     text: str  # a sentence, with the default where the field does not say it
@@ -80,13 +86,16 @@ class Option:
 
 @dataclass(frozen=True)
 class Argument(Option):
-    """The same of an argument, which is written without its name; with ``many`` all that follow."""
+    """An option that is written without its name; with ``many`` it takes all the words that
+    follow.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What every verb that makes a result is asked beside its own. Without ``out`` a verb has a
-    folder of its own, and a program none."""
+    """Options that every verb has that makes a result. Without ``out`` a verb writes a folder of
+    its own, and a program none.
+    """
 
     out: Annotated[
         Path | None,
@@ -100,7 +109,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class CellOptions(Options):
-    """The same where there may be many cells."""
+    """Options of verbs that may run many cells."""
 
     processes: Annotated[
         int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
@@ -138,100 +147,112 @@ class Field:
     @property
     def flag(self) -> str:
         """The first name of the option, such as '--world-size'."""
-        named = self.name.strip("_").replace("_", "-")
-        return self.option.flag.split()[0] if self.option.flag else f"--{named}"
+        words = self.name.strip("_").replace("_", "-")
+        return self.option.flag.split()[0] if self.option.flag else f"--{words}"
 
     @property
     def is_list(self) -> bool:
         """Whether its words are several numbers, or several words of a closed set."""
-        number = plain_type(self.type)[0] in (tuple[int, ...], tuple[float, ...])
-        return self.option.many and (number or bool(self.option.choices))
+        is_number = plain_type(self.type)[0] in (tuple[int, ...], tuple[float, ...])
+        return self.option.many and (is_number or bool(self.option.choices))
 
-    def read(self, given: Any) -> Any:
-        """Return the value of the words that were given on a command line."""
-        read = self.option.read or (between_commas if self.is_list else None)
-        return given if read is None or given in (None, []) else read(given)
+    def read(self, written: Any) -> Any:
+        """Return the value of the words that are written on a command line."""
+        convert = self.option.read or (between_commas if self.is_list else None)
+        return written if convert is None or written in (None, []) else convert(written)
 
     @property
     def needed(self) -> bool:
-        """Whether it must be given."""
+        """True if the field has no default."""
         return self.default is dataclasses.MISSING
 
 
 def between_commas(texts: Iterable[str]) -> list[str]:
-    """Return what stands between the commas of the words of an option, each once, in order."""
+    """Return the pieces between the commas of the words of an option, each once, in order."""
     pieces = (piece.strip() for text in texts for piece in text.split(","))
     return list(dict.fromkeys(filter(None, pieces)))
 
 
 def fields_of(record: type) -> tuple[Field, ...]:
-    """The fields of a record: arguments, its own options, the scenario's --set, the shared ones."""
+    """Return the fields of a record: arguments, its own options, the scenario's --set, the shared
+    ones.
+    """
     hints = get_type_hints(record, include_extras=True)
-    found = []
+    record_fields = []
     for field in dataclasses.fields(record):
         kind, *extras = get_args(hints[field.name])
         option = next(extra for extra in extras if isinstance(extra, Option))
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        found.append(Field(field.name, kind, option, default))
+        record_fields.append(Field(field.name, kind, option, default))
 
     def rank(field: Field) -> tuple[bool, bool, bool]:
         return not isinstance(field.option, Argument), field.name in SHARED, field.name == "set"
 
-    return tuple(sorted(found, key=rank))
+    return tuple(sorted(record_fields, key=rank))
 
 
-def filled(record: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
-    """The record with those values, by the names of fields; an InputError with all that are not of
-    their types, out of range, or no choice. ``source`` is who gives them: `COMMAND_LINE`, or the
-    name of a function."""
+def fill_options(record: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
+    """Return the record with those values, by the names of fields.
+
+    Args:
+        source: who gives the values: `COMMAND_LINE`, or the name of a function.
+
+    Raises:
+        InputError: names all values of a wrong type, out of range, or outside the choices.
+    """
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - see above
 
     fields = {field.name: field for field in fields_of(record)}
     try:
-        made: OptionsT = TypeAdapter(record).validate_python(dict(values))
+        options: OptionsT = TypeAdapter(record).validate_python(dict(values))
     except ValidationError as error:
         problems = []
-        for of in error.errors():
-            rule = of["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            problems.append(refused(fields[str(of["loc"][0])], rule, of["input"]))
-        raise as_asked(InputError(problems, COMMAND_LINE), source) from None
-    if problems := [of for field in fields.values() for of in _problems(field, made)]:
-        raise as_asked(InputError(problems, COMMAND_LINE), source)
-    return made
+        for details in error.errors():
+            rule = details["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            problems.append(refuse_value(fields[str(details["loc"][0])], rule, details["input"]))
+        raise rephrase_error(InputError(problems, COMMAND_LINE), source) from None
+    if problems := [problem for field in fields.values() for problem in _problems(field, options)]:
+        raise rephrase_error(InputError(problems, COMMAND_LINE), source)
+    return options
 
 
-def refused(field: Field, rule: str, value: Any) -> Problem:
-    """A value of a field that does not obey ``rule``, or is none of its choices."""
+def refuse_value(field: Field, rule: str, value: Any) -> Problem:
+    """Return the problem of a value that does not obey ``rule``, or is not among the choices."""
     remedy = "Give a value that obeys the rule."
     if choices := field.option.choices:
         rule, remedy = f"must be {' or '.join(choices)}", "Write one of them, or leave it out."
     return Problem(field.flag, rule, repr(value)[:60], remedy)
 
 
-def _problems(field: Field, made: Options) -> Iterator[Problem]:
-    option, given = field.option, getattr(made, field.name)
+def _problems(field: Field, options: Options) -> Iterator[Problem]:
+    """Yield the problems of a field's values: out of range, or outside its choices."""
+    option, values = field.option, getattr(options, field.name)
     low, high = option.low, option.high
-    for value in given if isinstance(given, list | tuple) else [given]:
+    for value in values if isinstance(values, list | tuple) else [values]:
         if value is None or (isinstance(value, str) and low is not None):
             continue
         if option.choices and value not in option.choices:
-            yield refused(field, "", value)
+            yield refuse_value(field, "", value)
         if (low is not None and not value >= low) or (high is not None and not value <= high):
             rule = f"must be at least {low:g}" if high is None else f"must be {low:g} to {high:g}"
             yield Problem(field.flag, rule, repr(value)[:60], "Give a value in that range.")
 
 
-def as_asked(error: InputError, source: str) -> InputError:
-    """An error of the command line in the words of ``source``: a function has no options."""
+def rephrase_error(error: InputError, source: str) -> InputError:
+    """Return an error of the command line in the words of ``source``: a function has arguments in
+    place of options.
+    """
     if source == COMMAND_LINE or error.source != COMMAND_LINE:
         return error
     problems = [
         dataclasses.replace(
-            of, path=_OPTION.sub(_argument, of.path), remedy=_EXAMPLE.sub(_argument, of.remedy)
+            problem,
+            path=_OPTION.sub(_write_argument, problem.path),
+            remedy=_EXAMPLE.sub(_write_argument, problem.remedy),
         )
-        for of in error.problems
+        for problem in error.problems
     ]
     return type(error)(problems, source)
 
@@ -241,20 +262,20 @@ _EXAMPLE = re.compile(r"--(?!set )([a-z-]+) ")
 """An option before its value; --set stands as it is, for its value is a key with another."""
 
 
-def _argument(found: re.Match[str]) -> str:
-    """What an option is called as an argument, with '=' where its value follows."""
-    name = found[1].replace("-", "_")
-    return name + "_" * iskeyword(name) + "=" * found[0].endswith(" ")
+def _write_argument(match: re.Match[str]) -> str:
+    """Return the name of an option as an argument, with '=' where its value follows."""
+    name = match[1].replace("-", "_")
+    return name + "_" * iskeyword(name) + "=" * match[0].endswith(" ")
 
 
 def own_values(options: Options) -> dict[str, Any]:
-    """The values of a record's own fields, by name: without those that all verbs share."""
+    """Return the values of a record's own fields, by name, without those that all verbs share."""
     names = (field.name for field in dataclasses.fields(options) if field.name not in SHARED)
     return {name: getattr(options, name) for name in names}
 
 
 def plain_type(kind: Any) -> tuple[Any, bool]:
-    """A type without None, and whether it may be None."""
+    """Return a type without None, and whether it may be None."""
     parts = [part for part in get_args(kind) if part is not type(None)]
     if get_origin(kind) is not None and type(None) in get_args(kind):
         return (parts[0] if len(parts) == 1 else Any), True

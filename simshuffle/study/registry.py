@@ -1,8 +1,8 @@
-"""What there is to ask for, found by the names of files: no list names a study or an extension.
+"""Registry of verbs, studies and extensions, found by the names of files: no list names them.
 
 A module ``verb`` in a folder of ``studies/`` or ``extensions/`` has ``VERBS``, the verbs that make
-results. Those of another distribution are found by its entry point in the group `PLUGINS`, which
-names such a module. What an extension adds beside them stands in its module ``extension``.
+results. Verbs of another distribution are found by its entry point in the group `PLUGINS`, which
+names such a module. The other additions of an extension stand in its module ``extension``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from simshuffle.study.study import Result, Study
 
 PLUGINS = "simshuffle.studies"
-APART = {"testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."}
+PLUGIN_REMEDIES = {
+    "testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."
+}
 """How to get a plugin of simshuffle's, by the last word of its verb, its function and its kind."""
 REMOVED = {"policies": "It is removed: docs/policies.md has closed forms, and says what to run."}
 """What takes the place of a removed study, by its function and its kind."""
@@ -34,8 +36,8 @@ def _modules(pattern: str) -> list[Any]:
     """Import the modules of studies and extensions whose file names match ``pattern``."""
     files = [
         path.relative_to(PACKAGE.parent).with_suffix("")
-        for room in ("studies", "extensions")
-        for path in (PACKAGE / room).rglob(pattern)
+        for folder in ("studies", "extensions")
+        for path in (PACKAGE / folder).rglob(pattern)
     ]
     files.sort(key=lambda file: file.parts[-2])  # by folder, whichever room it stands in
     return [importlib.import_module(".".join(file.parts)) for file in files]
@@ -43,13 +45,14 @@ def _modules(pattern: str) -> list[Any]:
 
 @cache
 def own_verbs() -> dict[str, Verb[Any]]:
-    """Every verb of this package that makes a result, by name; nothing that computes is
-    imported."""
+    """Return every verb of this package that makes a result, by name; nothing that computes is
+    imported.
+    """
     return _by_name(_modules("verb.py"))
 
 
 @cache
-def added() -> Extension:
+def merge_extensions() -> Extension:
     """Return all that extensions add, as one extension."""
     parts = [module.EXTENSION for module in _modules("extension.py")]
     return Extension(
@@ -64,13 +67,13 @@ def added() -> Extension:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Import the modules of extensions that have verbs without a result; each with its group."""
-    for module, group in added().commands.items():
+    for module, group in merge_extensions().commands.items():
         yield group, importlib.import_module(module)
 
 
 @cache
 def verbs() -> dict[str, Verb[Any]]:
-    """The same with those of plugins."""
+    """Return every verb that makes a result, by name, with the verbs of plugins."""
     return own_verbs() | _by_name(plugin.load() for plugin in entry_points(group=PLUGINS))
 
 
@@ -80,22 +83,30 @@ def _by_name(modules: Iterable[Any]) -> dict[str, Verb[Any]]:
 
 @cache
 def kinds() -> dict[str, str]:
-    """Every kind of result folder, and the study that writes it, as of `Verb.kinds`."""
+    """Return every kind of result folder, and the place of the study that writes it, as in
+    `Verb.kinds`.
+    """
     return kinds_of(verbs().values())
 
 
 def kinds_of(chosen: Iterable[Verb[Any]]) -> dict[str, str]:
-    """The kinds that these verbs write, likewise."""
+    """Return the kinds of result folders that these verbs write, and the places of their
+    studies.
+    """
     return {kind: module for verb in chosen for kind, module in verb.kinds.items()}
 
 
 def study_of(kind: str) -> Study[Any]:
-    """The study that writes result folders of that kind, imported now; a KeyError if none does."""
+    """Import and return the study that writes result folders of that kind; a KeyError if none
+    does.
+    """
     return import_study(kinds()[kind])
 
 
 def read_folder(folder: Path) -> Result:
-    """The result in ``folder``, of any study; an InputError if it holds none, or a damaged one."""
+    """Read the result in ``folder``, of any study; an InputError if it holds none, or a damaged
+    one.
+    """
     # what reads tables; a list of verbs needs none of it
     from simshuffle.report.folders import meta_of  # noqa: PLC0415
     from simshuffle.study import engine  # noqa: PLC0415
@@ -103,7 +114,7 @@ def read_folder(folder: Path) -> Result:
     kind = meta_of(folder).get("kind")
     if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
-        remedies = APART | REMOVED | dict(added().folders)
+        remedies = PLUGIN_REMEDIES | REMOVED | dict(merge_extensions().folders)
         remedy = remedies.get(str(kind), "Give a folder that simshuffle wrote.")
         refuse("", rule, repr(kind) if kind else "none", remedy, str(folder))
     return engine.read(study_of(kind), folder)

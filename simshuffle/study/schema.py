@@ -34,7 +34,7 @@ UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes
 
 @dataclass(frozen=True)
 class Schema:
-    """A table."""
+    """The columns of a table, its key, and the format of its file."""
 
     columns: Mapping[str, Column]  # by name, in their order
     suffix: str = ".csv"  # '.csv' or '.parquet'
@@ -49,75 +49,90 @@ class Schema:
         """The sentence of every column, by name."""
         return {name: column.meaning for name, column in self.columns.items()}
 
-    def check(self, table: pd.DataFrame, source: str, before: int = 0) -> None:
-        """See that ``table`` has these columns, and in them what they may hold; an InputError with
-        every column that is wrong. Of a table without key it may be the part that follows
-        ``before`` rows."""
+    def check(self, table: pd.DataFrame, source: str, num_previous_rows: int = 0) -> None:
+        """Check that ``table`` has these columns, and in them only values that they may hold.
+
+        Args:
+            num_previous_rows: rows of a table without key that precede ``table``, a part of it.
+
+        Raises:
+            InputError: names every column that is wrong.
+        """
         names = list(self.columns)
         if list(table.columns) != names:
-            given = ", ".join(map(str, table.columns)) or "none"
-            refuse(source, f"must have the columns {', '.join(names)}", given, REMEDY, source)
-        faults = {name: self.columns[name].fault(table[name], before) for name in names}
+            present_columns = ", ".join(map(str, table.columns)) or "none"
+            refuse(
+                source, f"must have the columns {', '.join(names)}", present_columns, REMEDY, source
+            )
+        faults = {name: self.columns[name].fault(table[name], num_previous_rows) for name in names}
         problems = [
             Problem(f"{source}: {name}", fault, _sample(table[name]), REMEDY)
             for name, fault in faults.items()
             if fault
         ]
-        if self.key and not problems and (again := table.duplicated(list(self.key))).any():
+        if self.key and not problems and (is_repeated := table.duplicated(list(self.key))).any():
             rule = f"must not repeat {', '.join(self.key)}"
-            problems.append(Problem(source, rule, f"row {int(again.argmax()) + 1}", REMEDY))
+            problems.append(Problem(source, rule, f"row {int(is_repeated.argmax()) + 1}", REMEDY))
         if problems:
             raise InputError(problems, source)
 
     def listing(
         self, table: pd.DataFrame, title: str | None, columns: Sequence[str], names: int = 1
     ) -> RichTable:
-        """Columns of ``table``, rows of this schema, as a terminal, a paper and the page show them;
-        the first ``names`` of them say what a row is, the others are aligned as numbers are."""
-        of = [self.columns[name] for name in columns]
-        heads = [column.head or name for name, column in zip(columns, of, strict=True)]
+        """Return columns of ``table``, rows of this schema, as a terminal, a paper and the page
+        show them. The first ``names`` columns name the row; the others are aligned as numbers are.
+        """
+        descriptions = [self.columns[name] for name in columns]
+        heads = [column.head or name for name, column in zip(columns, descriptions, strict=True)]
         rows = (
-            [column.cell(value) for column, value in zip(of, row, strict=True)]
+            [column.cell(value) for column, value in zip(descriptions, row, strict=True)]
             for row in table[list(columns)].itertuples(index=False, name=None)
         )
         return new_table(title, heads[:names], heads[names:], rows)
 
     def framed(self, rows: Sequence[Any]) -> pd.DataFrame:
-        """A table of these rows; what a row lacks is empty."""
+        """Return the table of these rows; values that a row lacks are empty."""
         return pd.DataFrame(rows, columns=list(self.columns))
 
     def empty(self) -> pd.DataFrame:
-        """The table without rows."""
+        """Return the table without rows."""
         return self.framed([])
 
     def write(self, table: Table, stem: Path) -> Path:
-        """Write ``table`` to ``stem`` with the suffix; returns the path. An InputError as of
-        `check`: a study made a table that it did not describe."""
+        """Write ``table`` to ``stem`` with the suffix; return the path.
+
+        Raises:
+            InputError: as of `check`: a study made a table that it did not describe.
+        """
         path = stem.with_name(stem.name + self.suffix)
         if self.suffix == ".csv":
-            whole = table.whole() if isinstance(table, LongTable) else table
-            self.check(whole, path.name)
-            whole.to_csv(path, index=False)
+            frame = table.load() if isinstance(table, LongTable) else table
+            self.check(frame, path.name)
+            frame.to_csv(path, index=False)
             return path
         if isinstance(table, pd.DataFrame):
             self.check(table, path.name)
             write_parquet(LongTable((TablePart(table),)).pieces(), path)
         else:
-            write_parquet(self._checked(table, path.name), path)
+            write_parquet(self._check_pieces(table, path.name), path)
         return path
 
-    def _checked(self, table: LongTable, source: str) -> Iterator[pd.DataFrame]:
-        """The pieces of a table without key, each as `check` wants it."""
-        before = 0
+    def _check_pieces(self, table: LongTable, source: str) -> Iterator[pd.DataFrame]:
+        """Yield the pieces of a table without key, each checked by `check`."""
+        num_previous_rows = 0
         for piece in table.pieces():
-            self.check(piece, source, before)
-            before += len(piece)
+            self.check(piece, source, num_previous_rows)
+            num_previous_rows += len(piece)
             yield piece
 
     def read(self, stem: Path) -> Table:
-        """The table at ``stem``, with its numbers to the last bit; an empty text stays one. A long
-        one without key is checked piece by piece, and not loaded. An InputError if it cannot be
-        read, or is not as `check` wants it."""
+        """Read the table at ``stem``, with its numbers to the last bit; an empty text stays one.
+
+        A long table without key is checked piece by piece, and not loaded.
+
+        Raises:
+            InputError: the table cannot be read, or `check` refuses it.
+        """
         path = stem.with_name(stem.name + self.suffix)
         try:
             if self.suffix == ".csv":
@@ -125,18 +140,18 @@ class Schema:
             else:
                 long = LongTable((TablePart(path),))
                 if len(long) > ROWS_AT_ONCE and not self.key:
-                    for _ in self._checked(long, path.name):
+                    for _ in self._check_pieces(long, path.name):
                         pass
                     return long
-                table = long.whole()
+                table = long.load()
         except InputError:
             raise
         except (OSError, ValueError, pa.ArrowException, KeyError, TypeError) as error:
             why = str(error).partition("\n")[0]
             refuse(path.name, "cannot be read", why, REMEDY, str(path.parent))
-        for name, of in self.newer.items():
-            if name not in table and of in table:
-                table.insert(list(self.columns).index(name), name, table[of])
+        for name, older_name in self.newer.items():
+            if name not in table and older_name in table:
+                table.insert(list(self.columns).index(name), name, table[older_name])
         for name, value in self.absent.items():
             if name not in table:
                 table.insert(list(self.columns).index(name), name, value)
@@ -144,6 +159,7 @@ class Schema:
         return table
 
     def _csv(self, path: Path) -> pd.DataFrame:
+        """Read a CSV file with the types of the columns."""
         kinds = {"text": pa.string(), "real": pa.float64(), "flag": pa.bool_(), "count": pa.int64()}
         # whole numbers of which some may be empty are read as floats
         types = {
@@ -162,16 +178,22 @@ class Schema:
                 REMEDY,
                 str(path.parent),
             )
-        found = pc.read_csv(pa.BufferReader(content), convert_options=convert, parse_options=parse)
-        table: pd.DataFrame = found.to_pandas()
+        arrow_table = pc.read_csv(
+            pa.BufferReader(content), convert_options=convert, parse_options=parse
+        )
+        table: pd.DataFrame = arrow_table.to_pandas()
         return table
 
 
 REMEDY = "Give a folder that simshuffle wrote and nobody changed, or make the result again."
 
 
-def misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:
-    """Files of a result that do not fit the others; ``fits`` says whether each does."""
+def problems_of_misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:
+    """Yield a problem for each file of a result that does not fit the others.
+
+    Args:
+        fits: whether the file fits, by its path.
+    """
     for path, fit in fits.items():
         if not fit:
             yield Problem(path, "must fit the other files of the result", "others", REMEDY)
@@ -183,7 +205,7 @@ def _sample(values: pd.Series[Any]) -> str:
 
 
 def unit_of(name: str) -> str:
-    """The unit that the name of a column tells; '' if it tells none."""
+    """Return the unit in the name of a column; '' if it names none."""
     if name.startswith("nbytes"):
         return UNITS["nbytes"]
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")

@@ -1,6 +1,7 @@
-"""The server: a process that loads what cells need, and forks a process for each of them, so that
-what they share is loaded once and is in memory once. It has one thread, so that forking is safe.
-Where its parent hangs up, or has died, it ends its processes and itself."""
+"""The server: a process that loads the modules that cells need, and forks a process for each cell,
+so that shared modules are loaded once and are in memory once. It has one thread, so that forking is
+safe. When its parent closes the connection, or has died, it ends its processes and itself.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +24,23 @@ GRACE = 3.0
 """s that processes have to remove what they have half-written when they are stopped."""
 
 
-def not_sent(why: str) -> str:
-    """The sentence for a cell that cannot be pickled, or loaded."""
-    return f"it cannot be sent to another process ({why}): use one process"
+def not_sent(reason: str) -> str:
+    """Return the sentence for a cell that cannot be pickled, or loaded."""
+    return f"it cannot be sent to another process ({reason}): use one process"
 
 
 @dataclass(frozen=True)
 class CellOrder:
-    """A cell that is to be done."""
+    """An order to run a cell."""
 
     digest: str  # of the cell
-    alike: bytes  # the cell, pickled; it makes ready what cells like it compute with
+    template: bytes  # the cell, pickled; it makes ready what cells like it compute with
     work: bytes  # the cell and its store, pickled
 
 
 @dataclass(frozen=True)
 class News:
-    """What is heard of a cell."""
+    """News of a cell: a share of it is done, or its process has ended."""
 
     digest: str  # of the cell
     # 'share' of it is done; 'ended'; 'raised' what no other cell would survive; or 'died'
@@ -53,74 +54,81 @@ _Processes = dict[Connection, tuple[str, int]]  # the cell of each, and the numb
 
 
 def serve(descriptor: int) -> None:
-    """Do what is ordered on the connection of that file descriptor, until it is closed."""
+    """Run the cells that are ordered on the connection of that file descriptor, until it is
+    closed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and hangs up
     parent, processes = Connection(descriptor), _Processes()
     try:
         while True:
             for ready in wait([parent, *processes]):
                 if ready is parent:
-                    _begin(parent.recv(), parent, processes)
+                    _fork_process(parent.recv(), parent, processes)
                 else:
-                    _hear(ready, parent, processes)  # type: ignore[arg-type]
+                    _forward_news(ready, parent, processes)  # type: ignore[arg-type]
     except (EOFError, OSError):
-        _stop(processes)
+        _stop_processes(processes)
 
 
-def _begin(order: CellOrder, parent: Connection, processes: _Processes) -> None:
+def _fork_process(order: CellOrder, parent: Connection, processes: _Processes) -> None:
+    """Fork a process that runs the ordered cell."""
     with suppress(Exception):  # what cannot be loaded here cannot be there, which says so
-        pickle.loads(order.alike).make_ready()  # noqa: S301 - from the parent alone
-    ours, theirs = Pipe(duplex=False)
+        pickle.loads(order.template).make_ready()  # noqa: S301 - from the parent alone
+    news_connection, process_connection = Pipe(duplex=False)
     gc.freeze()  # so that collecting garbage does not copy what is shared
     with warnings.catch_warnings():
         # of threads: that of jemalloc, in pyarrow, sees to itself
         warnings.simplefilter("ignore", DeprecationWarning)
-        number = os.fork()
-    if number == 0:
+        process_id = os.fork()
+    if process_id == 0:
         try:
             parent.close()
             signal.signal(signal.SIGTERM, interrupt)
-            _work(order, theirs)
+            _run_cell(order, process_connection)
         finally:
             os._exit(1)
-    theirs.close()
-    processes[ours] = order.digest, number
+    process_connection.close()
+    processes[news_connection] = order.digest, process_id
 
 
-def _hear(ours: Connection, parent: Connection, processes: _Processes) -> None:
+def _forward_news(news_connection: Connection, parent: Connection, processes: _Processes) -> None:
+    """Forward news of a cell to the parent; if its process has died, report the exit status."""
     try:
-        parent.send_bytes(ours.recv_bytes())
+        parent.send_bytes(news_connection.recv_bytes())
     except (EOFError, ConnectionResetError):
-        ours.close()
-        digest, number = processes.pop(ours)
-        status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+        news_connection.close()
+        digest, process_id = processes.pop(news_connection)
+        status = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
         if status:
             parent.send(News(digest, "died", status))
 
 
-def _stop(processes: _Processes) -> None:
-    left = {number for _, number in processes.values()}
-    for number in left:
-        os.kill(number, signal.SIGTERM)
+def _stop_processes(processes: _Processes) -> None:
+    """End all processes: SIGTERM first, and SIGKILL after `GRACE` seconds."""
+    remaining = {process_id for _, process_id in processes.values()}
+    for process_id in remaining:
+        os.kill(process_id, signal.SIGTERM)
     deadline = monotonic() + GRACE
-    while left and monotonic() < deadline:
+    while remaining and monotonic() < deadline:
         sleep(0.01)
-        left -= {number for number in left if os.waitpid(number, os.WNOHANG)[0]}
-    for number in left:
-        os.kill(number, signal.SIGKILL)
+        remaining -= {
+            process_id for process_id in remaining if os.waitpid(process_id, os.WNOHANG)[0]
+        }
+    for process_id in remaining:
+        os.kill(process_id, signal.SIGKILL)
     os._exit(0)
 
 
-def _work(order: CellOrder, server: Connection) -> None:
-    """Do a cell, in a process of its own, which ends with it."""
-    from simshuffle.study.store import Lost, attempt  # noqa: PLC0415 - where it is needed
+def _run_cell(order: CellOrder, server: Connection) -> None:
+    """Run a cell, in a process of its own, which ends with it."""
+    from simshuffle.study.store import Lost, run_and_store  # noqa: PLC0415 - where it is needed
 
-    last = [0.0]
+    last_report = [0.0]
 
     def tell(share: float) -> None:
         now = monotonic()
-        if now - last[0] >= MOMENT:
-            last[0] = now
+        if now - last_report[0] >= MOMENT:
+            last_report[0] = now
             server.send(News(order.digest, "share", share))
 
     try:
@@ -130,7 +138,7 @@ def _work(order: CellOrder, server: Connection) -> None:
     else:
         tell(0.0)
         try:
-            news = News(order.digest, "ended", attempt(cell, order.digest, store, tell))
+            news = News(order.digest, "ended", run_and_store(cell, order.digest, store, tell))
         except OSError as error:
             news = News(order.digest, "raised", error)
     server.send(news)
@@ -141,20 +149,21 @@ Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """A handler that raises KeyboardInterrupt, as Ctrl-C does."""
+    """Raise KeyboardInterrupt, as Ctrl-C does (a signal handler)."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    """Let ``handler`` handle those signals; does nothing but in the main thread, which gets
-    them."""
+    """Let ``handler`` handle those signals within the context; does nothing outside the main
+    thread, which alone gets signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, earlier in before.items():
+        for number, earlier in previous_handlers.items():
             signal.signal(number, earlier)

@@ -1,4 +1,4 @@
-"""Whether cells are too much for this machine, by their estimates, before the first one begins."""
+"""Check before the first cell begins that the cells fit this machine, by their estimates."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import NamedTuple
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.study.cell import Cell
+from simshuffle.study.cell_times import CellTimes, calibrations
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.standing import CellTimes, calibrations, duration
+from simshuffle.study.standing import duration
 
 LONGEST_S = 24 * 3600.0
 """s that cells may take in all by estimate (chosen: who means more says so)."""
-MOST_SLOWER = 3.0
+MAX_SLOWNESS = 3.0
 """Times by which this machine may seem slower than estimates say: it is learned from short cells
 for the most part, beside other work (chosen)."""
 REMEDY = (
     "Ask for fewer {of}ranks, epochs or samples, or of a run for a time_tolerance; --force-size"
     " tries it all the same."
 )
-GROUPS = Path("/sys/fs/cgroup")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
 LIMITS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -30,35 +31,37 @@ LIMITS = (
 part of it which the system gives up for others."""
 
 
-class Room(NamedTuple):
-    """What cells may take where they are done."""
+class Resources(NamedTuple):
+    """Memory and processes that cells may use where they run."""
 
     memory: float  # bytes that are free; infinite where that is not known
     at_once: int  # cells
 
 
-def check_size(cells: Collection[Cell], room: Room) -> None:
-    """See that each of the cells has enough memory, and that all end within `LONGEST_S`: by their
-    costs, as such cells took on this machine.
+def check_size(cells: Collection[Cell], resources: Resources) -> None:
+    """Check that each of the cells has enough memory, and that all end within `LONGEST_S`: by their
+    costs, corrected by the times that such cells took on this machine.
 
     Raises:
-        InputError: one needs more, or all take longer.
+        InputError: a cell needs more memory, or all together take longer.
     """
     if not cells:
         return
     problems = []
     largest = max(cells, key=lambda cell: cell.memory)
-    if largest.memory > room.memory:
-        rule = f"must fit the memory that is free, {_gb(room.memory)}"
+    if largest.memory > resources.memory:
+        rule = f"must fit the memory that is free, {_gb(resources.memory)}"
         value = f"{_gb(largest.memory)} by estimate, {largest.label}"
         problems.append(Problem("memory", rule, value, REMEDY.format(of="")))
-    known = calibrations()
-    slower = {kind: min(of.factor, MOST_SLOWER) for kind, of in known.items()}
-    costs = [cell.cost * slower.get(cell.timed_as, CellTimes().factor) for cell in cells]
-    seconds = max(*costs, sum(costs) / min(room.at_once, len(costs)), 0.0)
+    times_of_kind = calibrations()
+    slowness_of_kind = {
+        kind: min(times.factor, MAX_SLOWNESS) for kind, times in times_of_kind.items()
+    }
+    costs = [cell.cost * slowness_of_kind.get(cell.timed_as, CellTimes().factor) for cell in cells]
+    seconds = max(*costs, sum(costs) / min(resources.at_once, len(costs)), 0.0)
     if seconds > LONGEST_S:
         rule = f"must end within {duration(LONGEST_S)} on this machine"
-        value = f"{duration(seconds)} by estimate, {len(costs)} to do, {room.at_once} at once"
+        value = f"{duration(seconds)} by estimate, {len(costs)} to do, {resources.at_once} at once"
         remedy = REMEDY.format(of="values, seeds, " if len(costs) > 1 else "")
         problems.append(Problem("time", rule, value, remedy))
     if problems:
@@ -70,37 +73,41 @@ def _gb(nbytes: float) -> str:
 
 
 def available_memory() -> float:
-    """Bytes that new processes can take: what the system calls available, within the limit of the
-    control group and of those that it is in; infinite where none is told."""
-    found = [float("inf")]
+    """Return the bytes that new processes can take: the memory that the system calls available,
+    within the limits of the control group and of its parents; infinite where none is known.
+    """
+    limits = [float("inf")]
     with suppress(OSError, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         values = dict(line.split(":") for line in lines)
-        found.append(1024 * float(values["MemAvailable"].split()[0]))
-    for group in _groups():
+        limits.append(1024 * float(values["MemAvailable"].split()[0]))
+    for group in _find_control_groups():
         for limit, current, given_up in LIMITS:
             with suppress(OSError, ValueError):  # 'max' where there is no limit
-                most = float((group / limit).read_text(encoding="utf-8"))
-                used = float((group / current).read_text(encoding="utf-8"))
-                found.append(most - used + _of_stat(group, given_up))
-    return min(found)
+                limit_nbytes = float((group / limit).read_text(encoding="utf-8"))
+                used_nbytes = float((group / current).read_text(encoding="utf-8"))
+                limits.append(limit_nbytes - used_nbytes + _read_memory_stat(group, given_up))
+    return min(limits)
 
 
-def _of_stat(group: Path, name: str) -> float:
+def _read_memory_stat(group: Path, name: str) -> float:
+    """Return the number ``name`` (bytes) of a control group's memory.stat; 0 if it has none."""
     with suppress(OSError, ValueError, KeyError):
         lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
         return float(dict(line.split() for line in lines)[name])
     return 0.0
 
 
-def _groups() -> list[Path]:
-    """The folders of the control groups of this process that may limit its memory."""
-    found = [GROUPS, GROUPS / "memory"]
+def _find_control_groups() -> list[Path]:
+    """Return the folders of the control groups of this process that may limit its memory."""
+    folders = [CONTROL_GROUPS, CONTROL_GROUPS / "memory"]
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers in ("", "memory"):
-                top = GROUPS / controllers
+                top = CONTROL_GROUPS / controllers
                 inner = top / path.strip("/")
-                found += [of for of in (inner, *inner.parents) if of.is_relative_to(top)]
-    return list(dict.fromkeys(found))
+                folders += [
+                    folder for folder in (inner, *inner.parents) if folder.is_relative_to(top)
+                ]
+    return list(dict.fromkeys(folders))

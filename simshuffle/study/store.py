@@ -1,5 +1,7 @@
-"""Store: outcomes of cells by their digest, each there whole or not at all, as JSON, Parquet and
-plain files, never as pickles; and a cell is done, whose outcome is kept, or it is said why not."""
+"""Store: outcomes of cells by their digest, each complete or absent, as JSON, Parquet and plain
+files, never as pickles. `run_and_store` runs a cell and stores its outcome, or says why there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from typing import Any
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.study.cell import Cell, Outcome, Tell, digest_of
-from simshuffle.study.long_table import LazyTables, LongTable, TablePart, long, write_parquet
+from simshuffle.study.long_table import LazyTables, LongTable, TablePart, get_long, write_parquet
 
 TABLE = ".parquet"
 CELLS = ".cells"
@@ -26,44 +28,50 @@ CELLS = ".cells"
 
 @dataclass(frozen=True)
 class Memory:
-    """A store that ends with the process."""
+    """A store in memory, which ends with the process."""
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """Whether there is an outcome with those tables and files."""
+        """Return whether there is an outcome with those tables and files."""
         return digest in self.outcomes
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """The outcome with those of its tables and files; None if it is not there or damaged."""
+        """Return the outcome with those of its tables and files; None if it is missing or
+        damaged.
+        """
         return self.outcomes.get(digest)
 
-    def put(self, digest: str, outcome: Outcome) -> None:
-        """Keep an outcome; a second one of the same digest replaces the first."""
+    def add(self, digest: str, outcome: Outcome) -> None:
+        """Store an outcome; a second one of the same digest replaces the first."""
         self.outcomes[digest] = outcome
 
     def forget(self, digest: str) -> None:
-        """Remove an outcome, if it is there."""
+        """Remove an outcome, if there is one."""
         self.outcomes.pop(digest, None)
 
 
 @dataclass(frozen=True)
 class Disk:
     """A folder of outcomes that outlives the process, and that several processes may use at once.
+
     ``ROOT/ab/abcd....json`` holds the values of an outcome, the SHA-256 of its tables and files,
-    and its own; these lie in the folder ``ROOT/ab/abcd....``. The JSON comes last, so what it names
-    is there."""
+    and its own SHA-256. The tables and files lie in the folder ``ROOT/ab/abcd....``. The JSON is
+    written last, so all that it names exists.
+    """
 
     root: Path
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """As for `Memory`."""
+        """Return whether there is an outcome with those tables and files."""
         if not parts:
             return self._entry(digest).is_file()
         return (entry := self._read(digest)) is not None and parts <= set(entry["files"])
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """As for `Memory`."""
+        """Return the outcome with those of its tables and files; None if it is missing or
+        damaged.
+        """
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
             return None
@@ -82,8 +90,8 @@ class Disk:
         files = {name: folder / name for name in names if not name.endswith(TABLE)}
         return Outcome(entry["values"], LazyTables(tables), files)
 
-    def put(self, digest: str, outcome: Outcome) -> None:
-        """As for `Memory`."""
+    def add(self, digest: str, outcome: Outcome) -> None:
+        """Store an outcome; a second one of the same digest replaces the first."""
         entry, folder = self._entry(digest), self._folder(digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
         files: dict[str, str] = {}
@@ -91,7 +99,7 @@ class Disk:
             draft = Path(tempfile.mkdtemp(dir=entry.parent, prefix=".part-"))
             try:
                 for name in outcome.tables:
-                    table, path = long(outcome.tables, name), draft / f"{name}{TABLE}"
+                    table, path = get_long(outcome.tables, name), draft / f"{name}{TABLE}"
                     if table.file is None:
                         write_parquet(table.pieces(), path)
                     else:
@@ -116,12 +124,12 @@ class Disk:
                 draft_entry.unlink()
 
     def forget(self, digest: str) -> None:
-        """As for `Memory`."""
+        """Remove an outcome, if there is one."""
         self._entry(digest).unlink(missing_ok=True)
         shutil.rmtree(self._folder(digest), ignore_errors=True)
 
     def digests(self) -> Iterator[str]:
-        """The digests of all outcomes."""
+        """Yield the digests of all outcomes."""
         for group in sorted(self.root.glob("??")):
             yield from sorted(path.stem for path in group.glob("[!.]*.json"))
 
@@ -132,7 +140,9 @@ class Disk:
         return self.root / digest[:2] / digest
 
     def _read(self, digest: str) -> Mapping[str, Any] | None:
-        """Values and files of an outcome; None if it is not there, or not as it was written."""
+        """Return values and files of an outcome; None if it is missing, or not as it was
+        written.
+        """
         try:
             first, _, text = self._entry(digest).read_text(encoding="utf-8").partition("\n")
             text = text.removesuffix("\n")
@@ -146,8 +156,9 @@ Store = Memory | Disk  # where outcomes are kept
 
 
 def write_file(content: bytes | Path, path: Path) -> None:
-    """Write ``path``: those bytes, or another file's, by a link or, where there are none, a
-    copy."""
+    """Write ``path``: the bytes ``content``, or the content of another file, as a link where the
+    file system has links, else as a copy.
+    """
     if isinstance(content, bytes):
         path.write_bytes(content)
         return
@@ -168,7 +179,7 @@ def _sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Lost:
-    """A cell without an outcome."""
+    """The reason why a cell has no outcome."""
 
     why: str  # a sentence for people
     error: SimshuffleError | None = None  # what the cell raised; None where its process died
@@ -177,23 +188,24 @@ class Lost:
 _store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default=None)
 
 
-def do_within(cell: Cell) -> Outcome:
-    """Do a cell that is a part of the one being done, and keep its outcome in the same store. A
-    search that was interrupted finds there what it has simulated."""
+def run_inner_cell(cell: Cell) -> Outcome:
+    """Run a cell that is a part of the running one, and keep its outcome in the same store. A
+    search that was interrupted finds there the simulations it has done.
+    """
     store, digest = _store.get(), digest_of(cell)
     outcome = None if store is None else store.get(digest, cell.parts)
     if outcome is None:
         outcome = cell.run(lambda share: None)
         if store is not None:
-            store.put(digest, outcome)
+            store.add(digest, outcome)
     return outcome
 
 
-def attempt(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
-    """Do a cell and keep its outcome; None, or why there is none."""
-    before = _store.set(store)
+def run_and_store(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
+    """Run a cell and store its outcome; return None, or why there is no outcome."""
+    token = _store.set(store)
     try:
-        store.put(digest, cell.run(tell))
+        store.add(digest, cell.run(tell))
     except SimshuffleError as error:
         return Lost(str(error), error)
     except OSError:
@@ -201,5 +213,5 @@ def attempt(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
     except Exception as error:  # noqa: BLE001 - whatever a cell raises, the others go on
         return Lost(f"{type(error).__name__}: {error}")
     finally:
-        _store.reset(before)
+        _store.reset(token)
     return None

@@ -1,5 +1,7 @@
-"""Study: what is done, kept, shown and drawn; Request: what is asked of it; Result: what it leaves
-behind, the same whether it was just made or read from its folder."""
+"""Study: how a kind of question is computed, stored, shown and drawn. Request: the checked
+question.
+Result: the tables and facts of the answer, the same whether just computed or read from its folder.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ import pandas as pd
 from simshuffle.errors import Problem, refuse
 from simshuffle.report.console import html, terminal_text
 from simshuffle.report.folders import write_folder
-from simshuffle.report.names import short_names, shortened, with_short_names
-from simshuffle.report.style import signed
-from simshuffle.report.table_io import rows
+from simshuffle.report.names import short_names, shorten_names, with_short_names
+from simshuffle.report.style import sign_figure
+from simshuffle.report.table_io import plain_rows
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, code_digest
-from simshuffle.study.long_table import LazyTables, long, unloaded
+from simshuffle.study.long_table import LazyTables, get_long, get_unloaded
 from simshuffle.study.schema import Column, Schema
 from simshuffle.study.store import write_file
 from simshuffle.version import __version__
@@ -48,7 +50,7 @@ Files = Mapping[str, bytes | Path]  # files by name: their contents, or where th
 
 @dataclass(frozen=True)
 class Derived:
-    """A table that follows from those that are stored, and is written beside them for others."""
+    """A table that follows from the stored ones, and is written beside them for other programs."""
 
     schema: Schema  # of it
     table: Callable[[Result], pd.DataFrame]  # makes it
@@ -56,7 +58,7 @@ class Derived:
 
 @dataclass(frozen=True)
 class Study(Generic[V]):
-    """A kind of study."""
+    """A kind of study: its cells, tables, texts and figures."""
 
     kind: str  # what ``meta.json`` calls it
     verb: str  # of the command line, which also begins the names of its folders; '' for none
@@ -143,12 +145,12 @@ class Study(Generic[V]):
 
     @property
     def _schemas(self) -> dict[str, Schema]:
-        return {**self.stored, **{name: made.schema for name, made in self.derived.items()}}
+        return {**self.stored, **{name: derived.schema for name, derived in self.derived.items()}}
 
 
 @dataclass(frozen=True)
 class Request(Generic[V]):
-    """What is asked of a study."""
+    """A checked request of a user: the values, documents and files that decide the result."""
 
     name: str  # of the scenario or study, which names the folder
     values: V  # checked; what the stages and ``collect`` are given
@@ -166,17 +168,21 @@ class Request(Generic[V]):
 
 
 def fingerprint(study: Study[V], request: Request[V]) -> str:
-    """Twelve hexadecimal digits that stand for what is asked and the code that decides it."""
-    what = [study.kind, dict(request.documents), dict(request.asked), code(study)]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    """Return twelve hexadecimal digits that stand for the request and the code that decides the
+    result.
+    """
+    deciding = [study.kind, dict(request.documents), dict(request.asked), code_of_study(study)]
+    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def code(study: Study[Any]) -> str:
-    """What stands for the code that decides a study's results; ``meta.json`` has its beginning."""
+def code_of_study(study: Study[Any]) -> str:
+    """Return the digest of the code that decides a study's results; ``meta.json`` has its first 12
+    digits.
+    """
     return code_digest(*(study.decides or (study.collect.__module__,)))
 
 
-def detailed(
+def documents_with_details(
     parts: Callable[[Result], Iterable[str | Table]],
     details: Callable[[Result], Iterable[str | Table]],
 ) -> dict[str, Any]:
@@ -189,14 +195,16 @@ def detailed(
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of simshuffle, Python and packages, by name."""
-    known = {"simshuffle": __version__, "python": platform.python_version()}
-    return known | {name: version(name) for name in names}
+    """Return the versions of simshuffle, Python and packages, by name."""
+    version_of_name = {"simshuffle": __version__, "python": platform.python_version()}
+    return version_of_name | {name: version(name) for name in names}
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a study leaves behind. Printed, it is its tables; so it is in a notebook."""
+    """The tables, facts, documents and files of a study's answer. Its text, and its view in a
+    notebook, are its tables.
+    """
 
     study: Study[Any]  # its kind
     tables: Tables  # the stored tables by name
@@ -207,81 +215,92 @@ class Result:
     inputs: Mapping[str, Path] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Its kind, and its tables with their rows."""
-        rows = {name: len(long(self.all_tables, name)) for name in self.all_tables}
+        """Return its kind, and its tables with the numbers of their rows."""
+        rows = {name: len(get_long(self.all_tables, name)) for name in self.all_tables}
         tables = ", ".join(f"{name} ({count})" for name, count in rows.items())
         return f"<{self.study.kind} result {self.meta['fingerprint']}: {tables}>"
 
     def __str__(self) -> str:
-        """What a terminal shows of it with -v."""
+        """Return the text that a terminal shows with -v."""
         return terminal_text([*self.details(), *self.parts()])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
+        """Return the HTML that a notebook shows."""
         return html(self.exported())
 
     @cached_property
     def derived(self) -> Tables:
         """The tables that follow from the stored ones, by name."""
-        return {name: made.table(self) for name, made in self.study.derived.items()}
+        return {name: derived.table(self) for name, derived in self.study.derived.items()}
 
     @property
     def all_tables(self) -> Tables:
-        """Those that are stored and those that follow, by name."""
-        stored = {name: unloaded(self.tables, name) for name in self.tables}
+        """The stored tables and those that follow from them, by name."""
+        stored = {name: get_unloaded(self.tables, name) for name in self.tables}
         return LazyTables({**stored, **self.derived})
 
     def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
-        """Write the result folder, with its figures if ``draw``, whole or not at all; returns it.
-        An InputError if it holds something, and that is no result or ``replace`` is False."""
+        """Write the result folder, with its figures if ``draw``, completely or not at all; return
+        it.
+
+        Raises:
+            InputError: the folder holds something that is no result, or ``replace`` is False.
+        """
 
         def fill(draft: Path) -> None:
             self._fill(draft)
             if draw:
                 self.draw(draft)
 
-        return write_folder(Path(folder), fill, replace=replace, known=self.study.names)
+        return write_folder(Path(folder), fill, replace=replace, known_names=self.study.names)
 
     def _fill(self, folder: Path) -> None:
+        """Write all files but the figures into ``folder``."""
         for name, text in self.documents.items():
             (folder / name).write_text(text, encoding="utf-8")
         meta = json.dumps(self.meta, indent=1, sort_keys=True)
         (folder / "meta.json").write_text(f"{meta}\n", encoding="utf-8")
         schemas = self.study.schemas(self.meta)
-        about = {f"{name}{schema.suffix}": schema.meanings for name, schema in schemas.items()}
-        (folder / "columns.json").write_text(f"{json.dumps(about, indent=1)}\n", encoding="utf-8")
+        meanings = {f"{name}{schema.suffix}": schema.meanings for name, schema in schemas.items()}
+        (folder / "columns.json").write_text(
+            f"{json.dumps(meanings, indent=1)}\n", encoding="utf-8"
+        )
         for name in self.all_tables:
-            schemas[name].write(unloaded(self.all_tables, name), folder / name)
+            schemas[name].write(get_unloaded(self.all_tables, name), folder / name)
         for name, text_of in self.study.texts.items():
             (folder / name).write_text(text_of(self), encoding="utf-8")
-        for place, files in self.files_in.items():
+        for subfolder, files in self.files_in.items():
             for name, content in files.items():
-                (folder / place).mkdir(exist_ok=True)
-                write_file(content, folder / place / name)
+                (folder / subfolder).mkdir(exist_ok=True)
+                write_file(content, folder / subfolder / name)
         for name, path in self.inputs.items():
             (folder / INPUTS).mkdir(exist_ok=True)
             # no link: the file is its owner's, who may change it
             shutil.copyfile(path, folder / INPUTS / name)
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
-        """Draw the figures into ``folder``, which is made if need be; returns their paths. ``name``
-        is that of the file, where there is only one figure; that of the study if it is ''."""
+        """Draw the figures into ``folder``, which is made if need be; return their paths. ``name``
+        is that of the file, where there is only one figure; '' stands for the name in the study.
+        """
         # matplotlib, where it is drawn
         from simshuffle.report import canvas, paper  # noqa: PLC0415
 
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
         figures = self.study.figures(self)
         paths = []
-        for own, chart in figures.items():
-            stem = place / (name if name and len(figures) == 1 else own)
-            about = signed(own, [self.meta["fingerprint"]])
-            paths += canvas.save(paper.draw(chart), stem, about)
+        for figure_name, chart in figures.items():
+            stem = target / (name if name and len(figures) == 1 else figure_name)
+            signature = sign_figure(figure_name, [self.meta["fingerprint"]])
+            paths += canvas.save(paper.draw(chart), stem, signature)
         return paths
 
     def figure(self, name: str = "") -> Figure:
-        """The figure of that name, drawn now; the only one if none is named. An InputError if there
-        is no such figure, or several and none is named."""
+        """Draw and return the figure of that name; the only one if none is named.
+
+        Raises:
+            InputError: there is no such figure, or there are several and none is named.
+        """
         # matplotlib, where it is drawn
         from simshuffle.report import paper  # noqa: PLC0415
 
@@ -294,16 +313,16 @@ class Result:
         return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table of that name, stored or derived; an InputError if there is none."""
+        """Return the table of that name, stored or derived; an InputError if there is none."""
         if name not in self.all_tables:
-            there = f"There are {', '.join(self.all_tables)}."
-            refuse("name", "no such table", repr(name), there, "table")
+            remedy = f"There are {', '.join(self.all_tables)}."
+            refuse("name", "no such table", repr(name), remedy, "table")
         return self.all_tables[name]
 
     def verdict(self) -> list[str]:
-        """The answer in a few sentences, if there is one; the last says what it rests on."""
-        said = [] if self.study.verdict is None else self.study.verdict(self)
-        return [shortened(line, self.short_names) for line in said]
+        """Return the answer in a few sentences, if there is one; the last says what it rests on."""
+        sentences = [] if self.study.verdict is None else self.study.verdict(self)
+        return [shorten_names(line, self.short_names) for line in sentences]
 
     def answer(self, width: int = LINE) -> list[str]:
         """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
@@ -313,9 +332,9 @@ class Result:
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows: texts and tables, and the verdict last."""
-        return [*self.shown(), *self.answer()]
+        return [*self.parts_before_verdict(), *self.answer()]
 
-    def shown(self) -> list[str | Table]:
+    def parts_before_verdict(self) -> list[str | Table]:
         """Return the texts and tables before the verdict."""
         return self._plainly(self.study.parts(self))
 
@@ -324,7 +343,7 @@ class Result:
         return self._plainly(self.study.details(self))
 
     def listings(self) -> list[str | Table]:
-        """What documents show beside the verdict: texts and tables, all tables as such."""
+        """Return the texts and tables that documents show beside the verdict."""
         return self._plainly((self.study.exported or self.study.parts)(self))
 
     @cached_property
@@ -334,7 +353,7 @@ class Result:
         A long table stays unloaded: it is of runs that the short ones name too.
         """
         columns = ("label" if "axes" in self.meta else "run", "strategy")
-        tables = [unloaded(self.tables, name) for name in self.tables]
+        tables = [get_unloaded(self.tables, name) for name in self.tables]
         return short_names(
             str(name)
             for table in tables
@@ -348,29 +367,33 @@ class Result:
         return list(with_short_names(parts, self.short_names))
 
     def exported(self) -> list[str | Table]:
-        """For LaTeX and Markdown: `listings`, then the answer as text."""
+        """Return the parts for LaTeX and Markdown: `listings`, then the answer as text."""
         return [*self.listings(), *self.verdict()]
 
     def as_json(self) -> Any:
-        """What ``--json`` prints, as plain values; what is empty is None."""
-        said = {} if self.study.verdict is None else {"verdict": self.verdict()}
+        """Return plain values for ``--json``; empty values of tables are None."""
+        verdict_entry = {} if self.study.verdict is None else {"verdict": self.verdict()}
         if self.study.as_json is None:
-            return {**said, **{name: rows(table) for name, table in self.all_tables.items()}}
+            return {
+                **verdict_entry,
+                **{name: plain_rows(table) for name, table in self.all_tables.items()},
+            }
         values = self.study.as_json(self)
-        return {**said, **values} if said else values
+        return {**verdict_entry, **values} if verdict_entry else values
 
     def compared(self) -> Tables:
-        """Tables that are put beside those of another result, by name: what tells rows apart as
-        index, and columns of numbers."""
+        """Return the tables that are put beside those of another result, by name: the key as index,
+        and columns of numbers.
+        """
         if self.study.compared is not None:
             return self.study.compared(self)
-        tables, out = self.all_tables, {}
+        tables, compared_tables = self.all_tables, {}
         for name, schema in self.study.schemas(self.meta).items():
             if schema.key and schema.suffix == ".csv":
                 numbers = [
                     column
-                    for column, of in schema.columns.items()
-                    if of.kind in {"real", "count"} and column not in schema.key
+                    for column, description in schema.columns.items()
+                    if description.kind in {"real", "count"} and column not in schema.key
                 ]
-                out[name] = tables[name].set_index(list(schema.key))[numbers]
-        return out
+                compared_tables[name] = tables[name].set_index(list(schema.key))[numbers]
+        return compared_tables

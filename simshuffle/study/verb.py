@@ -21,7 +21,7 @@ Group = Literal["Describe", "Simulate", "Results", "Rarely"]
 
 @dataclass(frozen=True)
 class Verb(Generic[OptionsT]):
-    """How a study is asked for."""
+    """A verb of the command line, and the study that answers it."""
 
     name: str  # on the command line, such as 'sweep', or 'study hiding' one level down
     options: type[OptionsT]  # the record of what is asked; its docstring is the help
@@ -58,15 +58,15 @@ class Verb(Generic[OptionsT]):
     failed: Callable[[Result, OptionsT], str] = lambda result, options: ""
 
     def make_request(self, options: OptionsT) -> tuple[Study[Any], Request[Any]]:
-        """Return the study, and the request that the options make of it."""
+        """Return the study, and the request that follows from the options."""
         if callable(self.request):
             return self.request(options)
-        made: Any = resolve_name(self.request)(options)
-        if isinstance(made, tuple):
-            study, request = made
+        answer: Any = resolve_name(self.request)(options)
+        if isinstance(answer, tuple):
+            study, request = answer
             return study, request
         (place,) = self.kinds.values()
-        return import_study(place), made
+        return import_study(place), answer
 
     def answer_first(self, options: OptionsT, request: Request[Any]) -> Iterable[str]:
         """Return the lines of the answer from closed forms."""
@@ -77,7 +77,7 @@ class Verb(Generic[OptionsT]):
 
     @property
     def word(self) -> str:
-        """Its last word: what names its folders."""
+        """The last word of its name, with which its folders begin."""
         return self.name.split()[-1]
 
 

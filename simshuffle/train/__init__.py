@@ -10,7 +10,7 @@ from typing import Any
 if find_spec("torch") is None or find_spec("sklearn") is None:
     raise ImportError("training needs torch and scikit-learn: pip install 'simshuffle[train]'")
 
-from simshuffle.study.registry import added
+from simshuffle.study.registry import merge_extensions
 from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run
 from simshuffle.train.emulation import Diverged, Emulation
 from simshuffle.train.layers import layers, read_layers
@@ -40,7 +40,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import what an extension adds to this module when it is first used."""
-    place = added().functions.get(f"train.{name}")
+    place = merge_extensions().functions.get(f"train.{name}")
     if place is None:
         raise AttributeError(f"module 'simshuffle.train' has no attribute '{name}'")
     globals()[name] = value = resolve_name(place)

@@ -25,7 +25,7 @@ from simshuffle.spec.validation import validate_record
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study import engine
-from simshuffle.study.executors import Local
+from simshuffle.study.executors import LocalExecutor
 from simshuffle.study.standing import Progress, study_progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
@@ -128,7 +128,7 @@ def train_study(
     _check_alone()
     own = own_of(model, train, test, study)
     request = own_request(own, strategies, world_size, device, study)
-    executor = Local(processes or (None if device_named(device).type == "cpu" else 1))
+    executor = LocalExecutor(processes or (None if device_named(device).type == "cpu" else 1))
     shown = study_progress("run") if progress is True else nullcontext(progress or None)
     with shown as tell, kept_runs(study) as store:
         try:

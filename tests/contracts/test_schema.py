@@ -17,7 +17,7 @@ from simshuffle.spec.library import find_file, read_yaml, shipped_folder, shippe
 from simshuffle.spec.overrides import set_key
 from simshuffle.spec.record import quantity_schema
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.study.options import fields_of, filled
+from simshuffle.study.options import fields_of, fill_options
 from simshuffle.study.registry import verbs
 
 FOLDERS = {"scenario": "scenarios", "study": "studies", "topology": "topologies"}
@@ -214,11 +214,11 @@ def test_options_of_a_verb_obey_its_schema(verb):
         if field.needed
     }
     assert told(of, needed | {"out": "x", "force": True}) == []
-    assert filled(verb.options, needed, "test").out is None
+    assert fill_options(verb.options, needed, "test").out is None
     assert told(of, needed | {"wrod": 1}) != []
     assert told(of, needed | {"force": []}) != []
     with pytest.raises(InputError):
-        filled(verb.options, needed | {"force": []}, "test")
+        fill_options(verb.options, needed | {"force": []}, "test")
 
 
 def test_ranges_and_choices_of_options_are_in_the_schema():

@@ -20,11 +20,11 @@ from simshuffle.cli import main
 from simshuffle.cli.common import show
 from simshuffle.errors import InputError
 from simshuffle.report import canvas
-from simshuffle.report.console import exported
+from simshuffle.report.console import export_parts
 from simshuffle.report.excerpt import MOST_COLUMNS
 from simshuffle.report.style import COLUMN_INCHES
 from simshuffle.study import engine, executors, registry
-from simshuffle.study.executors import Here, Processes
+from simshuffle.study.executors import ProcessExecutor, SerialExecutor
 from simshuffle.study.registry import kinds, read_folder, study_of
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
@@ -51,7 +51,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A tiny study, done in this process, and its folder."""
     place = tmp_path_factory.mktemp(request.param)
     study, asked = TINY[request.param](place / "inputs")
-    result = engine.run(study, asked, Here(), Disk(place / "cells"))
+    result = engine.run(study, asked, SerialExecutor(), Disk(place / "cells"))
     return study, asked, result, result.save(place / "out")
 
 
@@ -62,7 +62,7 @@ def test_every_kind_of_result_has_a_tiny_study():
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 def test_what_is_stored_is_read_back(made):
     study, asked, result, folder = made
-    found = engine.existing(study, folder, fingerprint(study, asked))
+    found = engine.find_existing(study, folder, fingerprint(study, asked))
     assert found is not None
     assert dict(found.meta) == json.loads(json.dumps(result.meta))
     assert found.documents == result.documents
@@ -142,7 +142,7 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(made, monkeypatch, cap
         tables = [part for part in result.exported() if isinstance(part, Table)]
         assert sum(line.startswith(begin) for line in out.splitlines()) == len(tables)
         assert tables or study.kind == "toy"
-        assert out == exported(result.exported(), to)
+        assert out == export_parts(result.exported(), to)
         rows = [line for line in out.splitlines() if to == "latex" and line.endswith(r" \\")]
         assert [row for row in rows if row.count(" & ") >= MOST_COLUMNS] == []
 
@@ -171,7 +171,7 @@ def test_every_column_is_described_with_a_sentence(made):
     assert {f"{name}" for name in study.files} <= {path.name for path in folder.iterdir()}
 
 
-class _Stopping(Processes):
+class _Stopping(ProcessExecutor):
     """Is interrupted after the first cell."""
 
     def do(self, cells: Any, store: Any, watch: Any) -> Iterator[str]:
@@ -192,7 +192,7 @@ def test_a_study_that_was_stopped_goes_on_in_several_processes_to_the_same_bytes
 ):
     monkeypatch.setattr(executors, "Workers", lambda: nullcontext(workers))
     study, asked, _, folder = made
-    store, executor = Disk(tmp_path / "cells"), Processes(3)
+    store, executor = Disk(tmp_path / "cells"), ProcessExecutor(3)
     if not study.stages:
         result = engine.run(study, asked, executor, store)
         assert content(result.save(tmp_path / "out")) == content(folder)
@@ -221,7 +221,7 @@ def test_a_damaged_table_is_refused_politely(damage, made, tmp_path):
             engine.read(study, other)
         assert path.name in str(caught.value)
         assert all(problem.remedy for problem in caught.value.problems)
-        assert engine.existing(study, other, fingerprint(study, asked)) is None
+        assert engine.find_existing(study, other, fingerprint(study, asked)) is None
         assert main(["results", "plot", str(other)]) == 2
 
 

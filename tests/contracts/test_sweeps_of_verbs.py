@@ -9,7 +9,7 @@ from simshuffle.errors import InputError
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.swept import runs_followed, single_run
 from simshuffle.studies.collective import ranks_of
-from simshuffle.study.options import filled
+from simshuffle.study.options import fill_options
 from simshuffle.study.registry import own_verbs
 from simshuffle.study.study import Request
 from tests.small import small
@@ -34,7 +34,7 @@ PARTIAL = "partial_local_shuffle:exchange_fraction"
 def asked(name: str, scenario: Scenario) -> Request[Any]:
     verb = own_verbs()[name]
     values = {"scenario": scenario, **OPTIONS.get(name, {})}
-    return verb.make_request(filled(verb.options, values, name))[1]
+    return verb.make_request(fill_options(verb.options, values, name))[1]
 
 
 def verbs_of_a_scenario() -> list[str]:

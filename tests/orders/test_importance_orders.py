@@ -8,14 +8,14 @@ docs/mechanisms.md.
 import pytest
 
 from simshuffle import load_scenario, run
-from simshuffle.report.report import booked
+from simshuffle.report.report import book_as_papers
 
 
 @pytest.fixture(scope="module")
 def seconds():
     """Seconds of a cold epoch by strategy and label."""
     result = run(load_scenario("paper/importance", {"epochs": 1}))
-    table = booked(result.breakdown)
+    table = book_as_papers(result.breakdown)
     table = table.assign(run=table["run"].str.split("-0.1").str[0])
     return table.set_index(["run", "label"])["seconds"]
 

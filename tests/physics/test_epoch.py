@@ -311,7 +311,7 @@ def test_the_breakdown_adds_up_and_waiting_is_explained():
     epoch = report.epochs(timeline)["epoch_s"].item()
     assert list(table.loc[table["cause"] == "", "label"]) == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"]
     assert table["seconds"].sum() == pytest.approx(epoch, rel=1e-12)
-    for adding in (report.booked, report.by_cause):
+    for adding in (report.book_as_papers, report.by_cause):
         assert adding(table)["seconds"].sum() == pytest.approx(epoch, rel=1e-12)
     phases = report.phase_seconds(timeline)
     idle = table[table["cause"] != ""]

@@ -13,7 +13,7 @@ from simshuffle.extensions.planning.cells import (
 from simshuffle.extensions.planning.costs import Needs, cheapest, training_seconds
 from simshuffle.extensions.planning.months import fewest
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.study.store import Memory, attempt
+from simshuffle.study.store import Memory, run_and_store
 from tests.small import small
 
 PFS, COPY, LOCAL = "global_shuffle:source=pfs", "global_shuffle:source=ssd", "local_shuffle"
@@ -142,8 +142,8 @@ def test_a_search_that_is_interrupted_goes_on_with_what_it_has_simulated(monkeyp
     monkeypatch.setattr("simshuffle.extensions.planning.cells.simulate", counted)
     cell, store = FileSystemCell(opens_bound().to_dict(), "global-pfs", 0.05, exact), Memory()
     with pytest.raises(KeyboardInterrupt):
-        attempt(cell, "search", store, lambda share: None)
-    assert attempt(cell, "search", store, lambda share: None) is None
+        run_and_store(cell, "search", store, lambda share: None)
+    assert run_and_store(cell, "search", store, lambda share: None) is None
     points = store.outcomes["search"].values["points"]
     assert sum(begun) == len(points) > 5  # each was simulated once
 

@@ -8,7 +8,7 @@ import pytest
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.report.report import LABELS, breakdown
 from simshuffle.report.timeline import PHASE_COLUMNS, PHASES, Timeline
-from simshuffle.report.waiting import hosts_waited_for, waiting, waits_by_host
+from simshuffle.report.waiting import hosts_waited_for, waiting_by_cause, waits_by_host
 from tests.small import small
 
 REDUCED = [("allreduce", 2.0), ("update", 1.0)]
@@ -31,7 +31,7 @@ def timeline(*ranks, run="r"):
 
 
 def causes(phases):
-    table = waiting(phases, LABELS)
+    table = waiting_by_cause(phases, LABELS)
     return dict(
         zip(zip(table["label"], table["cause"], strict=True), table["seconds"], strict=True)
     )
@@ -174,11 +174,13 @@ def test_a_host_is_named_that_costs_a_twentieth_and_is_sure_or_faulty():
     seconds, names = np.array([[1.0, 0.0], [1.0, 9.0], [1.0, 0.0]]), ["a", "b", "c"]
     sure = np.array([False, True, False])
     found = [{"host": "b", "label": 1, "seconds": 9.0}]
-    assert hosts_waited_for(seconds, sure, 100.0, names, (), alone=[1]) == found
-    assert hosts_waited_for(seconds, ~sure, 100.0, names, (), alone=[1]) == []
-    assert hosts_waited_for(seconds, ~sure, 100.0, names, {"b"}, alone=[1]) == found
-    assert hosts_waited_for(seconds, sure, 200.0, names, (), alone=[1]) == []
-    assert hosts_waited_for(seconds, sure, 100.0, names, (), alone=[0]) == []  # it is shared
+    assert hosts_waited_for(seconds, sure, 100.0, names, (), unshared_labels=[1]) == found
+    assert hosts_waited_for(seconds, ~sure, 100.0, names, (), unshared_labels=[1]) == []
+    assert hosts_waited_for(seconds, ~sure, 100.0, names, {"b"}, unshared_labels=[1]) == found
+    assert hosts_waited_for(seconds, sure, 200.0, names, (), unshared_labels=[1]) == []
+    assert (
+        hosts_waited_for(seconds, sure, 100.0, names, (), unshared_labels=[0]) == []
+    )  # it is shared
 
 
 def test_a_run_with_a_slow_host_says_for_whom_its_ranks_wait():

@@ -246,7 +246,7 @@ def by_hand():
 def test_steady_iterations_count_for_those_that_are_left_out():
     """Two for themselves and six others: four times each. So 1.5 + 4 (1.5 + 3.5) + 1.5 s."""
     timeline = by_hand()
-    weights = report.weights(timeline)
+    weights = report.row_weights(timeline)
     assert set(zip(timeline.phases["iteration"], weights, strict=True)) == {
         (1, 1.0),
         (2, 4.0),

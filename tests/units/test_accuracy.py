@@ -156,7 +156,7 @@ def test_damaged_plans_are_an_error_in_words(damage, tmp_path):
 
 def test_a_run_comes_back(tmp_path):
     made, store = record(0.8, plans=recorded()), Disk(tmp_path)
-    store.put("ab" * 16, outcome_of(made))
+    store.add("ab" * 16, outcome_of(made))
     found = store.get("ab" * 16, frozenset([*(f"{name}{TABLE}" for name in TABLES), PLANS]))
     for name in TABLES:
         pd.testing.assert_frame_equal(found.tables[name], getattr(made, name))

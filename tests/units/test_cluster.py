@@ -17,7 +17,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.study import engine
-from simshuffle.study.executors import Here
+from simshuffle.study.executors import SerialExecutor
 from simshuffle.study.store import Disk
 from tests.contents import contents as content
 from tests.toy import TOY, Square, asked
@@ -89,7 +89,7 @@ def test_a_killed_worker_changes_nothing(bed, tmp_path):
     assert killed
     tried = {int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}
     assert tried == {worker.pid for worker in bed.workers}
-    local = engine.run(TOY, asked(*cells), Here(), Disk(tmp_path / "here"))
+    local = engine.run(TOY, asked(*cells), SerialExecutor(), Disk(tmp_path / "here"))
     folders = [result.save(tmp_path / "there"), local.save(tmp_path / "local")]
     assert content(folders[0]) == content(folders[1])
 

@@ -19,7 +19,7 @@ from simshuffle.studies.comparison import ComparedSide, _beside, _documents, com
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
-from simshuffle.study.matching import asked_apart, flat, matched, paired
+from simshuffle.study.matching import flat, match_runs, pair_names, table_of_differing_requests
 from simshuffle.study.registry import kinds
 from simshuffle.study.study import Result
 from tests.small import small
@@ -132,7 +132,7 @@ def test_a_run_that_one_of_them_has_is_left_out_and_named(folders):
 
 
 def test_names_that_are_not_equally_many_are_not_guessed():
-    pairs, notes = paired(["a", "b", "c"], ["b", "d"], "runs")
+    pairs, notes = pair_names(["a", "b", "c"], ["b", "d"], "runs")
     assert pairs == {"b": "b"}
     assert notes == ["Only A has these runs: a, c.", "Only B has these runs: d."]
 
@@ -298,12 +298,14 @@ def test_of_a_strategy_the_runs_that_differ_least_are_matched():
 
     a = {"a 0.1": run_(0.1, 64), "a 0.3": run_(0.3, 64)}
     b = {"b 0.3": run_(0.3, 2048), "b 0.1": run_(0.1, 2048), "b 0.5": run_(0.5, 2048)}
-    assert matched(a, b) == {"a 0.1": "b 0.1", "a 0.3": "b 0.3"}
+    assert match_runs(a, b) == {"a 0.1": "b 0.1", "a 0.3": "b 0.3"}
 
 
 def test_sources_of_numbers_stand_last_and_decide_no_match():
     known = {"x.source.y": "a table of 2019", "cluster.z": 1}
-    found = asked_apart({"r": known}, {"r": {"x.source.y": "another", "cluster.z": 2}}, {"r": "r"})
+    found = table_of_differing_requests(
+        {"r": known}, {"r": {"x.source.y": "another", "cluster.z": 2}}, {"r": "r"}
+    )
     assert list(found["key"]) == ["cluster.z", "x.source.y"]
 
 

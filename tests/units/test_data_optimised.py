@@ -43,7 +43,7 @@ from simshuffle.extensions.learning.filtering.tables import (
 from simshuffle.extensions.learning.filtering.text import parts
 from simshuffle.studies.training.wording import as_report
 from simshuffle.study import engine
-from simshuffle.study.executors import Here
+from simshuffle.study.executors import SerialExecutor
 from simshuffle.study.store import Disk, Lost
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model
@@ -304,7 +304,7 @@ def whole(**changes):
 def done(tmp_path_factory):
     place, standings = tmp_path_factory.mktemp("study"), []
     store = Disk(place / ".cells")
-    result = engine.run(STUDY, request(whole()), Here(), store, standings.append)
+    result = engine.run(STUDY, request(whole()), SerialExecutor(), store, standings.append)
     return result.save(place / "out"), FilterTables(**result.tables), standings
 
 
@@ -328,14 +328,14 @@ def test_what_is_done_is_kept_and_another_clustering_extracts_nothing_anew(done,
     store = Disk(tmp_path / "cells")
     before = set(store.digests())
     assert len(before) == 14
-    result = engine.run(STUDY, request(whole()), Here(), store)
+    result = engine.run(STUDY, request(whole()), SerialExecutor(), store)
     pd.testing.assert_frame_equal(result.tables["runs"], tables.runs)
     assert set(store.digests()) == before
     engine.run(STUDY, request(whole(clustering={"eps": 3.0, "eps_table": []})), _OnlyRuns(), store)
     assert before < set(store.digests())
 
 
-class _OnlyRuns(Here):
+class _OnlyRuns(SerialExecutor):
     """Does no extractions."""
 
     def do(self, cells, store, watch):
@@ -343,7 +343,7 @@ class _OnlyRuns(Here):
         yield from super().do(cells, store, watch)
 
 
-class _Losing(Here):
+class _Losing(SerialExecutor):
     """Loses the cells whose label begins with ``start``."""
 
     def __init__(self, start):
@@ -373,4 +373,4 @@ def test_a_filter_that_leaves_too_few_says_what_others_leave_out(done):
     folder, _, _ = done
     few = whole(clustering={"eps": 0.001, "eps_table": [8.0]})
     with pytest.raises(InputError, match=r"must leave samples[\s\S]*100 % at 0.001, [\d.]+ % at 8"):
-        engine.run(STUDY, request(few), Here(), Disk(folder.parent / ".cells"))
+        engine.run(STUDY, request(few), SerialExecutor(), Disk(folder.parent / ".cells"))

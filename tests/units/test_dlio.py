@@ -91,7 +91,7 @@ def test_what_is_written_says_which_share_passes_and_can_be_simulated(here):
     result = run(load_scenario("mine.yaml"))
     (share,) = result.epochs["accelerator_utilisation"]
     assert share == pytest.approx(0.5, abs=0.03)
-    assert f" {share:.1%} " in terminal_text(result.shown())
+    assert f" {share:.1%} " in terminal_text(result.parts_before_verdict())
 
 
 def test_a_file_that_hydra_wrote_is_read_by_its_section(tmp_path):

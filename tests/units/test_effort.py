@@ -15,7 +15,7 @@ from simshuffle.job.plan.effort import AllreduceEffort, Effort, effort, expected
 from simshuffle.job.plan.jobs import each_alone
 from simshuffle.job.scenario.scenario import all_runs, load_scenarios
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.study.standing import FACTOR, SURE
+from simshuffle.study.cell_times import COVERED_SHARE, FACTOR
 
 ROOT = Path(__file__).parent.parent.parent
 with (ROOT / "docs" / "data" / "effort.csv").open(newline="", encoding="utf-8") as file:
@@ -50,7 +50,7 @@ def test_nine_of_ten_estimates_are_right_within_a_factor_of_two():
     measured = np.array([float(row["seconds"]) for row in ROWS])
     ratios = measured / np.array([found.seconds for found in efforts()])
     for factor in (1.0, statistics.median(ratios)):
-        assert (off(ratios / factor) <= 2.0).mean() >= SURE
+        assert (off(ratios / factor) <= 2.0).mean() >= COVERED_SHARE
     assert off(ratios).max() < FACTOR
 
 
@@ -80,7 +80,7 @@ def test_seconds_and_bytes_are_sums_by_hand():
 def test_nine_of_ten_runs_simulate_the_iterations_that_are_expected():
     counted = np.array([int(row["iterations"]) for row in ROWS])
     expected = np.array([found.iterations for found in efforts()])
-    assert np.quantile(off(counted / expected), SURE) < 1.5
+    assert np.quantile(off(counted / expected), COVERED_SHARE) < 1.5
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from rich.table import Table
 
 from simshuffle.errors import InputError
-from simshuffle.report.console import exported, new_table
+from simshuffle.report.console import export_parts, new_table
 from simshuffle.report.excerpt import MOST_COLUMNS, Excerpt, shorten_numbers
 
 
@@ -76,7 +76,7 @@ def test_rows_and_columns_are_chosen_by_name_or_pattern_in_the_order_given():
 
 def test_a_caption_is_the_title_of_the_first_table():
     first, *_ = Excerpt(caption="Epochs of two runs").take_from([seconds_table()], "here")
-    assert "\\caption{Epochs of two runs}" in exported([first], "latex")
+    assert "\\caption{Epochs of two runs}" in export_parts([first], "latex")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_latex_has_eight_columns_and_names_those_left_out():
     headings = [f"part {number}" for number in range(1, 13)]
     table = new_table("Wide", ["run"], headings)
     table.add_row("a", *map(str, range(12)))
-    text = exported([table], "latex")
+    text = export_parts([table], "latex")
     assert text.count(" & ") == 2 * (MOST_COLUMNS - 1)
     assert "% left out: part 8, part 9, part 10, part 11, part 12" in text
-    assert exported([table], "markdown").count("part") == 12
+    assert export_parts([table], "markdown").count("part") == 12

@@ -17,7 +17,7 @@ from simshuffle.api import run
 from simshuffle.cli import main
 from simshuffle.cli.common import To
 from simshuffle.cli.result_folders import LabelsOption
-from simshuffle.report.console import FORMATS, exported, new_table
+from simshuffle.report.console import FORMATS, export_parts, new_table
 from simshuffle.report.report import Booking
 from simshuffle.study.study import Result
 from tests.small import small
@@ -33,7 +33,7 @@ def table(*rows: tuple[str, str], title: str | None = "Title") -> Table:
 
 
 def test_a_table_is_a_booktabs_tabular_with_its_caption_and_numbers_at_the_right():
-    assert exported([table(("a", "1.5"), ("b", "20"))], "latex") == (
+    assert export_parts([table(("a", "1.5"), ("b", "20"))], "latex") == (
         "% needs \\usepackage{booktabs}\n\n"
         "\\begin{table}\n  \\centering\n  \\caption{Title}\n  \\begin{tabular}{lr}\n"
         "    \\toprule\n    name & number \\\\\n    \\midrule\n"
@@ -43,13 +43,13 @@ def test_a_table_is_a_booktabs_tabular_with_its_caption_and_numbers_at_the_right
 
 
 def test_a_table_is_a_markdown_table_below_its_title():
-    assert exported([table(("a", "1.5"), ("b", "20"))], "markdown") == (
+    assert export_parts([table(("a", "1.5"), ("b", "20"))], "markdown") == (
         "**Title**\n\n| name | number |\n| --- | ---: |\n| a | 1.5 |\n| b | 20 |\n"
     )
 
 
 def test_latex_prints_special_characters_and_obeys_none():
-    text = exported([table((NASTY, "1"), title=NASTY)], "latex")
+    text = export_parts([table((NASTY, "1"), title=NASTY)], "latex")
     cell = (
         r"a\_b \& 50\% of \#1 \{x\} \$y\$ \textasciicircum{}2 \textasciitilde{}z"
         r" \textbackslash{}cmd \textless{}t\textgreater{} \textbar{}v\textbar{} {[}k] *s* `c`"
@@ -74,19 +74,19 @@ def test_latex_prints_special_characters_and_obeys_none():
     ],
 )
 def test_signs_in_columns_of_numbers(given, written):
-    assert f"    a & {written} \\\\\n" in exported([table(("a", given), ("b", "1"))], "latex")
+    assert f"    a & {written} \\\\\n" in export_parts([table(("a", given), ("b", "1"))], "latex")
 
 
 @pytest.mark.parametrize("name", ["[2mm] of", "* a"])
 def test_the_first_cell_of_a_row_is_no_argument_of_the_row_before(name):
-    text = exported([table(("a", "1"), (name, "2"))], "latex")
+    text = export_parts([table(("a", "1"), (name, "2"))], "latex")
     assert re.search(r"\\\\\n\s*(\[|\*)", text) is None
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
 def test_latex_takes_it(tmp_path):
     rows = [(NASTY, "-1.5 ± 0.2"), ("[2mm] of", "--seeds"), ("* a → b ≤ c … – — µ × 1", "-")]
-    tables = exported(["100 % \\bad{", table(*rows, title=NASTY)], "latex")
+    tables = export_parts(["100 % \\bad{", table(*rows, title=NASTY)], "latex")
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "t.tex").write_text(f"{head}{tables}\\end{{document}}\n")
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
@@ -95,7 +95,7 @@ def test_latex_takes_it(tmp_path):
 
 
 def test_markdown_prints_special_characters_and_obeys_none():
-    text = exported([table((NASTY, "1"), title=None)], "markdown")
+    text = export_parts([table((NASTY, "1"), title=None)], "markdown")
     (_, _, line) = text.splitlines()
     assert len(re.findall(r"(?<!\\)\|", line)) == 3
     plain = re.sub(r"\\(.)", r"\1", line)
@@ -106,8 +106,8 @@ def test_markdown_prints_special_characters_and_obeys_none():
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_cell_stays_on_its_line(to):
     broken = "two\nlines\r\x0b\x85\u2028here\x1b[0m\x00"
-    text = exported([table((broken, "1"))], to)
-    assert text.count("\n") == exported([table(("a", "1"))], to).count("\n")
+    text = export_parts([table((broken, "1"))], to)
+    assert text.count("\n") == export_parts([table(("a", "1"))], to).count("\n")
     assert "two lines here" in text
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
 
@@ -116,8 +116,8 @@ def test_a_row_with_fewer_cells_is_filled_up():
     short = new_table(None, ["a"], ["b", "c"])
     short.add_row("x")
     short.add_row("x", "1", "2")
-    assert "    x &  &  \\\\\n" in exported([short], "latex")
-    assert "| x |  |  |\n" in exported([short], "markdown")
+    assert "    x &  &  \\\\\n" in export_parts([short], "latex")
+    assert "| x |  |  |\n" in export_parts([short], "markdown")
 
 
 # ---------------------------------------------------------------------------------- tables of runs
@@ -150,7 +150,7 @@ def cells(latex: str) -> list[list[str]]:
 
 def test_a_table_of_runs_for_a_paper_has_sums_that_add_up(ran):
     """The warm epoch of each run, to three significant digits: what is rounded is at most 0.5 %."""
-    heads, *rows = cells(exported(ran[0].exported(), "latex"))
+    heads, *rows = cells(export_parts(ran[0].exported(), "latex"))
     assert (heads[:2], heads[-1]) == (["run", "epoch"], "waiting")
     assert len(heads) == 8  # what came first is left out
     assert len(rows) == 2
@@ -180,8 +180,8 @@ def test_a_table_of_runs_fits_a_page(ran):
 
     result = ran[0]
     by_cause = replace(result, meta={**result.meta, "labels": "cause"})
-    assert whole(exported(result.exported(), "latex")) < 6.5 * 72
-    assert len(cells(exported(by_cause.exported(), "latex"))[0]) == 8
+    assert whole(export_parts(result.exported(), "latex")) < 6.5 * 72
+    assert len(cells(export_parts(by_cause.exported(), "latex"))[0]) == 8
 
 
 def test_a_column_without_anything_is_left_out():
@@ -212,19 +212,19 @@ def test_labels_and_causes_are_shown_on_request_and_on_a_terminal(ran, capsys):
 
 
 def test_texts_are_comments_in_latex_whatever_they_hold():
-    text = exported(["100 % sure\n\\input{x}", "second", table(("a", "1"))], "latex")
+    text = export_parts(["100 % sure\n\\input{x}", "second", table(("a", "1"))], "latex")
     assert "% 100 % sure\n% \\input{x}\n% second\n\n\\begin{table}" in text
 
 
 def test_texts_are_paragraphs_in_markdown_and_keep_their_lines():
-    text = exported(["  one_two", "- three", "# four", "5. five", "a\n```\n  b"], "markdown")
+    text = export_parts(["  one_two", "- three", "# four", "5. five", "a\n```\n  b"], "markdown")
     assert text == (
         "one\\_two\n\n\\- three\n\n\\# four\n\n5\\. five\n\n````text\na\n```\n  b\n````\n"
     )
 
 
 def test_an_empty_text_leaves_no_trace():
-    assert exported(["", table(("a", "1")), ""], "markdown").startswith("**Title**")
+    assert export_parts(["", table(("a", "1")), ""], "markdown").startswith("**Title**")
 
 
 def test_list_prints_a_table(capsys):

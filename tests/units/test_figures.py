@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox
 from simshuffle.extensions.calibration.calibrate.figures import residuals_chart
 from simshuffle.extensions.learning.time_to_accuracy.figures import figures, frontier_chart
 from simshuffle.extensions.learning.time_to_accuracy.tables import JoinTables
-from simshuffle.report.canvas import Wanted, overlap, placed, save
+from simshuffle.report.canvas import Label, overlap, place_labels, save
 from simshuffle.report.chart import SHAPES, Axis, Chart, Look, Mark, Marker, Panel, key
 from simshuffle.report.paper import draw
 from simshuffle.report.style import COLUMN_INCHES, STYLE, STYLES, in_style
@@ -61,12 +61,12 @@ def test_nothing_to_name_is_no_legend():
 
 def crowd(count, width=12.0, height=6.0):
     """Labels of marks that all lie on one spot."""
-    return [Wanted((98.0, 98.0, 102.0, 102.0), (90.0, 110.0), width, height)] * count
+    return [Label((98.0, 98.0, 102.0, 102.0), (90.0, 110.0), width, height)] * count
 
 
 def test_labels_of_one_spot_do_not_overlap_and_those_that_are_far_are_led():
     wanted = crowd(16)
-    places = placed(wanted, [wanted[0].mark], [], (0.0, 0.0, 200.0, 200.0))
+    places = place_labels(wanted, [wanted[0].mark], [], (0.0, 0.0, 200.0, 200.0))
     assert None not in places
     assert not any(overlap(a.box, b.box) for a, b in combinations(places, 2))
     assert not any(overlap(place.box, wanted[0].mark) for place in places)
@@ -77,9 +77,9 @@ def test_labels_of_one_spot_do_not_overlap_and_those_that_are_far_are_led():
 def test_a_label_avoids_other_marks_and_one_without_room_has_no_place():
     (wanted,) = crowd(1)
     other = (103.0, 95.0, 120.0, 105.0)  # to the right, where it would stand
-    (place,) = placed([wanted], [wanted.mark, other], [], (0.0, 0.0, 200.0, 200.0))
+    (place,) = place_labels([wanted], [wanted.mark, other], [], (0.0, 0.0, 200.0, 200.0))
     assert place.box[2] <= wanted.mark[0]
-    few = placed(crowd(4), [], [], (85.0, 90.0, 117.0, 110.0))
+    few = place_labels(crowd(4), [], [], (85.0, 90.0, 117.0, 110.0))
     assert None in few
     assert few[0] is not None
 

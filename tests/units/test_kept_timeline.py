@@ -14,16 +14,16 @@ import simshuffle
 from simshuffle.errors import InputError
 from simshuffle.job.sim import cell
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
-from simshuffle.report import report
+from simshuffle.report import kept_phases, report
 from simshuffle.report.timeline import PHASES, Timeline
 from simshuffle.studies.simulation import study
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.studies.verify import verify
 from simshuffle.study import engine, long_table
-from simshuffle.study.executors import Here
+from simshuffle.study.executors import SerialExecutor
 from simshuffle.study.store import Disk
 
-KINDS: tuple[report.Kept, ...] = ("full", "ranks", "none")
+KINDS: tuple[kept_phases.Kept, ...] = ("full", "ranks", "none")
 
 
 def scenario(**values: Any) -> simshuffle.Scenario:
@@ -74,13 +74,13 @@ def test_the_sample_has_ranks_that_lie_evenly_and_the_extreme_ones():
     seconds[1, 51, PHASES.index("wait_exchange")] = 0.5
     seconds[1, 52, PHASES.index("wait_allreduce")] = 0.5
     seconds[1, 7, PHASES.index("io")] = 9.0
-    assert report.sample(seconds) == [0, 10, 20, 30, 33, 34, 40, 50, 51, 52, 60, 70]
-    assert report.sample(np.ones((2, 3, len(PHASES)))) == [0, 1, 2]
+    assert kept_phases.sample_ranks(seconds) == [0, 10, 20, 30, 33, 34, 40, 50, 51, 52, 60, 70]
+    assert kept_phases.sample_ranks(np.ones((2, 3, len(PHASES)))) == [0, 1, 2]
 
 
 def test_means_by_iteration_add_up_to_the_seconds_of_the_epoch(timeline):
     phases = timeline.phases
-    table = report.iterations(phases, report.seconds_by_rank(phases))
+    table = kept_phases.iteration_means(phases, kept_phases.seconds_by_rank(phases))
     sums = table.groupby("phase", observed=False)["mean_s"].sum()
     whole = report.phase_seconds(timeline).iloc[0]
     for phase in PHASES:
@@ -108,12 +108,12 @@ def test_without_a_word_all_ranks_are_kept_as_long_as_they_are_few(monkeypatch):
 def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_path):
     store, done = Disk(tmp_path), []
 
-    class Counting(Here):
+    class Counting(SerialExecutor):
         def do(self, cells: Any, store: Any, watch: Any) -> Iterator[str]:
             done.extend(cells)
             return super().do(cells, store, watch)
 
-    def run(kind: report.Kept) -> int:
+    def run(kind: kept_phases.Kept) -> int:
         before = len(done)
         asked = study.request(RunOptions(scenario=scenario(), timeline=kind))
         engine.run(*asked, Counting(), store)

@@ -18,9 +18,9 @@ from simshuffle.study.long_table import (
     LazyTables,
     LongTable,
     TablePart,
-    joined,
-    same,
-    unloaded,
+    get_unloaded,
+    is_same_table,
+    join_tables,
     write_parquet,
 )
 from simshuffle.study.registry import read_folder
@@ -65,7 +65,7 @@ def grown(*rows: int) -> pd.DataFrame | LongTable:
 def test_a_table_that_grew_is_as_if_it_had_been_whole(rows):
     table, whole = grown(*rows), piece(0, sum(rows))
     assert isinstance(table, LongTable) == (sum(rows) > ROWS)
-    loaded = table.whole() if isinstance(table, LongTable) else table
+    loaded = table.load() if isinstance(table, LongTable) else table
     pd.testing.assert_frame_equal(loaded, whole)
     if isinstance(table, LongTable):
         assert table.file is not None
@@ -100,11 +100,11 @@ def test_the_file_of_a_table_goes_with_the_table():
     table = long(25)
     file = table.file
     assert file is not None
-    behind = table.behind(pd.DataFrame({"run": ["a"]}))
+    behind = table.with_leading_columns(pd.DataFrame({"run": ["a"]}))
     del table
     gc.collect()
     assert file.is_file()
-    assert len(behind.whole()) == 25
+    assert len(behind.load()) == 25
     del behind
     gc.collect()
     assert not file.parent.exists()
@@ -114,16 +114,18 @@ def test_tables_are_joined_with_what_stands_in_front():
     names = ["one", "two", "three"]
     tables = [long(25), LongTable((TablePart(piece(0, 3)),)), long(12)]
     lead = [pd.DataFrame({"run": pd.Categorical([name], names), "seed": 7}) for name in names]
-    table = joined(of.behind(before) for of, before in zip(tables, lead, strict=True))
+    table = join_tables(
+        of.with_leading_columns(before) for of, before in zip(tables, lead, strict=True)
+    )
     assert isinstance(table, LongTable)
-    whole = table.whole()
+    whole = table.load()
     assert list(whole) == ["run", "seed", "kind", "number", "seconds"]
     assert list(whole["run"]) == ["one"] * 25 + ["two"] * 3 + ["three"] * 12
     assert [len(part) for part in table.pieces()] == [10, 10, 10, 10]
     distinct = table.distinct(["run", "seed"])
     assert list(distinct["run"]) == names
     assert list(distinct["seed"]) == [7, 7, 7]
-    assert isinstance(joined(tables[1:2]), pd.DataFrame)
+    assert isinstance(join_tables(tables[1:2]), pd.DataFrame)
 
 
 def test_categories_that_differ_by_piece_are_those_of_all():
@@ -137,16 +139,16 @@ def test_categories_that_differ_by_piece_are_those_of_all():
         for at, kinds in enumerate(("ab", "cab", "d"))
         for n in range(8 * at, 8 * at + 8)
     ]
-    assert list(table.whole()["kind"]) == expected
+    assert list(table.load()["kind"]) == expected
 
 
 def test_two_tables_are_the_same_to_the_last_bit_however_they_lie():
     one, other = long(25), LongTable((TablePart(piece(0, 12)), TablePart(piece(12, 13))))
-    assert same(one, other)
+    assert is_same_table(one, other)
     changed = piece(0, 25)
     changed.loc[23, "seconds"] = np.nextafter(changed.loc[23, "seconds"], 9.0)
-    assert not same(one, LongTable((TablePart(changed),)))
-    assert not same(one, LongTable((TablePart(piece(0, 24)),)))
+    assert not is_same_table(one, LongTable((TablePart(changed),)))
+    assert not is_same_table(one, LongTable((TablePart(piece(0, 24)),)))
 
 
 def test_a_long_table_is_checked_but_not_loaded(tmp_path):
@@ -154,7 +156,7 @@ def test_a_long_table_is_checked_but_not_loaded(tmp_path):
     path = SCHEMA.write(table, tmp_path / "long")
     read = SCHEMA.read(tmp_path / "long")
     assert isinstance(read, LongTable)
-    assert same(read, table)
+    assert is_same_table(read, table)
     damaged = piece(0, 35)
     damaged.loc[31, "seconds"] = np.nan
     damaged.to_parquet(path, index=False)
@@ -174,11 +176,11 @@ def test_what_is_written_is_checked_too(tmp_path):
 def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path):
     store, digest = Disk(tmp_path), "ab" * 16
     tables = LazyTables({"long": grown(25), "short": grown(4)})
-    store.put(digest, Outcome({"a": 1}, tables))
+    store.add(digest, Outcome({"a": 1}, tables))
     parts = frozenset({"long.parquet", "short.parquet"})
     found = store.get(digest, parts)
     assert found is not None
-    assert isinstance(unloaded(found.tables, "long"), LongTable)
+    assert isinstance(get_unloaded(found.tables, "long"), LongTable)
     pd.testing.assert_frame_equal(found.tables["long"], piece(0, 25))
     pd.testing.assert_frame_equal(found.tables["short"], piece(0, 4))
     [file] = tmp_path.rglob("long.parquet")
@@ -201,4 +203,4 @@ def test_a_result_is_printed_without_its_longest_table(tmp_path):
     found = read_folder(folder)
     assert "local @4" in terminal_text(found.parts())
     assert found.exported() and found.verdict()
-    assert isinstance(unloaded(found.tables, "timeline"), LongTable)
+    assert isinstance(get_unloaded(found.tables, "timeline"), LongTable)

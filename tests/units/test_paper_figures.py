@@ -21,7 +21,7 @@ from simshuffle.studies.presentation.catalogue import CATALOGUE, check_results, 
 from simshuffle.studies.presentation.draw import TEX, Wish, write
 from simshuffle.studies.presentation.of_runs import Given
 from simshuffle.studies.presentation.storage import Q, apart, data_sets, fit, machines
-from simshuffle.study.registry import added
+from simshuffle.study.registry import merge_extensions
 from tests.drawn import faults, laid_out, words
 from tests.figure_results import PAIRS, made
 from tests.units.test_figures import frontier as crowded
@@ -59,7 +59,7 @@ def table(results, kind, of):
 
 def test_every_kind_is_drawn_here():
     assert {kind for kind, _ in PAIRS} == set(KINDS)
-    assert [*CATALOGUE, *added().figures] == list(KINDS)
+    assert [*CATALOGUE, *merge_extensions().figures] == list(KINDS)
 
 
 @pytest.mark.parametrize(("kind", "of"), PAIRS)

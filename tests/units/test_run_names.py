@@ -8,7 +8,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.table import Table
 
-from simshuffle.report.names import where_of, with_short_names, without_schedule
+from simshuffle.report.names import name_subset, with_short_names, without_schedule
 from simshuffle.report.style import STYLES, in_style
 from simshuffle.studies.simulation.figures import breakdown_chart
 from tests.drawn import laid_out, legend, rows_of
@@ -180,6 +180,6 @@ def test_a_schedule_that_all_exchanges_have_is_left_out():
 
 
 def test_runs_on_as_many_ranks_are_not_listed():
-    assert where_of(RUNS, RUNS) == ""
-    assert where_of(RUNS[:2], RUNS) == "on 8 ranks"
-    assert where_of(RUNS[1:3], RUNS) == "partial-0.1 new @8, local @64"
+    assert name_subset(RUNS, RUNS) == ""
+    assert name_subset(RUNS[:2], RUNS) == "on 8 ranks"
+    assert name_subset(RUNS[1:3], RUNS) == "partial-0.1 new @8, local @64"

@@ -95,7 +95,7 @@ def test_what_is_derived_from_the_timeline_is_told_apart_by_seed(result):
     whole = result.epochs.set_index(keys)["epoch_s"]
     assert list(seconds.index) == list(whole.index)
     assert seconds.sum(axis=1).to_numpy() == pytest.approx(whole.to_numpy(), rel=1e-9)
-    sums = report.booked(result.breakdown).groupby(keys, observed=True)["seconds"].sum()
+    sums = report.book_as_papers(result.breakdown).groupby(keys, observed=True)["seconds"].sum()
     assert sums.to_numpy() == pytest.approx(whole.to_numpy())
 
 

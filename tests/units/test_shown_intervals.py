@@ -15,7 +15,14 @@ from simshuffle.api import read
 from simshuffle.cli import main
 from simshuffle.job.uncertainty.residuals import residuals
 from simshuffle.report import intervals
-from simshuffle.report.intervals import HIGH, LOW, NONE_COMPARED, beside, frame, with_ends
+from simshuffle.report.intervals import (
+    HIGH,
+    LOW,
+    NONE_COMPARED,
+    add_interval_ends,
+    frame,
+    intervals_side_by_side,
+)
 from simshuffle.studies.comparison import compare, side
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import model_error
@@ -73,7 +80,7 @@ def kept(**runs):
 def test_intervals_overlap_from_the_end_they_share_on():
     a = frame(kept(a=(2.0, 1.0, 3.0), b=(2.0, 1.0, 3.0), c=(2.0, 1.0, 3.0), only=(1.0, 1.0, 1.0)))
     b = frame(kept(a=(4.0, 3.0, 5.0), b=(4.0, 3.1, 5.0), c=(0.5, 0.2, 0.9)))
-    rows = beside(a, b).set_index("run")
+    rows = intervals_side_by_side(a, b).set_index("run")
     assert rows["overlap"].to_dict() == {"a": True, "b": False, "c": False}
     assert rows.loc["b"].tolist() == [2.0, 1.0, 3.0, 4.0, 3.1, 5.0, False]
 
@@ -114,7 +121,7 @@ def test_sweeps_are_compared_by_their_labels(swept):
 
 def test_a_name_of_several_rows_has_no_interval():
     known = {"a": (1.0, 2.0), "b": (3.0, 4.0)}
-    rows = with_ends(pd.DataFrame({"run": ["a", "b", "b", "c"]}), known)
+    rows = add_interval_ends(pd.DataFrame({"run": ["a", "b", "b", "c"]}), known)
     assert rows[LOW].tolist()[0] == 1.0 and rows[HIGH].tolist()[0] == 2.0
     assert rows[HIGH].isna().tolist() == [False, True, True, True]
 

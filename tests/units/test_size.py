@@ -8,7 +8,7 @@ from simshuffle import load_scenario, run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.study import engine, size
-from simshuffle.study.size import Room, available_memory, check_size
+from simshuffle.study.size import Resources, available_memory, check_size
 from tests.toy import TOY, Square, asked
 
 GB = 10**9
@@ -16,7 +16,7 @@ GB = 10**9
 
 def refused(*cells, memory=GB, at_once=1):
     with pytest.raises(InputError) as caught:
-        check_size(cells, Room(memory, at_once))
+        check_size(cells, Resources(memory, at_once))
     return str(caught.value)
 
 
@@ -24,8 +24,8 @@ def test_a_cell_that_needs_more_memory_than_is_free_is_refused():
     text = refused(Square(1), Square(2, bytes_needed=3e9))
     assert "memory: must fit the memory that is free, 1 GB; got 3 GB by estimate, number 2" in text
     assert "--force-size" in text
-    check_size([Square(2, bytes_needed=0.9e9)] * 5, Room(GB, 1))
-    check_size([], Room(0.0, 1))
+    check_size([Square(2, bytes_needed=0.9e9)] * 5, Resources(GB, 1))
+    check_size([], Resources(0.0, 1))
 
 
 def test_cells_that_take_longer_than_anybody_means_are_refused():
@@ -33,7 +33,7 @@ def test_cells_that_take_longer_than_anybody_means_are_refused():
     longest = size.LONGEST_S
     many = [Square(int(longest / 2))] * 3
     assert "time: must end within 24.0 h on this machine; got 36.0 h" in refused(*many)
-    check_size(many, Room(GB, 2))
+    check_size(many, Resources(GB, 2))
     assert "got 48.0 h by estimate, 1 to do, 8 at once" in refused(
         Square(int(2 * longest)), at_once=8
     )
@@ -84,7 +84,7 @@ def test_ten_million_ranks_are_refused_within_seconds(tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(("limit", "current", "given_up"), [size.LIMITS[0], size.LIMITS[1]])
 def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch, limit, current, given_up):
     """Of 100 MB 70 are in use, 20 of these by files that the system can drop: 50 MB are free."""
-    monkeypatch.setattr(size, "GROUPS", tmp_path)
+    monkeypatch.setattr(size, "CONTROL_GROUPS", tmp_path)
     (tmp_path / limit).write_text("100000000\n")
     (tmp_path / current).write_text("70000000\n")
     (tmp_path / "memory.stat").write_text(f"anon 1\n{given_up} 20000000\n")

@@ -28,8 +28,8 @@ from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.studies.verify import verify
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
-from simshuffle.study.engine import MADE, made
-from simshuffle.study.executors import Processes
+from simshuffle.study.executors import ProcessExecutor
+from simshuffle.study.origin import MADE, describe_origin
 from simshuffle.study.registry import study_of
 from simshuffle.study.study import Request, fingerprint
 from simshuffle.workload.exchange.recording import write_plans
@@ -207,9 +207,9 @@ def test_a_folder_whose_input_is_gone_is_made_again(tmp_path):
     _, asked = study.request(RunOptions(scenario=scenario))
     folder = simshuffle.run(scenario).save(tmp_path / "out", draw=False)
     mark = fingerprint(study.STUDY, asked)
-    assert engine.existing(study.STUDY, folder, mark) is not None
+    assert engine.find_existing(study.STUDY, folder, mark) is not None
     next((folder / "inputs").iterdir()).unlink()
-    assert engine.existing(study.STUDY, folder, mark) is None
+    assert engine.find_existing(study.STUDY, folder, mark) is None
 
 
 def test_a_file_of_somebody_else_among_the_inputs_is_not_removed(tmp_path):
@@ -237,7 +237,7 @@ def test_a_result_says_how_it_was_made(tmp_path, monkeypatch):
 
 def test_the_commit_is_that_of_the_working_directory(here, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
-    assert "commit" not in made()
+    assert "commit" not in describe_origin()
 
     def git(*words: str) -> str:
         names = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -245,15 +245,15 @@ def test_the_commit_is_that_of_the_working_directory(here, monkeypatch):
         return done.stdout.strip()
 
     git("init", "-q")
-    assert "commit" not in made()  # there is none yet
+    assert "commit" not in describe_origin()  # there is none yet
     (here / "file").write_text("a")
     git("add", "file")
     git("commit", "-qm", "First")
-    assert made()["commit"] == git("rev-parse", "HEAD")
+    assert describe_origin()["commit"] == git("rev-parse", "HEAD")
     (here / "file").write_text("b")
-    assert made()["commit"] == f"{git('rev-parse', 'HEAD')}-dirty"
+    assert describe_origin()["commit"] == f"{git('rev-parse', 'HEAD')}-dirty"
     monkeypatch.setenv("PATH", str(here))
-    assert "commit" not in made()  # no git
+    assert "commit" not in describe_origin()  # no git
 
 
 def test_how_it_was_made_decides_nothing(tmp_path, monkeypatch):
@@ -288,7 +288,7 @@ def altered(folder: Path, change: Callable[[pd.DataFrame], Any]) -> None:
 
 def test_what_takes_long_is_verified_by_several_processes(folder):
     """They share no memory with this one, so outcomes lie on disk meanwhile."""
-    assert verify(folder, Processes(2)).same
+    assert verify(folder, ProcessExecutor(2)).same
 
 
 def test_the_last_bit_of_a_value_is_verified(folder, capsys):

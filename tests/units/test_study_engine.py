@@ -20,11 +20,17 @@ import pytest
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
 from simshuffle.study.cell import ROOT, Outcome, Tell, code_digest, digest_of
-from simshuffle.study.executors import ONE_THREAD, Here, Local, Processes, usable_cores
+from simshuffle.study.executors import (
+    ONE_THREAD,
+    LocalExecutor,
+    ProcessExecutor,
+    SerialExecutor,
+    usable_cores,
+)
 from simshuffle.study.options import Options
 from simshuffle.study.perform import FIRST_ANSWER, Performance, Teller
 from simshuffle.study.size import available_memory
-from simshuffle.study.standing import TRUST, StageWatch, Standing, _overall
+from simshuffle.study.standing import PRIOR_SECONDS, StageWatch, Standing, _describe_progress
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
 from simshuffle.study.verb import Verb
@@ -67,19 +73,19 @@ def test_stages_follow_one_another_and_are_collected(mark):
 
 
 def test_what_is_kept_is_not_done_again_and_what_is_new_is(mark, store):
-    engine.run(TOY, asked(*squares(mark, 2, 3)), Here(), store)
-    engine.run(TOY, asked(*squares(mark, 2, 3, 5)), Here(), store)
+    engine.run(TOY, asked(*squares(mark, 2, 3)), SerialExecutor(), store)
+    engine.run(TOY, asked(*squares(mark, 2, 3, 5)), SerialExecutor(), store)
     assert attempts(mark) == [2, 3, 5]
 
 
 def test_costly_cells_begin_first(mark, store):
-    engine.run(TOY, asked(*squares(mark, 1, 7, 3)), Processes(1), store)
+    engine.run(TOY, asked(*squares(mark, 1, 7, 3)), ProcessExecutor(1), store)
     assert attempts(mark) == [7, 3, 1]
 
 
 def test_cells_wait_where_memory_would_not_do_for_two(mark, store):
     cells = squares(mark, 1, 2, 3, seconds=0.2, bytes_needed=6e8)
-    engine.run(TOY, asked(*cells), Processes(3, memory=1e9), store)
+    engine.run(TOY, asked(*cells), ProcessExecutor(3, memory=1e9), store)
     spans = sorted(tuple(map(float, path.name.split("-")[2:])) for path in mark.glob("ended-*"))
     assert len(spans) == 3
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
@@ -87,7 +93,7 @@ def test_cells_wait_where_memory_would_not_do_for_two(mark, store):
 
 def test_a_cell_larger_than_the_memory_is_done_alone(mark, store):
     cells = squares(mark, 1, 2, bytes_needed=1e15)
-    result = engine.run(TOY, asked(*cells), Processes(2), store, force_size=True)
+    result = engine.run(TOY, asked(*cells), ProcessExecutor(2), store, force_size=True)
     assert len(result.tables["squares"]) == 2
 
 
@@ -101,7 +107,7 @@ def test_little_work_stays_in_this_process(mark, store):
         def cost(self) -> float:
             return 0.1
 
-    engine.run(TOY, asked(Cheap(1, mark), Cheap(2, mark)), Local(4), store)
+    engine.run(TOY, asked(Cheap(1, mark), Cheap(2, mark)), LocalExecutor(4), store)
     assert {path.name.split("-")[2] for path in mark.glob("[0-9]*")} == {str(os.getpid())}
 
 
@@ -112,9 +118,9 @@ def test_processes_compute_with_one_thread(mark, store):
 
     cell = Threads(1)
     digest = digest_of(cell)
-    assert list(Processes(1).do({digest: cell}, store, StageWatch({digest: cell}, 0, None))) == [
-        digest
-    ]
+    assert list(
+        ProcessExecutor(1).do({digest: cell}, store, StageWatch({digest: cell}, 0, None))
+    ) == [digest]
     found = store.get(digest, frozenset())
     assert found is not None
     assert found.values == dict.fromkeys(ONE_THREAD, "1")
@@ -124,19 +130,21 @@ def test_processes_compute_with_one_thread(mark, store):
 # ------------------------------------------------------------------------------------- lost, failed
 
 
-@pytest.mark.parametrize("executor", [Here(), Processes(2)], ids=["here", "processes"])
+@pytest.mark.parametrize(
+    "executor", [SerialExecutor(), ProcessExecutor(2)], ids=["here", "processes"]
+)
 def test_a_cell_that_fails_is_named_and_the_others_are_kept(executor, mark, store):
     cells = [*squares(mark, 1, 2), *squares(mark, 3, fails=True)]
     with pytest.raises(SimulationError, match=r"3 cannot be squared"):
         engine.run(TOY, asked(*cells), executor, store)
-    engine.run(TOY, asked(*squares(mark, 1, 2, 3)), Here(), store)
+    engine.run(TOY, asked(*squares(mark, 1, 2, 3)), SerialExecutor(), store)
     assert sorted(attempts(mark)) == [1, 2, 3, 3]
 
 
 def test_a_partial_study_has_a_result_without_what_is_lost(mark, store):
     study = dataclasses.replace(TOY, partial=True)
     cells = [*squares(mark, 1, 2), *squares(mark, 3, fails=True)]
-    result = engine.run(study, asked(*cells), Here(), store)
+    result = engine.run(study, asked(*cells), SerialExecutor(), store)
     assert result.tables["squares"]["name"].tolist() == ["n1", "n2"]
     assert result.meta["lost"] == {"n3": "3 cannot be squared"}
 
@@ -144,7 +152,7 @@ def test_a_partial_study_has_a_result_without_what_is_lost(mark, store):
 def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(mark, store):
     study = dataclasses.replace(TOY, partial=True)
     cells = [*squares(mark, 1, 2, 3, 4), *squares(mark, 9, dies=True)]
-    result = engine.run(study, asked(*cells), Processes(2), store)
+    result = engine.run(study, asked(*cells), ProcessExecutor(2), store)
     assert result.tables["squares"]["name"].tolist() == ["n1", "n2", "n3", "n4"]
     assert list(result.meta["lost"]) == ["n9"]
     assert "killed twice" in result.meta["lost"]["n9"]
@@ -161,7 +169,7 @@ def test_a_server_that_dies_is_followed_by_another_one(mark, store):
 
     study = dataclasses.replace(TOY, partial=True)
     cells = [*squares(mark, 1, 2), Kills(9, mark), *squares(mark, 3, seconds=1.0)]
-    result = engine.run(study, asked(*cells), Processes(2), store)
+    result = engine.run(study, asked(*cells), ProcessExecutor(2), store)
     assert result.tables["squares"]["name"].tolist() == ["n1", "n2", "n3"]
     assert list(result.meta["lost"]) == ["n9"]
     assert attempts(mark).count(9) == 2
@@ -175,7 +183,7 @@ def test_a_full_disk_ends_all_of_it_and_no_process_is_left(mark, store):
 
     cells = [Full(9, mark), *squares(mark, 1, seconds=PATIENCE)]
     with pytest.raises(OSError, match="No space left"):
-        engine.run(TOY, asked(*cells), Processes(2), store)
+        engine.run(TOY, asked(*cells), ProcessExecutor(2), store)
     workers = {int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}
     assert not any(is_alive(worker) for worker in workers)
 
@@ -190,7 +198,7 @@ def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store):
             return Outcome({"square": [int(os.environ["READY"]), os.getppid(), os.getpid()]})
 
     cells = {digest_of(cell): cell for cell in (Ready(1), Ready(2))}
-    assert set(Processes(2).do(cells, store, StageWatch(cells, 0, None))) == set(cells)
+    assert set(ProcessExecutor(2).do(cells, store, StageWatch(cells, 0, None))) == set(cells)
     of = [store.get(digest, frozenset()) for digest in cells]
     seen = [outcome.values["square"] for outcome in of if outcome is not None]
     assert [ready for ready, _, _ in seen] == [server for _, server, _ in seen]
@@ -225,7 +233,7 @@ def squares_of(outcomes) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["name", "square", "third"])
 
 
-class _Stopped(Here):
+class _Stopped(SerialExecutor):
     """Is interrupted after two cells."""
 
     def do(self, cells, store, watch):
@@ -245,17 +253,17 @@ def test_a_partial_study_that_is_stopped_has_what_is_there_and_goes_on(mark, sto
     there.save(folder, draw=False)
     assert not list(folder.glob("*.png"))
     assert engine.read(PARTS, folder).tables["squares"]["square"].tolist() == [1, 4]
-    assert engine.existing(PARTS, folder, wanted) is None
-    assert engine.goes_on(folder, wanted)
-    assert not engine.goes_on(folder, "another")
-    engine.run(PARTS, request, Here(), store).save(folder, replace=True)
+    assert engine.find_existing(PARTS, folder, wanted) is None
+    assert engine.is_continuable(folder, wanted)
+    assert not engine.is_continuable(folder, "another")
+    engine.run(PARTS, request, SerialExecutor(), store).save(folder, replace=True)
     assert attempts(mark) == [1, 2, 3]
-    assert engine.existing(PARTS, folder, wanted) is not None
-    assert not engine.goes_on(folder, wanted)
+    assert engine.find_existing(PARTS, folder, wanted) is not None
+    assert not engine.is_continuable(folder, wanted)
 
 
 def test_nothing_done_is_no_result(mark):
-    class Never(Here):
+    class Never(SerialExecutor):
         def do(self, cells, store, watch):
             raise KeyboardInterrupt
 
@@ -267,7 +275,7 @@ def test_nothing_done_is_no_result(mark):
 def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(mark, store, tmp_path):
     cells = [*squares(mark, 2, 3), *squares(mark, 4, fails=True)]
     request, folder = asked(*cells), tmp_path / "out"
-    engine.run(PARTS, request, Here(), store).save(folder)
+    engine.run(PARTS, request, SerialExecutor(), store).save(folder)
     notes = {path.name: path.read_bytes() for path in (folder / "notes").iterdir()}
     assert notes == {"n2.bin": bytes([2]), "n3.bin": bytes([3])}
     meta = json.loads((folder / "meta.json").read_text())
@@ -276,10 +284,10 @@ def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(mark, store, tm
     again = engine.read(PARTS, folder).save(tmp_path / "again")
     assert {path.name: path.read_bytes() for path in (again / "notes").iterdir()} == notes
     whole, other = asked(*squares(mark, 2, 3)), tmp_path / "whole"
-    engine.run(PARTS, whole, Here(), store).save(other)
-    assert engine.existing(PARTS, other, fingerprint(PARTS, whole)) is not None
+    engine.run(PARTS, whole, SerialExecutor(), store).save(other)
+    assert engine.find_existing(PARTS, other, fingerprint(PARTS, whole)) is not None
     (other / "notes" / "n3.bin").unlink()
-    assert engine.existing(PARTS, other, fingerprint(PARTS, whole)) is None
+    assert engine.find_existing(PARTS, other, fingerprint(PARTS, whole)) is None
 
 
 # ------------------------------------------------------------------------------------------- stores
@@ -324,18 +332,18 @@ def test_damage_of_any_byte_is_seen(name, damage, store):
 
 def test_a_damaged_outcome_is_named_and_done_again_by_the_same_command(mark, store):
     request = asked(*squares(mark, 2, 3))
-    engine.run(TOY, request, Here(), store)
+    engine.run(TOY, request, SerialExecutor(), store)
     digest = digest_of(request.values.cells["n3"])
     (store.root / digest[:2] / digest / "note.bin").write_bytes(b"?")
     with pytest.raises(SimulationError, match=r"n3.*same command again"):
-        engine.run(TOY, request, Here(), store)
-    engine.run(TOY, request, Here(), store)
+        engine.run(TOY, request, SerialExecutor(), store)
+    engine.run(TOY, request, SerialExecutor(), store)
     assert attempts(mark) == [2, 3, 3]
 
 
 def test_outcomes_in_memory_are_found_and_forgotten():
     store = Memory()
-    store.put("ab", Square(2).run(lambda share: None))
+    store.add("ab", Square(2).run(lambda share: None))
     assert store.has("ab", frozenset()) and store.get("ab", frozenset()) is not None
     store.forget("ab")
     assert not store.has("ab", frozenset())
@@ -357,10 +365,10 @@ def test_a_thousand_cells_cost_under_5_ms_each_beside_their_work(tmp_path, store
         decides=("simshuffle.study.engine",),
     )
     begun = time.process_time()
-    engine.run(study, request, Here(), store, force_size=True)
+    engine.run(study, request, SerialExecutor(), store, force_size=True)
     assert time.process_time() - begun < 5.0
     begun = time.process_time()
-    engine.run(study, request, Here(), store)  # listed, found and read back
+    engine.run(study, request, SerialExecutor(), store)  # listed, found and read back
     assert time.process_time() - begun < 0.5
 
 
@@ -406,7 +414,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     monkeypatch.setattr("simshuffle.study.cell.ROOT", root)
 
     def digest() -> str:
-        for function in ("code_digest", "_imported", "_files"):
+        for function in ("code_digest", "_parse_imports", "_files_of_module"):
             getattr(sys.modules["simshuffle.study.cell"], function).cache_clear()
         return code_digest("simshuffle.job.sim.run")
 
@@ -424,7 +432,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
         (root / name).write_text(sources[name])
     assert digest() == before
     monkeypatch.undo()
-    for function in ("code_digest", "_imported", "_files"):
+    for function in ("code_digest", "_parse_imports", "_files_of_module"):
         getattr(sys.modules["simshuffle.study.cell"], function).cache_clear()
     assert ROOT.name == "simshuffle"
 
@@ -436,18 +444,18 @@ def test_the_standing_counts_what_was_kept_and_estimates_the_rest(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
-    watch = StageWatch({"a": Square(10), "b": Square(30)}, kept=2, progress=told.append)
-    watch.at("a", 0.0)
+    watch = StageWatch({"a": Square(10), "b": Square(30)}, num_stored=2, progress=told.append)
+    watch.advance("a", 0.0)
     assert told[-1].left_s == pytest.approx(60.0)  # nothing is measured: what the cells cost
     clock[0] += 20.0
-    watch.at("a", 0.5)  # 10 of 60, in 20 s
+    watch.advance("a", 0.5)  # 10 of 60, in 20 s
     assert (told[-1].done, told[-1].total, dict(told[-1].running)) == (2, 4, {"number 10": 0.5})
     assert told[-1].share == pytest.approx(10 / 60)
-    slowness = (TRUST + 20) / (TRUST + 10)
+    slowness = (PRIOR_SECONDS + 20) / (PRIOR_SECONDS + 10)
     assert told[-1].left_s == pytest.approx(slowness * 50.0)
     watch.end("a")
     watch.end("a")  # what is said twice counts once
-    watch.at("b", 0.0)
+    watch.advance("b", 0.0)
     assert told[-1].share == pytest.approx(20 / 60)
     watch.end("b")
     assert (told[-1].done, told[-1].share, told[-1].left_s) == (4, 1.0, 0.0)
@@ -458,16 +466,16 @@ def test_the_time_that_is_left_knows_how_many_run_at_once_and_which_ends_last(mo
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
     watch = StageWatch({"a": Square(0), "b": Square(50), "c": Square(0)}, 0, told.append, at_once=2)
-    watch.at("b", 0.0)
-    watch.at("a", 0.0)
+    watch.advance("b", 0.0)
+    watch.advance("a", 0.0)
     assert told[-1].left_s == pytest.approx(60.0)  # that of b, and not (10 + 60 + 10) / 2
     clock[0] += 10.0  # both as fast as they cost
     watch.end("a")
-    watch.at("c", 0.0)
-    watch.at("b", 10 / 60)
+    watch.advance("c", 0.0)
+    watch.advance("b", 10 / 60)
     assert told[-1].left_s == pytest.approx(50.0)
     watch.drop("c")  # its process died
-    watch.at("b", 0.9)
+    watch.advance("b", 0.9)
     assert told[-1].share == pytest.approx((10 + 54) / 80)
 
 
@@ -484,13 +492,13 @@ def test_the_time_that_is_left_is_within_a_factor_of_two_from_a_tenth_of_the_way
     cells = {str(number): Square(50) for number in range(6)}
     watch = StageWatch(
         cells,
-        kept=0,
+        num_stored=0,
         progress=lambda standing: told.append((clock[0], standing.left_s)),
         later_cost=later,
     )
     for digest in cells:
         for step in range(21):
-            watch.at(digest, step / 20)
+            watch.advance(digest, step / 20)
             clock[0] += factor * 60.0 / 20 if step < 20 else 0.0
         watch.end(digest)
     whole = clock[0] + factor * later
@@ -507,12 +515,12 @@ def test_a_cell_that_says_nothing_takes_as_long_again(monkeypatch):
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
     watch = StageWatch({"a": Square(50)}, 0, told.append)
-    watch.at("a", 0.0)
+    watch.advance("a", 0.0)
     clock[0] = 60.0
-    watch.at("a", 1.0)
+    watch.advance("a", 1.0)
     assert told[-1].left_s == 0.0
     clock[0] = 90.0
-    watch.at("a", 1.0)
+    watch.advance("a", 1.0)
     assert told[-1].left_s == 30.0
 
 
@@ -522,8 +530,8 @@ def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch):
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
     watch = StageWatch({str(n): Square(50) for n in range(8)}, 0, told.append, at_once=2)
-    watch.at("0", 0.0)
-    watch.at("1", 0.0)
+    watch.advance("0", 0.0)
+    watch.advance("1", 0.0)
     clock[0] = 30.0
     watch.tell()
     assert told[-1].left_s == pytest.approx(8 * 60 / 2 - 30)
@@ -531,8 +539,11 @@ def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch):
 
 def test_less_than_a_second_is_no_promise():
     standing = Standing(0, 1, 0.99, 0.4, {})
-    assert _overall("run", standing) == "run"
-    assert _overall("run", dataclasses.replace(standing, left_s=1.2)) == "run, about 1 s left"
+    assert _describe_progress("run", standing) == "run"
+    assert (
+        _describe_progress("run", dataclasses.replace(standing, left_s=1.2))
+        == "run, about 1 s left"
+    )
 
 
 def test_stages_that_follow_count_before_their_cells_are_known():
@@ -596,7 +607,7 @@ def test_what_is_stopped_keeps_what_is_done_and_leaves_no_process(number, mark, 
         assert not list(mark.glob("ended-part-*"))  # what is stopped tidies up
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
     store = Disk(tmp_path / "cells")
-    engine.run(TOY, asked(*squares(mark, 1, 2, 9, 10)), Here(), store)
+    engine.run(TOY, asked(*squares(mark, 1, 2, 9, 10)), SerialExecutor(), store)
     assert sorted(attempts(mark)) == [1, 1, 2, 2, 9, 10]
 
 
@@ -617,18 +628,18 @@ def is_alive(process: int) -> bool:
 
 
 def test_a_folder_is_for_one_process_at_a_time(tmp_path):
-    with engine.alone(tmp_path / "new" / "out"):
+    with engine.hold_folder(tmp_path / "new" / "out"):
         context = multiprocessing.get_context("spawn")
         with context.Pool(1) as pool:
             assert "another process is at work" in pool.apply(held, (tmp_path / "new" / "out",))
-    with engine.alone(tmp_path / "new" / "out"):
+    with engine.hold_folder(tmp_path / "new" / "out"):
         pass
     assert list(tmp_path.iterdir()) == []  # what was made for it and stayed empty is gone
 
 
 def held(folder: Path) -> str:
     try:
-        with engine.alone(folder):
+        with engine.hold_folder(folder):
             return ""
     except InputError as error:
         return str(error)
@@ -636,7 +647,7 @@ def held(folder: Path) -> str:
 
 def test_a_killed_holder_leaves_the_folder_free(tmp_path):
     (tmp_path / ".out.lock").touch()
-    with engine.alone(tmp_path / "out"):
+    with engine.hold_folder(tmp_path / "out"):
         pass
 
 
@@ -653,7 +664,7 @@ def test_a_result_of_another_kind_is_refused(tmp_path, mark):
 
 def test_processes_refuse_a_store_that_they_do_not_share():
     with pytest.raises(TypeError, match="on disk"):
-        engine.run(TOY, asked(Square(2), Square(3)), Processes(2), Memory())
+        engine.run(TOY, asked(Square(2), Square(3)), ProcessExecutor(2), Memory())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -339,7 +339,7 @@ def test_a_measurement_is_never_taken_for_another(tmp_path):
     prints = [fingerprint(STUDY, request(other)) for other in others]
     assert len(set(prints)) == len(prints)
     folder = engine.run(STUDY, request(one)).save(tmp_path / "bed", draw=False)
-    found = [engine.existing(STUDY, folder, wanted) is not None for wanted in prints]
+    found = [engine.find_existing(STUDY, folder, wanted) is not None for wanted in prints]
     assert found == [True, False, False, False]
 
 
@@ -391,7 +391,7 @@ def test_a_place_that_is_taken_is_found_before_the_measurement(bed_of_the_tests,
 
 
 def test_two_measurements_with_one_folder_are_not_made_at_once(bed_of_the_tests, tmp_path, capsys):
-    with engine.alone(tmp_path / "bed"):
+    with engine.hold_folder(tmp_path / "bed"):
         assert main(["machine", "testbed", "--quick", "--out", "bed"]) == 2
     assert "another process is at work in it" in capsys.readouterr().err
     assert not bed_of_the_tests

@@ -7,18 +7,17 @@ import os
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.study import standing
+from simshuffle.study import cell_times
 from simshuffle.study.cell import digest_of
-from simshuffle.study.executors import Local
-from simshuffle.study.standing import (
+from simshuffle.study.cell_times import (
     FACTOR,
-    KEPT,
+    MAX_REMEMBERED,
     CellTimes,
-    StageWatch,
-    Standing,
     calibrations,
-    note,
+    note_cell_times,
 )
+from simshuffle.study.executors import LocalExecutor
+from simshuffle.study.standing import StageWatch, Standing
 from simshuffle.study.store import Disk, Memory
 from tests.toy import Square
 
@@ -33,30 +32,30 @@ def kept(monkeypatch, tmp_path):
 def test_the_factor_is_the_median_and_holds_for_nine_of_ten():
     """20 ratios: 18 between 2 and 6, whose median is 4, and two outliers."""
     ratios = [2.0, *[4.0] * 16, 6.0, 40.0, 0.1]
-    assert CellTimes.of(ratios) == CellTimes(4.0, 2.0, 20)
+    assert CellTimes.from_ratios(ratios) == CellTimes(4.0, 2.0, 20)
     # less than the clock tells apart is not claimed
-    assert CellTimes.of([4.0] * KEPT).within == 1.5
+    assert CellTimes.from_ratios([4.0] * MAX_REMEMBERED).within == 1.5
 
 
 def test_few_cells_say_little_of_how_much_the_next_one_may_be_off():
-    assert CellTimes.of([5.0, 5.0]) == CellTimes(1.0, FACTOR, 0)
-    found = CellTimes.of([5.0] * 5)
+    assert CellTimes.from_ratios([5.0, 5.0]) == CellTimes(1.0, FACTOR, 0)
+    found = CellTimes.from_ratios([5.0] * 5)
     assert (found.factor, found.count) == (5.0, 5)
     assert found.within == pytest.approx(FACTOR**0.75)
-    assert CellTimes.of([1.0, 5.0, 50.0]).within == 10.0
+    assert CellTimes.from_ratios([1.0, 5.0, 50.0]).within == 10.0
 
 
 def test_the_last_ones_of_a_kind_are_remembered(kept):
     assert calibrations() == {}
-    note([("a", 2.0, 6.0)] * (KEPT + 5) + [("b", 1.0, 1.0)])
-    note([("a", 2.0, 8.0)] * KEPT)
-    assert calibrations()["a"] == CellTimes(4.0, 1.5, KEPT)
+    note_cell_times([("a", 2.0, 6.0)] * (MAX_REMEMBERED + 5) + [("b", 1.0, 1.0)])
+    note_cell_times([("a", 2.0, 8.0)] * MAX_REMEMBERED)
+    assert calibrations()["a"] == CellTimes(4.0, 1.5, MAX_REMEMBERED)
     assert calibrations()["b"].count == 0
     assert [each.name for each in kept.parent.iterdir()] == [kept.name]
 
 
 def test_what_takes_no_time_is_not_noted(kept):
-    note([("a", 0.0, 5.0), ("a", 0.1, 0.2), ("a", 5.0, 0.0)])
+    note_cell_times([("a", 0.0, 5.0), ("a", 0.1, 0.2), ("a", 5.0, 0.0)])
     assert not kept.exists()
 
 
@@ -78,9 +77,9 @@ def test_what_takes_no_time_is_not_noted(kept):
 )
 def test_a_file_that_is_damaged_is_none(kept, text):
     kept.parent.mkdir()
-    kept.write_bytes(text.replace("VERSION", json.dumps(standing.__version__)).encode("latin1"))
+    kept.write_bytes(text.replace("VERSION", json.dumps(cell_times.__version__)).encode("latin1"))
     assert calibrations().get("a", CellTimes()) == CellTimes()
-    note([("a", 1.0, 2.0)] * 3)
+    note_cell_times([("a", 1.0, 2.0)] * 3)
     assert calibrations()["a"].factor == 2.0
 
 
@@ -88,7 +87,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", "/dev/null"):
         monkeypatch.setenv("XDG_CACHE_HOME", str(place))
-        note([("a", 1.0, 2.0)] * 3)
+        note_cell_times([("a", 1.0, 2.0)] * 3)
         assert calibrations() == {}
 
 
@@ -105,7 +104,7 @@ def done(cells, store, clock, monkeypatch):
 
     monkeypatch.setattr(Square, "run", slow)
     by_digest = {digest_of(cell): cell for cell in cells}
-    list(Local(1).do(by_digest, store, StageWatch(by_digest, 0, None)))
+    list(LocalExecutor(1).do(by_digest, store, StageWatch(by_digest, 0, None)))
 
 
 def test_cells_that_are_done_are_noted_and_those_that_fail_are_not(kept, monkeypatch):
@@ -117,17 +116,17 @@ def test_cells_that_are_done_are_noted_and_those_that_fail_are_not(kept, monkeyp
 
 def test_cells_in_processes_are_noted_too(kept, tmp_path):
     cells = {digest_of(cell): cell for cell in (Square(n, seconds=0.01) for n in range(4))}
-    list(Local(2).do(cells, Disk(tmp_path / "cells"), StageWatch(cells, 0, None)))
+    list(LocalExecutor(2).do(cells, Disk(tmp_path / "cells"), StageWatch(cells, 0, None)))
     (found,) = calibrations().values()
     assert found.count == 4 and math.isfinite(found.factor)
 
 
 def test_the_first_estimate_of_the_progress_rests_on_them(kept):
     """Square(10) costs 20 s, and such cells took three times that. So do the stages after it."""
-    note([("tests.toy.Square", 10.0, 30.0)] * 3)
+    note_cell_times([("tests.toy.Square", 10.0, 30.0)] * 3)
     told: list[Standing] = []
-    watch = StageWatch({"a": Square(10)}, kept=0, progress=told.append, later_cost=5.0)
-    watch.at("a", 0.0)
+    watch = StageWatch({"a": Square(10)}, num_stored=0, progress=told.append, later_cost=5.0)
+    watch.advance("a", 0.0)
     assert told[-1].left_s == pytest.approx(60.0 + 15.0, rel=0.01)
 
 
@@ -142,7 +141,7 @@ def test_check_says_what_its_estimate_rests_on(kept, capsys):
     row = json.loads(check(capsys, "--json"))[0]
     assert (row["simulation_timed"], row["simulation_within"]) == (0, FACTOR)
     kind = "partial_local_shuffle, fluid"
-    note([(kind, 1.0, 10.0)] * 6)
+    note_cell_times([(kind, 1.0, 10.0)] * 6)
     words = ("--set", "workload.exchange=partial_local_shuffle:exchange_fraction=0.1")
     text = " ".join(check(capsys, *words).split())
     assert "as the last 6 such runs took on this machine" in text
@@ -156,8 +155,8 @@ def test_check_says_what_its_estimate_rests_on(kept, capsys):
 
 def test_a_run_calibrates_the_next_check(kept, capsys, here, monkeypatch):
     """As a user does it; whatever the run took."""
-    monkeypatch.setattr(standing, "WORTH", 0.0)
-    monkeypatch.setattr(standing, "FEWEST", 1)  # of cells that count
+    monkeypatch.setattr(cell_times, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(cell_times, "MIN_CELLS", 1)  # of cells that count
     words = ["quickstart", "--set", "sweep={}", "--set", "world_size=16"]
     assert main(["run", *words, "--quiet"]) == 0
     capsys.readouterr()

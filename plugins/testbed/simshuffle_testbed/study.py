@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem, refuse
 from simshuffle.extensions.calibration.validation.testbed import Overhead, finish_times
 from simshuffle.extensions.calibration.validation.testbed_patterns import PATTERNS
-from simshuffle.report.table_io import rows
+from simshuffle.report.table_io import plain_rows
 from simshuffle.study.schema import REMEDY, Schema, amount, count, flag, real, share, text
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle_testbed import commands, figures, worker
@@ -306,7 +306,7 @@ def summary(result: Result) -> pd.DataFrame:
 
 
 def _as_json(result: Result) -> Any:
-    shown = {name: rows(result.tables[name]) for name in ("patterns", "verdicts")}
+    shown = {name: plain_rows(result.tables[name]) for name in ("patterns", "verdicts")}
     return {**shown, "meta": result.meta}
 
 

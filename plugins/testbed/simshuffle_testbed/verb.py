@@ -90,7 +90,7 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     if options.keep_as is not None:
         check_target(options.keep_as, option="--keep-as")
     if options.out is not None:
-        check_place(options.out, replace=options.force, known=study.STUDY.names)
+        check_place(options.out, replace=options.force, known_names=study.STUDY.names)
     with share_told("measurement") as progress:
         measured = measure.measure_all(settings, progress)
     return study.STUDY, replace(study.request(measured), name=f"{measured.date:%Y%m%d-%H%M%S}")

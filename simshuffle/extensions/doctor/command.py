@@ -242,7 +242,7 @@ class _RecordedCommand:
 
         options = self.options
         check_command(self.words)
-        check_place(self.folder, replace=options.force, known=FILES)
+        check_place(self.folder, replace=options.force, known_names=FILES)
         if options.try_:
             say(
                 f"With --try {options.try_} the script runs up to {options.try_ + 2} times more,"

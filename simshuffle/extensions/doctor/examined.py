@@ -17,7 +17,7 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.extensions.doctor.shown import batch_table, doctor_chart, tries_parts
 from simshuffle.extensions.doctor.trying import TrialOutcome
 from simshuffle.report.folders import write_folder
-from simshuffle.report.style import signed
+from simshuffle.report.style import sign_figure
 from simshuffle.study.study import versions
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Examination:
         Raises:
             InputError: as of `simshuffle.report.folders.check_place`.
         """
-        return write_folder(folder, self._fill, replace=force, known=FILES)
+        return write_folder(folder, self._fill, replace=force, known_names=FILES)
 
     def _fill(self, folder: Path) -> None:
         """Write all files of the result into a folder that exists."""
@@ -97,7 +97,7 @@ class Examination:
             (folder / SCENARIOS).mkdir()
             self.prediction.write(folder / SCENARIOS)
         chart = doctor_chart(self.diagnosis, self.tries)
-        canvas.save(paper.draw(chart), folder / FIGURE, signed(FIGURE, [fingerprint]))
+        canvas.save(paper.draw(chart), folder / FIGURE, sign_figure(FIGURE, [fingerprint]))
 
 
 def examine(path: Path) -> Examination:

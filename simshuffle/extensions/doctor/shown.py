@@ -10,7 +10,7 @@ import pandas as pd
 
 from simshuffle.extensions.doctor.diagnosis import Diagnosis, Totals
 from simshuffle.extensions.doctor.trying import TrialOutcome
-from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stacked
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, rule, stack_rows
 from simshuffle.report.style import BRIGHT
 from simshuffle.study.schema import Schema, amount, real, share, text
 
@@ -97,7 +97,7 @@ def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
 def doctor_chart(diagnosis: Diagnosis, tries: Sequence[TrialOutcome]) -> Chart:
     """Draw where the time of a batch goes, and what remedies are predicted and measured to save."""
     parts = batch_rows(diagnosis.loop)
-    bar = stacked(parts.assign(y=0.0, look=parts["part"]), "y", "seconds", ("x", "x2"))
+    bar = stack_rows(parts.assign(y=0.0, look=parts["part"]), "y", "seconds", ("x", "x2"))
     looks = {
         name: Look(name, colour)
         for name, colour in zip(parts["part"], (BRIGHT[1], BRIGHT[0], *BRIGHT[2:]), strict=False)

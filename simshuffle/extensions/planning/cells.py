@@ -24,7 +24,7 @@ from simshuffle.studies.mechanisms.variants import (
     with_variant,
 )
 from simshuffle.study.cell import Outcome, Tell
-from simshuffle.study.store import do_within
+from simshuffle.study.store import run_inner_cell
 
 OPEN_RATE = "cluster.parallel_file_system.open_rate"
 READ_BANDWIDTH = "cluster.parallel_file_system.read_bandwidth"
@@ -244,7 +244,7 @@ class _FileSystems:
         at = _rounded(files), _rounded(nbytes)
         if at not in self._known:
             scenario = self._scenario.with_values(file_system(*at))
-            epoch = do_within(IoShareCell(scenario.to_dict(), self._name)).values
+            epoch = run_inner_cell(IoShareCell(scenario.to_dict(), self._name)).values
             self._known[at] = float(epoch["io"])
             self.rows.append(
                 {
@@ -340,7 +340,7 @@ class HiddenExchangeCell(NetworkCell):
         def added(samples: int) -> float:
             exchange = with_variant(scenario, OWN, samples, {})
             epoch = WarmCell(exchange.to_dict(), self.label)
-            spent = float(do_within(epoch).values[WHOLE])
+            spent = float(run_inner_cell(epoch).values[WHOLE])
             share = (spent - self.baseline_s) / self.baseline_s
             fraction = fraction_of(scenario, samples)
             row = {"exchange_fraction": fraction, "epoch_s": spent, "added": share, "removed": ""}

@@ -21,7 +21,7 @@ from simshuffle.extensions.planning.turns import REACH, DecisionModel, StrategyO
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell, RunCell
 from simshuffle.study.cell import Outcome, Tell
-from simshuffle.study.store import do_within
+from simshuffle.study.store import run_inner_cell
 
 CHANGES = "what would change it"
 """What the searches of turning points are called."""
@@ -287,7 +287,7 @@ class FlipSearch:
         if key not in self.simulated:
             self.seconds_left -= self._seconds_of(offer, factor)
             run = RunCell(scenario.to_dict(), offer.name, with_tables=False)
-            epochs = do_within(run).values["epochs"]
+            epochs = run_inner_cell(run).values["epochs"]
             staging = sum(epochs["staging_s"])
             useful = training_seconds(staging, epochs["epoch_s"], offer.epochs)
             self.simulated[key] = useful / offer.goodput

@@ -32,7 +32,7 @@ from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.warming import describe_warming
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.report import WHOLE
-from simshuffle.study.schema import misfits
+from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 
@@ -242,7 +242,7 @@ def _faults(result: Result) -> Iterator[Problem]:
         f"{name}.csv": len(result.tables[name]) == rows
         for name, rows in result.meta["plan"]["rows"].items()
     }
-    return misfits({"strategies.csv": alone and said, **counts})
+    return problems_of_misfits({"strategies.csv": alone and said, **counts})
 
 
 def _later_cost(asked: PlanRequest, stage: int) -> float:

@@ -170,7 +170,7 @@ def audit(
     ranks_after_crash = [read_ranks("--to", word) for word in ranks_after]
     command = Command.parse(_command_in(words))
     if out is not None:
-        check_place(out, replace=force, known=FILES)
+        check_place(out, replace=force, known_names=FILES)
     before = from_ or (1, 2)
     workers, batch_size = workers or (2, 2), batch_size or (4, 4)
     request = AuditRequest(

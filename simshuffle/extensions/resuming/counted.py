@@ -281,7 +281,7 @@ class AuditReport:
     def save(self, folder: Path, *, force: bool) -> Path:
         """Write the result folder, whole or not at all; returns it. ``force`` replaces a result
         that is there. Raises an InputError as of `simshuffle.report.folders.check_place`."""
-        return write_folder(folder, self._fill, replace=force, known=FILES)
+        return write_folder(folder, self._fill, replace=force, known_names=FILES)
 
     def _fill(self, folder: Path) -> None:
         for name, table in self.tables().items():

@@ -21,14 +21,14 @@ from simshuffle.job.plan.wiring import routing
 from simshuffle.job.scenario.reading import unnamed
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
-from simshuffle.report import report
-from simshuffle.report.report import Kept
-from simshuffle.report.table_io import stacked
+from simshuffle.report import kept_phases, report
+from simshuffle.report.kept_phases import Kept
+from simshuffle.report.table_io import stack_tables
 from simshuffle.report.timeline import Timeline
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
-from simshuffle.study.long_table import Growing, LazyTables, LongTable, TablePart, long
+from simshuffle.study.long_table import Growing, LazyTables, LongTable, TablePart, get_long
 from simshuffle.study.store import TABLE
 from simshuffle.workload.parallelism import Data
 
@@ -200,7 +200,7 @@ class Reporting:
 
     def outcome(self) -> Outcome:
         """Return the outcome of the run: its values and tables."""
-        values = {name: _columns(stacked(parts)) for name, parts in self._reported.items()}
+        values = {name: _columns(stack_tables(parts)) for name, parts in self._reported.items()}
         run_facts = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
         run_facts |= {"waited_for": self._waited_for} if self._waited_for else {}
         # a job is killed once
@@ -233,14 +233,14 @@ class _Tables:
 
     def add(self, timeline: Timeline) -> None:
         """Append the rows of an epoch to every table."""
-        phases, seconds = timeline.phases, report.seconds_by_rank(timeline.phases)
+        phases, seconds = timeline.phases, kept_phases.seconds_by_rank(timeline.phases)
         for name, growing in self._growing.items():
             if name == "timeline":
                 table = phases
             elif name == "timeline_of_ranks":
-                table = phases[phases["rank"].isin(report.sample(seconds))]
+                table = phases[phases["rank"].isin(kept_phases.sample_ranks(seconds))]
             elif name == "iterations":
-                table = report.iterations(phases, seconds)
+                table = kept_phases.iteration_means(phases, seconds)
             else:
                 table = getattr(timeline, name)
             growing.add(table.drop(columns="run"))
@@ -255,10 +255,10 @@ def table_of_run(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     the ranks that ``timeline`` says.
     """
     if table != "timeline":
-        return long(outcome.tables, table)
+        return get_long(outcome.tables, table)
     names = TIMELINES[timeline][:1]
-    empty = LongTable((TablePart(report.no_phases().drop(columns="run")),))
-    return long(outcome.tables, names[0]) if names else empty
+    empty = LongTable((TablePart(kept_phases.no_phases().drop(columns="run")),))
+    return get_long(outcome.tables, names[0]) if names else empty
 
 
 def concatenate_rows(

@@ -13,7 +13,7 @@ from simshuffle.job.sim.cell import NAMELESS, TABLES, TIMELINES, Reporting, RunC
 from simshuffle.job.sim.faults import Row
 from simshuffle.job.sim.jobs import simulate_jobs
 from simshuffle.study.cell import Outcome, Tell
-from simshuffle.study.long_table import LazyTables, long
+from simshuffle.study.long_table import LazyTables, get_long
 from simshuffle.study.store import TABLE
 
 
@@ -79,7 +79,7 @@ class JobsCell(RunCell):
         for job, record in (self.scenario.jobs or {}).items():
             outcomes[job].values["facts"]["start_s"] = record.start
         tables = {
-            _part(job, name): long(job_outcome.tables, name)
+            _part(job, name): get_long(job_outcome.tables, name)
             for job, job_outcome in outcomes.items()
             for name in job_outcome.tables
         }
@@ -93,7 +93,7 @@ def of_job(outcome: Outcome, job: str) -> Outcome:
     """Return the part of a job in the outcome of a `JobsCell`, like the outcome of a `RunCell`."""
     head = _part(job, "")
     tables = {
-        name.removeprefix(head): long(outcome.tables, name)
+        name.removeprefix(head): get_long(outcome.tables, name)
         for name in outcome.tables
         if name.startswith(head)
     }

@@ -193,7 +193,7 @@ class Loaders:
     ) -> None:
         self._loader, self._clock, self.chains = loader, clock, chains
         self._loaded = [0] * world_size
-        # of every rank and worker the last transfer of its latest batch (FluidNetwork.last_transfer)
+        # the last transfer (`FluidNetwork.last_transfer`) of the latest batch of rank and worker
         self._last_transfers = [[(NONE, 0)] * loader.workers for _ in range(world_size)]
         self._first_worker = 0  # the worker whose turn the first batch is
         self._next: Loaders | None = None

@@ -22,7 +22,7 @@ from simshuffle.job.scenario.options import scenario_of
 from simshuffle.job.scenario.scenario import Scenario, stored
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.report.chart import Chart
-from simshuffle.report.table_io import rows
+from simshuffle.report.table_io import plain_rows
 from simshuffle.spec.library import parse_kind
 from simshuffle.studies.congestion import answer, details, text
 from simshuffle.studies.congestion.cell import LINKS, RankPlacement, SentCell, TrafficCell
@@ -366,7 +366,7 @@ STUDY: Study[list[CongestionJob]] = Study(
     verdict=lambda result: answer.verdict(result.all_tables),
     parts=lambda result: text.parts(result.all_tables, result.meta),
     details=lambda result: details.details(result.all_tables, result.meta),
-    as_json=lambda result: {name: rows(result.all_tables[name]) for name in SHOWN},
+    as_json=lambda result: {name: plain_rows(result.all_tables[name]) for name in SHOWN},
     says=CongestionMeta,
     faults=find_faults,
     again="simshuffle.studies.congestion.verb:repeat",

@@ -16,7 +16,7 @@ from simshuffle.study.schema import (
     amount,
     count,
     flag,
-    misfits,
+    problems_of_misfits,
     real,
     share,
     text,
@@ -234,7 +234,7 @@ def find_faults(result: Result) -> Iterator[Problem]:
     links = tables["links"].groupby([*size_columns, *VARIANT[:2], "tier"]).size()
     tiers = tables["tiers"]
     tier_links = tiers.groupby([*size_columns, *VARIANT[:2], "tier"])["links"].min()
-    return misfits(
+    return problems_of_misfits(
         {
             "times.csv": len(times) > 0
             and _same_values(times, first_seed_times, [*size_columns, *run_columns]),

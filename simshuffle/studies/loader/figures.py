@@ -18,9 +18,9 @@ from simshuffle.report.chart import (
     Mark,
     Marker,
     Panel,
-    apart,
     plain,
     rule,
+    spaced_ticks,
     ticks,
 )
 from simshuffle.studies.loader.tables import LOOP
@@ -127,7 +127,9 @@ def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
                     Mark("point", own[own["own"]].assign(look=OWN)),
                     Mark("point", places.assign(look=ANSWER)),
                 ],
-                Axis("workers of a rank", True, ticks=apart(own["x"].unique().tolist(), True)),
+                Axis(
+                    "workers of a rank", True, ticks=spaced_ticks(own["x"].unique().tolist(), True)
+                ),
                 Axis(low=0.0, high=1.1 * float(max(own["y"].max(), best["needed_per_s"]))),
                 title=str(run),
             )

@@ -42,7 +42,15 @@ from simshuffle.studies.loader.storage import (
 )
 from simshuffle.study.options import COMMAND_LINE, fields_of
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables, detailed
+from simshuffle.study.study import (
+    Meta,
+    Outcomes,
+    Request,
+    Result,
+    Study,
+    Tables,
+    documents_with_details,
+)
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming import AnyResume
 
@@ -258,7 +266,7 @@ STUDY: Study[Sequence[ResumeCell]] = Study(
     figures=lambda result: {"resume": resume_chart(result.tables["resumes"], result.meta["says"])},
     one_figure=True,
     verdict=lambda result: resume_verdict(result.tables["resumes"], result.meta["says"]),
-    **detailed(
+    **documents_with_details(
         lambda result: resume_parts(result.tables["resumes"], result.meta["says"]),
         lambda result: resume_details(result.tables["resumes"], result.meta["says"]),
     ),

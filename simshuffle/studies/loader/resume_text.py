@@ -9,7 +9,17 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.report.chart import GREY, Axis, Chart, Look, Mark, Panel, in_rows, percent, stacked
+from simshuffle.report.chart import (
+    GREY,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    percent,
+    stack_rows,
+)
 from simshuffle.report.chart import ticks as ticks_at
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.loader.resume_tables import AGAIN, GOES_ON, RESUMES, right
@@ -88,7 +98,7 @@ def _panel(resumes: pd.DataFrame, change: str, size: int) -> Panel:
     again = (resumes["twice"] - resumes["twice_whole"]).clip(lower=0)
     rows = resumes.assign(y=range(len(resumes)), again=again)
     parts = [rows.assign(look=name, size=rows[name].fillna(0) / size) for name in LOOKS]
-    pieces = stacked(pd.concat(parts), "y", "size", ("x", "x2"))
+    pieces = stack_rows(pd.concat(parts), "y", "size", ("x", "x2"))
     ends = pieces.groupby("y")["x2"].max()
     texts = [_beside(row) for row in rows.to_dict("records")]
     marks = [

@@ -48,7 +48,7 @@ from simshuffle.studies.mechanisms.variants import WarmCell, prepare_scenario
 from simshuffle.studies.mechanisms.verb import AblationOptions
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import misfits
+from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle.workload.exchange.sending import SendingStrategy
 
@@ -258,7 +258,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     words, seeds = set(runs["state"]), set(runs["seed"])
     states = {state(word) for word in words if len(word) == len(switches) and set(word) <= {*"01"}}
     labels = alone_rows.groupby(["key", "value", "base", "seed"]).size()
-    return misfits(
+    return problems_of_misfits(
         {
             "ends.csv": set(ends["place"]) == {*BASES},
             "switches.csv": bool(switches) and ALL not in switches,

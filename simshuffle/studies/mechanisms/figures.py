@@ -15,7 +15,7 @@ from simshuffle.report.chart import (
     Look,
     Mark,
     Panel,
-    hollow,
+    hollow_looks,
     in_rows,
     percent,
     rule,
@@ -142,7 +142,7 @@ LOOKS = {
     "encoded": Look(NAMES["encoded"], "#228833", "^", size=3.5),
     "wire": Look(NAMES["wire"], "#000000", "D", size=3.5),
 }
-NONE = hollow(LOOKS, ", none")
+NONE = hollow_looks(LOOKS, ", none")
 STRIP = Look(colour="#EEEEEE")
 
 

@@ -33,7 +33,7 @@ from simshuffle.studies.mechanisms.variants import (
     with_variant,
 )
 from simshuffle.study.cell import Cell, Outcome
-from simshuffle.study.schema import misfits
+from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle.workload.exchange.sending import ShardHolding
 
@@ -293,7 +293,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     is_ordered = (limits["samples_low"] <= limits["samples"]) & (
         limits["samples"] <= limits["samples_high"]
     )
-    yield from misfits(
+    yield from problems_of_misfits(
         {
             "limits.csv": len(limits) == size > 0 and bool(names_tier) and bool(is_ordered.all()),
             "points.csv": bool(limits.set_index(keys).index.isin(simulated_index).all()),

@@ -156,7 +156,7 @@ def seconds(timeline: Timeline) -> dict[str, float]:
     ranks.
     """
     epochs = report.epochs(timeline)
-    parts = report.booked(report.breakdown(timeline))
+    parts = report.book_as_papers(report.breakdown(timeline))
     parts = parts[parts["epoch"] == EPOCHS]
     of_label = zip(parts["label"].astype(str), parts["seconds"].tolist(), strict=True)
     epoch_s = float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0])

@@ -14,7 +14,7 @@ from scipy import stats
 from simshuffle.job.plan.effort import WORTH_LEAVING_OUT, effort, thinned
 from simshuffle.job.plan.hidden import fraction_of
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.report import report
+from simshuffle.report import kept_phases
 from simshuffle.report.report import WHOLE
 from simshuffle.report.timeline import EXCLUSIVE, Timeline
 from simshuffle.spec.arrays import Floats
@@ -97,7 +97,7 @@ def simulate_window(window: Window, tell: Tell | None = None) -> SimulatedWindow
     """Simulate the second epoch of a window."""
     timeline = warm_epoch(window.scenario, tell)
     # rows are iterations, columns ranks, then phases that exclude one another
-    by_rank = report.seconds_by_rank(timeline.phases)
+    by_rank = kept_phases.seconds_by_rank(timeline.phases)
     seconds_of_iteration = by_rank[1:, :, : len(EXCLUSIVE)].sum(axis=-1).mean(axis=1)
     return SimulatedWindow(timeline, seconds(timeline)[WHOLE], seconds_of_iteration)
 

@@ -15,12 +15,12 @@ from simshuffle.report.chart import (
     Mark,
     Panel,
     in_rows,
+    message_panel,
     rule,
-    said,
     stacked_bars,
 )
 from simshuffle.report.names import cut_text
-from simshuffle.report.style import letters
+from simshuffle.report.style import letters_in_line
 from simshuffle.studies.oracle.tables import GIB, MEMORY, usable
 from simshuffle.studies.oracle.text import chosen_scale
 from simshuffle.study.study import Tables
@@ -52,7 +52,9 @@ def times_chart(tables: Tables) -> Chart:
     looks = {label: Look(label, colour) for label, (_, colour) in TIMES.items()}
     caption = "What an iteration takes under each way to divide training, by number of GPUs."
     panel = (
-        said(NOTHING) if displayed_points.empty else _columns(displayed_points, tables["measured"])
+        message_panel(NOTHING)
+        if displayed_points.empty
+        else _columns(displayed_points, tables["measured"])
     )
     return Chart([panel], 1.75 + 0.055 * longest, looks, caption)
 
@@ -158,7 +160,7 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
     rows = memory_rows(tables).reset_index(drop=True)
     height, caption = 0.62 + 0.145 * max(len(rows), 3), "Memory of the fullest GPU by strategy."
     if rows.empty:
-        return Chart([said(NOTHING)], height, caption=caption)
+        return Chart([message_panel(NOTHING)], height, caption=caption)
     parts = rows[[f"{part}_nbytes" for part in MEMORY]].set_axis(list(MEMORY), axis=1) / GIB
     pieces = stacked_bars(parts)
     pieces["tip"] = pieces["look"] + pieces["size"].map(": {:.3g} GiB".format)
@@ -171,7 +173,7 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
     longest = max(float(total_gib.max()), (budget or 0.0) / GIB)
     if budget is not None:
         marks.insert(1, rule("budget", x=budget / GIB))
-    max_letters = letters(28)
+    max_letters = letters_in_line(28)
     names = [cut_text(name, max_letters) for name in rows["strategy"]]
     title = f"GiB of the fullest of {rows['world_size'].iloc[0]} GPUs"
     looks = {n: Look(n, colour) for n, colour in zip(MEMORY, MEMORY_COLOURS, strict=True)}

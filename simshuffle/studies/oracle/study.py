@@ -18,7 +18,7 @@ from simshuffle.studies.oracle.figures import memory_chart, times_chart
 from simshuffle.studies.oracle.request import Oracle
 from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED, recommended
 from simshuffle.study.schema import LARGEST, REMEDY
-from simshuffle.study.study import Derived, Result, Study, detailed
+from simshuffle.study.study import Derived, Result, Study, documents_with_details
 
 
 class OracleFacts(TypedDict):
@@ -87,7 +87,7 @@ STUDY: Study[Oracle] = Study(
     verdict=lambda result: text.verdict(
         result.derived["recommended"], result.meta["says"], result.meta.get("model_error")
     ),
-    **detailed(
+    **documents_with_details(
         lambda result: text.parts(result.all_tables, result.meta["says"]),
         lambda result: text.details(result.all_tables, result.meta["says"]),
     ),

@@ -1,7 +1,7 @@
 """Figures for papers, from the tables of results alone;
 `simshuffle.studies.presentation.catalogue` lists them."""
 
-from simshuffle.study.registry import added
+from simshuffle.study.registry import merge_extensions
 
 KINDS = {
     "breakdown": "Where the seconds of an epoch go: a bar for each run.",
@@ -18,5 +18,5 @@ KINDS = {
     " GPUs.",
     "memory": "Memory of a GPU under each way to divide training.",
     "storage": "Node-local storage of machines against sizes of data sets; needs no result.",
-} | {name: figure.shows for name, figure in added().figures.items()}
+} | {name: figure.shows for name, figure in merge_extensions().figures.items()}
 """What there is, and what it shows."""

@@ -19,7 +19,7 @@ from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import KINDS, of_runs, of_studies, storage
 from simshuffle.studies.presentation.of_runs import Given, over, own, table_over
-from simshuffle.study.registry import added, verbs
+from simshuffle.study.registry import merge_extensions, verbs
 
 OVER_SEEDS = "simulation_over_seeds"
 RUNS = ("simulation", OVER_SEEDS, "simulation_of_jobs", "sweep")
@@ -116,7 +116,7 @@ def kind_named(name: str) -> Kind:
         raise InputError(problem, "command line")
     if name in CATALOGUE:
         return CATALOGUE[name]
-    kind: Kind = resolve_name(added().figures[name].kind)
+    kind: Kind = resolve_name(merge_extensions().figures[name].kind)
     return kind
 
 

@@ -20,8 +20,8 @@ from simshuffle.report import paper
 from simshuffle.report.canvas import NO_LAYOUT
 from simshuffle.report.console import latex
 from simshuffle.report.folders import room_for
-from simshuffle.report.style import SIGNED, STYLE, STYLES, in_style, metadata, signed
-from simshuffle.report.table_io import rows
+from simshuffle.report.style import SIGNED, STYLE, STYLES, in_style, metadata, sign_figure
+from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.presentation import KINDS
 from simshuffle.studies.presentation.catalogue import check_results, kind_named, table_of
 from simshuffle.studies.presentation.of_runs import Given
@@ -90,7 +90,7 @@ def drawn(wish: Wish, given: Sequence[Given], path: Path) -> str:
         InputError: the results have nothing for it.
     """
     style = STYLES[wish.style]
-    about = signed(wish.kind, [of.result.meta["fingerprint"] for of in given])
+    about = sign_figure(wish.kind, [of.result.meta["fingerprint"] for of in given])
     with in_style(style, wish.columns):
         chart = kind_named(wish.kind).chart(given)
         write(paper.draw(chart), path, about, style.enlarged)
@@ -106,7 +106,7 @@ def parts_of(wish: Wish, given: Sequence[Given]) -> list[str | Table]:
 
 def rows_of(wish: Wish, given: Sequence[Given]) -> list[dict[Any, Any]]:
     """The same as plain values, a row each; what is empty is None."""
-    return rows(kind_named(wish.kind).table(given))
+    return plain_rows(kind_named(wish.kind).table(given))
 
 
 DPI = 300

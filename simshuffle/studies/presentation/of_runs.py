@@ -17,7 +17,7 @@ from simshuffle.report import intervals, report
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked_bars
 from simshuffle.report.intervals import Ends
 from simshuffle.report.names import without_schedule
-from simshuffle.report.report import EPOCH_COLUMNS, LABELS, Booking, lasting
+from simshuffle.report.report import EPOCH_COLUMNS, LABELS, Booking, seconds_of_rows
 from simshuffle.report.style import COLOURS, line_height
 from simshuffle.report.timeline import Timeline
 from simshuffle.studies.mechanisms.tables import NAMES as WAYS
@@ -38,7 +38,7 @@ from simshuffle.studies.simulation.tables import (
     summary,
 )
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
-from simshuffle.study.long_table import long
+from simshuffle.study.long_table import get_long
 from simshuffle.study.study import Result
 
 NAMES = {"world_size": "world_size", "exchange_fraction": "exchanged fraction Q"}
@@ -75,10 +75,10 @@ _WANTED = ["run", "seed", "epoch", "iteration", "rank", "phase", "start_s", "end
 def exchange_phases(result: Result) -> Iterator[pd.DataFrame]:
     """The rows of a timeline that are of an exchange, piece by piece, with a seed and the `seconds`
     that each lasts; iterations that stand for others count as often."""
-    for piece in long(result.tables, "timeline").pieces(_WANTED):
+    for piece in get_long(result.tables, "timeline").pieces(_WANTED):
         of = piece[piece["phase"].isin(PHASES)]
         if len(of):
-            seconds = lasting(Timeline(of, of, result.tables["sources"]))
+            seconds = seconds_of_rows(Timeline(of, of, result.tables["sources"]))
             texts = {name: of[name].astype(str) for name in ("run", "phase")}
             yield of.assign(**texts, seed=of.get("seed", 0), seconds=seconds)
 
@@ -151,7 +151,7 @@ def ends(given: Sequence[Given]) -> Ends:
     return {
         names[run]: of_run
         for of, names, _ in renamed(given)
-        for run, of_run in intervals.ends(of.result.meta.get("intervals")).items()
+        for run, of_run in intervals.interval_ends(of.result.meta.get("intervals")).items()
         if run in names
     }
 
@@ -208,7 +208,7 @@ def _of_sweep(result: Result) -> Pair:
             rows.append(table[keys].assign(label=label, cause=cause, seconds=seconds))
     parts = pd.concat(rows)
     parts = parts[(parts["cause"] == "") | (parts["seconds"] > 0)]
-    parts = report.listed(parts.sort_index(kind="stable").reset_index(drop=True))
+    parts = report.drop_absent_labels(parts.sort_index(kind="stable").reset_index(drop=True))
     if epochs["seed"].nunique() == 1:
         return epochs.drop(columns="seed"), parts.drop(columns="seed")
     return epochs, parts
@@ -231,7 +231,7 @@ def breakdown_table(given: Sequence[Given]) -> pd.DataFrame:
     """Seconds of each run's last epoch by label, and of waiting."""
     of = shown(given)
     last = of.epochs[of.epochs["epoch"] == of.epochs.groupby("run")["epoch"].transform("max")]
-    parts = report.shown(of.breakdown, _booking(given))
+    parts = report.arrange_by_booking(of.breakdown, _booking(given))
     rows = []
     for row in last.to_dict("records"):
         own = parts[(parts["run"] == row["run"]) & (parts["epoch"] == row["epoch"])]
@@ -275,7 +275,7 @@ def table_over(given: Sequence[Given], across: str, measure: str) -> pd.DataFram
     found = found[found["measure"] == measure]
     rows = wide(found.assign(line=lines_of(found, across)), measure, ["run", "line", across])
     if measure == "epoch_s" and (known := ends(given)):
-        rows = intervals.with_ends(rows, known)
+        rows = intervals.add_interval_ends(rows, known)
     rows = rows.drop(columns="run")
     rows = rows[rows[across].notna()]
     several = rows.groupby("line")[across].transform("nunique") > 1

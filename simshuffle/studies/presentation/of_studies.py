@@ -41,7 +41,7 @@ from simshuffle.studies.presentation.of_runs import (
 from simshuffle.studies.simulation.figures import in_lines
 from simshuffle.studies.simulation.study import timeline_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES
-from simshuffle.study.long_table import long
+from simshuffle.study.long_table import get_long
 
 
 def congestion_table(given: Sequence[Given]) -> pd.DataFrame:
@@ -123,7 +123,7 @@ def links_table(given: Sequence[Given]) -> pd.DataFrame:
     found = []
     for of, names, (epochs, _) in renamed(given):
         parts = []
-        for piece in long(of.result.tables, "links").pieces(_WANTED):
+        for piece in get_long(of.result.tables, "links").pieces(_WANTED):
             keys = [name for name in _WANTED[:4] if name in piece]
             texts = {"run": piece["run"].astype(str).map(names), "tier": piece["tier"].astype(str)}
             parts.append(piece.assign(**texts).groupby(keys, sort=False)[_WANTED[4:]].max())

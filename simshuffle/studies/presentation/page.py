@@ -17,7 +17,7 @@ from simshuffle.errors import InputError, refuse
 from simshuffle.report import canvas, paper
 from simshuffle.report.chart import Chart
 from simshuffle.report.folders import room_for, take_place
-from simshuffle.report.names import shortened
+from simshuffle.report.names import shorten_names
 from simshuffle.studies.comparison import compare, side
 from simshuffle.studies.presentation import page_parts, page_runs, page_vega
 from simshuffle.studies.presentation.of_runs import Given
@@ -129,7 +129,7 @@ def _sections(of: Given) -> Iterator[Section]:
     """All that is said of a result; names of runs are without schedules that all share."""
     short = {escape(name): escape(plain) for name, plain in of.result.short_names.items()}
     for section in _full_sections(of):
-        yield replace(section, body=shortened(section.body, short))
+        yield replace(section, body=shorten_names(section.body, short))
 
 
 def _full_sections(of: Given) -> Iterator[Section]:

@@ -11,8 +11,8 @@ import pandas as pd
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report import intervals, report
 from simshuffle.report.console import new_table
+from simshuffle.report.kept_phases import Kept
 from simshuffle.report.links import links_of_whole_epochs
-from simshuffle.report.report import Kept
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import page_charts as charts
@@ -64,7 +64,7 @@ def _scaling(of: Means) -> Iterator[Section]:
     places = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
     half = np.nan if of.half is None else of.half["epoch_s"].loc[places].to_numpy(float)
     rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
-    rows = intervals.with_ends(rows, of.ends)
+    rows = intervals.add_interval_ends(rows, of.ends)
     chart_of = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
     yield Section("Scaling", figure(chart_of, "Time per epoch by ranks."))
 

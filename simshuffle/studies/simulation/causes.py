@@ -14,7 +14,7 @@ from simshuffle.report.faults import NAMED, describe_fault
 from simshuffle.report.links import links_of_whole_epochs
 from simshuffle.studies.simulation.contest import Row, Scale, is_undecided, ties
 from simshuffle.studies.simulation.tables import label_column
-from simshuffle.study.long_table import long
+from simshuffle.study.long_table import get_long
 from simshuffle.study.study import Result
 
 NOTABLE = 0.02
@@ -261,7 +261,7 @@ def _busiest(result: Result) -> pd.DataFrame:
         .groupby(names, sort=False, observed=True)["mean_utilisation"]
         .max()
         .reset_index()
-        for piece in long(result.tables, "links").pieces(wanted)
+        for piece in get_long(result.tables, "links").pieces(wanted)
     ]
     links = pd.concat(pieces, ignore_index=True).astype({"run": str, "tier": str})
     links = links[links["epoch"] == links.groupby("run")["epoch"].transform("max")]

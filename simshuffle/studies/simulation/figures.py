@@ -21,9 +21,9 @@ from simshuffle.report.chart import (
     in_rows,
     key,
     rule,
-    stacked,
+    stack_rows,
 )
-from simshuffle.report.intervals import HIGH, LOW, Ends, with_ends
+from simshuffle.report.intervals import HIGH, LOW, Ends, add_interval_ends
 from simshuffle.report.names import without_schedule
 from simshuffle.report.style import COLOURS, line_height
 from simshuffle.studies.simulation.text import number
@@ -66,14 +66,14 @@ def breakdown_chart(
     waiting counts where it happens; ``half`` is half the 95 % interval of an epoch (s), by run and
     epoch, of what ``about`` says; ``bars`` are runs and their epochs, the last one of every run if
     not given; ``ends`` are those of the 90 % interval of a run's last epoch (s)."""
-    parts = report.shown(table, labels)
+    parts = report.arrange_by_booking(table, labels)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
     rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)
     places = list(zip(rows["run"], rows["epoch"], strict=True))
     rows["half"] = 0.0 if half is None else half.loc[places].to_numpy()
     ended = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
     names = rows["run"].where(rows["epoch"] == rows["run"].map(ended), "")
-    rows = with_ends(rows.assign(of=names), ends or {}, "of")
+    rows = add_interval_ends(rows.assign(of=names), ends or {}, "of")
     pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
     # a panel of its own may have one number of ranks alone, which is then still named
@@ -150,7 +150,7 @@ def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
             strict=True,
         )
     ]
-    return stacked(pieces.assign(look=looks, tip=tips), "bar", "seconds", ("x", "x2"))
+    return stack_rows(pieces.assign(look=looks, tip=tips), "bar", "seconds", ("x", "x2"))
 
 
 def _panels(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> list[Panel]:
@@ -191,7 +191,7 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> 
     own = own.assign(y=own["bar"].map(dict(zip(rows["bar"], places, strict=True))))
     marks = [Mark("bar", own, thick=BAR)]
     for name, (side, *_) in BEHIND.items():
-        seconds = report.hidden(rows, name)
+        seconds = report.hidden_seconds(rows, name)
         behind = rows.assign(x=0.0, x2=seconds, y=rows["y"] + side * (BAR + THIN), look=name)
         behind["tip"] = [f"{name} behind other work: {number(each)} s" for each in seconds]
         marks.append(Mark("bar", behind[seconds > VISIBLE * longest], thick=THIN))

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from simshuffle.studies.simulation.causes import RESOURCES
 from simshuffle.studies.simulation.ranking import longer
-from simshuffle.study.long_table import long
+from simshuffle.study.long_table import get_long
 from simshuffle.study.schema import Schema, amount, count, real, text
 from simshuffle.study.study import Result
 
@@ -88,7 +88,7 @@ def _utilisation(result: Result) -> dict[str, dict[str, float]]:
     """Of each run, how busy each link was in the epoch in which it was busiest."""
     wanted = ["run", "link", "mean_utilisation"]
     out: dict[str, dict[str, float]] = {}
-    for piece in long(result.tables, "links").pieces(wanted):
+    for piece in get_long(result.tables, "links").pieces(wanted):
         for run, link, share in piece[wanted].itertuples(index=False, name=None):
             of = out.setdefault(str(run), {})
             of[str(link)] = max(of.get(str(link), 0.0), share)

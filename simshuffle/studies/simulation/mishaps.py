@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from simshuffle.report.console import new_table
-from simshuffle.report.faults import faults_told
+from simshuffle.report.faults import describe_faults
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.study import Result
 
@@ -39,7 +39,7 @@ def lines(meta: Mapping[str, Any]) -> Iterator[str]:
         yield killed(meta["killed"])
     # where a host was lost, that is told below, and no other need have begun
     if "faults" in meta and (meta["faults"] or not meta.get("losses")):
-        yield f"{faults_told(meta['faults'])}."
+        yield f"{describe_faults(meta['faults'])}."
     yield from map(_lost, meta.get("losses", ()))
 
 
@@ -52,7 +52,9 @@ def sentences(result: Result) -> list[str]:
         if "killed" in of
     ]
     said += [
-        f"{run}: {faults_told(rows)}." for run, of in runs.items() if (rows := _unnamed_faults(of))
+        f"{run}: {describe_faults(rows)}."
+        for run, of in runs.items()
+        if (rows := _unnamed_faults(of))
     ]
     lossy = {run: of for run, of in runs.items() if of.get("losses")}
     for run, of in list(lossy.items())[:MOST]:

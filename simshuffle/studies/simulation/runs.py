@@ -17,7 +17,8 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell, of_job
 from simshuffle.report import intervals
-from simshuffle.report.report import Booking, Kept
+from simshuffle.report.kept_phases import Kept
+from simshuffle.report.report import Booking
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation.jobs import ALONE
 from simshuffle.study.cell import Outcome

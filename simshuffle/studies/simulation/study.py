@@ -28,8 +28,8 @@ from simshuffle.report import intervals, report
 from simshuffle.report.chart import Chart
 from simshuffle.report.console import html
 from simshuffle.report.excerpt import shorten_numbers
-from simshuffle.report.report import Kept
-from simshuffle.report.table_io import rows
+from simshuffle.report.kept_phases import Kept
+from simshuffle.report.table_io import plain_rows
 from simshuffle.report.timeline import Timeline
 from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.contest import warm_epochs
@@ -56,9 +56,9 @@ from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.studies.simulation.warm import is_of_dlio, warm_table
 from simshuffle.study.cell import Cell, Outcome
-from simshuffle.study.long_table import LazyTables, LongTable, joined, long
+from simshuffle.study.long_table import LazyTables, LongTable, get_long, join_tables
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import misfits
+from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.standing import share_teller
 from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
 
@@ -129,9 +129,9 @@ def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
     order = [*report.keys_of(epochs)[:-1], *list(report.EPOCH_COLUMNS)[1:]]
     return LazyTables(
         {
-            **{table: joined(_named(cells, table, runs)) for table in TABLES},
+            **{table: join_tables(_named(cells, table, runs)) for table in TABLES},
             "epochs": epochs[order],
-            "breakdown": report.listed(concatenate_rows(cells, "breakdown")),
+            "breakdown": report.drop_absent_labels(concatenate_rows(cells, "breakdown")),
         }
     )
 
@@ -142,7 +142,7 @@ def _named(
     for lead, outcome in cells:
         run = pd.Categorical([lead["run"]], list(runs.scenarios))
         first = pd.DataFrame({**lead, "run": run}, index=[0])
-        yield table_of_run(outcome, table, runs.timeline).behind(first)
+        yield table_of_run(outcome, table, runs.timeline).with_leading_columns(first)
 
 
 def _facts(runs: SimulatedRuns, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _notes(result: Result) -> list[str]:
 def means_of(result: Result) -> Means:
     """What is shown of a result: means over its seeds, if it has several."""
     of = means(result.tables["epochs"], result.tables["breakdown"])
-    return replace(of, ends=intervals.ends(result.meta.get("intervals")))
+    return replace(of, ends=intervals.interval_ends(result.meta.get("intervals")))
 
 
 def labels_of(meta: Meta) -> report.Booking:
@@ -240,19 +240,19 @@ def _as_json(result: Result) -> Any:
     summary."""
     table = result.tables["breakdown"]
     if labels_of(result.meta) == "paper":
-        table = report.booked(table)
+        table = report.book_as_papers(table)
     keys = report.keys_of(table)
     parts: dict[tuple[str, ...], list[Any]] = {}
-    for row in rows(table):
+    for row in plain_rows(table):
         parts.setdefault(tuple(str(row.pop(key)) for key in keys), []).append(row)
     epochs = [
         {**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]}
-        for row in rows(result.tables["epochs"])
+        for row in plain_rows(result.tables["epochs"])
     ]
     kept = {name: result.meta[name] for name in ("intervals",) if name in result.meta}
     return {
         "epochs": epochs,
-        **{name: rows(table) for name, table in result.derived.items()},
+        **{name: plain_rows(table) for name, table in result.derived.items()},
         **kept,
         **mishaps.happened(result),
     }
@@ -291,12 +291,12 @@ def _faults(result: Result) -> Iterator[Problem]:
         seeds = result.meta.get("seeds", 0)
         of_epoch = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
         fits["meta.json: seeds"] = seeds > 1 and bool((of_epoch == seeds).all())
-    return misfits(fits)
+    return problems_of_misfits(fits)
 
 
 def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
     keys = report.keys_of(result.tables["epochs"])
-    rows = long(result.tables, table).distinct(keys)[keys].astype({"run": str})
+    rows = get_long(result.tables, table).distinct(keys)[keys].astype({"run": str})
     return set(rows.itertuples(index=False, name=None))
 
 

@@ -297,9 +297,9 @@ def _summary(result: Result) -> pd.DataFrame:
 def _figures(result: Result) -> dict[str, Chart]:
     axes, measure = result.meta["axes"], result.meta["measure"]
     samples = samples_of(result.tables["sweep"])
-    rows, known = last_summary(result), intervals.ends(result.meta.get("intervals"))
+    rows, known = last_summary(result), intervals.interval_ends(result.meta.get("intervals"))
     if measure == WHOLE_EPOCH:
-        rows = intervals.with_ends(rows[rows["measure"] == measure], known, "label")
+        rows = intervals.add_interval_ends(rows[rows["measure"] == measure], known, "label")
     return {"sweep": sweep_chart(rows, axes, measure, samples=samples)}
 
 

@@ -18,9 +18,9 @@ from simshuffle.report.chart import (
     Mark,
     Marker,
     Panel,
-    apart,
     key,
     log_axis,
+    spaced_ticks,
 )
 from simshuffle.report.intervals import HIGH, LOW
 from simshuffle.report.intervals import WHISKER as OF_90
@@ -256,4 +256,4 @@ def _below(axis: Swept | None, values: Sequence[Any]) -> Axis:
     least, most = min(values), max(values)
     # ranks are doubled, not added
     log = least > 0 and most / least >= (1.01 if axis["name"] == "world_size" else WIDE_RANGE)
-    return Axis(title, log, ticks=apart(values, log))
+    return Axis(title, log, ticks=spaced_ticks(values, log))

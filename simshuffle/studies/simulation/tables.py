@@ -12,7 +12,8 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem, refuse
 from simshuffle.report import report
 from simshuffle.report.intervals import Ends
-from simshuffle.report.report import ALL_LABELS, EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
+from simshuffle.report.kept_phases import ITERATION_COLUMNS
+from simshuffle.report.report import ALL_LABELS, EPOCH_COLUMNS, LABELS
 from simshuffle.report.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
 from simshuffle.spec.late import special
 from simshuffle.spec.library import suggest_nearest

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from simshuffle.report import report
 from simshuffle.report.console import new_table
-from simshuffle.report.names import where_of
-from simshuffle.report.report import Kept
-from simshuffle.report.slow_cables import slow_cables_in_use
+from simshuffle.report.kept_phases import Kept
+from simshuffle.report.names import name_subset
+from simshuffle.report.slow_cables import describe_slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.mishaps import lines as lines_of
 from simshuffle.studies.simulation.tables import STORED, Means
@@ -64,7 +64,7 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
     """Seconds of every epoch: by label, booked as ``labels`` says, which fits 100 columns of one
     seed; of None in sums alone, which fit a page."""
     over = f"ranks and {of.seeds} seeds" if of.seeds > 1 else "ranks"
-    parts = report.shown(of.breakdown, labels or "cause")
+    parts = report.arrange_by_booking(of.breakdown, labels or "cause")
     seconds = _seconds(parts)
     kinds = {(waits, label) for *_, waits, label in seconds}
     columns: Mapping[str, Sequence[tuple[bool, str]]] = WORK
@@ -85,7 +85,9 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
         head: [sum(seconds.get((*key, *kind), 0.0) for kind in own) for key in keys]
         for head, own in columns.items()
     }
-    values |= {f"{name}\nhidden": report.hidden(of.epochs, name).tolist() for name in behind}
+    values |= {
+        f"{name}\nhidden": report.hidden_seconds(of.epochs, name).tolist() for name in behind
+    }
     totals = []
     for key, whole in zip(keys, of.epochs["epoch_s"].tolist(), strict=True):
         reach = None if of.epoch_half is None else float(of.epoch_half[key])
@@ -106,7 +108,7 @@ def labels_table(of: Means) -> Table:
         for label in report.ALL_LABELS:
             own, caused = (seconds.get((run, epoch, waits, label), 0.0) for waits in (False, True))
             split = (0.0, caused) if label == report.SLOWING else (caused, 0.0)
-            hidden = report.hidden(row, BEHIND[label]) if label in BEHIND else 0.0
+            hidden = report.hidden_seconds(row, BEHIND[label]) if label in BEHIND else 0.0
             if any(values := (own, *split, hidden)):
                 rows.append((run, label, _epoch(epoch), *values))
     lead, heads = ("run", "label", "epoch"), ("own work", "waiting", "slowed by it", "hidden")
@@ -168,7 +170,7 @@ def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
             f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
             *(f"  {line}" for line in lines_of(meta)),
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
-            *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
+            *(f"  {describe_slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
             *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
         ]
     return [*lines, *windows(result.tables["sources"]), *_undivided(result.tables)]
@@ -179,11 +181,11 @@ def cautions(result: Result) -> list[str]:
     once with its runs, the first `MOST_CAUTIONS`."""
     runs: dict[str, list[str]] = {}
     for run, meta in result.meta["runs"].items():
-        slow = [slow_cables_in_use(about) for about in [meta.get("slow_cables")] if about]
+        slow = [describe_slow_cables_in_use(about) for about in [meta.get("slow_cables")] if about]
         beyond = [f"Extrapolated: {each}" for each in meta.get("extrapolated", [])]
         for said in [*slow, *beyond]:
             runs.setdefault(said, []).append(run)
-    where = {said: where_of(own, [*result.meta["runs"]]) for said, own in runs.items()}
+    where = {said: name_subset(own, [*result.meta["runs"]]) for said, own in runs.items()}
     lines = [f"{f'{names}: ' if names else ''}{said}." for said, names in where.items()]
     more = len(lines) - MOST_CAUTIONS
     return [*lines[:MOST_CAUTIONS], *[f"{more} more cautions with -v."] * (more > 0)]

@@ -18,7 +18,7 @@ from simshuffle.report.chart import (
     Panel,
     round_values,
     rule,
-    spread,
+    spread_points,
     ticks,
     with_intervals,
 )
@@ -136,7 +136,7 @@ def _against_world_size(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
     sizes = sorted(set(rows["world_size"]))
     placed = rows.assign(x=rows["world_size"]).sort_values("x", kind="stable")
     placed = in_percent(_looking(placed, known))
-    lines = spread(placed, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
+    lines = spread_points(placed, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
     slanted = 45 if len(sizes) > 4 else 0
     axis = Axis(log=True, ticks=ticks(sizes, str), turned=slanted, small=True)
     return with_intervals("line", lines), axis
@@ -154,7 +154,7 @@ def _against_fraction(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
             marks.append(rule(Look(colour=colour, alpha=0.15), y=row["low"], y2=row["high"]))
         marks.append(rule(Look(row["strategy"], colour, dash=DASHES[1]), y=row["y"]))
     step = 2 ** (DODGE / 2) if log else 0.05 * DODGE
-    lines = spread(placed[~alone].sort_values("x", kind="stable"), "look", step, log=log)
+    lines = spread_points(placed[~alone].sort_values("x", kind="stable"), "look", step, log=log)
     marks += with_intervals("line", lines)
     shown = ticks(sorted(set(positive)))
     return marks, Axis(log=log, low=None if log else 0.0, ticks=shown, small=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from simshuffle.report.table_io import rows
+from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.summary import SUMMARY, summary
@@ -66,7 +66,10 @@ def _files(outcomes: Outcomes, file: str, suffix: str) -> Files:
 
 
 def _json(result: Result) -> dict[str, Any]:
-    return {"runs": rows(result.tables["runs"]), "summary": rows(result.derived["summary"])}
+    return {
+        "runs": plain_rows(result.tables["runs"]),
+        "summary": plain_rows(result.derived["summary"]),
+    }
 
 
 STUDY: Study[Trainings] = Study(

@@ -110,7 +110,7 @@ def carried_out(ranks: RankGroup, asked: Request[Trainings], store: Disk) -> Res
         if not any(ranks.gather_texts(there)):
             outcome = cell.run(lambda share: None)
             if first:
-                store.put(digest, outcome)
+                store.add(digest, outcome)
     return engine.run(STUDY, asked, store=store) if first else None
 
 

@@ -15,7 +15,7 @@ from simshuffle.report.chart import (
     Mark,
     Marker,
     Panel,
-    hollow,
+    hollow_looks,
     key,
     log_axis,
     rule,
@@ -42,7 +42,7 @@ def residuals_chart(residuals: pd.DataFrame) -> Chart:
         law: Look(law, colour, marker, size=3)
         for law, colour, marker in zip(laws, cycle(BRIGHT[:6]), cycle(MARKERS), strict=False)
     }
-    twins = hollow(looks, ", not fitted")
+    twins = hollow_looks(looks, ", not fitted")
     fitted = residuals["law"].where(residuals["used"], residuals["law"] + ", not fitted")
     tips = residuals["law"] + ": " + (100 * residuals["relative"]).map("{:+.2f} %".format)
     rows = residuals.assign(look=fitted, percent=100 * residuals["relative"], tip=tips)

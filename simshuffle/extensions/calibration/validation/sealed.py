@@ -18,8 +18,8 @@ from simshuffle.errors import InputError, Problem, list_first, refuse
 from simshuffle.extensions.calibration.validation.entries import KEY
 from simshuffle.extensions.calibration.validation.table import NUMBERS, SCHEMA, ValidationRow, table
 from simshuffle.report.folders import room_for
-from simshuffle.report.table_io import rows as rows_of
-from simshuffle.study import engine
+from simshuffle.report.table_io import plain_rows as rows_of
+from simshuffle.study.origin import describe_origin
 from simshuffle.study.schema import Schema
 from simshuffle.study.study import versions
 
@@ -89,7 +89,7 @@ def seal(path: Path, results: pd.DataFrame, code: str, *, replace: bool) -> str:
     part = results[(results["use"] == "predict") & results["predicted"].notna()]
     content = {
         "format": FORMAT,
-        **{key: value for key, value in engine.made().items() if key in {"date", "commit"}},
+        **{key: value for key, value in describe_origin().items() if key in {"date", "commit"}},
         "versions": versions(PACKAGES),
         "code": code,
         "predictions": rows_of(part[list(SEALED.columns)]),

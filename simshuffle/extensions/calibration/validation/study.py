@@ -32,7 +32,7 @@ from simshuffle.extensions.calibration.validation.table import (
     summary,
     table,
 )
-from simshuffle.report.table_io import rows as rows_of
+from simshuffle.report.table_io import plain_rows as rows_of
 from simshuffle.spec.library import shipped_folder, suggest_nearest
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables

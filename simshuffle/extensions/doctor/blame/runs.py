@@ -202,7 +202,7 @@ def _blame_epoch(
     rows = find_bounds(links, epoch_s, together, hidden)
     if has_all_ranks and num_ranks > 1:
         phases = rows_of("timeline")
-        weight = report.weights(Timeline(phases, links, sources))
+        weight = report.row_weights(Timeline(phases, links, sources))
         if weight is not None:
             phases = phases.assign(weight=weight)
         idle_s = idle_seconds(links, epoch_s)
@@ -227,7 +227,7 @@ def _shared_seconds(
     A label's seconds include waits for others there. They are from the means over all ranks, which
     every result has.
     """
-    weight = report.weights(Timeline(iterations, links, sources))
+    weight = report.row_weights(Timeline(iterations, links, sources))
     times = 1.0 if weight is None else weight
     phase_of_row = iterations["phase"].astype(str)
     mean_s = (iterations["mean_s"] * times).groupby(phase_of_row).sum()

@@ -12,10 +12,10 @@ import pandas as pd
 
 from simshuffle.errors import list_first, refuse
 from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
-from simshuffle.report.table_io import stacked
+from simshuffle.report.table_io import stack_tables
 from simshuffle.spec.library import is_folder, suggest_nearest
 from simshuffle.spec.overrides import combination_name
-from simshuffle.study.long_table import long
+from simshuffle.study.long_table import get_long
 from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
 
@@ -48,12 +48,12 @@ class ExportedRun:
         assert self.result is not None  # noqa: S101 - callers ask for it first
         several = "seed" in self.result.tables["epochs"]
         parts = []
-        for piece in long(self.result.tables, table).pieces():
+        for piece in get_long(self.result.tables, table).pieces():
             of = (piece["run"] == self.table_run) & (piece["epoch"] == epoch)
             if several:
                 of &= piece["seed"] == self.scenario.seed
             parts.append(piece[of])
-        return stacked(parts).reset_index(drop=True)
+        return stack_tables(parts).reset_index(drop=True)
 
 
 def read_source(

@@ -14,7 +14,7 @@ from simshuffle.errors import refuse
 from simshuffle.extensions.interop.exports.source import ExportedRun, spans
 from simshuffle.job.sim.recorder import EpochRecord, Recorder
 from simshuffle.job.sim.simulate import simulate_epochs
-from simshuffle.report.report import iterations, sample, seconds_by_rank
+from simshuffle.report.kept_phases import iteration_means, sample_ranks, seconds_by_rank
 from simshuffle.report.timeline import EXCLUSIVE, PHASES
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.version import __version__
@@ -106,7 +106,7 @@ def _checked(source: ExportedRun, phases: pd.DataFrame, epoch: int) -> str:
     length = float(phases["end_s"].max()) - begin
     rows = source.stored("timeline", epoch)
     if rows.empty:
-        made = iterations(phases, seconds_by_rank(phases))
+        made = iteration_means(phases, seconds_by_rank(phases))
         rows, columns, shift = source.stored("iterations", epoch), ["mean_s", "least_s"], 0.0
         keys = ["iteration", "phase"]
     else:
@@ -177,7 +177,7 @@ def chosen_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[i
     words: dict[str, Iterable[int]] = {
         "slowest": [slowest],
         "fastest": [fastest],
-        "sample": sample(seconds_by_rank(tables[0])) if whole else known,
+        "sample": sample_ranks(seconds_by_rank(tables[0])) if whole else known,
         "all": known,
     }
     ranks: dict[int, None] = {}

@@ -15,8 +15,8 @@ from simshuffle.report.chart import (
     Mark,
     Panel,
     log_axis,
+    message_panel,
     rule,
-    said,
     with_intervals,
 )
 from simshuffle.study.study import Tables
@@ -48,7 +48,7 @@ def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
         for size in sizes
     ]
     return Chart(
-        panels or [said("nothing is known")],
+        panels or [message_panel("nothing is known")],
         2.1 * max(len(panels), 1),
         LOOKS,
         "Points of accuracy lost, with 90 % intervals, against the time of an epoch; filled: on the"

@@ -26,7 +26,7 @@ from simshuffle.extensions.learning.accuracy.tables import STORED
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.studies.mechanisms.variants import WarmCell
 from simshuffle.study.cell import Cell
-from simshuffle.study.schema import misfits
+from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 LIMIT = 60.0
@@ -113,7 +113,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     settings, remedies = result.tables["settings"], result.tables["remedies"]
     said = result.meta["accuracy"]
     chosen = remedies.groupby(["world_size", "strategy"])["chosen"].sum()
-    yield from misfits(
+    yield from problems_of_misfits(
         {
             "settings.csv": len(settings) == said["settings"] > 0,
             "remedies.csv": len(remedies) == said["remedies"]

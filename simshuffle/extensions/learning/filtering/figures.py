@@ -12,7 +12,7 @@ from simshuffle.report.chart import (
     Mark,
     Panel,
     key,
-    spread,
+    spread_points,
     ticks,
     with_intervals,
 )
@@ -88,7 +88,7 @@ def _panel(rows: pd.DataFrame, title: str) -> Panel:
     order = rows["subset"].map(SUBSETS.index)
     lines = rows.assign(order=order, look=rows["subset"], x=rows["batch_size"])
     lines = in_percent(lines.sort_values(["order", "batch_size"]))
-    lines = spread(lines, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
+    lines = spread_points(lines, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
     slanted = 45 if len(sizes) > 6 else 0
     x = Axis(log=True, ticks=ticks(sizes, str), small=True, turned=slanted)
     return Panel(with_intervals("line", lines), x, Axis(small=bool(title)), title)

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from simshuffle.extensions.learning.filtering.figures import figures
 from simshuffle.extensions.learning.filtering.tables import STORED, SUMMARY, FilterTables, summary
 from simshuffle.extensions.learning.filtering.text import parts
-from simshuffle.report.table_io import rows
+from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.training.wording import reported
 from simshuffle.study.study import Derived, Result, Study
 
@@ -29,7 +29,7 @@ class FilteringFacts(TypedDict):
 
 def _json(result: Result) -> dict[str, Any]:
     tables = {name: result.tables[name] for name in ("filters", "runs")}
-    return {name: rows(table) for name, table in (tables | dict(result.derived)).items()}
+    return {name: plain_rows(table) for name, table in (tables | dict(result.derived)).items()}
 
 
 STUDY: Study[Filtering] = Study(

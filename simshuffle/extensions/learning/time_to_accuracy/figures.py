@@ -17,7 +17,7 @@ from simshuffle.report.chart import (
     Look,
     Mark,
     Panel,
-    hollow,
+    hollow_looks,
     key,
     log_axis,
     with_intervals,
@@ -207,7 +207,7 @@ def _looks(rows: pd.DataFrame, settings: pd.DataFrame) -> dict[str, Look]:
     for name, strategy in rows[["name", "strategy"]].itertuples(index=False, name=None):
         of = look_of(strategy, known)
         out[name] = Look(name, of["color"], of["marker"], size=ON)
-    return {**out, **KEYS, **hollow(out, ", beaten", size=OFF)}
+    return {**out, **KEYS, **hollow_looks(out, ", beaten", size=OFF)}
 
 
 def _panel(

@@ -87,7 +87,7 @@ def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
     mean that stands for every epoch but the first, see `weights`; empty if there is none."""
     epochs = report.epochs(timeline).set_index("epoch")
     of = dict(shares) or {1: 1.0}  # of a single epoch, the labels are all there is
-    parts = report.booked(report.breakdown(timeline))
+    parts = report.book_as_papers(report.breakdown(timeline))
     seconds = {
         str(label): part.set_index("epoch")["seconds"] for label, part in parts.groupby("label")
     }

@@ -13,7 +13,7 @@ from simshuffle.errors import Problem, refuse
 from simshuffle.extensions.learning.time_to_accuracy.figures import figures
 from simshuffle.extensions.learning.time_to_accuracy.tables import STORED, JoinTables
 from simshuffle.extensions.learning.time_to_accuracy.text import details, parts, verdict
-from simshuffle.report.table_io import rows
+from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.training.wording import reported
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Request, Result, Study
@@ -74,7 +74,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 
 def _json(result: Result) -> dict[str, Any]:
-    tables = {name: rows(table) for name, table in result.tables.items()}
+    tables = {name: plain_rows(table) for name, table in result.tables.items()}
     return {"rule": result.meta["rule"], **tables}
 
 

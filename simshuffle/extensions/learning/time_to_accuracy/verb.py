@@ -111,7 +111,7 @@ def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.report.folders import check_place  # noqa: PLC0415 - what computes
 
     if options.out is not None:  # before a training, not after it
-        check_place(options.out, replace=True, known=STUDY.names)
+        check_place(options.out, replace=True, known_names=STUDY.names)
     scenario = scenario_of(options.scenario, options.set)
     asked = join.request(options, _trained(options), scenario)
     rule = str(asked.asked["rule"])
@@ -138,7 +138,7 @@ def _trained(options: TtaOptions) -> Path:
     if study.kind != KIND:
         rule = "must be a study of shuffling strategies"
         refuse("kind", rule, study.kind, "Name another study.", wanted.study)
-    folder = performance.of(study, asked)[1]
+    folder = performance.perform(study, asked)[1]
     assert folder is not None  # noqa: S101 - a training is kept
     return folder
 

@@ -17,7 +17,7 @@ from simshuffle.report.chart import (
     Panel,
     in_rows,
     log_axis,
-    stacked,
+    stack_rows,
 )
 from simshuffle.report.style import BRIGHT
 from simshuffle.study.study import Tables
@@ -76,6 +76,6 @@ def _over_periods(periods: pd.DataFrame) -> Panel:
 def _of_days(parts: pd.DataFrame, runs: list[str]) -> Panel:
     rows = parts[(parts["share"] > 0) & (parts["part"] != MEANINGS["training"])]
     rows = rows.assign(percent=100 * rows["share"], look=rows["part"])
-    rows = stacked(rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2"))
+    rows = stack_rows(rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2"))
     x = Axis("share of all days that is no training (%)", low=0.0)
     return Panel([Mark("bar", rows)], x, in_rows(runs))

@@ -29,7 +29,7 @@ from simshuffle.study.study import (
     Result,
     Study,
     Tables,
-    detailed,
+    documents_with_details,
 )
 
 DEFAULT_DAYS = 30.0
@@ -165,6 +165,6 @@ STUDY: Study[Months] = Study(
     figures=lambda result: {"month": month_chart({**result.tables, **result.derived})},
     one_figure=True,
     verdict=verdict,
-    **detailed(parts_shown, details),
+    **documents_with_details(parts_shown, details),
     again=f"{__name__}:repeat",
 )

@@ -1,0 +1,87 @@
+"""The part of a timeline that a result keeps: the phases of all ranks or of a sample of them, and
+means over all ranks by iteration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.report.columns import Column, amount, count, text
+from simshuffle.report.report import COMPUTING, SLOWDOWN
+from simshuffle.report.timeline import PHASES, phase_rows, phase_table
+from simshuffle.spec.arrays import Floats
+
+Kept = Literal["full", "ranks", "none"]
+"""Of which ranks a timeline is kept: of all, of those that `sample_ranks` names, of none."""
+
+ITERATION_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "epoch": count("from 1"),
+    "iteration": count("from 1; 0 for what goes before the first one and follows the last one"),
+    "phase": text("one of PHASES that a rank had in the iteration", *PHASES),
+    "mean_s": amount("s in it, mean over all ranks; a rank that had none counts as 0 s"),
+    "least_s": amount("s of the rank with the least of it"),
+    "most_s": amount("s of the rank with the most of it"),
+}
+EVEN_SAMPLE = 8  # ranks of the sample that lie evenly, beside the extreme ones
+
+
+def seconds_by_rank(phases: pd.DataFrame) -> Floats:
+    """Return the seconds in each phase, (iterations + 1, M, phases), from the phases of one
+    epoch.
+    """
+    iterations, ranks = int(phases["iteration"].max()) + 1, int(phases["rank"].max()) + 1
+    # row-major in (iteration, rank, phase)
+    flat_index = phases["iteration"].to_numpy(np.int64) * ranks
+    flat_index += phases["rank"].to_numpy()
+    flat_index *= len(PHASES)
+    flat_index += pd.Categorical(phases["phase"], PHASES).codes
+    durations = phases["end_s"].to_numpy() - phases["start_s"].to_numpy()
+    shape = (iterations, ranks, len(PHASES))
+    seconds = np.bincount(flat_index, durations, int(np.prod(shape)))
+    return seconds.astype(np.float64, copy=False).reshape(shape)
+
+
+def iteration_means(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
+    """Return the means over ranks of an epoch, from `seconds_by_rank`: columns
+    `ITERATION_COLUMNS`.
+    """
+    mean, shortest, longest = seconds.mean(axis=1), seconds.min(axis=1), seconds.max(axis=1)
+    iteration, phase = np.nonzero(longest > 0)
+    first = phases.iloc[[0] * len(iteration)]
+    return pd.DataFrame(
+        {
+            "run": first["run"].array,
+            "epoch": first["epoch"].array,
+            "iteration": iteration.astype(np.int32),
+            "phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)),
+            "mean_s": mean[iteration, phase],
+            "least_s": shortest[iteration, phase],
+            "most_s": longest[iteration, phase],
+        }
+    )
+
+
+def sample_ranks(seconds: Floats) -> list[int]:
+    """Return ranks that stand for all of an epoch, given its `seconds_by_rank`: `EVEN_SAMPLE` ranks
+    that lie evenly, from 0 on; and the first of those that computed, or waited for others, least
+    and most.
+    """
+    of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
+    computing = sum(of_phase[name] for name in (*COMPUTING, SLOWDOWN))
+    waiting = sum(of_phase[name] for name in PHASES if name.startswith("wait_"))
+    extremes = {
+        int(rank)
+        for seconds_of_rank in (computing, waiting)
+        for rank in (np.argmin(seconds_of_rank), np.argmax(seconds_of_rank))
+    }
+    ranks = seconds.shape[1]
+    return sorted({ranks * index // EVEN_SAMPLE for index in range(EVEN_SAMPLE)} | extremes)
+
+
+def no_phases() -> pd.DataFrame:
+    """Return the phases table without rows."""
+    rows = phase_rows(1, [PHASES[0]], np.zeros((0, 1, 2)), np.zeros((0, 1, 1)))
+    return phase_table("", [rows])
