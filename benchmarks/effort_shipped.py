@@ -25,7 +25,7 @@ from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.models import load_model
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.plan.epochs import EpochPlan
-from simshuffle.job.plan.jobs import each_alone
+from simshuffle.job.plan.jobs import separate_jobs
 from simshuffle.job.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.machine import SimulatedEpoch, SimulatedMachine
@@ -43,7 +43,7 @@ def taken() -> list[tuple[str, str, Scenario]]:
     """Scenario, name of the run, and the run."""
     found = []
     for path in sorted((ROOT / "scenarios").rglob("*.yaml")):
-        runs = list(each_alone(all_runs(load_scenarios(path))).items())
+        runs = list(separate_jobs(all_runs(load_scenarios(path))).items())
         places = {round(place * (len(runs) - 1) / (MOST - 1)) for place in range(MOST)}
         name = str(path.relative_to(ROOT / "scenarios").with_suffix(""))
         found += [(name, *runs[place]) for place in sorted(places)]
@@ -71,7 +71,7 @@ def one(name: str, run: str) -> tuple[int, float, int]:
     """Iterations, CPU seconds and the largest resident set (bytes) of a run, in this process."""
     load_model(Fluid())
     RunCell.make_ready()
-    scenario = each_alone(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))[run]
+    scenario = separate_jobs(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))[run]
     cell = RunCell(scenario.to_dict(), run)
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as folder:

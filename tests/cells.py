@@ -26,7 +26,7 @@ from simshuffle.extensions.planning.month.cell import MonthCell
 from simshuffle.extensions.planning.month.epoch import EpochCell, epoch_document
 from simshuffle.extensions.planning.months import MonthsCell
 from simshuffle.fabric.network import Fluid, Packet
-from simshuffle.job.plan.jobs import settled
+from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell
 from simshuffle.studies.congestion.cell import RankPlacement, SentCell, TrafficCell
@@ -158,7 +158,7 @@ def exchanging(**values: Any) -> Mapping[str, Any]:
 
 def with_jobs(seed: int) -> Mapping[str, Any]:
     jobs = {"a": {}, "b": {"world_size": 2, "start": "0.1 s"}}
-    return settled(uneven(**SIZE, workload__exchange=PFS, jobs=jobs, seed=seed)).to_dict()
+    return place_jobs(uneven(**SIZE, workload__exchange=PFS, jobs=jobs, seed=seed)).to_dict()
 
 
 def replayed(**values: Any) -> Mapping[str, Any]:

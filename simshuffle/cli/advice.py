@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.job.plan.findings import batch_sizes, partial_batch
 from simshuffle.job.plan.idle_inputs import IdleInput, idle_inputs
-from simshuffle.job.plan.warming import describe_warming
+from simshuffle.job.plan.warming import warming_sentence
 from simshuffle.job.uncertainty.decisive import decisive_inputs
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def advise_on_files(
     """Return the verdicts of runs with what is said of their inputs and of later epochs, and that
     as lines."""
     idle, decisive = idle_of_files(scenarios, runs), decisive_inputs(runs)
-    told = describe_warming(runs, {row["run"]: row["epoch_s"] for row in rows})
+    told = warming_sentence(runs, {row["run"]: row["epoch_s"] for row in rows})
     more: dict[str, Any] = {
         "idle_inputs": [asdict(each) for each in idle],
         "decisive_inputs": [asdict(each) for each in decisive],

@@ -45,7 +45,7 @@ def check(
     from simshuffle.cli.advice import advise_on_files
     from simshuffle.job.plan.effort import check_size
     from simshuffle.job.plan.faults import check_faults
-    from simshuffle.job.plan.jobs import each_alone
+    from simshuffle.job.plan.jobs import separate_jobs
     from simshuffle.job.plan.wiring import check_machine
     from simshuffle.job.scenario.scenario import all_runs
 
@@ -54,7 +54,7 @@ def check(
             warnings.simplefilter("ignore", SimshuffleWarning)
         scenarios = scenarios_of(scenario, set_ or {})
     given = all_runs(scenarios)
-    runs = each_alone(given)
+    runs = separate_jobs(given)
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
@@ -93,13 +93,13 @@ def check(
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
     """YAML that reads back as the scenarios, and what follows from each run as comments."""
-    from simshuffle.job.verdict import derived
+    from simshuffle.job.derived_values import derive_values
 
     for number, single in enumerate(scenarios):
         typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())
     for name, single in runs.items():
         typer.echo(f"# {name}")
-        for key, value in derived(single).items():
+        for key, value in derive_values(single).items():
             typer.echo(f"#   {key}: {value}")
 
 

@@ -25,7 +25,7 @@ from simshuffle.cli.new_questions import (
 from simshuffle.cli.new_sources import quoted, sources
 from simshuffle.errors import InputError
 from simshuffle.fabric.allreduce import Ddp, Horovod
-from simshuffle.job.plan.holding import HeldStrategy, offers
+from simshuffle.job.plan.holding import HeldStrategy, list_alternatives
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
@@ -126,7 +126,7 @@ def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
     too_large: dict[str, HeldStrategy] = {}
     if fitting:
         scenario = checked(texts, options, SOURCE)
-        each = [of for count in ranks for of in offers(scenario, count)]
+        each = [of for count in ranks for of in list_alternatives(scenario, count)]
         too_large = {of.exchange: of for of in each if not of.fits}
         strategies = [strategy for strategy in strategies if strategy not in too_large]
     left_out = tuple(f"Left out: {of}." for of in too_large.values())

@@ -25,7 +25,7 @@ from simshuffle.cli.common import (
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.job.scenario.options import any_of, assigned, machine_names, scenario_names
+from simshuffle.job.scenario.options import any_of, machine_names, read_assignments, scenario_names
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 from simshuffle.study.registry import merge_extensions, verbs
 
@@ -54,7 +54,7 @@ ALGORITHM = Option(
 ALLREDUCE = Option(
     "KEY=VALUE",
     "Set a key of the allreduce.",
-    read=assigned("--allreduce", "order=shuffled"),
+    read=read_assignments("--allreduce", "order=shuffled"),
     many=True,
 )
 

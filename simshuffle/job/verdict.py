@@ -1,5 +1,6 @@
-"""What is known of a run before it is simulated, as ``simshuffle check`` says it: what bounds its
-epoch, what it needs, which values are probably not meant, and what else follows from a scenario."""
+"""The verdict on a run before it is simulated, as ``simshuffle check`` prints it: what bounds its
+epoch, what it needs, which values are probably not meant, and what else follows from a scenario.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +13,15 @@ from simshuffle.job.plan.bounds import Bounds, allreduce_seconds, allreduce_seco
 from simshuffle.job.plan.checkpoint_findings import checkpoint_facts, checkpoint_sentence
 from simshuffle.job.plan.effort import START, effort
 from simshuffle.job.plan.findings import (
-    exchange_nbytes,
-    exchange_samples,
-    extrapolated,
-    on_the_ways,
+    extrapolation_sentences,
+    slow_cable_facts,
     warnings,
 )
-from simshuffle.job.plan.holding import held_in, most_held, offers, staging_seconds
+from simshuffle.job.plan.holding import held_in, list_alternatives, max_held_nbytes, staging_seconds
 from simshuffle.job.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
-from simshuffle.job.plan.tier_gain import tier_gain, tier_warnings, told
-from simshuffle.job.plan.wiring import routing
+from simshuffle.job.plan.tier_gain import tier_gain, tier_sentence, tier_warnings
+from simshuffle.job.plan.wiring import routing_of
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.job.scenario.tokens import repeated
-from simshuffle.job.scenario.workload import Dataset, Workload
 from simshuffle.report.console import new_table
 from simshuffle.report.names import name_subset, without_schedule
 from simshuffle.report.slow_cables import describe_slow_cables_on_routes
@@ -66,7 +63,7 @@ WORD: Style = {}
 
 
 def verdict(scenario: Scenario, run: str) -> Row:
-    """All that is known of a run: plain values, which JSON can hold. Seconds of an iteration are
+    """Return the verdict on a run as plain values, which JSON can hold. Seconds of an iteration are
     ``compute_s``, which is the sum of ``compute`` without its ``slowed_s``, ``allreduce_s`` of what
     the allreduces show beside the backward pass, ``allreduce_alone_s`` of all of them, and
     ``exchange_s``, which is the sum of ``exchange``'s. Those of an epoch are ``resources_s`` by
@@ -74,10 +71,11 @@ def verdict(scenario: Scenario, run: str) -> Row:
     ``offers`` are strategies to compare this one with; ``holds`` is the kind of its own, if hosts
     hold samples. ``simulation_s`` is right within the factor ``simulation_within`` in 9 of 10 runs,
     as the ``simulation_timed`` ones on this machine say. With checkpoints ``checkpoint`` are the
-    `simshuffle.job.plan.checkpoint_findings.checkpoint_facts`."""
+    `simshuffle.job.plan.checkpoint_findings.checkpoint_facts`.
+    """
     bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
     calibration = calibrations().get(work.kind, CellTimes())
-    where, exchange = held_in(scenario) or "ssd", scenario.workload.exchange
+    storage_tier, exchange = held_in(scenario) or "ssd", scenario.workload.exchange
     return {
         "run": run,
         "epoch": scenario.epochs,
@@ -100,34 +98,39 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "resources_s": dict(bound.resources),
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
-        "routing": routing(cluster).describe(),
-        **({"faults": [of.describe() for of in scenario.faults]} if scenario.faults else {}),
-        **on_the_ways(scenario),
+        "routing": routing_of(cluster).describe(),
+        **({"faults": [fault.describe() for fault in scenario.faults]} if scenario.faults else {}),
+        **slow_cable_facts(scenario),
         **tier_gain(scenario),
-        "storage_nbytes": most_held(scenario),
-        "storage_on": {"ssd": "SSD"}.get(where, where),
-        "capacity_nbytes": cluster.capacity(where),
+        "storage_nbytes": max_held_nbytes(scenario),
+        "storage_on": {"ssd": "SSD"}.get(storage_tier, storage_tier),
+        "capacity_nbytes": cluster.capacity(storage_tier),
         "holds": exchange.kind if scenario.storage_per_host else None,
         "offers": [
             {
-                "exchange": of.exchange,
-                "kind": of.kind,
-                "nbytes": of.nbytes,
-                "capacity_nbytes": of.capacity,
-                "fits": of.fits,
-                "told": str(of),
+                "exchange": alternative.exchange,
+                "kind": alternative.kind,
+                "nbytes": alternative.nbytes,
+                "capacity_nbytes": alternative.capacity,
+                "fits": alternative.fits,
+                "told": str(alternative),
             }
-            for of in offers(scenario, scenario.world_size)
+            for alternative in list_alternatives(scenario, scenario.world_size)
         ],
         "staging_s": staging_seconds(scenario),
         "simulation_s": START + work.seconds * calibration.factor,
         "simulation_within": calibration.within,
         "simulation_timed": calibration.count,
         "simulation_nbytes": work.nbytes,
-        "extrapolated": extrapolated(scenario),
+        "extrapolated": extrapolation_sentences(scenario),
         "warnings": [
-            {"key": w.path, "rule": w.rule, "value": w.value, "remedy": w.remedy}
-            for w in [*warnings(scenario), *tier_warnings(scenario)]
+            {
+                "key": warning.path,
+                "rule": warning.rule,
+                "value": warning.value,
+                "remedy": warning.remedy,
+            }
+            for warning in [*warnings(scenario), *tier_warnings(scenario)]
         ],
     }
 
@@ -165,17 +168,27 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
         parts.append(_exchange_table(exchanging))
     parts += _sentences(rows, "Checkpoints: ", _checkpoints)
     parts.append(_needs_table(rows))
-    held = {row["holds"] for row in rows}
+    kinds_held = {row["holds"] for row in rows}
 
-    def offered(row: Row, fits: bool) -> list[str]:
-        """What else the hosts have room for and none of the runs does; or have no room for."""
-        found = [of for of in row["offers"] if of["kind"] not in held and of["fits"] == fits]
-        return ["; ".join(of["told"] for of in found)] if found else []
+    def describe_alternatives(row: Row, fits: bool) -> list[str]:
+        """Return a sentence on the strategies that none of the runs has, and for which hosts have
+        room, or have not.
+        """
+        alternatives = [
+            alternative
+            for alternative in row["offers"]
+            if alternative["kind"] not in kinds_held and alternative["fits"] == fits
+        ]
+        return (
+            ["; ".join(alternative["told"] for alternative in alternatives)] if alternatives else []
+        )
 
     head = "Simulation, on one core, without compiling: "
-    parts += _sentences(rows, head, _rests_on)
-    parts += _sentences(rows, "Would also fit on the hosts: ", lambda row: offered(row, True))
-    parts += _sentences(rows, "Would not fit: ", lambda row: offered(row, False))
+    parts += _sentences(rows, head, _estimate_basis)
+    parts += _sentences(
+        rows, "Would also fit on the hosts: ", lambda row: describe_alternatives(row, True)
+    )
+    parts += _sentences(rows, "Would not fit: ", lambda row: describe_alternatives(row, False))
     parts += _sentences(rows, "Routing: ", lambda row: [row["routing"]])
     parts += _sentences(rows, "", _slow_cables)
     parts += _sentences(rows, "Fault, of which the bounds know nothing: ", _faults)
@@ -196,33 +209,47 @@ def _table(
 
 
 def _bounds_table(rows: Sequence[Row]) -> Table:
-    shown = SHOWN
+    columns = SHOWN
     if any(REQUESTS in row["resources_s"] for row in rows):  # then those that any run uses
-        used = [row["resources_s"] for row in rows]
-        both = SHOWN | SHOWN_OF_STORE
-        shown = {key: both[key] for key in both if any(of.get(key) for of in used)}
+        resources_of_runs = [row["resources_s"] for row in rows]
+        columns_with_store = SHOWN | SHOWN_OF_STORE
+        columns = {
+            key: columns_with_store[key]
+            for key in columns_with_store
+            if any(seconds.get(key) for seconds in resources_of_runs)
+        }
 
     def cells(row: Row) -> list[str]:
         iteration = [
             row[name] for name in ("compute_s", "allreduce_alone_s", "allreduce_s", "exchange_s")
         ]
-        reading = [row["resources_s"].get(name, 0.0) for name in shown]
+        reading = [row["resources_s"].get(name, 0.0) for name in columns]
         return [*map(_number, (*iteration, *reading, row["epoch_s"])), row["bottleneck"]]
 
     title = (
         "At least (s): compute, allreduce (all, and what is seen beside the backward pass) and"
         " exchange of an iteration; reading of an epoch"
     )
-    heads = ["compute", "allreduce", "seen", "exchange", *shown.values(), "epoch"]
+    heads = ["compute", "allreduce", "seen", "exchange", *columns.values(), "epoch"]
     return _table(title, dict.fromkeys(heads, NUMBER) | {"bottleneck": WORD}, rows, cells)
 
 
 def _exchange_table(rows: Sequence[Row]) -> Table:
     def cells(row: Row) -> list[str]:
-        of = row["exchange"]
-        seconds = (of["work_s"], of["waiting_s"], of["barriers_s"], of["wire_s"])
-        counts = f"{of['samples']:.3g}", f"{of['messages']:.3g}"
-        return [*counts, of["barriers"], of["payload"], *(_number(1e3 * each) for each in seconds)]
+        exchange = row["exchange"]
+        seconds = (
+            exchange["work_s"],
+            exchange["waiting_s"],
+            exchange["barriers_s"],
+            exchange["wire_s"],
+        )
+        counts = f"{exchange['samples']:.3g}", f"{exchange['messages']:.3g}"
+        return [
+            *counts,
+            exchange["barriers"],
+            exchange["payload"],
+            *(_number(1e3 * value) for value in seconds),
+        ]
 
     columns = dict.fromkeys(("samples", "messages"), NUMBER)
     columns |= dict.fromkeys(("barrier before", "payload"), WORD)
@@ -247,7 +274,7 @@ def _needs_table(rows: Sequence[Row]) -> Table:
 
 
 def _compute(row: Row) -> list[str]:
-    """How compute adds up."""
+    """Return a sentence on the parts of compute."""
     parts = [
         f"{readable(seconds, Dimension.SECONDS, 3)} {text}"
         for name, text in COMPUTE.items()
@@ -260,8 +287,8 @@ def _checkpoints(row: Row) -> list[str]:
     return [checkpoint_sentence(row["checkpoint"])] if "checkpoint" in row else []
 
 
-def _rests_on(row: Row) -> list[str]:
-    """What the estimates of the simulation rest on, and by how much they may be off."""
+def _estimate_basis(row: Row) -> list[str]:
+    """Return a sentence on the timings behind the simulation's estimates, and on their error."""
     text = TIMED if row["simulation_timed"] else NOT_TIMED
     return [text.format(count=row["simulation_timed"], within=row["simulation_within"])]
 
@@ -271,127 +298,40 @@ def _faults(row: Row) -> list[str]:
 
 
 def _slow_cables(row: Row) -> list[str]:
-    about = row.get("slow_cables")
-    return [] if about is None else [describe_slow_cables_on_routes(about)]
+    facts = row.get("slow_cables")
+    return [] if facts is None else [describe_slow_cables_on_routes(facts)]
 
 
 def _tier(row: Row) -> list[str]:
-    about = row.get("cache_tier")
-    return [] if about is None else [told(about)]
+    facts = row.get("cache_tier")
+    return [] if facts is None else [tier_sentence(facts)]
 
 
 def _warnings(row: Row) -> list[str]:
-    """And measured values that are used outside their range."""
+    """Return the warnings, and sentences on measured values that are used outside their range."""
     odd = [
-        str(Problem(found["key"], found["rule"], found["value"], found["remedy"]))
-        for found in row["warnings"]
+        str(Problem(warning["key"], warning["rule"], warning["value"], warning["remedy"]))
+        for warning in row["warnings"]
     ]
-    return [*odd, *(f"{each}." for each in row["extrapolated"])]
+    return [*odd, *(f"{sentence}." for sentence in row["extrapolated"])]
 
 
 def _sentences(
     rows: Sequence[Row], head: str, texts: Callable[[Row], list[str]], end: str = "."
 ) -> list[str | Table]:
-    """Each text that is said of a run, once; with the runs that it is said of, if not of all."""
+    """Return each text on a run once, with the names of its runs, if these are not all."""
     runs: dict[str, list[str]] = {}
     for row in rows:
         for text in texts(row):
             runs.setdefault(text, []).append(row["run"])
     names = [row["run"] for row in rows]
-    where = {text: name_subset(of, names) for text, of in runs.items()}
-    whose = {text: f" ({of})" if of else "" for text, of in where.items()}
-    return [f"{head}{text}{of}{end}" for text, of in whose.items()]
+    place_of_text = {text: name_subset(named_runs, names) for text, named_runs in runs.items()}
+    suffix_of_text = {
+        text: f" ({run_names})" if run_names else "" for text, run_names in place_of_text.items()
+    }
+    return [f"{head}{text}{run_names}{end}" for text, run_names in suffix_of_text.items()]
 
 
 def _number(value: float) -> str:
     """Three digits; '-' for nothing."""
     return f"{value:.3g}" if value else "-"
-
-
-# ------------------------------------------------------------------------ what else follows from it
-
-
-def derived(scenario: Scenario) -> dict[str, str]:
-    """Derived values by name, as text with units; samples and bytes are expected values per
-    rank."""
-    workload, dataset = scenario.workload, scenario.workload.dataset
-    exchange = workload.exchange
-    where = held_in(scenario) or "ssd"
-    room = scenario.cluster.capacity(where)
-    out = {
-        "hosts": str(scenario.hosts),
-        "iterations per epoch": str(workload.iterations(scenario.world_size)),
-        "global batch size": str(workload.local_batch_size * scenario.world_size),
-        "samples per rank": f"{dataset.num_samples / scenario.world_size:.1f}",
-        "data set": _bytes(dataset.nbytes),
-        "storage per host": (
-            f"{_bytes(most_held(scenario))} of"
-            f" {_bytes(room)}{' of memory' if where == 'memory' else ''}"
-        ),
-        "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
-        "gradients per rank and iteration": _bytes(workload.model.gradient_size),
-    }
-    if sample := _sample(dataset):
-        out["sample"] = sample
-    out |= _tokens(workload)
-    out["routing"] = routing(scenario.cluster).describe()
-    if structure := scenario.cluster.topology.structure():
-        out["network"] = structure
-    schedule = exchange.exchange_schedule
-    if schedule is not None and exchange.fraction is not None:
-        count = exchange_samples(scenario)
-        out["samples exchanged per rank and epoch"] = f"{count:.1f}"
-        out["samples exchanged per rank and iteration"] = (
-            f"{exchange.fraction * workload.local_batch_size:.4g}"
-        )
-        out["bytes exchanged per rank and epoch"] = _bytes(exchange_nbytes(scenario))
-    if sentences := extrapolated(scenario):
-        out["extrapolated"] = ". ".join(sentences)
-    return out
-
-
-def _sample(dataset: Dataset) -> str:
-    """What follows from the mean size of a sample, because the data set does not say it; '' if it
-    does."""
-    size, decode, encode = dataset.decoded_size, dataset.decode, dataset.encode
-    parts = [
-        text
-        for given, text in (
-            (
-                dataset.sample_size is None or dataset.sample_size.std,
-                f"{_bytes(dataset.stored.spread)} of standard deviation",
-            ),
-            (size, f"{_bytes(dataset.decoded_nbytes)} decoded"),
-            (decode, f"decoded in {readable(dataset.decode_seconds, Dimension.SECONDS)}"),
-            (encode, f"encoded in {readable(dataset.encode_seconds, Dimension.SECONDS)}"),
-        )
-        if given is None
-    ]
-    return f"{', '.join(parts)}: {dataset.stored_as.source}" if parts else ""
-
-
-def _tokens(workload: Workload) -> dict[str, str]:
-    """How sequences of tokens are packed, and what an epoch reads of each source; {} without."""
-    tokens, samples = workload.dataset.tokens, workload.dataset.num_samples
-    if tokens is None:
-        return {}
-    parts = [
-        f"{tokens.ranges:.4g} ranges of a file",
-        f"{1.0 - tokens.useful:.3g} of it padding" if tokens.useful < 1.0 else "no padding",
-        f"{workload.mean_work:.4g} of the computing that the model's step times say",
-    ]
-    out = {"sequence of tokens, in the mean": ", ".join(parts)}
-    for source in tokens.blended if tokens.sources else []:
-        epochs = source.epochs(samples)
-        again, never = repeated(epochs)
-        told = f"{never:.3g} of it never read" if never else f"{again:.3g} of it read before"
-        ranges = 1.0 if tokens.shuffled == "sequences" else source.pieces
-        out[f"source {source.name}"] = (
-            f"{source.share:.3g} of all sequences, {epochs:.4g} times through it, {told},"
-            f" {ranges:.4g} ranges a sequence"
-        )
-    return out
-
-
-def _bytes(value: float) -> str:
-    return readable(value, Dimension.NBYTES)

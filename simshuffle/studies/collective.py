@@ -21,7 +21,7 @@ from simshuffle.job.plan.effort import MOST_PACKETS
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.job.scenario.cluster import Cluster
-from simshuffle.job.scenario.other_kinds import completed, fill
+from simshuffle.job.scenario.other_kinds import complete_allreduce, fill
 from simshuffle.job.scenario.reading import resolve
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, single_run
@@ -119,7 +119,7 @@ def bench(
         label = of.name
     if algorithm:
         plain = _named(algorithm)
-    chosen, found = _allreduce(completed(plain, cluster), allreduce or {}, cluster)
+    chosen, found = _allreduce(complete_allreduce(plain, cluster), allreduce or {}, cluster)
     chosen = chosen.over_hcas(cluster.hcas_per_domain)
     notes = (*ranks.notes, *found)
     made = Bench(label, cluster, chosen, of.network, of.seed, ranks.world_size, notes)
@@ -209,8 +209,8 @@ def _found(name: str) -> tuple[Path, bool]:
 def _machine(path: Path, values: Mapping[str, Any]) -> tuple[BenchMachine, list[str]]:
     """The machine with ``values``, and what became of others if kinds are among them."""
     resolved = resolve({"cluster": str(path.resolve())}, values, path.parent, BenchMachine)
-    resolved.plain.pop("sweep", None)  # which `resolve` adds
-    machine, found = validate_record(resolved.plain, BenchMachine)
+    resolved.document.pop("sweep", None)  # which `resolve` adds
+    machine, found = validate_record(resolved.document, BenchMachine)
     problems = [*resolved.problems, *drop_reported_problems(found, resolved.problems)]
     if problems or machine is None:
         raise ScenarioError(problems, str(path))

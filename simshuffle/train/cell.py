@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError
-from simshuffle.job.plan.resources import places_on
+from simshuffle.job.plan.machine_places import places_on
 from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE

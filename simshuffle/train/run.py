@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.errors import InputError, refuse
-from simshuffle.job.plan.resources import places_on
+from simshuffle.job.plan.machine_places import places_on
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.data import Data

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import TopologyError
 from simshuffle.job.plan.resources import Resources
-from simshuffle.job.plan.wiring import _wiring, wiring
+from simshuffle.job.plan.wiring import _build_wiring, wiring
 from simshuffle.job.scenario.checks import cluster_problems
 from simshuffle.job.scenario.cluster import Cluster
 from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters, written
@@ -356,7 +356,7 @@ def test_runs_on_one_cluster_share_its_network(monkeypatch):
     monkeypatch.setattr(
         type(STAR.topology), "build", lambda self, graph: (made.append(self), build(self, graph))
     )
-    _wiring.cache_clear()
+    _build_wiring.cache_clear()
     rng = np.random.default_rng(0)
     first, second = Resources(STAR, 4, rng), Resources(STAR, 8, rng)
     renamed = STAR.model_copy(update={"name": "other", "placement": "scattered"})
@@ -368,7 +368,7 @@ def test_runs_on_one_cluster_share_its_network(monkeypatch):
     pfs = STAR.parallel_file_system
     wider = pfs.model_copy(update={"links_per_switch": pfs.links_per_switch + 1})
     assert wiring(STAR.model_copy(update={"parallel_file_system": wider})) is not wiring(STAR)
-    _wiring.cache_clear()
+    _build_wiring.cache_clear()
 
 
 def test_a_file_that_changed_is_another_network(tmp_path):

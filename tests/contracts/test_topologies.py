@@ -32,8 +32,8 @@ from simshuffle.fabric.topology.graph import (
     graph_problems,
     new_graph,
 )
+from simshuffle.job.derived_values import derive_values
 from simshuffle.job.scenario.scenario import load_scenario
-from simshuffle.job.verdict import derived
 from simshuffle.spec.validation import validate_record
 from tests.attached import attach_storage
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
@@ -383,9 +383,9 @@ def test_check_says_what_the_tree_is_made_of():
     assert switch_tree(12, 5, rails=2).structure() == "1 switch with 10 of 12 ports in use"
     assert fat_tree(2, 4).structure() == ""
     plain = {"sweep": {}, "workload.exchange": "local_shuffle"}
-    told = derived(load_scenario("quickstart", {**plain, "cluster": "a100-fat-tree"}))
+    told = derive_values(load_scenario("quickstart", {**plain, "cluster": "a100-fat-tree"}))
     assert told["network"].startswith("6 leaf switches with 26 links down and 13 up, 1 of 40 ports")
-    assert "network" not in derived(load_scenario("quickstart", plain))
+    assert "network" not in derive_values(load_scenario("quickstart", plain))
 
 
 def test_parallel_links_to_few_spines():

@@ -32,11 +32,12 @@ from simshuffle.fabric.routing import Fabric, ForwardingTables
 from simshuffle.fabric.routing.forwarding_tables import TableRouter
 from simshuffle.fabric.topology import Custom
 from simshuffle.fabric.topology.graph import graph_problems
+from simshuffle.job.derived_values import derive_values
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.scenario.calibrated import Fragment
 from simshuffle.job.scenario.options import assignments, scenarios_of
 from simshuffle.job.scenario.scenario import all_runs
-from simshuffle.job.verdict import derived, tables, verdict
+from simshuffle.job.verdict import tables, verdict
 from simshuffle.spec.library import read_yaml, shipped_folder
 from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.request import request as loader_request
@@ -139,7 +140,7 @@ def _check(folder: Path, arguments: tuple[str, ...]) -> None:
     for single in scenarios:
         single.to_yaml()
     for single in list(runs.values())[:4]:
-        derived(single)
+        derive_values(single)
         tables([verdict(single, "run")])
 
 

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from simshuffle.errors import ScenarioError
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.cache_tier import tier_share
-from simshuffle.job.plan.effort import thinned
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.plan.eviction import cache_of
 from simshuffle.job.plan.reading_bounds import ReadingBounds
 from simshuffle.job.plan.resources import Resources
-from simshuffle.job.plan.tier_gain import tier_gain, tier_warnings, told
+from simshuffle.job.plan.thinning import thin_scenario
+from simshuffle.job.plan.tier_gain import tier_gain, tier_sentence, tier_warnings
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 from tests.shared import needs_peers
@@ -393,7 +393,7 @@ def test_no_bound_is_above_the_simulation(tier, source):
 @pytest.mark.parametrize(("cached", "tiered"), [(0.25, 0.5), (0.8, 0.1), (0.0, 0.7), (0.6, 0.0)])
 def test_a_batch_is_read_from_where_each_share_of_it_is(cached, tiered):
     """A worker reads one after the other what memory, the tier and the file system have."""
-    reading = ReadingBounds(scenario({"latency": "3 ms"})).read
+    reading = ReadingBounds(scenario({"latency": "3 ms"})).read_seconds
     memory, tier, pfs = reading(10, 1.0), reading(10, 0.0, 1.0), reading(10, 0.0)
     assert 0 < memory < tier < pfs
     expected = cached * memory + (1 - cached) * (tiered * tier + (1 - tiered) * pfs)
@@ -408,7 +408,7 @@ def test_check_says_what_a_tier_is_good_for():
     assert facts["without_s"] == pytest.approx(16.0, rel=0.01)
     assert facts["epoch_s"] == pytest.approx(16.0 * (1 - facts["hits"]), rel=0.01)
     assert facts["with_all_s"] == pytest.approx(8.0, rel=0.01)
-    assert "room for 50 % of the data, evicting as lru does" in told(facts)
+    assert "room for 50 % of the data, evicting as lru does" in tier_sentence(facts)
     assert not tier_warnings(scenario({"capacity": "40 MB"}))
     (warning,) = tier_warnings(scenario({"capacity": "16 MB"}))
     assert "eviction: none" in warning.remedy
@@ -433,7 +433,7 @@ def test_the_tier_is_numbered_after_all_other_links():
 
 def test_a_part_of_an_epoch_has_a_part_of_the_tier():
     made = scenario({"capacity": "40 MB"})
-    part = thinned(made, 5).scenario.cluster.cache_tier
+    part = thin_scenario(made, 5).scenario.cluster.cache_tier
     assert part is not None
     assert part.capacity == pytest.approx(20e6)
 

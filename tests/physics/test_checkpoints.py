@@ -19,10 +19,10 @@ from simshuffle.job.plan.checkpoint_bounds import (
     restore_seconds,
     save_resources,
     save_seconds,
+    save_size,
     stall_seconds,
     state_nbytes,
     watchdog_waits,
-    written,
 )
 from simshuffle.job.plan.checkpoint_findings import checkpoint_facts, checkpoint_warnings
 from simshuffle.job.plan.effort import expected_packets
@@ -119,7 +119,7 @@ def test_zero_holds_a_part_of_the_state(stage, held):
         update={"workload": workload.model_copy(update={"model": model})}
     )
     assert held_nbytes(scenario) == pytest.approx(held, rel=1e-12)
-    assert written(scenario).total == pytest.approx(8 * held, rel=1e-12)
+    assert save_size(scenario).total == pytest.approx(8 * held, rel=1e-12)
 
 
 # -------------------------------------------------------------------------------------- the layouts
@@ -220,7 +220,7 @@ def share(write_bandwidth: str | None) -> Any:
         values["cluster__parallel_file_system__write_bandwidth"] = write_bandwidth
     scenario = small(**{**MACHINE, **values, "world_size": 2})
     resources = Resources(scenario.cluster, 2, scenario.rng("placement"), writes=True)
-    of = resources.pfs_read()[0][0], resources.pfs_written()[0][1]
+    of = resources.pfs_read()[0][0], resources.pfs_write_routes()[0][1]
     routes = [[int(link) for link in route if link >= 0] for route in of]
     latency = np.zeros(len(resources.links.names))
     nbytes, start = np.full(2, 4e9), np.zeros(2)
@@ -244,7 +244,7 @@ def test_a_host_reads_and_writes_over_one_cable_at_once():
     values = {"cluster__parallel_file_system__read_bandwidth": "1 TB/s", "world_size": 1}
     scenario = small(**{**MACHINE, **values})
     resources = Resources(scenario.cluster, 1, scenario.rng("placement"), writes=True)
-    of = resources.pfs_read()[0][0], resources.pfs_written()[0][0]
+    of = resources.pfs_read()[0][0], resources.pfs_write_routes()[0][0]
     routes = [[int(link) for link in route if link >= 0] for route in of]
     latency = np.zeros(len(resources.links.names))
     ends = finish_times(resources.links.capacity, latency, routes, np.full(2, 10e9), np.zeros(2))

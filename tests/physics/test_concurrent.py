@@ -12,7 +12,7 @@ from simshuffle.extensions.calibration.validation.concurrent import (
     quantity,
     side_by_side,
 )
-from simshuffle.job.plan.jobs import settled
+from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.jobs import simulate_jobs
 from simshuffle.report import report
@@ -38,7 +38,7 @@ def job(gpus: int, epochs: int = 1, start: float = 0.0, batch: int = 64) -> Logg
 
 def lasted(running: list[LoggedJob], thinned: int = 16) -> list[list[float]]:
     """Seconds of every epoch of each job."""
-    scenario = settled(side_by_side(base(), running, thinned))
+    scenario = place_jobs(side_by_side(base(), running, thinned))
     names = {name: name for name in scenario.jobs or {}}
     out: dict[str, list[float]] = {name: [] for name in names}
     for of, timeline in simulate_jobs(scenario, names):

@@ -15,7 +15,7 @@ import pytest
 from simshuffle.fabric.routing.detour import Detours
 from simshuffle.fabric.routing.fabric import Fabric
 from simshuffle.fabric.topology.graph import add_host, add_switch, connect, new_graph
-from simshuffle.job.plan.jobs import settled
+from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.plan.wiring import wiring
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.jobs import simulate_jobs
@@ -411,10 +411,10 @@ def test_a_process_says_when_each_host_is_slow(tmp_path):
 def test_faults_of_a_machine_that_several_jobs_share_are_of_each_as_it_stands_there():
     jobs: Any = {"a": {"world_size": 4}, "b": {"world_size": 4}}
     names = {"a": "a", "b": "b"}
-    whole = dict(simulate_jobs(settled(small(jobs=jobs)), names))
+    whole = dict(simulate_jobs(place_jobs(small(jobs=jobs)), names))
     slow = small(jobs=jobs, faults=[fault("h0005.gpus", 0.5)])
     rows: list[dict[str, Any]] = []
-    found = dict(simulate_jobs(settled(slow), names, struck=rows))
+    found = dict(simulate_jobs(place_jobs(slow), names, struck=rows))
     assert found["a"].phases.equals(whole["a"].phases)
     for rank, times in enumerate((1, 2, 1, 1)):  # h0005 is the second host of b
         expected = times * seconds(whole["b"], "forward")[rank]

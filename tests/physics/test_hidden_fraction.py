@@ -7,8 +7,8 @@ import pytest
 
 from simshuffle.job.plan.hidden import (
     added_seconds,
+    bounds_without_exchange,
     largest_hidden_fraction,
-    unexchanged,
     unexchanged_seconds,
 )
 from simshuffle.job.scenario.host_work import host_work
@@ -86,7 +86,7 @@ def test_closed_forms_and_a_few_simulations_find_the_same():
     assert own["bottleneck"] == "host work: read"
     # before a simulation: a permutation of 8 ranks leaves one in place in the mean, and nothing is
     # known of the last message
-    alone = unexchanged(scenario)
+    alone = bounds_without_exchange(scenario)
     allowed = 0.02 * unexchanged_seconds(alone)
     assert added_seconds(alone, with_variant(scenario, "own", 8, {})) == pytest.approx(7e-3)
     (line,) = first_answer(asked(scenario, [scenario.world_size], ["wire"], 0.02).values)

@@ -15,7 +15,7 @@ import pytest
 from simshuffle.fabric.network import Fluid, Links
 from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.fabric.network.models import shared_network
-from simshuffle.job.plan.jobs import alone, settled
+from simshuffle.job.plan.jobs import isolate_job, place_jobs
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.jobs import simulate_jobs
@@ -41,13 +41,13 @@ def together(scenario: Scenario) -> dict[str, Timeline]:
     """The timeline of each job beside the others."""
     names = {name: name for name in scenario.jobs or {}}
     found: dict[str, list[Timeline]] = {name: [] for name in names}
-    for job, timeline in simulate_jobs(settled(scenario), names):
+    for job, timeline in simulate_jobs(place_jobs(scenario), names):
         found[job].append(timeline)
     return {job: concatenate(parts) for job, parts in found.items()}
 
 
 def by_itself(scenario: Scenario, job: str) -> Timeline:
-    return together(alone(settled(scenario), job))[job]
+    return together(isolate_job(place_jobs(scenario), job))[job]
 
 
 def lasted(timeline: Timeline) -> float:
@@ -114,7 +114,7 @@ def test_jobs_on_leaves_of_their_own_do_not_touch_each_other(exchange, kind):
     the file system. So all phases are those of the job alone, to the bit, also as a plain run."""
     jobs = {"a": job(4, 400), "b": job(4, 600, epochs=2, start="0 s", seed=3)}
     exact = {"cluster__topology": LEAVES, "workload__exchange": exchange, "network__kind": kind}
-    scenario = settled(small(**exact, workload__jitter={"compute": 0.1, "read": 0.1}, jobs=jobs))
+    scenario = place_jobs(small(**exact, workload__jitter={"compute": 0.1, "read": 0.1}, jobs=jobs))
     for name, timeline in together(scenario).items():
         pd.testing.assert_frame_equal(timeline.phases, by_itself(scenario, name).phases)
         plain = simulate(scenario.of_jobs()[name], name)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.job.plan.prefetching import demand, waits
+from simshuffle.job.plan.prefetching import loader_demand, wait_seconds
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
@@ -25,18 +25,18 @@ def alike(seconds: float, batches: int = 64) -> np.ndarray:
 
 def test_workers_that_are_fast_enough_are_waited_for_once():
     # 3 workers bring a batch each in 3 steps: just in time
-    assert waits(alike(3.0), 1.0, workers=3, prefetch=6).tolist() == [3.0, *63 * [0.0]]
+    assert wait_seconds(alike(3.0), 1.0, workers=3, prefetch=6).tolist() == [3.0, *63 * [0.0]]
 
 
 def test_workers_that_are_too_slow_deliver_together_and_are_waited_for_in_turns():
     # 4 workers, 6 s a batch, 1 s a step: four are there every 6 s, and the loop waits 2 s for them
-    found = waits(alike(6.0), 1.0, workers=4, prefetch=8)
+    found = wait_seconds(alike(6.0), 1.0, workers=4, prefetch=8)
     assert found.tolist() == [6.0, 0.0, 0.0, 0.0, *15 * [2.0, 0.0, 0.0, 0.0]]
 
 
 def test_a_window_smaller_than_the_workers_leaves_some_idle():
     # only two are asked for at a time: as with two workers
-    few, enough = (waits(alike(6.0), 1.0, workers=n, prefetch=2) for n in (4, 2))
+    few, enough = (wait_seconds(alike(6.0), 1.0, workers=n, prefetch=2) for n in (4, 2))
     assert few.tolist() == enough.tolist()
     assert few[2:6].tolist() == [4.0, 0.0, 4.0, 0.0]
 
@@ -50,28 +50,28 @@ def test_four_workers_and_a_window_of_8_stall_every_32_steps():
     """A worker's eight batches take 8 x 2 + 12 = 28 s of the 32 steps that they last, so four could
     do. But a batch is asked for 8 steps ahead and takes 14: it is 6 s late. The other three open
     theirs meanwhile: they come 1, 2, 3 steps after it, and have been asked for as much later."""
-    found = waits(shards_of_8(), 1.0, workers=4, prefetch=8)
+    found = wait_seconds(shards_of_8(), 1.0, workers=4, prefetch=8)
     assert np.flatnonzero(found).tolist() == [0, 32, 64, 96]
     assert found[32:].sum() == exactly(3 * 6.0)
 
 
 def test_a_window_as_long_as_the_longest_batch_hides_it():
     # by 14 steps the batch is asked for in time, and its worker is free
-    assert not waits(shards_of_8(), 1.0, workers=4, prefetch=14)[1:].any()
-    assert waits(shards_of_8(), 1.0, workers=4, prefetch=13)[32] == exactly(1.0)
+    assert not wait_seconds(shards_of_8(), 1.0, workers=4, prefetch=14)[1:].any()
+    assert wait_seconds(shards_of_8(), 1.0, workers=4, prefetch=13)[32] == exactly(1.0)
 
 
 def test_one_slow_worker_is_waited_for_by_all():
     # batches of worker 0 take 12 s, of the three others 2 s: in order, all come at its rate, 4 in
     # 12 s; together they could bring 1/12 + 3/2 a second
     slow = np.where(np.arange(64)[:, None] % 4 == 0, 12.0, 2.0)
-    found = waits(slow, 1.0, workers=4, prefetch=8)
+    found = wait_seconds(slow, 1.0, workers=4, prefetch=8)
     assert found[4:].reshape(-1, 4).tolist() == 15 * [[8.0, 0.0, 0.0, 0.0]]
 
 
 def test_ranks_meet_at_every_step_and_wait_for_the_slowest():
-    found = waits(np.hstack([alike(1.0), alike(3.0)]), 1.0, workers=2, prefetch=4)
-    assert found.tolist() == waits(alike(3.0), 1.0, workers=2, prefetch=4).tolist()
+    found = wait_seconds(np.hstack([alike(1.0), alike(3.0)]), 1.0, workers=2, prefetch=4)
+    assert found.tolist() == wait_seconds(alike(3.0), 1.0, workers=2, prefetch=4).tolist()
 
 
 # ---------------------------------------------------------------------------------- in general
@@ -84,7 +84,7 @@ def test_throughput_is_that_of_the_loop_or_of_the_workers(of):
     """In the mean a step takes max(step, t / min(workers, prefetch))."""
     workers, prefetch, quarters = of
     seconds, at_once = quarters / 4, min(workers, prefetch)
-    found = waits(alike(seconds, at_once * 40), 1.0, workers, prefetch)[at_once * 20 :]
+    found = wait_seconds(alike(seconds, at_once * 40), 1.0, workers, prefetch)[at_once * 20 :]
     assert 1.0 + found.mean() == exactly(max(1.0, seconds / at_once))
 
 
@@ -99,7 +99,7 @@ def test_more_is_never_slower(load, workers, prefetch):
     mean = np.full_like(table, table.mean())
 
     def total(of: np.ndarray, workers: int, prefetch: int) -> float:
-        return float(waits(of, 1.0, workers, prefetch).sum())
+        return float(wait_seconds(of, 1.0, workers, prefetch).sum())
 
     base = total(table, workers, prefetch)
     assert total(table, workers, prefetch + 1) <= base + 1e-9
@@ -134,7 +134,7 @@ def test_waits_are_those_of_a_queue_that_is_played_through(load, workers, prefet
         waited.append(taken - now)
         ask(taken)
         now = taken + 1.0
-    found = waits(np.array(load)[:, None], 1.0, workers, prefetch)
+    found = wait_seconds(np.array(load)[:, None], 1.0, workers, prefetch)
     assert found.tolist() == exactly(waited, abs=1e-9)
 
 
@@ -147,7 +147,7 @@ COPY = 10 * 602112 / 16e9
 
 
 def test_what_a_scenario_asks_of_its_loader():
-    found = demand(small(**ONE))
+    found = loader_demand(small(**ONE))
     assert found.step == exactly(10 * (0.9083e-3 + 1.817e-3) + 0.5679e-3)
     assert found.read.item() == exactly(10 * 80e-6 + 1e6 / 3e9)
     assert (found.decode, found.copy) == (exactly(10e-3), exactly(COPY))
@@ -169,9 +169,9 @@ def test_the_simulated_epoch_is_that_of_the_law(workers, prefetch, decode):
         workload__loader={"workers": workers, "prefetch": prefetch},
         workload__dataset__decode=decode,
     )
-    of = demand(scenario)
+    of = loader_demand(scenario)
     load = np.full((80, 1), of.load().item())
-    by_law = 80 * of.step + waits(load, of.step, workers, prefetch).sum()
+    by_law = 80 * of.step + wait_seconds(load, of.step, workers, prefetch).sum()
     simulated = report.epochs(simulate(scenario))["epoch_s"].item()
     assert simulated == exactly(by_law, rel=1e-4)
 
@@ -181,8 +181,8 @@ def test_workers_that_begin_together_share_a_device_which_the_law_leaves_out():
     scenario = small(
         **ONE, workload__loader={"workers": 3, "prefetch": 6}, workload__dataset__decode="10 ms"
     )
-    of = demand(scenario)
-    by_law = 80 * of.step + waits(np.full((80, 1), of.load().item()), of.step, 3, 6).sum()
+    of = loader_demand(scenario)
+    by_law = 80 * of.step + wait_seconds(np.full((80, 1), of.load().item()), of.step, 3, 6).sum()
     each = 2 * (1e6 / 3e9 + COPY)
     simulated = report.epochs(simulate(scenario))["epoch_s"].item()
     assert simulated == exactly(by_law + 27 * each, rel=2e-3)
@@ -195,9 +195,9 @@ def test_where_a_shared_resource_binds_workers_bring_what_it_gives():
         "cluster__parallel_file_system__open_rate": "100 /s",
         "workload__loader": {"workers": 4, "prefetch": 8},
     }
-    of = demand(small(**pfs))
+    of = loader_demand(small(**pfs))
     assert of.binding == ("file opens", exactly(0.8))
-    found = waits(np.full((80, 1), of.load().max()), of.step, 4, 8)[40:]
+    found = wait_seconds(np.full((80, 1), of.load().max()), of.step, 4, 8)[40:]
     assert of.step + found.mean() == exactly(0.8)
 
 

@@ -6,7 +6,7 @@ A state is saved after every second iteration; 8 ranks of 10 samples, 10 iterati
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.job.plan.recovery import interruption
+from simshuffle.job.plan.recovery import mean_interruption
 from simshuffle.job.sim.simulate import simulate
 from tests.physics.test_recovery import AWAY, SAVING, lengths, middle, run
 from tests.small import small
@@ -99,7 +99,7 @@ def test_a_law_of_another_order_is_refused(healthy):
 @pytest.mark.parametrize(("policy", "more"), [("spare", 0), ("elastic", 5)])
 def test_an_interruption_of_a_loader_without_state_repeats_half_an_epoch(policy, more):
     recovery = {**AWAY, "policy": policy, "resume": AGAIN}
-    found = interruption(small(recovery=recovery, **OF_LOADER))
+    found = mean_interruption(small(recovery=recovery, **OF_LOADER))
     # 0.6, 1.9, 3.1, ... of 10 iterations are cut off; all that they had comes again, and of the
     # padding of 7 ranks what had come before
     mean = sum(80 * step for step in (1, 3, 4, 5, 6, 8, 9)) / 7

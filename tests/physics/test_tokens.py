@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simshuffle.job.derived_values import derive_values
 from simshuffle.job.lowering.reads import compute_factor
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.epochs import Reads, plan_epochs, sample_nbytes
 from simshuffle.job.scenario.model import StepTimes
 from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario
-from simshuffle.job.scenario.tokens import PACKINGS, Tokens, draw_lengths, repeated
+from simshuffle.job.scenario.tokens import PACKINGS, Tokens, draw_lengths, repeated_shares
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.job.verdict import derived
 from tests.small import seconds, small
 
 ALIKE = {"mean": 300, "std": 0}
@@ -238,9 +238,9 @@ def test_how_often_an_epoch_goes_through_each_source():
     whole, halves = tokens(**EITHER).blended
     assert (whole.share, halves.share) == (0.25, 0.75)
     assert (whole.epochs(800), halves.epochs(800)) == (2.0, 0.25)
-    assert repeated(2.0) == (0.5, 0.0)
-    assert repeated(0.25) == (0.0, 0.75)
-    assert repeated(1.0) == (0.0, 0.0)
+    assert repeated_shares(2.0) == (0.5, 0.0)
+    assert repeated_shares(0.25) == (0.0, 0.75)
+    assert repeated_shares(1.0) == (0.0, 0.0)
     # a document a sequence, whatever is cut off and filled up
     padded = tokens(**{**EITHER, "packing": "pad"}).blended
     assert [each.epochs(800) for each in padded] == [2.0, 0.125]
@@ -250,7 +250,7 @@ def test_how_often_an_epoch_goes_through_each_source():
 
 
 def test_what_follows_is_shown():
-    shown = derived(of_tokens(EITHER))
+    shown = derive_values(of_tokens(EITHER))
     assert shown["sequence of tokens, in the mean"].startswith("1.75 ranges of a file, no padding,")
     assert "0.8125 of the computing" in shown["sequence of tokens, in the mean"]
     assert shown["source whole"] == (

@@ -7,7 +7,7 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.job.plan.bounds import bounds
-from simshuffle.job.plan.warming import warming
+from simshuffle.job.plan.warming import find_warming
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 from tests.small import small
@@ -26,20 +26,20 @@ def test_two_hosts_read_half_as_much_in_each_epoch_by_hand():
     """A host has read all but 2^-(e - 1) of the samples before epoch e, so that epoch 2 is 5 s of
     reading. From epoch 4 on computing binds; the first batch is read before, in 125 ms 2^-(e - 1):
     0.51 % of a late epoch in epoch 5, 0.25 % in epoch 6."""
-    bound, change = bounds(reading()), warming(reading())
+    bound, change = bounds(reading()), find_warming(reading())
     late = bound.steps + 10 * 1e-3  # with a first batch that is decoded only
     assert late == pytest.approx(1.533, abs=2e-3)
-    assert change.less == pytest.approx(1 - late / (5 + bound.last_batch), abs=1e-3)
+    assert change.saved_share == pytest.approx(1 - late / (5 + bound.last_batch), abs=1e-3)
     assert change.steady_from == 6
-    assert warming(reading(epochs=6)) is None
-    assert warming(reading(page_cache="0 B")) is None
+    assert find_warming(reading(epochs=6)) is None
+    assert find_warming(reading(page_cache="0 B")) is None
 
 
 @pytest.mark.parametrize(("ranks", "page_cache"), [(2, "1 GB"), (8, "40 MB"), (8, "8 MB")])
 def test_the_simulated_epoch_is_that_of_the_closed_form(ranks, page_cache):
     """Within 6 %, as draws of 100 of 800 samples vary: where all of them fit a host, half of them,
     and a tenth, which one epoch fills."""
-    change = warming(reading(ranks, page_cache))
+    change = find_warming(reading(ranks, page_cache))
     steady_from = 2 if change is None else change.steady_from
     assert steady_from == {"1 GB": 6, "40 MB": 6, "8 MB": 2}[page_cache]
     simulated = report.epochs(simulate(reading(ranks, page_cache, steady_from + 2)))["epoch_s"]

@@ -14,8 +14,8 @@ from matplotlib.collections import LineCollection
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.job.plan.effort import thinned
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.thinning import thin_scenario
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, simulate
@@ -350,7 +350,7 @@ def test_thinning_keeps_the_last_batch_and_the_share_that_caches_hold(
         }
     )
     whole = scenario.workload.iterations(8)
-    thinning = thinned(scenario, size)
+    thinning = thin_scenario(scenario, size)
     of = thinning.scenario
     assert of.workload.iterations(8) == min(size, whole) == whole - thinning.left_out
     samples = of.workload.dataset.num_samples

@@ -22,7 +22,7 @@ from simshuffle.extensions.calibration.calibrate.readers import read_rows, recog
 from simshuffle.extensions.calibration.calibrate.study import fitted, request
 from simshuffle.extensions.calibration.calibrate.tables import MEASUREMENTS, PARAMETERS, as_table
 from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
-from simshuffle.job.plan.findings import extrapolated
+from simshuffle.job.plan.findings import extrapolation_sentences
 from simshuffle.job.scenario.calibrated import read_fragment
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_folder
@@ -452,8 +452,10 @@ def test_what_nccl_tests_measured_is_used_by_a_new_scenario(drafted):
     assert flows.seconds_uncontended == pytest.approx(2.59e-3, rel=0.02)
     records = {record.key for record in loaded.calibrated}
     assert {f"{prefix}.ring_intra_host_latency", f"{prefix}.ring_inter_host_latency"} <= records
-    assert any(s.startswith(f"{prefix}.ring_inter_host_latency") for s in extrapolated(loaded))
-    one_host = extrapolated(loaded.with_values({"world_size": 4}))
+    assert any(
+        s.startswith(f"{prefix}.ring_inter_host_latency") for s in extrapolation_sentences(loaded)
+    )
+    one_host = extrapolation_sentences(loaded.with_values({"world_size": 4}))
     assert not any("inter_host" in sentence for sentence in one_host)
     taken, before_s = (
         run(of).epochs["epoch_s"].item() for of in (loaded, load_scenario("mine.yaml", small))
@@ -511,7 +513,7 @@ def test_what_is_swept_stays_swept(scenario):
 
 
 def test_values_outside_their_range_are_extrapolated(scenario):
-    sentences = extrapolated(load_scenario(scenario))
+    sentences = extrapolation_sentences(load_scenario(scenario))
     latency = next(s for s in sentences if s.startswith("workload.allreduce.intra_host_latency"))
     assert "for world size 4, and is used at 64" in latency
     assert "for hosts 1, and is used at 16" in latency
@@ -520,7 +522,7 @@ def test_values_outside_their_range_are_extrapolated(scenario):
         s.startswith("cluster.parallel_file_system.open_rate was measured for clients")
         for s in sentences
     )
-    one_host = extrapolated(load_scenario(scenario, {"world_size": 4}))
+    one_host = extrapolation_sentences(load_scenario(scenario, {"world_size": 4}))
     assert not any("world size" in s for s in one_host)
 
 

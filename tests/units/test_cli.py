@@ -18,7 +18,7 @@ from matplotlib.image import imread
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.job.plan.jobs import each_alone
+from simshuffle.job.plan.jobs import separate_jobs
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
@@ -127,7 +127,7 @@ def test_check_of_several_scenarios_prints_a_document_each(capsys):
     assert main(["check", "--full", *names]) == 0
     printed = capsys.readouterr().out
     assert [document["name"] for document in yaml.safe_load_all(printed)] == names
-    runs = [run for name in names for run in each_alone(load_scenario(name).runs())]
+    runs = [run for name in names for run in separate_jobs(load_scenario(name).runs())]
     assert list(derived_values(printed)) == runs
 
 
@@ -135,7 +135,7 @@ def test_check_of_several_scenarios_prints_a_document_each(capsys):
 def test_check_accepts_every_shipped_scenario(name, capsys):
     assert main(["check", "--full", name]) == 0
     printed = capsys.readouterr().out
-    assert list(derived_values(printed)) == list(each_alone(load_scenario(name).runs()))
+    assert list(derived_values(printed)) == list(separate_jobs(load_scenario(name).runs()))
 
 
 def half_digit(text):

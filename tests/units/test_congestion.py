@@ -519,7 +519,7 @@ def test_no_link_of_a_route_is_left_out(routing):
     fabric = cell.build_fabric(job.place)
     src = np.tile(np.arange(16), 60)
     dst = (src + np.repeat(np.arange(60) % 15 + 1, 16)) % 16
-    routes = fabric.resources.afresh().message(src, dst)[0]
+    routes = fabric.resources.with_fresh_routes().message(src, dst)[0]
     names = fabric.resources.links.names
     wanted = [[names[link] for link in route if link >= 0] for route in routes.tolist()]
     found = fabric.routes(src, dst).tolist()
@@ -528,10 +528,10 @@ def test_no_link_of_a_route_is_left_out(routing):
 
 def test_the_switches_are_cabled_once_for_all_routings():
     cell.build_fabric.cache_clear()
-    wiring._wiring.cache_clear()
+    wiring._build_wiring.cache_clear()
     compare([scenario()], options(network=("fluid",), seeds=2, routing=ROUTINGS))
     assert cell.build_fabric.cache_info().misses == 3
-    assert wiring._wiring.cache_info().misses == 1
+    assert wiring._build_wiring.cache_info().misses == 1
 
 
 def test_what_holds_under_all_routings():

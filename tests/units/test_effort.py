@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simshuffle.job.plan.effort import AllreduceEffort, Effort, effort, expected_iterations
-from simshuffle.job.plan.jobs import each_alone
+from simshuffle.job.plan.jobs import separate_jobs
 from simshuffle.job.scenario.scenario import all_runs, load_scenarios
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.study.cell_times import COVERED_SHARE, FACTOR
@@ -24,7 +24,7 @@ with (ROOT / "docs" / "data" / "effort.csv").open(newline="", encoding="utf-8") 
 
 @cache
 def runs_of(name):
-    return each_alone(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))
+    return separate_jobs(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))
 
 
 @cache

@@ -6,7 +6,7 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.job.reliability.trace import read_trace
-from simshuffle.job.scenario.scenario import load_scenario, stored
+from simshuffle.job.scenario.scenario import load_scenario, serialise_scenarios
 
 DATA = Path(__file__).parent.parent / "data" / "faults"
 DAY = 86_400.0
@@ -48,7 +48,7 @@ def test_a_trace_is_kept_with_the_scenario():
     path = DATA / "faults.csv"
     given = scenario(failures={"kind": "trace", "path": str(path), "hosts": 10, "length": "30 d"})
     assert len(given.failures.sha256) == 64
-    document, files = stored([given])
+    document, files = serialise_scenarios([given])
     assert list(files.values()) == [path] and "inputs/" in document
     found = given.failures.read_file()
     assert (found.hosts, found.length, found.open) == (10, 30 * DAY, 1)

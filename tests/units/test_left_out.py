@@ -4,11 +4,11 @@ they depend on."""
 import numpy as np
 import pytest
 
+from simshuffle.job.derived_values import derive_values
 from simshuffle.job.scenario.host_work import host_work, payload_nbytes
 from simshuffle.job.scenario.model import StepTimes
 from simshuffle.job.scenario.scenario import from_dict, load_scenario
 from simshuffle.job.scenario.workload import SampleSize
-from simshuffle.job.verdict import derived
 from tests.small import small
 
 DATASET = {"name": "mine", "num_samples": 1000, "sample_size": {"mean": "110 kB"}}
@@ -61,7 +61,7 @@ def test_what_is_said_is_taken():
     dataset = scenario.workload.dataset
     assert (dataset.stored.spread, dataset.decoded_nbytes) == (7e3, 1e6)
     assert (dataset.decode_seconds, dataset.encode_seconds) == (3e-3, 0.0)
-    assert "sample" not in derived(scenario)
+    assert "sample" not in derive_values(scenario)
 
 
 def test_what_is_left_out_follows_the_size_also_in_a_sweep():
@@ -82,7 +82,7 @@ def test_the_simulator_uses_what_follows():
     work = host_work(schedule, dataset)
     assert (work.decode, work.write) == (dataset.decode_seconds, dataset.encode_seconds)
     assert payload_nbytes(schedule, dataset) == dataset.decoded_nbytes
-    assert derived(scenario)["sample"].startswith(
+    assert derive_values(scenario)["sample"].startswith(
         "100 kB of standard deviation, 562.6 kB decoded, decoded in 1 ms, encoded in 460 us: as"
     )
 

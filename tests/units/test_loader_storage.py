@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from simshuffle.api import run
-from simshuffle.job.plan.holding import held_in, most_held
+from simshuffle.job.plan.holding import held_in, max_held_nbytes
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.verdict import verdict
 from simshuffle.studies.simulation.text import notes
@@ -47,7 +47,7 @@ def on_nodes(exchange: Any, **values: Any) -> Scenario:
 def test_the_estimate_is_what_fits_of_what_a_node_may_fetch(exchange, nbytes):
     scenario = on_nodes(exchange)
     said = verdict(scenario, "a")
-    assert most_held(scenario) == said["storage_nbytes"] == nbytes
+    assert max_held_nbytes(scenario) == said["storage_nbytes"] == nbytes
     assert said["storage_on"] == ("memory" if exchange.cache_limit == 0 else "SSD")
 
 

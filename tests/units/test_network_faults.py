@@ -9,7 +9,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.extensions.interop.fabrics.survey import Survey
 from simshuffle.fabric.topology.cabling import Cabling
-from simshuffle.job.plan.wiring import check_machine, names_of, routing, wiring
+from simshuffle.job.plan.wiring import check_machine, names_of, routing_of, wiring
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.collective import bench_of
 from tests.strategies import dragonfly, fat_tree, rail_optimised, torus_of
@@ -96,7 +96,7 @@ def test_networks_of_all_kinds_are_routed_around_a_cut(topology, kind):
     a, b = next(pair for pair in cabling.ends.tolist() if transit.issuperset(pair))
     name = f"{cabling.names[a]}>{cabling.names[b]}"
     cut = scenario({name: 0}, ranks=2, **values)
-    assert routing(cut.cluster).kind == kind
+    assert routing_of(cut.cluster).kind == kind
     wires = wiring(cut.cluster)
     assert len(wires.fabric.cabling.ends) < len(cabling.ends)
     assert name not in wires.fabric.links.names

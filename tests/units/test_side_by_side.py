@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from simshuffle.cli import main
-from simshuffle.job.plan.jobs import alone, each_alone, settled
+from simshuffle.job.plan.jobs import isolate_job, place_jobs, separate_jobs
 from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation.verb import RunOptions
@@ -19,7 +19,7 @@ TWO = {"a": {"world_size": 4}, "b": {"world_size": 2, "start": "1 s"}}
 
 
 def hosts(scenario: Scenario) -> dict[str, Any]:
-    return {name: job.placement for name, job in (settled(scenario).jobs or {}).items()}
+    return {name: job.placement for name, job in (place_jobs(scenario).jobs or {}).items()}
 
 
 def test_a_job_says_what_differs_from_the_scenario():
@@ -53,17 +53,17 @@ def test_jobs_fill_the_next_free_hosts():
 
 
 def test_a_scenario_with_jobs_reads_back_as_it_was_written():
-    scenario = settled(small(jobs=TWO, background=[{"kind": "uniform", "load": 0.2}]))
+    scenario = place_jobs(small(jobs=TWO, background=[{"kind": "uniform", "load": 0.2}]))
     again = from_dict(yaml.safe_load(scenario.to_yaml()), "again")
     assert again == scenario
-    assert settled(again) == scenario
-    assert list(alone(scenario, "b").jobs or {}) == ["b"]
+    assert place_jobs(again) == scenario
+    assert list(isolate_job(scenario, "b").jobs or {}) == ["b"]
     assert "jobs" not in small().to_dict()
     assert "background" not in small().to_dict()
 
 
 def test_background_is_sent_by_hosts_without_a_job():
-    found = settled(small(jobs=TWO, background=[{"kind": "permutation", "load": 1}])).background
+    found = place_jobs(small(jobs=TWO, background=[{"kind": "permutation", "load": 1}])).background
     assert found is not None
     assert found[0].hosts == [f"h{number:04d}" for number in range(6, 16)]
 
@@ -96,7 +96,7 @@ def test_check_says_the_bounds_of_each_job(tmp_path, capsys):
 def test_runs_are_swept_over_keys_of_jobs():
     sweep = {"jobs.b.world_size": [1, 3]}
     scenario = small(jobs=TWO).model_copy(update={"sweep": sweep})
-    runs = each_alone(scenario.runs())
+    runs = separate_jobs(scenario.runs())
     assert [one.world_size for one in runs.values()] == [4, 1, 4, 3]
     assert len(runs) == 4
 

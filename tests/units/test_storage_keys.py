@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from simshuffle import run
+from simshuffle.job.derived_values import derive_values
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
-from simshuffle.job.verdict import derived
 from simshuffle.report.report import EPOCH_COLUMNS
 from tests.small import small
 
@@ -81,7 +81,7 @@ def test_what_does_not_fit_the_ssd_can_be_staged_to_memory():
 
 def test_check_tells_the_bound_and_where_the_shards_are_kept():
     for target, room in (("ssd", "1 TB"), ("memory", "137.4 GB of memory")):
-        out = derived(small(workload__staging={"target": target}))
+        out = derive_values(small(workload__staging={"target": target}))
         assert out["storage per host"] == f"10 MB of {room}"
         assert out["staging before the first epoch"] == ("10 ms" if target == "ssd" else "8 ms")
 

@@ -10,7 +10,7 @@ import yaml
 from simshuffle.cli import main
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.effort import SHARED_NBYTES, START, effort
-from simshuffle.job.plan.findings import USUAL, Usual, warnings
+from simshuffle.job.plan.findings import USUAL, UsualRange, warnings
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.verdict import tables, verdict
@@ -253,13 +253,16 @@ def test_what_is_usual_is_what_is_shipped():
 def test_what_is_far_from_the_usual():
     """Ten times beyond what is shipped, or as many times as a quantity says."""
     unit = Dimension.SECONDS
-    for usual, factor in ((Usual(3.0, 50.0, unit), 10.0), (Usual(3.0, 50.0, unit, 3.0), 3.0)):
+    for usual, factor in (
+        (UsualRange(3.0, 50.0, unit), 10.0),
+        (UsualRange(3.0, 50.0, unit, 3.0), 3.0),
+    ):
         ends = 3.0 / factor, 50.0 * factor
         assert all(usual.is_near(end) for end in ends)
         assert not usual.is_near(0.999 * ends[0]) and not usual.is_near(1.001 * ends[1])
 
 
-def parsed(value, usual: Usual):
+def parsed(value, usual: UsualRange):
     try:
         return parse_quantity(value, usual.dimension)
     except UnitError:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from simshuffle.job.plan.prefetching import play
+from simshuffle.job.plan.prefetching import play_loops
 from simshuffle.spec.arrays import Flags, Floats
 
 NS = 1e-9
@@ -136,7 +136,7 @@ def _replay_in_order(
     for _ in range(ROUNDS if times.busy_extra_s else 1):
         more_busy = is_now_busy.astype(float) - was_busy
         actual_handover_s = np.maximum(handover_s + times.busy_extra_s * more_busy, 0.0)
-        played = play(
+        played = play_loops(
             load_s,
             step_s,
             times.workers,
@@ -146,12 +146,12 @@ def _replay_in_order(
             handover=actual_handover_s,
         )
         previously_busy = is_now_busy
-        handover_start = played.taken - actual_handover_s
-        is_now_busy = is_busy(handover_start, played.end - load_s, played.end, times)
+        handover_start = played.batch_taken - actual_handover_s
+        is_now_busy = is_busy(handover_start, played.batch_made - load_s, played.batch_made, times)
         if (previously_busy == is_now_busy).all():
             break
 
-    step_end = np.broadcast_to(played.over[..., None], load_s.shape)
+    step_end = np.broadcast_to(played.step_ended[..., None], load_s.shape)
     return np.diff(step_end if times.ranks_meet else step_end[..., 0], axis=0, prepend=0.0)
 
 

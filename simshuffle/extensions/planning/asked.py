@@ -20,9 +20,9 @@ from simshuffle.extensions.planning.precision import TOLERANCE, runs_in_time
 from simshuffle.extensions.planning.prices import HOST_HOUR, PRICES
 from simshuffle.extensions.planning.written import written_units
 from simshuffle.job.plan.effort import check_size
-from simshuffle.job.plan.holding import most_held
+from simshuffle.job.plan.holding import max_held_nbytes
 from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
 from simshuffle.job.scenario.swept import EXCHANGE, describe_size_chosen
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.studies.training.usual import EPOCHS
@@ -211,7 +211,7 @@ def _request(whole: Scenario, plain: Mapping[str, Any], source: str) -> Request[
     for of in asked.fitting:
         if of.scenario is not None:
             check_size(of.scenario)
-    document, files = stored([whole])
+    document, files = serialise_scenarios([whole])
     return Request(base.name, asked, {"scenario.yaml": document}, {"asked": dict(plain)}, files)
 
 
@@ -375,7 +375,7 @@ def _candidate(
     scenario, why = None, ""
     try:
         scenario = base.with_values({"workload.exchange": exchange})
-        kept = most_held(scenario)
+        kept = max_held_nbytes(scenario)
     except InputError as error:
         why = "; ".join(f"{of.rule}: {of.value}" for of in error.problems)
     return Candidate(

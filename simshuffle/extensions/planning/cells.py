@@ -12,7 +12,12 @@ from simshuffle.extensions.planning.precision import COARSE, TOLERANCE, seconds_
 from simshuffle.extensions.planning.prices import CLOSE_AT_ONCE
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.effort import effort, first_window
-from simshuffle.job.plan.hidden import fraction_of, hidden_samples, most_samples, unexchanged
+from simshuffle.job.plan.hidden import (
+    bounds_without_exchange,
+    fraction_of,
+    hidden_samples,
+    most_samples,
+)
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import NetworkCell, RunCell
 from simshuffle.job.sim.simulate import simulate
@@ -326,7 +331,9 @@ class HiddenExchangeCell(NetworkCell):
         """Return the samples that closed forms hide."""
         scenario = self._run.scenario
         allowed = self.tolerance * self.baseline_s
-        return hidden_samples(unexchanged(scenario), scenario, allowed, most_samples(scenario))
+        return hidden_samples(
+            bounds_without_exchange(scenario), scenario, allowed, most_samples(scenario)
+        )
 
     @cached_property
     def _run(self) -> RunCell:

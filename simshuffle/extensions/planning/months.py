@@ -11,7 +11,7 @@ from simshuffle.extensions.planning.month.cell import Month
 from simshuffle.job.reliability.daly import daly
 from simshuffle.job.reliability.goodput import CATEGORIES, time_by_category
 from simshuffle.job.reliability.trace import DAY
-from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import from_dict
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 
@@ -33,7 +33,7 @@ class MonthsCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [unnamed(self.document), dict(self.epoch)]
+        return [identity_of(self.document), dict(self.epoch)]
 
     @property
     def label(self) -> str:

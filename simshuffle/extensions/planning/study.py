@@ -29,7 +29,7 @@ from simshuffle.extensions.planning.stages import (
 )
 from simshuffle.extensions.planning.tables import PROBES, STORED, STRATEGIES, TURNS
 from simshuffle.job.plan.bounds import bounds
-from simshuffle.job.plan.warming import describe_warming
+from simshuffle.job.plan.warming import warming_sentence
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.report import WHOLE
 from simshuffle.study.schema import problems_of_misfits
@@ -179,7 +179,7 @@ def _facts(asked: PlanRequest, outcomes: Outcomes, tables: Tables) -> dict[str, 
             "hosts": base.hosts,
             "samples_of_rank": base.workload.dataset.num_samples / base.world_size,
             "tier": base.workload.staging.target,
-            "not_steady": describe_warming(asked.runs, seconds),
+            "not_steady": warming_sentence(asked.runs, seconds),
             "hidden": limit,
             "rows": {name: len(tables[name]) for name in ("probes", "turns")},
             "lacking": _lacking(asked.whole),

@@ -22,7 +22,7 @@ def steady(
 
     No flow is faster than the record's load; ``rng`` draws the partners.
     """
-    count = len(record.named or ())
+    count = len(record.named_hosts or ())
     if isinstance(record, Permutation):
         order = rng.permutation(count)  # each sends to the next one, so nobody to itself
         partners = np.empty((count, 1), np.int64)
@@ -48,7 +48,7 @@ def bursts(
 
     A silence precedes each burst. A burst has the bytes that it would send in its time alone.
     """
-    count, hcas = len(record.named or ()), resources.cluster.host.hcas
+    count, hcas = len(record.named_hosts or ()), resources.cluster.host.hcas
     partners = rng.integers(count - 1, size=BURSTS)
     partners += partners >= host
     routes, latency, rate = _flows(record, resources, np.full(BURSTS, host), partners)
@@ -70,7 +70,7 @@ def bursts(
 
 def writes(record: PeriodicWrites, resources: Resources) -> TransferBatch:
     """Return the writes of all hosts at one time, an equal part through each HCA."""
-    routes, latency, cap = resources.writes(record.named or ())
+    routes, latency, cap = resources.write_routes(record.named_hosts or ())
     nbytes = record.nbytes / resources.cluster.host.hcas
     return TransferBatch(
         tasks(len(routes), work=nbytes, nbytes=nbytes, cap=cap, delay=latency), routes
@@ -87,6 +87,6 @@ def _flows(
             the routes; the latencies, (n,) s; and the share of the first link's bandwidth that
         each flow may use, (n,) bytes/s.
     """
-    ports = resources.ports_of(record.named or ())
-    routes, latency = resources.between(ports[src].ravel(), ports[dst].ravel())
+    ports = resources.ports_of(record.named_hosts or ())
+    routes, latency = resources.port_routes(ports[src].ravel(), ports[dst].ravel())
     return routes, latency, record.load * resources.links.capacity[routes[:, 0]]

@@ -17,10 +17,10 @@ from simshuffle.job.plan.checkpoint_bounds import (
     PUT_CONNECTIONS,
     checkpoint_of,
     put_requests,
-    put_waiting,
+    put_wait_seconds,
     read_back_nbytes,
     ring_nbytes,
-    written,
+    save_size,
 )
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.checkpoint import Place
@@ -76,12 +76,12 @@ class CheckpointTransfers:
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
         self._scenario, self._resources = scenario, resources
         self._checkpoint = checkpoint_of(scenario)
-        self.written = written(scenario)
+        self.written = save_size(scenario)
         places = {self._checkpoint.to, self._checkpoint.kept_in}
         self._pfs_written = self._pfs_read = (np.empty((0, 0), np.int32), np.empty(0))
         self._store: Ints32 = np.empty((0, 0), np.int32)
         if "pfs" in places:
-            self._pfs_written, self._pfs_read = resources.pfs_written(), resources.pfs_read()
+            self._pfs_written, self._pfs_read = resources.pfs_write_routes(), resources.pfs_read()
         if "object_store" in places:
             self._store = resources.store_read()
 
@@ -168,7 +168,7 @@ class CheckpointTransfers:
     def _object(self, rank: int, nbytes: float) -> list[Row]:
         """Return the transfers of one object: the requests for its parts, then its bytes."""
         store, requests = self._resources.cluster.store, put_requests(nbytes)
-        work, waiting = requests * store.tries, put_waiting(store, nbytes)
+        work, waiting = requests * store.tries, put_wait_seconds(store, nbytes)
         request = {"work": work, "cap": work / waiting if waiting else np.inf}
         cap = min(requests, PUT_CONNECTIONS) * store.connection_bandwidth
         moving = {"work": nbytes, "nbytes": nbytes, "cap": cap, "route": _links(self._store[rank])}

@@ -202,7 +202,7 @@ class Groups:
         recipes = self._choose_recipes(node, nbytes)
         key = (*as_sent(node), *map(id, recipes))
         if key not in self._forms:
-            fabric = self._resources.afresh()
+            fabric = self._resources.with_fresh_routes()
             laid = self._lay_out(node, [drop_search(recipe) for recipe in recipes], 1.0)
             self._forms[key] = None if laid is None else closed_form_of(laid, recipes[0], fabric)
         if (closed_form := self._forms[key]) is None:

@@ -132,7 +132,7 @@ class _ChainStages:
         resources, threads = self.resources, self.workload.loader.threads
         store, in_flight = resources.cluster.store, requested.in_flight(threads)
         seconds = requested.requests / in_flight * store.waiting_seconds
-        if not store.alike:
+        if not store.has_equal_latencies:
             drawn_seconds = slowest_thread(
                 np.ceil(requested.requests).astype(np.int64),
                 threads,

@@ -1,1 +1,1 @@
-"""What every epoch will do, as arrays: no clock, no network."""
+"""Plans of every epoch, as arrays: no clock, no network."""

@@ -1,4 +1,4 @@
-"""How long an allreduce takes by itself, in closed form, looked up where it is known already."""
+"""The seconds of an allreduce by itself, in closed form, looked up where they are known already."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Allreduces:
     seconds: dict[float, float] = field(default_factory=dict)  # s by bytes
 
     def is_for(self, decided_by: tuple[Any, ...]) -> bool:
-        """Return whether they are decided by the same objects."""
+        """Return whether ``decided_by`` holds the same objects as that of these allreduces."""
         return len(decided_by) == len(self.decided_by) and all(
             a is b for a, b in zip(decided_by, self.decided_by, strict=True)
         )

@@ -55,28 +55,31 @@ class Bounds:
 
     @property
     def compute(self) -> float:
-        """s of all forward and backward passes and updates."""
+        """Seconds of all forward and backward passes and updates."""
         return self.passes.given + self.passes.hooks + self.passes.jitter
 
     @property
     def steps(self) -> float:
-        """s of all iterations of a rank that never waits for data."""
+        """Seconds of all iterations of a rank that never waits for data."""
         return self.compute + self.allreduce + self.exchange.seconds - self.exchange.hidden
 
     @property
     def loop(self) -> float:
-        """s of the training loop of a rank that never waits for data after its first batch."""
+        """Seconds of a rank's training loop without waits for data after its first batch."""
         return self.first_batch + self.steps + self.importance
 
     @property
     def epoch(self) -> float:
-        """s of the epoch, at least: the loop; or the slowest resource, and what follows it."""
+        """Seconds of the epoch, at least: of the loop; or of the slowest resource, and what
+        follows it.
+        """
         return max(self.loop, max(self.resources.values()) + self.last_batch)
 
     @property
     def bottleneck(self) -> str:
-        """What takes longest: the slowest resource if it takes longer than the loop, else the
-        largest part of the loop."""
+        """The name of what takes longest: the slowest resource if it takes longer than the loop,
+        else the largest part of the loop.
+        """
         slowest = max(self.resources, key=lambda name: self.resources[name])
         if self.resources[slowest] + self.last_batch > self.loop:
             return slowest
@@ -91,9 +94,9 @@ class Bounds:
 
 
 def bounds(scenario: Scenario) -> Bounds:
-    """The bounds of a scenario's last epoch.
+    """Return the lower bounds of a scenario's last epoch.
 
-    All wait for the slowest of M at every allreduce, by jitter, which is left out of the last
+    All ranks wait for the slowest of M at every allreduce, by jitter, which is left out of the last
     batch. Where training is divided otherwise than by data only the passes count.
     """
     workload, world_size = scenario.workload, scenario.world_size
@@ -101,10 +104,10 @@ def bounds(scenario: Scenario) -> Bounds:
     samples, last = _samples(scenario, iterations)
     times, overlap = scenario.step_times, workload.allreduce.overlap
     slowest = expected_largest(world_size, workload.jitter.compute)
-    each_time, passes, after = times.fixed_seconds + times.update, 1.0, times.update
+    fixed_seconds, passes, update_seconds = times.fixed_seconds + times.update, 1.0, times.update
     hooks = overlap.hooks
     if not workload.parallelism.is_data_parallel:
-        each_time, hooks, after = 0.0, 0.0, 0.0
+        fixed_seconds, hooks, update_seconds = 0.0, 0.0, 0.0
         passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
@@ -113,8 +116,8 @@ def bounds(scenario: Scenario) -> Bounds:
     first, resources = reading_bounds(scenario, samples, iterations)
     if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
         first = 0.0
-        left = max(1.0 - workload.loader.prefetch / iterations, 0.0)
-        resources = {name: left * seconds for name, seconds in resources.items()}
+        remaining_share = max(1.0 - workload.loader.prefetch / iterations, 0.0)
+        resources = {name: remaining_share * seconds for name, seconds in resources.items()}
     if workload.source == "ssd":
         stored = exchange.samples * moving_share(scenario) * workload.dataset.stored.mean
         ranks = scenario.cluster.ranks_per_host(world_size)
@@ -122,30 +125,30 @@ def bounds(scenario: Scenario) -> Bounds:
     return Bounds(
         iterations=iterations,
         passes=Compute(
-            given=passes * samples * sample_seconds(scenario) + iterations * each_time,
+            given=passes * samples * sample_seconds(scenario) + iterations * fixed_seconds,
             hooks=iterations * hooks,
             jitter=passes * waiting,
-            slowed=iterations * _slowed(scenario),
+            slowed=iterations * _slowdown_seconds(scenario),
         ),
         allreduce=iterations * reduced,
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,
-        last_batch=last * passes * sample_seconds(scenario) + reduced + after,
+        last_batch=last * passes * sample_seconds(scenario) + reduced + update_seconds,
         resources=resources,
     )
 
 
 def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
-    """Samples that a rank trains on in the epoch, in the mean; and in its last batch, at least."""
+    """Return the mean samples of a rank in the epoch, and the fewest in its last batch."""
     workload, world_size = scenario.workload, scenario.world_size
-    whole = iterations * workload.local_batch_size
+    full_samples = iterations * workload.local_batch_size
     if workload.last_batch == "carry":
-        return float(whole), workload.local_batch_size
+        return float(full_samples), workload.local_batch_size
     smallest, larger = divmod(workload.dataset.num_samples, world_size)
-    trained = min(smallest, whole)
-    mean = trained + (min(smallest + 1, whole) - trained) * larger / world_size
-    return mean, max(trained - whole + workload.local_batch_size, 0)
+    trained = min(smallest, full_samples)
+    mean = trained + (min(smallest + 1, full_samples) - trained) * larger / world_size
+    return mean, max(trained - full_samples + workload.local_batch_size, 0)
 
 
 def allreduce_seconds(scenario: Scenario) -> float:
@@ -157,23 +160,23 @@ def allreduce_seconds(scenario: Scenario) -> float:
     drawn or named, and where training is divided otherwise than by data.
     """
     model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
-    if not _is_looked_at(scenario):
+    if not _has_allreduce_bound(scenario):
         return 0.0
     if overlap.kind == "none":
         return allreduce_alone(scenario, model.gradient_size)
     parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
     # Horovod may fuse all that comes before the last layer
-    whole = sum(
+    total_seconds = sum(
         allreduce_alone(scenario, nbytes) for nbytes in (parts if overlap.kind == "ddp" else [])
     )
-    return max(allreduce_alone(scenario, parts[-1]), whole - _backward(scenario))
+    return max(allreduce_alone(scenario, parts[-1]), total_seconds - _backward_seconds(scenario))
 
 
 def allreduce_seconds_alone(scenario: Scenario) -> float:
     """Least time (s) that the allreduces of an iteration take, one after the other, whatever hides
     them; 0 where `allreduce_seconds` says nothing."""
     model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
-    if not _is_looked_at(scenario):
+    if not _has_allreduce_bound(scenario):
         return 0.0
     if overlap.kind != "ddp":  # Horovod may fuse all
         return allreduce_alone(scenario, model.gradient_size)
@@ -181,33 +184,36 @@ def allreduce_seconds_alone(scenario: Scenario) -> float:
     return sum(allreduce_alone(scenario, nbytes) for nbytes in sizes)
 
 
-def _slowed(scenario: Scenario) -> float:
-    """s by which the backward pass of an iteration is longer because gradients travel beside it.
-    Ranks are taken to begin it together, each allreduce as if it were alone."""
+def _slowdown_seconds(scenario: Scenario) -> float:
+    """Return the seconds by which the backward pass of an iteration is longer because gradients
+    travel beside it. Ranks are taken to begin it together, each allreduce as if it were alone.
+    """
     overlap = scenario.workload.allreduce.overlap
-    if overlap.kind == "none" or not overlap.slowdown or not _is_looked_at(scenario):
+    if overlap.kind == "none" or not overlap.slowdown or not _has_allreduce_bound(scenario):
         return 0.0
-    backward, rate = _backward(scenario) + overlap.hooks, 1.0 - overlap.slowdown
+    backward, rate = _backward_seconds(scenario) + overlap.hooks, 1.0 - overlap.slowdown
     arrival = scenario.workload.model.gradient_arrival
-    done = beside = 0.0  # s of the pass, and s in which gradients travelled meanwhile
+    pass_seconds = travel_seconds = (
+        0.0  # s of the pass, and s in which gradients travelled meanwhile
+    )
     for nbytes, share in overlap.messages(arrival, backward, scenario.world_size).tolist():
-        done = max(done, share * backward)
-        travelled = min(allreduce_alone(scenario, nbytes), (backward - done) / rate)
-        done += rate * travelled
-        beside += travelled
-    return overlap.slowdown * beside
+        pass_seconds = max(pass_seconds, share * backward)
+        travelled = min(allreduce_alone(scenario, nbytes), (backward - pass_seconds) / rate)
+        pass_seconds += rate * travelled
+        travel_seconds += travelled
+    return overlap.slowdown * travel_seconds
 
 
-def _is_looked_at(scenario: Scenario) -> bool:
-    """Whether anything is said of the allreduce: see `allreduce_seconds`."""
+def _has_allreduce_bound(scenario: Scenario) -> bool:
+    """Return whether the allreduce has a bound: see `allreduce_seconds`."""
     workload, world_size = scenario.workload, scenario.world_size
     drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
     unknown = drawn and scenario.cluster.topology.domains is not None
     return workload.parallelism.is_data_parallel and not unknown and 1 < world_size <= MOST_RANKS
 
 
-def _backward(scenario: Scenario) -> float:
-    """s of the backward pass of a batch, or of a shard that is smaller, in the mean."""
+def _backward_seconds(scenario: Scenario) -> float:
+    """Return the mean seconds of the backward pass of a batch, or of a shard that is smaller."""
     workload = scenario.workload
     batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
     return float(scenario.step_times.backward_of(np.asarray(batch * workload.mean_work)))

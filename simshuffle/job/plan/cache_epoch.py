@@ -33,20 +33,21 @@ def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -
 
     They are differences of one sum over all slots, of which a part is kept at a time.
     """
-    out = np.empty((len(edges) - 1, edges.shape[1]))
-    before = 0.0
+    sums = np.empty((len(edges) - 1, edges.shape[1]))
+    total_before = 0.0
     for ranks in shards.rank_slices():
         slots = shards.slots(ranks)
         total = np.empty(slots.stop - slots.start + 1)
-        total[0], total[1:] = before, values(slots)
+        total[0], total[1:] = total_before, values(slots)
         np.cumsum(total, out=total)
-        out[:, ranks] = np.diff(total[edges[:, ranks] - slots.start], axis=0)
-        before = total[-1]
-    return out
+        sums[:, ranks] = np.diff(total[edges[:, ranks] - slots.start], axis=0)
+        total_before = total[-1]
+    return sums
 
 
 class CacheEpoch:
-    """One epoch on the clock of bytes: what each host has touched when it reads a certain sample.
+    """One epoch on the clock of bytes: how much each host has touched when it reads a certain
+    sample.
 
     Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
     arrays, at the beginning of each iteration.
@@ -72,7 +73,7 @@ class CacheEpoch:
         return len(self.first_rank)
 
     def parts(self) -> Iterator[Slots]:
-        """All slots, a part at a time."""
+        """Yield all slots, those of a few ranks at a time."""
         for ranks in self.shards.rank_slices():
             yield Slots(self, ranks)
 
@@ -81,7 +82,7 @@ class CacheEpoch:
         return self._nbytes[self.shards.order[slots]]
 
     @cached_property
-    def held(self) -> Floats:
+    def shard_nbytes(self) -> Floats:
         """(H,) bytes of the host's shards."""
         return np.add.reduceat(self.shards.sums(self._nbytes), self.first_rank)
 
@@ -91,7 +92,7 @@ class CacheEpoch:
         return self._cumulative(self.batches.nbytes)
 
     @cached_property
-    def kept(self) -> Floats:
+    def read_and_kept(self) -> Floats:
         """Cumulative bytes of what loaders have read and is not removed at the end."""
         # what no batch has: as if in the last
         return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))
@@ -177,7 +178,7 @@ class CacheEpoch:
         of_hosts = np.add.reduceat(of_ranks, self.first_rank, axis=1)
         return np.concatenate([np.zeros((1, self.hosts)), np.cumsum(of_hosts, axis=0)])
 
-    def at(
+    def value_at_read(
         self,
         cumulative: Floats,
         stepwise: Floats | None = None,
@@ -221,9 +222,9 @@ class Slots:
         self.hosts: Ints = np.repeat(epoch.host_of[ranks], sizes)
         self._within = np.arange(epoch.longest) < sizes[:, None]
 
-    def at(self, cumulative: Floats, stepwise: Floats | None = None) -> Floats:
+    def value_at_read(self, cumulative: Floats, stepwise: Floats | None = None) -> Floats:
         """(n,) values, see `CacheEpoch.at`."""
-        dense = self._epoch.at(cumulative, stepwise, ranks=self._ranks)
+        dense = self._epoch.value_at_read(cumulative, stepwise, ranks=self._ranks)
         return dense[self._within]
 
     @property
@@ -232,7 +233,7 @@ class Slots:
         return self._epoch.sizes(self.slots)
 
     @cached_property
-    def before(self) -> Floats:
+    def read_before(self) -> Floats:
         """(n,) bytes of its shards that the host has touched in this epoch before each is read."""
         epoch = self._epoch
-        return self.at(epoch.read, epoch.ahead if epoch.sent_before_use.any() else None)
+        return self.value_at_read(epoch.read, epoch.ahead if epoch.sent_before_use.any() else None)

@@ -24,7 +24,9 @@ from simshuffle.workload.exchange import Shards
 
 @dataclass(frozen=True)
 class TierReads:
-    """What a cache tier does for the batches of all ranks in a pass; all are (iterations, M)."""
+    """The reads of the batches of all ranks in a pass that a cache tier answers or stores; all are
+    (iterations, M).
+    """
 
     # hit_samples, hit_nbytes: read from it
     hit_samples: Ints64
@@ -33,8 +35,8 @@ class TierReads:
     stored_samples: Ints64
     stored_nbytes: Floats
 
-    def filled_up(self, iterations: int, factor: Floats) -> TierReads:
-        """The first ``iterations`` with (iterations, M) times as many."""
+    def scale(self, iterations: int, factor: Floats) -> TierReads:
+        """Return the first ``iterations`` with ``factor``, (iterations, M), times as many reads."""
 
         def count(samples: Ints64) -> Ints64:
             return np.floor(samples[:iterations] * factor).astype(np.int64)
@@ -52,10 +54,10 @@ class SharedCache:
 
     def __init__(self, tier: CacheTier, nbytes: Floats, rng: np.random.Generator) -> None:
         self._nbytes = nbytes
-        whole = np.maximum(np.rint(nbytes), 1.0).astype(np.int64)
-        self._cache = cache_of(tier.eviction, tier.capacity, whole, rng)
+        rounded_nbytes = np.maximum(np.rint(nbytes), 1.0).astype(np.int64)
+        self._cache = cache_of(tier.eviction, tier.capacity, rounded_nbytes, rng)
         if tier.warm:
-            fit = int(np.searchsorted(np.cumsum(whole), int(tier.capacity), side="right"))
+            fit = int(np.searchsorted(np.cumsum(rounded_nbytes), int(tier.capacity), side="right"))
             self._cache.read(np.arange(fit))
 
     def read(self, shards: Shards, batches: BatchSizes, cached: Flags | bool) -> TierReads:
@@ -69,23 +71,23 @@ class SharedCache:
         # stable: of a batch rank by rank, each in its order
         slots = slots[np.argsort(batch[slots], kind="stable")]
         samples = shards.order[slots].astype(np.int64)
-        place = batch[slots] * ranks + rank[slots]
+        batch_index = batch[slots] * ranks + rank[slots]
         hits, stored = self._cache.read(samples)
 
-        def summed(which: Flags, values: Floats | None) -> NDArray[np.generic]:
+        def sum_by_batch(which: Flags, values: Floats | None) -> NDArray[np.generic]:
             weights = None if values is None else values[samples[which]]
-            sums = np.bincount(place[which], weights, iterations * ranks)
+            sums = np.bincount(batch_index[which], weights, iterations * ranks)
             return np.asarray(sums.reshape(iterations, ranks))
 
         return TierReads(
-            summed(hits, None).astype(np.int64),
-            summed(hits, self._nbytes).astype(np.float64),
-            summed(stored, None).astype(np.int64),
-            summed(stored, self._nbytes).astype(np.float64),
+            sum_by_batch(hits, None).astype(np.int64),
+            sum_by_batch(hits, self._nbytes).astype(np.float64),
+            sum_by_batch(stored, None).astype(np.int64),
+            sum_by_batch(stored, self._nbytes).astype(np.float64),
         )
 
 
-MOST_PASSES, ALIKE = 8, 20_000
+MOST_PASSES, SAMPLES = 8, 20_000
 """Epochs, and samples, of which hits are counted where they are estimated."""
 
 
@@ -94,8 +96,8 @@ def tier_share(scenario: Scenario, epoch: int, cached: float = 0.0) -> float:
     cache tier; 0 if none is used. For estimates before a run: its plans count sample by sample.
 
     ``cached`` is the share of the reads that page caches answer, taken to be any. Counted with
-    `ALIKE` samples of one size in a new random order each epoch; what there is after `MOST_PASSES`
-    epochs stands for all later ones.
+    `SAMPLES` samples of one size in a new random order each epoch; what there is after
+    `MOST_PASSES` epochs stands for all later ones.
     """
     tier = scenario.used_tier
     if tier is None:
@@ -110,14 +112,14 @@ def _shares(eviction: Eviction, warm: bool, share: float, cached: float) -> tupl
     """Share of hits in each of the first `MOST_PASSES` epochs, of a cache that holds the share
     ``share``."""
     rng = np.random.default_rng(0)
-    cache = cache_of(eviction, round(share * ALIKE), np.ones(ALIKE, np.int64), rng)
+    cache = cache_of(eviction, round(share * SAMPLES), np.ones(SAMPLES, np.int64), rng)
     if warm:
-        cache.read(np.arange(round(share * ALIKE)))
-    found = []
+        cache.read(np.arange(round(share * SAMPLES)))
+    shares = []
     for epoch in range(MOST_PASSES):
-        samples = rng.permutation(ALIKE)
+        samples = rng.permutation(SAMPLES)
         if epoch and cached:  # the first epoch finds nothing in page caches
-            samples = samples[rng.random(ALIKE) >= cached]
+            samples = samples[rng.random(SAMPLES) >= cached]
         hits, _ = cache.read(samples)
-        found.append(float(hits.mean()) if len(hits) else 0.0)
-    return tuple(found)
+        shares.append(float(hits.mean()) if len(hits) else 0.0)
+    return tuple(shares)

@@ -1,10 +1,11 @@
-"""Checkpoints in closed form: how large they are, and what saving, waiting and restoring takes.
+"""Checkpoints in closed form: how large they are, and the seconds of saving, waiting and
+restoring.
 
 A save goes through its resources in pieces, so it takes as long as the slowest of them needs for
-all of it: the copy from the GPU over PCIe, cores that serialise, and the device or the way to the
-servers. Opening its file comes before its bytes. The laws are in docs/failures.md; capacities
-are those of `simshuffle.job.plan.resources`. Cables between switches are left out, as is what else
-uses a resource meanwhile.
+all of it: the copy from the GPU over PCIe, cores that serialise, and the device or the route to the
+servers. Opening its file comes before its bytes. The laws are in docs/failures.md; capacities are
+those of `simshuffle.job.plan.resources`. Cables between switches are left out, as is what else uses
+a resource meanwhile.
 """
 
 from __future__ import annotations
@@ -47,24 +48,24 @@ def state_nbytes(workload: Workload) -> float:
     if checkpoint is not None and checkpoint.bytes_per_parameter is not None:
         return count * checkpoint.bytes_per_parameter
     weight = model.gradient_size / count
-    kept = strategy.optimiser_nbytes - 4 * (strategy.precision == "mixed")
-    return count * (weight + kept + 4 * (weight < 4 * (1 - 1e-3)))
+    optimiser_nbytes = strategy.optimiser_nbytes - 4 * (strategy.precision == "mixed")
+    return count * (weight + optimiser_nbytes + 4 * (weight < 4 * (1 - 1e-3)))
 
 
 def held_nbytes(scenario: Scenario) -> float:
     """Bytes of the state that a rank holds: all under data parallelism; with ZeRO 1/M of what the
     optimiser keeps, and at stage 3 of the weights; an even part in a model-parallel group."""
     workload, world_size = scenario.workload, scenario.world_size
-    whole, strategy = state_nbytes(workload), workload.parallelism
+    total_nbytes, strategy = state_nbytes(workload), workload.parallelism
     if isinstance(strategy, ShardedData):
-        weights = 0.0 if strategy.stage == 3 else min(workload.model.gradient_size, whole)
-        return weights + (whole - weights) / world_size
-    return whole / strategy.group_size(world_size)
+        weights = 0.0 if strategy.stage == 3 else min(workload.model.gradient_size, total_nbytes)
+        return weights + (total_nbytes - weights) / world_size
+    return total_nbytes / strategy.group_size(world_size)
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a save writes."""
+class SaveSize:
+    """The bytes that a save writes, and the number of ranks that write them."""
 
     nbytes: float  # of every rank that writes
     ranks: int  # that write: the first ones
@@ -75,20 +76,21 @@ class Written:
         return self.nbytes * self.ranks
 
 
-def written(scenario: Scenario) -> Written:
-    """What a save of a scenario writes: with the layout 'whole' the state by the first rank; with
-    'sharded' what each holds; with 'deduplicated' 1/M of the state by each."""
+def save_size(scenario: Scenario) -> SaveSize:
+    """Return the size of a save: with the layout 'whole' the first rank writes the state; with
+    'sharded' each rank writes what it holds; with 'deduplicated' each writes 1/M of the state.
+    """
     checkpoint, world_size = checkpoint_of(scenario), scenario.world_size
-    whole = state_nbytes(scenario.workload)
+    total_nbytes = state_nbytes(scenario.workload)
     if checkpoint.layout == "whole":
-        return Written(whole, 1)
+        return SaveSize(total_nbytes, 1)
     if checkpoint.layout == "sharded":
-        return Written(held_nbytes(scenario), world_size)
-    return Written(whole / world_size, world_size)
+        return SaveSize(held_nbytes(scenario), world_size)
+    return SaveSize(total_nbytes / world_size, world_size)
 
 
 def checkpoint_of(scenario: Scenario) -> Checkpoint:
-    """The record of a scenario that saves its state."""
+    """Return the checkpoint record of a scenario that saves its state."""
     checkpoint = scenario.workload.checkpoint
     assert checkpoint is not None, "whoever asks has seen that there is one"  # noqa: S101
     return checkpoint
@@ -101,78 +103,93 @@ def put_requests(nbytes: float) -> int:
     return parts if parts == 1 else parts + 2
 
 
-def put_waiting(store: ObjectStore, nbytes: float) -> float:
-    """s in which the connections of one file wait for answers, as of a request to read."""
+def put_wait_seconds(store: ObjectStore, nbytes: float) -> float:
+    """Return the seconds in which the connections of one file wait for answers, each as long as a
+    request to read.
+    """
     requests = put_requests(nbytes)
     return requests / min(requests, PUT_CONNECTIONS) * store.waiting_seconds
 
 
-class _Way:
-    """What the fullest host and the servers need to move ``nbytes`` bytes for each of so many ranks
-    at once, ``ranks`` in all, of which the first host has as many as it can."""
+class SavePath:
+    """The resources of the fullest host and the servers that move ``nbytes`` bytes for each of
+    ``ranks`` ranks at once; the first host has as many of these ranks as it can.
+    """
 
     def __init__(self, scenario: Scenario, nbytes: float, ranks: int) -> None:
         self._scenario, self._cluster, self._nbytes = scenario, scenario.cluster, nbytes
         self._total, self._ranks = nbytes * ranks, ranks
-        self._here = min(ranks, scenario.cluster.ranks_per_host(scenario.world_size))
+        self._ranks_on_host = min(ranks, scenario.cluster.ranks_per_host(scenario.world_size))
 
     def device(self) -> Seconds:
-        """From or to the GPUs: their PCIe slots."""
+        """Seconds of the PCIe slots, from or to the GPUs."""
         host = self._cluster.host
-        return {PCIE: self._most(host.pcie_slots) * self._nbytes / host.pcie_bandwidth}
+        return {PCIE: self._max_sharing(host.pcie_slots) * self._nbytes / host.pcie_bandwidth}
 
     def cores(self) -> Seconds:
-        """Turning it into files or back, one core for each rank."""
-        each = self._nbytes / checkpoint_of(self._scenario).serialise
-        return {CORES: max(1.0, self._here / self._cluster.host.cores) * each}
+        """Seconds of the cores that turn the state into files or back, one core for each rank."""
+        rank_seconds = self._nbytes / checkpoint_of(self._scenario).serialise
+        return {CORES: max(1.0, self._ranks_on_host / self._cluster.host.cores) * rank_seconds}
 
     def place(self, place: Place, *, writes: bool) -> Seconds:
-        """Writing to a place, or reading from it."""
-        here = self._here * self._nbytes
+        """Seconds of the resources that write to a place, or read from it."""
+        host_nbytes = self._ranks_on_host * self._nbytes
         if place == "memory":
-            return {MEMORY: here / self._cluster.memory.bandwidth}
+            return {MEMORY: host_nbytes / self._cluster.memory.bandwidth}
         if place == "ssd":
             ssd = self._cluster.ssd
-            return {SSD: ssd.write_seconds(here) if writes else ssd.read_seconds(here)}
+            return {
+                SSD: ssd.write_seconds(host_nbytes) if writes else ssd.read_seconds(host_nbytes)
+            }
         return self._store() if place == "object_store" else self._pfs(writes)
 
     def cables(self) -> float:
-        """s over the HCA of most ranks."""
-        return self._most(self._cluster.host.hcas) * self._nbytes / cable_bandwidth(self._scenario)
+        """Seconds over the HCA that most ranks share."""
+        return (
+            self._max_sharing(self._cluster.host.hcas)
+            * self._nbytes
+            / cable_bandwidth(self._scenario)
+        )
 
-    def _most(self, parts: int) -> int:
-        """Ranks of a host that share one of so many slots or HCAs, at most."""
+    def _max_sharing(self, parts: int) -> int:
+        """Return how many ranks of a host share one of ``parts`` slots or HCAs at most."""
         gpus = self._cluster.host.gpus
-        used = [rank * parts // gpus for rank in range(self._here)]
+        used = [rank * parts // gpus for rank in range(self._ranks_on_host)]
         return max(used.count(part) for part in set(used))
 
     def _pfs(self, writes: bool) -> Seconds:
-        """One file for each rank: its opening, then its bytes."""
+        """Seconds of the parallel file system and the cables to it: each rank opens one file, then
+        moves its bytes.
+        """
         pfs = self._cluster.parallel_file_system
         opening = max(self._ranks / pfs.free_open_rate, pfs.latency)
         servers = pfs.free_bandwidth
         if writes:
             servers = pfs.free_write_bandwidth
-        out = {SERVERS: self._total / servers, HCAS: self.cables()}
+        seconds_by_resource = {SERVERS: self._total / servers, HCAS: self.cables()}
         if pfs.client_bandwidth is not None:
             client = pfs.client_bandwidth(self._scenario.hosts)
-            out[CLIENT] = self._here * self._nbytes / client
-        return {name: opening + seconds for name, seconds in out.items()}
+            seconds_by_resource[CLIENT] = self._ranks_on_host * self._nbytes / client
+        return {name: opening + seconds for name, seconds in seconds_by_resource.items()}
 
     def _store(self) -> Seconds:
-        """One object for each rank, in parts: requests, then bytes; read as it is written."""
+        """Seconds of the object store: each rank moves one object in parts, by requests, then
+        bytes. Reading takes as long as writing.
+        """
         store = self._cluster.store
-        waiting = put_waiting(store, self._nbytes)
-        shared, own = store.bandwidths
+        waiting = put_wait_seconds(store, self._nbytes)
+        store_bandwidth, host_bandwidth = store.bandwidths
         requests = put_requests(self._nbytes)
         connections = min(requests, PUT_CONNECTIONS) * store.connection_bandwidth
-        asked = self._ranks * requests * store.tries / (store.prefixes * store.request_rate)
-        asked = max(asked, waiting)
+        request_seconds = (
+            self._ranks * requests * store.tries / (store.prefixes * store.request_rate)
+        )
+        request_seconds = max(request_seconds, waiting)
         return {
-            REQUESTS: asked,
-            STORE: asked + self._total / shared,
-            FRONT_END: asked + self._here * self._nbytes / own,
-            CONNECTIONS: asked + self._nbytes / connections,
+            REQUESTS: request_seconds,
+            STORE: request_seconds + self._total / store_bandwidth,
+            FRONT_END: request_seconds + self._ranks_on_host * self._nbytes / host_bandwidth,
+            CONNECTIONS: request_seconds + self._nbytes / connections,
         }
 
 
@@ -180,67 +197,78 @@ def _slowest(*parts: Seconds) -> float:
     return max(seconds for part in parts for seconds in part.values())
 
 
-def _way(scenario: Scenario) -> _Way:
-    of = written(scenario)
-    return _Way(scenario, of.nbytes, of.ranks)
+def _save_path(scenario: Scenario) -> SavePath:
+    size = save_size(scenario)
+    return SavePath(scenario, size.nbytes, size.ranks)
 
 
 def save_resources(scenario: Scenario) -> Seconds:
-    """s that each resource alone needs for a save to ``to``, by its name. No core serialises what
-    stays in memory."""
-    way, to = _way(scenario), checkpoint_of(scenario).to
-    files = {} if to == "memory" else way.cores()
-    return {**way.device(), **files, **way.place(to, writes=True)}
+    """Return the seconds that each resource alone needs for a save to ``to``, by its name. No core
+    serialises what stays in memory.
+    """
+    path, destination = _save_path(scenario), checkpoint_of(scenario).to
+    files = {} if destination == "memory" else path.cores()
+    return {**path.device(), **files, **path.place(destination, writes=True)}
 
 
 def copy_seconds(scenario: Scenario) -> float:
-    """s to copy the state from the GPUs to the memory of the hosts."""
-    return _slowest(_way(scenario).device())
+    """Return the seconds to copy the state from the GPUs to the memory of the hosts."""
+    return _slowest(_save_path(scenario).device())
 
 
 def save_seconds(scenario: Scenario) -> float:
-    """s from the begin of a save until it is in ``to``. A synchronous one moves all at once; an
-    asynchronous one copies its state first."""
-    found = save_resources(scenario)
+    """Return the seconds from the begin of a save until it is in ``to``. A synchronous save moves
+    all at once; an asynchronous one copies its state first.
+    """
+    resource_seconds = save_resources(scenario)
     if checkpoint_of(scenario).mode == "synchronous":
-        return _slowest(found)
-    copy = found.pop(PCIE)
-    return copy + _slowest(found)
+        return _slowest(resource_seconds)
+    copy = resource_seconds.pop(PCIE)
+    return copy + _slowest(resource_seconds)
 
 
 def drain_seconds(scenario: Scenario) -> float:
-    """s in which a save is copied from ``to`` to where it is drained; 0 if it is not."""
-    checkpoint, way = checkpoint_of(scenario), _way(scenario)
+    """Return the seconds in which a save is copied from ``to`` to where it is drained; 0 if it is
+    not.
+    """
+    checkpoint, path = checkpoint_of(scenario), _save_path(scenario)
     if checkpoint.drain == "none":
         return 0.0
-    files = way.cores() if checkpoint.to == "memory" else {}
-    source = way.place(checkpoint.to, writes=False)
-    return _slowest(source, files, way.place(checkpoint.drain, writes=True))
+    files = path.cores() if checkpoint.to == "memory" else {}
+    source = path.place(checkpoint.to, writes=False)
+    return _slowest(source, files, path.place(checkpoint.drain, writes=True))
 
 
 def training_seconds(scenario: Scenario) -> float:
-    """s of training between two saves: the period, or as many iterations as there are between them,
-    each at its lower bound."""
+    """Return the seconds of training between two saves: the period, or the iterations between them,
+    each at its lower bound.
+    """
     checkpoint = checkpoint_of(scenario)
     if checkpoint.period is not None:
         return checkpoint.period
-    found = bounds(scenario)
-    return (checkpoint.every or 1) * max(found.steps, found.epoch) / found.iterations
+    epoch_bounds = bounds(scenario)
+    return (
+        (checkpoint.every or 1)
+        * max(epoch_bounds.steps, epoch_bounds.epoch)
+        / epoch_bounds.iterations
+    )
 
 
 def stall_seconds(scenario: Scenario) -> float:
-    """s that the training loop waits at each save but the first: for what is left of the previous
-    one, since a rank has one under way at most; then all of a synchronous save, or the copy of an
-    asynchronous one."""
-    save, behind = save_seconds(scenario), drain_seconds(scenario)
+    """Return the seconds that the training loop waits at each save but the first: for the rest of
+    the previous save, since a rank has one under way at most; then for all of a synchronous save,
+    or the copy of an asynchronous one.
+    """
+    save, background_seconds = save_seconds(scenario), drain_seconds(scenario)
     if checkpoint_of(scenario).mode == "asynchronous":
         copy = copy_seconds(scenario)
-        save, behind = copy, behind + save - copy
-    return save + max(0.0, behind - training_seconds(scenario))
+        save, background_seconds = copy, background_seconds + save - copy
+    return save + max(0.0, background_seconds - training_seconds(scenario))
 
 
 def restore_seconds(scenario: Scenario) -> float:
-    """s in which all ranks read a checkpoint back after a restart, from where it is in the end.
+    """Return the seconds in which all ranks read a checkpoint back after a restart, from its last
+    place.
 
     From the file system or the object store every rank reads what it holds, by itself: a file that
     is read by M ranks leaves the servers M times; of a 'whole' file every rank reads all. From
@@ -249,14 +277,14 @@ def restore_seconds(scenario: Scenario) -> float:
     """
     checkpoint, world_size = checkpoint_of(scenario), scenario.world_size
     read = read_back_nbytes(scenario)
-    own = _Way(scenario, read, world_size)
+    read_path = SavePath(scenario, read, world_size)
     place = checkpoint.kept_in
-    files = {} if place == "memory" else own.cores()
+    files = {} if place == "memory" else read_path.cores()
     if place in {"pfs", "object_store"}:
-        return _slowest(own.device(), files, own.place(place, writes=False))
+        return _slowest(read_path.device(), files, read_path.place(place, writes=False))
     ring = ring_nbytes(scenario) / cable_bandwidth(scenario)
-    local = _way(scenario).place(place, writes=False)
-    return _slowest(own.device(), files, local, {HCAS: ring})
+    local = _save_path(scenario).place(place, writes=False)
+    return _slowest(read_path.device(), files, local, {HCAS: ring})
 
 
 def read_back_nbytes(scenario: Scenario) -> float:
@@ -273,13 +301,16 @@ def ring_nbytes(scenario: Scenario) -> float:
     layout, hosts = checkpoint_of(scenario).layout, scenario.hosts
     if hosts == 1 or layout == "sharded":
         return 0.0
-    whole = state_nbytes(scenario.workload)
-    return whole if layout == "whole" else whole * (1.0 - 1.0 / hosts)
+    total_nbytes = state_nbytes(scenario.workload)
+    return total_nbytes if layout == "whole" else total_nbytes * (1.0 - 1.0 / hosts)
 
 
 def watchdog_waits(scenario: Scenario) -> float:
-    """s that a rank waits for others in a synchronous save, at most: those that write nothing wait
-    for all of it; 0 where all write as much, and for an asynchronous save."""
+    """Return the most seconds that a rank waits for others in a synchronous save: ranks that write
+    nothing wait for all of it; 0 where all write as much, and for an asynchronous save.
+    """
     checkpoint = checkpoint_of(scenario)
-    alone = checkpoint.mode == "asynchronous" or written(scenario).ranks == scenario.world_size
-    return 0.0 if alone else save_seconds(scenario)
+    nobody_waits = (
+        checkpoint.mode == "asynchronous" or save_size(scenario).ranks == scenario.world_size
+    )
+    return 0.0 if nobody_waits else save_seconds(scenario)

@@ -1,5 +1,6 @@
-"""What is to be said of checkpoints before anything is simulated: what they take, as plain values
-and in a sentence, and what of them is probably not meant."""
+"""Facts and warnings of checkpoints before anything is simulated: their sizes and seconds, as plain
+values and in a sentence, and values that are probably not meant.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from simshuffle.job.plan.checkpoint_bounds import (
     restore_seconds,
     save_resources,
     save_seconds,
+    save_size,
     stall_seconds,
     state_nbytes,
     training_seconds,
     watchdog_waits,
-    written,
 )
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
@@ -32,13 +33,13 @@ def checkpoint_facts(scenario: Scenario) -> dict[str, Any]:
     ``save_s``, ``drain_s``, ``stall_s`` of the training loop at each, ``restore_s``, the ``share``
     of the time of training that stalls take, and what a save is ``bound_by``; and ``killed``,
     whether a watchdog ends the job."""
-    record, of = checkpoint_of(scenario), written(scenario)
+    record, size = checkpoint_of(scenario), save_size(scenario)
     stall, resources = stall_seconds(scenario), save_resources(scenario)
     return {
         "kind": record.describe(),
         "state_nbytes": state_nbytes(scenario.workload),
-        "written_nbytes": of.total,
-        "files": of.ranks,
+        "written_nbytes": size.total,
+        "files": size.ranks,
         "training_s": training_seconds(scenario),
         "save_s": save_seconds(scenario),
         "drain_s": drain_seconds(scenario),
@@ -50,22 +51,23 @@ def checkpoint_facts(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def checkpoint_sentence(of: Mapping[str, Any]) -> str:
-    """The same in words."""
-    size, all_of_it = (readable(of[f"{name}_nbytes"], Dimension.NBYTES, 3) for name in _SIZES)
+def checkpoint_sentence(facts: Mapping[str, Any]) -> str:
+    """Return the `checkpoint_facts` ``facts`` as a sentence."""
+    size, written = (readable(facts[f"{name}_nbytes"], Dimension.NBYTES, 3) for name in _SIZES)
     names = ("save", "stall", "training", "restore")
     save, stall, training, restore = (
-        readable(of[f"{name}_s"], Dimension.SECONDS, 3) for name in names
+        readable(facts[f"{name}_s"], Dimension.SECONDS, 3) for name in names
     )
-    files = "1 file" if of["files"] == 1 else f"{of['files']:,} files"
-    drained = ""
-    if of["drain_s"]:
-        drained = f", drained in {readable(of['drain_s'], Dimension.SECONDS, 3)} more"
-    ended = ", and a watchdog ends the job at the first" if of["killed"] else ""
+    files = "1 file" if facts["files"] == 1 else f"{facts['files']:,} files"
+    drain_clause = ""
+    if facts["drain_s"]:
+        drain_clause = f", drained in {readable(facts['drain_s'], Dimension.SECONDS, 3)} more"
+    kill_clause = ", and a watchdog ends the job at the first" if facts["killed"] else ""
     return (
-        f"{of['kind']}; a state of {size}, {all_of_it} written in {files}. A save takes {save},"
-        f" bound by {of['bound_by']}{drained}; the loop waits {stall} every {training} of training,"
-        f" {100 * of['share']:.2g} % of the time{ended}; a restart reads for {restore}"
+        f"{facts['kind']}; a state of {size}, {written} written in {files}. A save takes {save},"
+        f" bound by {facts['bound_by']}{drain_clause}; the loop waits {stall} every {training} of"
+        f" training, {100 * facts['share']:.2g} % of the time{kill_clause}; a restart reads for"
+        f" {restore}"
     )
 
 
@@ -81,27 +83,30 @@ def checkpoint_warnings(scenario: Scenario) -> Iterator[Problem]:
     seconds, nbytes = Dimension.SECONDS, Dimension.NBYTES
     save, patience = save_seconds(scenario), readable(record.watchdog, Dimension.SECONDS)
     if record.mode == "synchronous" and save > NEAR * record.watchdog:
-        took = readable(save, seconds, 3)
+        save_text = readable(save, seconds, 3)
         if watchdog_waits(scenario) > record.watchdog:
-            rule = f"ends the job: ranks that write nothing wait {took} for a save"
+            rule = f"ends the job: ranks that write nothing wait {save_text} for a save"
         else:
-            rule = f"is near: a save takes {took}, and a rank that is done early waits for others"
+            rule = (
+                f"is near: a save takes {save_text}, and a rank that is done early waits for others"
+            )
         remedy = "Use mode: asynchronous, layout: deduplicated, or a longer watchdog."
         yield Problem(f"{PATH}.watchdog", rule, patience, remedy)
-    behind, training = drain_seconds(scenario), training_seconds(scenario)
+    background_seconds, training = drain_seconds(scenario), training_seconds(scenario)
     if record.mode == "asynchronous":
-        behind += save
-    if behind > training:
-        rule = f"comes before the last save is written, which takes {readable(behind, seconds, 3)}"
-        when = "every" if record.period is None else "period"
-        given = readable(training, seconds, 3)
+        background_seconds += save
+    if background_seconds > training:
+        duration = readable(background_seconds, seconds, 3)
+        rule = f"comes before the last save is written, which takes {duration}"
+        period_key = "every" if record.period is None else "period"
+        value = readable(training, seconds, 3)
         remedy = "Save less often, or with layout: deduplicated."
-        yield Problem(f"{PATH}.{when}", rule, given, remedy)
+        yield Problem(f"{PATH}.{period_key}", rule, value, remedy)
     if record.to in {"memory", "ssd"}:
-        of, cluster = written(scenario), scenario.cluster
-        here = of.nbytes * min(of.ranks, cluster.ranks_per_host(scenario.world_size))
+        size, cluster = save_size(scenario), scenario.cluster
+        host_nbytes = size.nbytes * min(size.ranks, cluster.ranks_per_host(scenario.world_size))
         room = cluster.capacity(record.to)
-        if here > room:
-            rule = f"must have room for a save, {readable(here, nbytes, 3)} a host"
-            given = f"{record.to} of {readable(room, nbytes, 3)}"
-            yield Problem(f"{PATH}.to", rule, given, "Use to: pfs, or layout: deduplicated.")
+        if host_nbytes > room:
+            rule = f"must have room for a save, {readable(host_nbytes, nbytes, 3)} a host"
+            value = f"{record.to} of {readable(room, nbytes, 3)}"
+            yield Problem(f"{PATH}.to", rule, value, "Use to: pfs, or layout: deduplicated.")

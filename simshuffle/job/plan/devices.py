@@ -37,22 +37,27 @@ class Devices:
     hosts: list[str]
     num_hosts: int
 
-    def _behind(self, of: LinkTable, writes: bool) -> LinkTable:
-        """The table of all links, of which ``of`` has the cables. What scenarios seldom have comes
-        last, so that others keep their numbers."""
-        cluster, host, count = self.cluster, self.cluster.host, len(of.names)
-        names, tiers, units, capacity = of.names, of.tiers, of.units, of.capacity.tolist()
+    def _append_devices(self, cables: LinkTable, writes: bool) -> LinkTable:
+        """The table of all links, of which ``cables`` has the cables. What scenarios seldom have
+        comes last, so that others keep their numbers."""
+        cluster, host, count = self.cluster, self.cluster.host, len(cables.names)
+        names, tiers, units, capacity = (
+            cables.names,
+            cables.tiers,
+            cables.units,
+            cables.capacity.tolist(),
+        )
 
-        def add(each: int, tier: str, unit: str, value: float) -> Ints32:
+        def add(per_host: int, tier: str, unit: str, value: float) -> Ints32:
             first = len(names)
-            numbers = [""] if each == 1 else range(each)
+            suffixes = [""] if per_host == 1 else range(per_host)
             for name in self.hosts:
-                names.extend(f"{name}.{tier}{k}" for k in numbers)
-            total = each * self.num_hosts
+                names.extend(f"{name}.{tier}{k}" for k in suffixes)
+            total = per_host * self.num_hosts
             tiers.extend([tier] * total)
             units.extend([unit] * total)
             capacity.extend([value] * total)
-            return np.arange(first, first + total, dtype=np.int32).reshape(self.num_hosts, each)
+            return np.arange(first, first + total, dtype=np.int32).reshape(self.num_hosts, per_host)
 
         def add_shared(tier: str, unit: str, value: float) -> int:
             names.append(tier)
@@ -78,7 +83,7 @@ class Devices:
         if pfs.client_bandwidth is not None:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         if (store := cluster.object_store) is not None:
-            shared, own = (min(of, UNBOUND) for of in store.bandwidths)
+            shared, own = (min(bandwidth, UNBOUND) for bandwidth in store.bandwidths)
             rate = store.prefixes * store.request_rate
             self.store_bandwidth = add_shared("object_store.bandwidth", "B", shared)
             self.store_requests = add_shared("object_store.requests", "ops", rate)
@@ -88,7 +93,7 @@ class Devices:
         if writes and pfs.free_write_bandwidth != pfs.free_bandwidth:
             self.pfs_write = add_shared("pfs.write", "B", pfs.free_write_bandwidth)
         self._number_tier(add, add_shared)
-        latency = np.append(of.latency, np.zeros(len(names) - count))
+        latency = np.append(cables.latency, np.zeros(len(names) - count))
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
         cable = np.arange(len(names)) < count
@@ -103,7 +108,7 @@ class Devices:
         if tier is None:
             return
         curve = tier.host_bandwidth
-        own = UNBOUND if curve is None else curve(self.num_hosts)
+        host_bandwidth = UNBOUND if curve is None else curve(self.num_hosts)
         self.tier_bandwidth = add_shared("cache_tier.bandwidth", "B", tier.bandwidth)
         self.tier_open = add_shared("cache_tier.open", "ops", tier.open_rate or UNBOUND)
-        self.tier_host = add(1, "cache_tier.host", "B", own)[:, 0]
+        self.tier_host = add(1, "cache_tier.host", "B", host_bandwidth)[:, 0]

@@ -1,5 +1,4 @@
-"""What simulating a run takes, roughly: seconds of one core, bytes of memory, and packets; and a
-scenario with fewer iterations an epoch, in which everything else is in the same proportion."""
+"""The rough effort of simulating a run: seconds of one core, bytes of memory, and packets."""
 
 from __future__ import annotations
 
@@ -11,19 +10,18 @@ import numpy as np
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.fabric.network import Fluid, Packet
 from simshuffle.job.plan.bounds import MOST_RANKS, bounds
-from simshuffle.job.plan.checkpoint_bounds import training_seconds, written
+from simshuffle.job.plan.checkpoint_bounds import save_size, training_seconds
 from simshuffle.job.plan.epochs import cached_share
 from simshuffle.job.plan.reading_bounds import OPENS, PFS, REQUESTS, SSD, STORE, ReadingBounds
 from simshuffle.job.scenario.host_work import payload_nbytes
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Loader
-from simshuffle.spec.record import Spec
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.workload.exchange.schedule import epoch_quota
 
-LEAST = 12
+MIN_WINDOW = 12
 """Iterations of the first window."""
-LEAST_SENDINGS = 2.5
+MIN_SENDINGS = 2.5
 """Iterations of the first window after which samples are sent."""
 TRANSIENT = 2
 """Times that workers load a batch each until those of different ranks are no longer in step."""
@@ -41,96 +39,42 @@ WORTH_LEAVING_OUT = 0.75
 def first_window(scenario: Scenario) -> int:
     """Iterations of the first window of an epoch."""
     workload = scenario.workload
-    each = (workload.exchange.fraction or 0.0) * workload.local_batch_size
-    sending = math.ceil(LEAST_SENDINGS / min(each, 1.0)) if each else 0
+    samples_sent = (workload.exchange.fraction or 0.0) * workload.local_batch_size
+    sending = math.ceil(MIN_SENDINGS / min(samples_sent, 1.0)) if samples_sent else 0
     measuring = 0
     if workload.exchange.inference_pass:
         # the transient, two parts of the rest that are compared, and the last, which may be smaller
         measuring = (TRANSIENT + 2) * workload.loader.at_once + 2
-    least = max(LEAST, sending, measuring)
+    min_iterations = max(MIN_WINDOW, sending, measuring)
     if measuring or not waits_for_server(scenario):
-        return least
-    return max(least, served_window(workload.loader, workload.iterations(scenario.world_size)))
+        return min_iterations
+    return max(
+        min_iterations, served_window(workload.loader, workload.iterations(scenario.world_size))
+    )
 
 
-def served_window(loader: Loader, iterations: int, least: int = 0) -> int:
+def served_window(loader: Loader, iterations: int, min_iterations: int = 0) -> int:
     """Iterations of a window of an epoch of so many, in which all ranks wait for one server: at
     least two turns of the workers between filling the loaders and running them empty. It ends at
     the same turn as the epoch, so that the last batches come alike."""
     turns = max(2 * loader.at_once, FEWEST_BATCHES)
-    found = max(max(loader.prefetch, BEGIN) + turns + loader.prefetch, least)
-    return found + (iterations - found) % loader.at_once
+    window = max(max(loader.prefetch, BEGIN) + turns + loader.prefetch, min_iterations)
+    return window + (iterations - window) % loader.at_once
 
 
 def waits_for_server(scenario: Scenario) -> bool:
-    """Whether an epoch waits for one server that all ranks share, where nothing is cached."""
-    found = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
-    slowest = max(found.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
+    """Return whether an epoch waits for a server of all ranks, where nothing is cached."""
+    resource_seconds = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
+    slowest = max(resource_seconds.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
     return slowest > BINDS * compute_seconds(scenario)
 
 
 def compute_seconds(scenario: Scenario) -> float:
-    """What a rank computes for a batch (s)."""
+    """Return the seconds that a rank computes for a batch."""
     workload = scenario.workload
     times = scenario.step_times
     batch = np.asarray(workload.local_batch_size * workload.mean_work)
     return float(times.forward_of(batch) + times.backward_of(batch)) + times.update
-
-
-@dataclass(frozen=True)
-class Thinning:
-    """What an epoch of fewer iterations leaves out: whole iterations of all ranks of the data set,
-    so the last batch stays. Page caches shrink like the data set."""
-
-    scenario: Scenario  # the thinned one, for plans
-    left_out: int = 0  # iterations of every epoch that it does not have
-    # how many samples of the whole data set stand for one of its samples, at least 1
-    factor: float = 1.0
-    num_samples: int = 0  # of the whole data set, if any are left out
-
-    def sent_factor(self, epoch: int) -> float:
-        """How many samples are sent in the whole epoch for one that is sent in the thinned one."""
-        fraction, world_size = self.scenario.workload.exchange.fraction, self.scenario.world_size
-        if fraction is None or self.left_out == 0:
-            return self.factor
-        thinned = self.scenario.workload.dataset.num_samples
-        counts = (thinned, self.num_samples)
-        sent, all_sent = (epoch_quota(fraction, count, world_size, epoch) for count in counts)
-        return all_sent / sent if sent else self.factor
-
-    def read_factor(self, samples: int) -> float:
-        """How many samples are trained on in the whole epoch for one of the ``samples`` here."""
-        batch = self.scenario.world_size * self.scenario.workload.local_batch_size
-        return 1.0 + self.left_out * batch / samples
-
-
-def thinned(scenario: Scenario, iterations: int) -> Thinning:
-    """``scenario`` with at most so many iterations (at least 2) in its first epoch."""
-    workload = scenario.workload
-    whole, batch = workload.iterations(scenario.world_size), workload.local_batch_size
-    left_out = whole - iterations
-    dataset, memory = workload.dataset, scenario.cluster.memory
-    if left_out <= 0:
-        return Thinning(scenario)
-    # samples that no batch has shrink like all others, and shards differ by as many as before; a
-    # last batch that lacks some is kept
-    over = dataset.num_samples - whole * scenario.world_size * batch
-    each, rest = divmod(max(over, 0), scenario.world_size)
-    unread = round(each * iterations / whole) * scenario.world_size + rest
-    samples = iterations * scenario.world_size * batch + unread + min(over, 0)
-    cached = memory.cache_nbytes * samples / dataset.num_samples
-    caches: dict[str, Spec] = {"memory": memory.model_copy(update={"page_cache": cached})}
-    if (tier := scenario.cluster.cache_tier) is not None:
-        room = tier.capacity * samples / dataset.num_samples
-        caches["cache_tier"] = tier.model_copy(update={"capacity": room})
-    update = {
-        "workload": workload.model_copy(
-            update={"dataset": dataset.model_copy(update={"num_samples": samples})}
-        ),
-        "cluster": scenario.cluster.model_copy(update=caches),
-    }
-    factor = dataset.num_samples / samples
-    return Thinning(scenario.model_copy(update=update), left_out, factor, dataset.num_samples)
 
 
 MOST_PACKETS = 1e9
@@ -143,25 +87,25 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     checkpoints that go to the PFS, if there are any."""
     workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
     dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
-    out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
+    packets = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
     domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
     flows = workload.allreduce_on(cluster).flows(domain_of, workload.model.gradient_size)
-    of_one = 0.0 if flows is None else flows.packets(domain_of, mtu)
-    out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
+    packets_of_allreduce = 0.0 if flows is None else flows.packets(domain_of, mtu)
+    packets["gradients"] = packets_of_allreduce * workload.iterations(world_size) * scenario.epochs
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
     if schedule is not None and fraction is not None:
         size = payload_nbytes(schedule, dataset)
-        quotas = (epoch_quota(fraction, dataset.num_samples, world_size, at) for at in epochs)
+        quotas = (epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs)
         samples = world_size * sum(quotas)
-        out["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
+        packets["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
     if workload.exchange.tier == "pfs":
         missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
-        out["reads"] = missed * dataset.nbytes / mtu
+        packets["reads"] = missed * dataset.nbytes / mtu
     checkpoint = workload.checkpoint
     if checkpoint is not None and checkpoint.writes_to_pfs:
         saves = scenario.epochs * bounds(scenario).epoch / training_seconds(scenario)
-        out["checkpoints"] = saves * written(scenario).total / mtu
-    return out
+        packets["checkpoints"] = saves * save_size(scenario).total / mtu
+    return packets
 
 
 def check_size(scenario: Scenario) -> None:
@@ -178,11 +122,11 @@ def check_size(scenario: Scenario) -> None:
     if total > MOST_PACKETS:
         parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
         rule = f"must have at most {MOST_PACKETS:.0e} packets; it has about {total:.1e} ({parts})"
-        given = f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}"
+        network = f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}"
         remedy = (
             "Use fewer epochs, a larger local_batch_size or network.mtu, or network.kind: fluid."
         )
-        raise ScenarioError(Problem("network.kind", rule, given, remedy), scenario.name)
+        raise ScenarioError(Problem("network.kind", rule, network, remedy), scenario.name)
 
 
 # measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC; the
@@ -262,22 +206,25 @@ class AllreduceEffort:
 
     @property
     def seconds(self) -> float:
-        """s of one core."""
-        each = PER_FLOW * self.flows + PER_EDGE * self.edges
-        posted, laid_out = (PER_ALLREDUCE + each) * self.count, LAYING_OUT * each * self.sizes
+        """Seconds of one core."""
+        flow_seconds = PER_FLOW * self.flows + PER_EDGE * self.edges
+        posted, laid_out = (
+            (PER_ALLREDUCE + flow_seconds) * self.count,
+            LAYING_OUT * flow_seconds * self.sizes,
+        )
         return posted + laid_out + PER_OVERLAP * self.slowed
 
     @property
     def nbytes(self) -> float:
         """Bytes of memory."""
         under_way = FLOW_NBYTES * self.flows + EDGE_NBYTES * self.edges
-        kept = LAID_OUT_FLOW_NBYTES * self.flows + LAID_OUT_EDGE_NBYTES * self.edges
-        return under_way + kept * self.sizes
+        laid_out = LAID_OUT_FLOW_NBYTES * self.flows + LAID_OUT_EDGE_NBYTES * self.edges
+        return under_way + laid_out * self.sizes
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What decides how long a simulation takes, and how much memory."""
+    """The counts that decide how long a simulation takes, and how much memory."""
 
     # of all ranks, in all epochs, with those of the passes that measure importance
     iterations: float
@@ -294,7 +241,7 @@ class Effort:
 
     @property
     def seconds(self) -> float:
-        """s of one core, without `START`."""
+        """Seconds of one core, without `START`."""
         crowding: float = max(1.0, self.ranks / CACHED_RANKS) ** GROWTH
         return (1.0 if self.exact else TOLERATED) * (
             0.1
@@ -354,23 +301,25 @@ def expected_iterations(scenario: Scenario) -> float:
     """Iterations that are simulated for an epoch, in the mean: all without a tolerance of time, and
     with one those of the first window, if that is worth it and likely to do."""
     workload, epochs = scenario.workload, scenario.epochs
-    whole, first = workload.iterations(scenario.world_size), first_window(scenario)
-    never = workload.loader.across_epochs or workload.checkpoint is not None
-    never = never or bool(workload.exchange.whole_because)
-    if scenario.time_tolerance == 0 or never or first >= WORTH_LEAVING_OUT * whole:
-        return whole
+    all_iterations, first = workload.iterations(scenario.world_size), first_window(scenario)
+    needs_all = workload.loader.across_epochs or workload.checkpoint is not None
+    needs_all = needs_all or bool(workload.exchange.whole_because)
+    if scenario.time_tolerance == 0 or needs_all or first >= WORTH_LEAVING_OUT * all_iterations:
+        return all_iterations
     computing = compute_seconds(scenario)
-    if bounds(scenario).exchange.seconds > BESIDE * computing * whole:
+    if bounds(scenario).exchange.seconds > BESIDE * computing * all_iterations:
         needed = MOST * (MOST_AT / scenario.time_tolerance) ** 2
-        return min(IN_VAIN * whole, max(needed, first))
+        return min(IN_VAIN * all_iterations, max(needed, first))
     busy = ReadingBounds(scenario).seconds(workload.local_batch_size, 0.0)[SSD]
     if busy > BUSY * computing:  # in the first epoch
-        return (IN_VAIN * whole + (epochs - 1) * first) / epochs
+        return (IN_VAIN * all_iterations + (epochs - 1) * first) / epochs
     return first
 
 
 def _allreduces(scenario: Scenario) -> AllreduceEffort:
-    """Those of the gradients; none for one rank, or for more than are looked at (`MOST_RANKS`)."""
+    """Return the effort of the allreduces of gradients; none for one rank, or for more than
+    `MOST_RANKS`.
+    """
     workload, ranks = scenario.workload, scenario.world_size
     if ranks > MOST_RANKS:
         return AllreduceEffort()

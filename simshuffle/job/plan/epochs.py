@@ -1,4 +1,4 @@
-"""What every epoch will do, before any clock runs: which samples are read and sent. Pure numpy."""
+"""Plans of every epoch, before any clock runs: the samples that are read and sent. Pure numpy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from simshuffle.workload.orders.fetching import Caches
 
 @dataclass(frozen=True)
 class Fetches:
-    """What the ranks fetch in the iterations of an epoch."""
+    """The pieces that ranks fetch in the iterations of an epoch."""
 
     # (iterations, M) pieces, each by a request and by opening a file of its own
     requests: Ints64
@@ -39,7 +39,7 @@ class Fetches:
 
 @dataclass(frozen=True)
 class NodeReads:
-    """What the ranks read in an epoch under a loader's order."""
+    """The reads of ranks in an epoch under a loader's order."""
 
     fetches: Fetches  # pieces from the file system
     # (iterations, M) samples from the caches, and their bytes
@@ -60,7 +60,7 @@ class NodeCaches:
         self._cached_in = strategy.cache_device
 
     def epoch(self, shards: Shards, iterations: int) -> NodeReads:
-        """What is read in the first ``iterations`` batches of each rank in the next epoch."""
+        """Return the reads of the first ``iterations`` batches of each rank in the next epoch."""
         world_size = len(shards.sizes)
         rank = np.repeat(np.arange(world_size), shards.sizes)
         iteration = (np.arange(len(shards.order)) - shards.start[:-1][rank]) // self._size
@@ -73,9 +73,9 @@ class NodeCaches:
             worker[:] = shards.worker[rows]
         of_rank = np.asarray(rank[rows], np.int64)
         sums = BatchSums(iteration[rows] * world_size + rank[rows], iterations, world_size)
-        kept = np.ones(len(rows), np.bool_)
+        is_kept = np.ones(len(rows), np.bool_)
         return node_reads(
-            self._caches, self._cached_in, self._nbytes, sums, of_rank, worker, sample, kept
+            self._caches, self._cached_in, self._nbytes, sums, of_rank, worker, sample, is_kept
         )
 
 
@@ -87,10 +87,12 @@ class BatchSums:
     iterations: int
     world_size: int  # M
 
-    def of(self, which: Flags, values: NDArray[np.generic] | None = None) -> Floats:
-        """(iterations, M) sums of ``values``, (n,), or how many there are, of those samples."""
-        weights = None if values is None else values[which]
-        sums = np.bincount(self.batch[which], weights, self.iterations * self.world_size)
+    def sum_selected(self, selected: Flags, values: NDArray[np.generic] | None = None) -> Floats:
+        """Return (iterations, M) sums of ``values``, (n,), over the ``selected`` samples, or their
+        number.
+        """
+        weights = None if values is None else values[selected]
+        sums = np.bincount(self.batch[selected], weights, self.iterations * self.world_size)
         return np.asarray(sums.reshape(self.iterations, self.world_size))
 
 
@@ -102,24 +104,27 @@ def node_reads(
     rank: Ints64,
     worker: Ints64,
     sample: Ints64,
-    kept: Flags,
+    is_kept: Flags,
 ) -> NodeReads:
-    """What is read of an epoch that nodes meet in this order: (n,) rank, worker and sample, of
-    ``nbytes`` (N,); those that are not ``kept`` are fetched and thrown away."""
-    missed, found = caches.fetch_epoch(rank, worker, sample)
+    """Return the reads of an epoch that nodes meet in this order: (n,) rank, worker and sample, of
+    ``nbytes`` (N,). Samples that are not ``is_kept`` are fetched and thrown away.
+    """
+    missed, fetched = caches.fetch_epoch(rank, worker, sample)
     fetches = Fetches(
-        sums.of(missed).astype(np.int64),
-        sums.of(missed, caches.piece_nbytes(sample)).astype(np.int64),
-        found.held_nbytes,
+        sums.sum_selected(missed).astype(np.int64),
+        sums.sum_selected(missed, caches.piece_nbytes(sample)).astype(np.int64),
+        fetched.held_nbytes,
         cached_in,
     )
-    hit = kept & ~missed
-    return NodeReads(fetches, sums.of(hit).astype(np.int64), sums.of(hit, nbytes[sample]))
+    hit = is_kept & ~missed
+    return NodeReads(
+        fetches, sums.sum_selected(hit).astype(np.int64), sums.sum_selected(hit, nbytes[sample])
+    )
 
 
 @dataclass(frozen=True)
 class Reads:
-    """One pass of all ranks over their samples, batch by batch."""
+    """The batches that all ranks read in one pass over their samples."""
 
     samples: Ints64  # (iterations, M) samples of each batch
     nbytes: Floats  # (iterations, M) bytes of each batch in storage
@@ -160,25 +165,26 @@ def sample_nbytes(scenario: Scenario) -> Floats:
     return scenario.workload.dataset.draw_nbytes(scenario.rng("sample_size"))
 
 
-class Began(NamedTuple):
-    """Where a training stands that is planned from there on."""
+class TrainingState(NamedTuple):
+    """The state of a training that is planned from there on."""
 
     epoch: int  # the next one
     owner: Ints  # (N,) the rank of each sample
 
 
 def plan_epochs(
-    scenario: Scenario, nbytes: Floats, began: Began | None = None
+    scenario: Scenario, nbytes: Floats, state: TrainingState | None = None
 ) -> Iterator[EpochPlan]:
-    """The plans of epochs 1, 2, ... in order, or from another one on, before which nothing is in a
-    cache; ``nbytes`` is (N,), from `sample_nbytes`."""
+    """Yield the plans of epochs 1, 2, ... in order, or from ``state`` on, before which nothing is
+    in a cache; ``nbytes`` is (N,), from `sample_nbytes`.
+    """
     workload, world_size = scenario.workload, scenario.world_size
     strategy = workload.exchange
-    if began is None:
+    if state is None:
         rng = scenario.rng("partition")
-        began = Began(1, strategy.first_owner(len(nbytes), world_size, rng))
-    owner = began.owner
-    held = strategy.first_held(len(nbytes))
+        state = TrainingState(1, strategy.first_owner(len(nbytes), world_size, rng))
+    owner = state.owner
+    held_samples = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
     room = scenario.cluster.memory.cache_nbytes
@@ -190,7 +196,7 @@ def plan_epochs(
     places = None
     if strategy.needs_places:
         places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
-    for epoch in range(began.epoch, scenario.epochs + 1):
+    for epoch in range(state.epoch, scenario.epochs + 1):
         context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
         importance = None
@@ -207,24 +213,24 @@ def plan_epochs(
                 rng=scenario.rng("exchange", epoch),
                 importance=importance,
                 places=places,
-                held=held,
+                held=held_samples,
             )
         )
         inference = None
         if strategy.inference_pass:
-            inference = _inference(scenario, owner, nbytes, work, caches, shared)
-        training, sent = _training(
+            inference = _plan_inference(scenario, owner, nbytes, work, caches, shared)
+        training, sent = _plan_training(
             scenario, epoch, shards, exchange, nbytes, work, nodes or caches, shared
         )
         if epoch == scenario.epochs:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
-        owner, held = exchange.apply(owner), exchange.held_after(held)
+        owner, held_samples = exchange.apply(owner), exchange.held_after(held_samples)
         caches.note()
         del shards  # the next epoch's take its room
 
 
-def _inference(
+def _plan_inference(
     scenario: Scenario,
     owner: Ints,
     nbytes: Floats,
@@ -232,7 +238,7 @@ def _inference(
     caches: PageCaches,
     shared: SharedCache | None,
 ) -> Reads:
-    """A pass over all shards in the order in which samples are numbered."""
+    """Return the reads of a pass over all shards in the order in which samples are numbered."""
     size, world_size = scenario.workload.local_batch_size, scenario.world_size
     start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
     shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
@@ -244,13 +250,13 @@ def _inference(
 def _reads(
     shards: Shards, batches: BatchSizes, hits: Hits, work: Floats | None, shared: SharedCache | None
 ) -> Reads:
-    """A pass with what page caches and a cache tier have of it."""
-    tier = None if shared is None else shared.read(shards, batches, hits.found)
+    """Return the reads of a pass, with the hits of page caches and of a cache tier."""
+    tier = None if shared is None else shared.read(shards, batches, hits.is_hit)
     of_hosts = hits.samples, hits.nbytes
     return Reads(batches.samples, batches.nbytes, *of_hosts, work=work, tier=tier)
 
 
-def _training(
+def _plan_training(
     scenario: Scenario,
     epoch: int,
     shards: Shards,
@@ -260,7 +266,7 @@ def _training(
     caches: PageCaches | NodeCaches,
     shared: SharedCache | None,
 ) -> tuple[Reads, Flags]:
-    """The reads of training, and which of the samples that are sent are in memory then."""
+    """Return the reads of training, and whether each sample that is sent is in memory then."""
     workload, world_size = scenario.workload, scenario.world_size
     size, iterations = workload.local_batch_size, workload.iterations(world_size, epoch)
     # then the samples left out are the next epoch's first: they count as read in this one
@@ -268,13 +274,15 @@ def _training(
     planned = workload.iterations(world_size) if carried else iterations
     batches, working = _batches(shards, nbytes, work, size, planned)
     if isinstance(caches, NodeCaches):
-        found = caches.epoch(shards, iterations)
-        cached = found.hit_samples, found.hit_nbytes
-        nothing = np.zeros(exchange.sample.shape, bool)
-        return Reads(batches.samples, batches.nbytes, *cached, found.fetches, working), nothing
+        node_reads = caches.epoch(shards, iterations)
+        cached = node_reads.hit_samples, node_reads.hit_nbytes
+        none_sent = np.zeros(exchange.sample.shape, bool)
+        return Reads(
+            batches.samples, batches.nbytes, *cached, node_reads.fetches, working
+        ), none_sent
     hits = _hits(scenario, caches, shards, exchange, batches)
     reads = _reads(shards, batches, hits, working, shared)
-    return _filled_up(reads, size, iterations) if carried else reads, hits.sent
+    return _fill_last_batch(reads, size, iterations) if carried else reads, hits.sent
 
 
 def _hits(
@@ -291,21 +299,23 @@ def _hits(
 def _batches(
     shards: Shards, nbytes: Floats, work: Floats | None, size: int, iterations: int
 ) -> tuple[BatchSizes, Floats | None]:
-    """All batches, and the mean of ``work``, (N,), over the samples of each: (iterations, M); 1 of
-    none."""
+    """Return all batches, and (iterations, M) the mean of ``work``, (N,), over the samples of each;
+    1 for an empty batch.
+    """
     edges = batch_edges(shards, size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
     samples = np.diff(edges, axis=0)
     mean = None
     if work is not None:
-        whole = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
-        mean = np.divide(whole, samples, out=np.ones_like(whole), where=samples > 0)
+        work_sums = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
+        mean = np.divide(work_sums, samples, out=np.ones_like(work_sums), where=samples > 0)
     return BatchSizes(samples, sums, size), mean
 
 
-def _filled_up(reads: Reads, size: int, iterations: int) -> Reads:
-    """So many iterations with a whole last batch: what it takes from the next epoch is like what it
-    has, in size and in memory."""
+def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:
+    """Return ``iterations`` iterations with a full last batch: the samples that it takes from the
+    next epoch are like its own, in size and in memory.
+    """
     samples = reads.samples[:iterations]
     factor = np.where(samples > 0, size / np.maximum(samples, 1), 0.0)
     hit = np.rint(reads.hit_samples[:iterations] * factor).astype(np.int64)
@@ -315,7 +325,7 @@ def _filled_up(reads: Reads, size: int, iterations: int) -> Reads:
         np.minimum(hit, size),
         reads.hit_nbytes[:iterations] * factor,
         work=None if reads.work is None else reads.work[:iterations],
-        tier=None if reads.tier is None else reads.tier.filled_up(iterations, factor),
+        tier=None if reads.tier is None else reads.tier.scale(iterations, factor),
     )
 
 

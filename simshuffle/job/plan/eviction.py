@@ -1,8 +1,8 @@
-"""Which reads a cache answers, one after the other, by what it evicts when it is full.
+"""The reads that a cache answers, one after the other, by what it evicts when it is full.
 
 As libCacheSim has them (github.com/1a1a11a/libCacheSim): sizes are whole bytes, room is made before
-something is stored, and nothing is stored that is larger than the cache. Checked against it, to
-the read, in tests/physics/test_cache_tier.py.
+something is stored, and nothing is stored that is larger than the cache. Checked against it, to the
+read, in tests/physics/test_cache_tier.py.
 
 The loops are plain Python, since each read depends on the one before; arrays by number of the
 sample make them four times as fast as dictionaries.
@@ -37,37 +37,40 @@ class Cache(ABC):
         hits = np.empty(len(samples), bool)
         for first in range(0, len(samples), AT_ONCE):
             part = slice(first, first + AT_ONCE)
-            hits[part] = np.frombuffer(self._found(samples[part].tolist()), bool)
-        return hits, ~hits & self._stores(self._nbytes[samples])
+            hits[part] = np.frombuffer(self._read_all(samples[part].tolist()), bool)
+        return hits, ~hits & self._can_store(self._nbytes[samples])
 
-    def _stores(self, nbytes: Ints64) -> Flags:
+    def _can_store(self, nbytes: Ints64) -> Flags:
         return nbytes <= self._capacity
 
     @abstractmethod
-    def _found(self, samples: list[int]) -> bytearray:
-        """1 for every read that finds its sample, else 0."""
+    def _read_all(self, samples: list[int]) -> bytearray:
+        """Read ``samples`` one after the other; return 1 for every read that finds its sample,
+        else 0.
+        """
 
 
 class Keeping:
-    """Nothing is evicted: what does not fit any more is not stored. Also what every other cache is
-    while all fits. As `Cache`, without a loop."""
+    """A cache that evicts nothing: what does not fit any more is not stored. It stands for every
+    other kind while all samples fit, and has the methods of `Cache`, without a loop.
+    """
 
     def __init__(self, capacity: float, nbytes: Ints64) -> None:
         self._free, self._nbytes = int(capacity), nbytes
-        self._held = np.zeros(len(nbytes), bool)
+        self._is_stored = np.zeros(len(nbytes), bool)
 
     def read(self, samples: Ints64) -> tuple[Flags, Flags]:
-        """As of `Cache.read`, for samples of which each is read once."""
-        hits, nbytes = self._held[samples], self._nbytes[samples]
+        """Return `Cache.read`, for samples of which each is read once."""
+        hits, nbytes = self._is_stored[samples], self._nbytes[samples]
         stored = np.zeros(len(samples), bool)
-        left = np.flatnonzero(~hits)  # those that may yet be stored, in their order
-        while len(left := left[nbytes[left] <= self._free]):
-            needed = np.cumsum(nbytes[left])
+        candidates = np.flatnonzero(~hits)  # those that may yet be stored, in their order
+        while len(candidates := candidates[nbytes[candidates] <= self._free]):
+            needed = np.cumsum(nbytes[candidates])
             fit = int(np.searchsorted(needed, self._free, side="right"))
-            stored[left[:fit]] = True
+            stored[candidates[:fit]] = True
             self._free -= int(needed[fit - 1])
-            left = left[fit:]
-        self._held[samples[stored]] = True
+            candidates = candidates[fit:]
+        self._is_stored[samples[stored]] = True
         return hits, stored
 
 
@@ -83,14 +86,14 @@ class Queue(Cache):
         # how often a sample stands there; with 'clock' 2 if it was read since
         self._mark = array("i", bytes(4 * len(nbytes)))
 
-    def _found(self, samples: list[int]) -> bytearray:
-        mark, sizes, free, most = self._mark, self._sizes, self._free, self._capacity
+    def _read_all(self, samples: list[int]) -> bytearray:
+        mark, sizes, free, capacity = self._mark, self._sizes, self._free, self._capacity
         is_lru, is_clock = self._kind == "lru", self._kind == "clock"
         push, pop = self._queue.append, self._queue.popleft
-        out = bytearray(len(samples))
-        for at, sample in enumerate(samples):
+        hits = bytearray(len(samples))
+        for index, sample in enumerate(samples):
             if mark[sample]:
-                out[at] = 1
+                hits[index] = 1
                 if is_lru:
                     mark[sample] += 1
                     push(sample)
@@ -98,20 +101,20 @@ class Queue(Cache):
                     mark[sample] = 2
                 continue
             size = sizes[sample]
-            if size > most:
+            if size > capacity:
                 continue
             while free < size:
-                old = pop()
-                mark[old] -= 1
-                if not mark[old]:
-                    free += sizes[old]
+                oldest = pop()
+                mark[oldest] -= 1
+                if not mark[oldest]:
+                    free += sizes[oldest]
                 elif is_clock:
-                    push(old)
+                    push(oldest)
             mark[sample] = 1
             push(sample)
             free -= size
         self._free = free
-        return out
+        return hits
 
 
 class Random(Cache):
@@ -120,31 +123,31 @@ class Random(Cache):
     def __init__(self, capacity: float, nbytes: Ints64, rng: np.random.Generator) -> None:
         super().__init__(capacity, nbytes)
         self._rng = rng
-        self._held: list[int] = []
-        self._there = bytearray(len(nbytes))
+        self._stored: list[int] = []
+        self._is_stored = bytearray(len(nbytes))
         self._draws: list[float] = []
 
-    def _found(self, samples: list[int]) -> bytearray:
-        held, there, sizes, free = self._held, self._there, self._sizes, self._free
-        out = bytearray(len(samples))
-        for at, sample in enumerate(samples):
+    def _read_all(self, samples: list[int]) -> bytearray:
+        stored, is_stored, sizes, free = self._stored, self._is_stored, self._sizes, self._free
+        hits = bytearray(len(samples))
+        for index, sample in enumerate(samples):
             size = sizes[sample]
-            if there[sample]:
-                out[at] = 1
+            if is_stored[sample]:
+                hits[index] = 1
             elif size <= self._capacity:
                 while free < size:
                     if not self._draws:
                         self._draws = self._rng.random(1 << 12).tolist()
-                    place = int(self._draws.pop() * len(held))
-                    old, held[place] = held[place], held[-1]
-                    held.pop()
-                    there[old] = 0
-                    free += sizes[old]
-                held.append(sample)
-                there[sample] = 1
+                    victim = int(self._draws.pop() * len(stored))
+                    evicted, stored[victim] = stored[victim], stored[-1]
+                    stored.pop()
+                    is_stored[evicted] = 0
+                    free += sizes[evicted]
+                stored.append(sample)
+                is_stored[sample] = 1
                 free -= size
         self._free = free
-        return out
+        return hits
 
 
 SMALL, MAIN = 1, 2
@@ -175,31 +178,31 @@ class S3Fifo(Cache):
         self._in_small = self._in_main = self._in_ghost = 0
         self._evicted = False
 
-    def _stores(self, nbytes: Ints64) -> Flags:
+    def _can_store(self, nbytes: Ints64) -> Flags:
         return nbytes < self._most_small
 
-    def _found(self, samples: list[int]) -> bytearray:
-        where, reads, sizes, ghost = self._where, self._reads, self._sizes, self._ghost
-        out = bytearray(len(samples))
-        for at, sample in enumerate(samples):
-            if where[sample]:
-                out[at] = 1
+    def _read_all(self, samples: list[int]) -> bytearray:
+        queue_of, reads, sizes, ghost = self._where, self._reads, self._sizes, self._ghost
+        hits = bytearray(len(samples))
+        for index, sample in enumerate(samples):
+            if queue_of[sample]:
+                hits[index] = 1
                 reads[sample] += 1
                 continue
-            known = ghost.pop(sample, 0)
-            self._in_ghost -= known
+            ghost_nbytes = ghost.pop(sample, 0)
+            self._in_ghost -= ghost_nbytes
             size = sizes[sample]
             if size >= self._most_small:
                 continue
             while self._in_small + self._in_main + size > self._capacity:
                 self._evict()
-            if known or (not self._evicted and self._in_small >= self._most_small):
+            if ghost_nbytes or (not self._evicted and self._in_small >= self._most_small):
                 self._to_main(sample, size)
             else:
                 self._small.append(sample)
-                where[sample], reads[sample] = SMALL, 0
+                queue_of[sample], reads[sample] = SMALL, 0
                 self._in_small += size
-        return out
+        return hits
 
     def _to_main(self, sample: int, size: int) -> None:
         self._main.append(sample)
@@ -207,7 +210,7 @@ class S3Fifo(Cache):
         self._in_main += size
 
     def _evict(self) -> None:
-        """Let one sample go, if the small queue has one that goes."""
+        """Evict one sample, from the small queue if it has one to evict."""
         self._evicted = True
         if self._in_main > self._most_main or not self._small:
             self._evict_from_main()

@@ -1,4 +1,4 @@
-"""What an exchange takes of the training loops of an epoch at least, by closed forms.
+"""The least seconds that an exchange takes of the training loops of an epoch, by closed forms.
 
 N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
 """
@@ -25,7 +25,7 @@ from simshuffle.workload.exchange.schedule import (
 
 @dataclass(frozen=True)
 class ExchangeBound:
-    """What the exchange of an epoch takes of the training loop of every rank, in s."""
+    """The least seconds that the exchange of an epoch takes of the training loop of every rank."""
 
     samples: int = 0  # that a rank sends
     messages: int = 0  # in which they travel
@@ -42,7 +42,7 @@ class ExchangeBound:
 
     @property
     def seconds(self) -> float:
-        """All of it (s), hidden or not."""
+        """Seconds of the exchange, hidden or not."""
         return self.work + self.waiting + self.barriers + self.wire
 
 
@@ -75,18 +75,23 @@ def exchange_bound(scenario: Scenario, iterations: int, reduced: float) -> Excha
     rate = fraction * scenario.workload.local_batch_size
     sending, messages, draws = _counts(schedule, quota, rate, iterations)
     moving, work = moving_share(scenario), host_work(schedule, dataset)
-    sized = work.decode + work.pickle  # in proportion to the sample, as is storing it
+    sized_seconds = work.decode + work.pickle  # in proportion to the sample, as is storing it
     stored = work.write + _store_seconds(scenario)
-    each = work.read + work.zero_buffer + sized + stored + work.remove
+    sample_work = work.read + work.zero_buffer + sized_seconds + stored + work.remove
     spread = dataset.stored.spread / dataset.stored.mean
     excess = expected_largest(max(1, round(moving * world_size)), spread) - 1.0
-    met = messages - sending if schedule.barriers == "message" else 0
-    once = max(max(sized, stored) * excess, _crowding(scenario, sized, quota / sending))
+    message_barriers = messages - sending if schedule.barriers == "message" else 0
+    meeting_seconds = max(
+        max(sized_seconds, stored) * excess,
+        _device_wait_seconds(scenario, sized_seconds, quota / sending),
+    )
     # in an iteration that sends they wait for the slowest compute anyway
     jitter = expected_largest(world_size, scenario.workload.jitter.compute) - 1.0
-    once = max(once - step_seconds(scenario) * jitter, 0.0)
+    meeting_seconds = max(meeting_seconds - step_seconds(scenario) * jitter, 0.0)
     # and once for those whose last batch has a sample more
-    unequal = min(once, sample_seconds(scenario)) * (dataset.num_samples % world_size > 0)
+    unequal = min(meeting_seconds, sample_seconds(scenario)) * (
+        dataset.num_samples % world_size > 0
+    )
     latency = barrier_seconds(scenario.cluster, world_size)
     meets = schedule.barriers != "none"
     received = moving * quota * stored / sending + meets * latency
@@ -99,8 +104,8 @@ def exchange_bound(scenario: Scenario, iterations: int, reduced: float) -> Excha
         samples=quota,
         messages=messages,
         sending=sending,
-        work=moving * quota * each + draws * work.draw * world_size,
-        waiting=met * sized * excess + sending * once - unequal,
+        work=moving * quota * sample_work + draws * work.draw * world_size,
+        waiting=message_barriers * sized_seconds * excess + sending * meeting_seconds - unequal,
         barriers=barriers[schedule.barriers] * latency,
         wire=wire,
         hidden=(sending - 1) * _hidden_receipt(scenario, received, reduced),
@@ -108,22 +113,24 @@ def exchange_bound(scenario: Scenario, iterations: int, reduced: float) -> Excha
 
 
 def _hidden_receipt(scenario: Scenario, received: float, reduced: float) -> float:
-    """s of ``received``, in which a rank stores what came, that other work hides: allreduces beside
-    the backward pass, and, unless ranks meet after they have stored, waits for slower ranks."""
+    """Return the seconds of ``received``, in which a rank stores what came, that other work hides:
+    allreduces beside the backward pass, and, unless ranks meet after they have stored, waits for
+    slower ranks.
+    """
     workload, schedule = scenario.workload, scenario.workload.exchange.exchange_schedule
     if workload.allreduce.overlap.kind == "none" or schedule is None:
         return 0.0
-    beyond = max(received - reduced, 0.0)
+    excess = max(received - reduced, 0.0)
     spread = workload.jitter.compute
-    if beyond == 0.0 or spread == 0.0 or schedule.barriers != "none":
-        return received - beyond
+    if excess == 0.0 or spread == 0.0 or schedule.barriers != "none":
+        return received - excess
     times = _compute_times(min(scenario.world_size, MOST_DRAWN), spread)
-    late, shown, step = np.zeros(times.shape[1]), 0.0, step_seconds(scenario)
+    lateness, shown_seconds, step = np.zeros(times.shape[1]), 0.0, step_seconds(scenario)
     for factors in times:
-        ready = late + step * factors
-        shown += float(ready.max() - step * factors.max())
-        late = np.maximum(ready + beyond - ready.max(), 0.0)  # behind those that waited
-    return received - shown / len(times)
+        ready = lateness + step * factors
+        shown_seconds += float(ready.max() - step * factors.max())
+        lateness = np.maximum(ready + excess - ready.max(), 0.0)  # behind those that waited
+    return received - shown_seconds / len(times)
 
 
 MOST_DRAWN, ROUNDS = 4096, 64
@@ -132,7 +139,7 @@ MOST_DRAWN, ROUNDS = 4096, 64
 
 @lru_cache(maxsize=8)
 def _compute_times(ranks: int, spread: float) -> Floats:
-    """Return (rounds, ranks) log-normal factors of mean 1, the same at each call."""
+    """Return (rounds, ranks) log-normal factors of mean 1, equal at each call."""
     return lognormal_factor(np.random.default_rng(0), spread, (ROUNDS, ranks))
 
 
@@ -143,9 +150,9 @@ _last_counts: list[tuple[tuple[MessageSchedule, int, float, int], tuple[int, int
 def _counts(
     schedule: MessageSchedule, quota: int, rate: float, iterations: int
 ) -> tuple[int, int, int]:
-    """Return `_count_sending`, looked up where the last question was the same."""
-    for (known, *sizes), counts in _last_counts:
-        if known is schedule and sizes == [quota, rate, iterations]:
+    """Return `_count_sending`, looked up if the last call had these arguments."""
+    for (known_schedule, *sizes), counts in _last_counts:
+        if known_schedule is schedule and sizes == [quota, rate, iterations]:
             return counts
     counts = _count_sending(schedule, quota, rate, iterations)
     _last_counts[:] = [((schedule, quota, rate, iterations), counts)]
@@ -160,12 +167,20 @@ def _count_sending(
     if max(quota, iterations) > MOST_STEPS:
         sending = min(quota, iterations)
         return sending, sending, 0
-    when = spread_over_iterations(quota, rate, iterations)
-    draws = len(np.unique(schedule.pairing_of(when))) if isinstance(schedule, Pairing) else 0
-    return len(np.unique(when)), len(np.unique(schedule.messages(when))), draws
+    iteration_of_sample = spread_over_iterations(quota, rate, iterations)
+    draws = (
+        len(np.unique(schedule.pairing_of(iteration_of_sample)))
+        if isinstance(schedule, Pairing)
+        else 0
+    )
+    return (
+        len(np.unique(iteration_of_sample)),
+        len(np.unique(schedule.messages(iteration_of_sample))),
+        draws,
+    )
 
 
-def _crowding(scenario: Scenario, sized: float, samples: float) -> float:
+def _device_wait_seconds(scenario: Scenario, sized: float, samples: float) -> float:
     """Least time (s) that ranks wait for one another at the device of their host, when each stores
     ``samples`` samples.
 
@@ -208,7 +223,9 @@ def moving_share(scenario: Scenario) -> float:
 
 
 def step_seconds(scenario: Scenario) -> float:
-    """s of the forward and backward pass of a batch, or of a shard that is smaller."""
+    """Return the seconds of the forward and backward pass of a batch, or of a shard that is
+    smaller.
+    """
     workload = scenario.workload
     shard = workload.dataset.num_samples / scenario.world_size
     batch = min(shard, workload.local_batch_size)
@@ -216,7 +233,7 @@ def step_seconds(scenario: Scenario) -> float:
 
 
 def sample_seconds(scenario: Scenario) -> float:
-    """s that a sample adds to the forward and backward pass of its batch."""
+    """Return the seconds that a sample adds to the forward and backward pass of its batch."""
     return scenario.step_times.per_sample * scenario.workload.mean_work
 
 

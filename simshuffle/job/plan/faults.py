@@ -1,4 +1,4 @@
-"""What the faults of a scenario hit: which links, which ranks, and when."""
+"""The links and ranks that the faults of a scenario hit, and when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.routing.detour import Detours
 from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.job.plan.effort import check_size
-from simshuffle.job.plan.jobs import settled, shared
+from simshuffle.job.plan.jobs import place_jobs, share_machine
 from simshuffle.job.plan.recovery import check_losses, spare_hosts
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.wiring import check_machine
@@ -24,13 +24,13 @@ from simshuffle.job.scenario.faults import Fault
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Ints32
 
-TOGETHER = 1 << 16
+DRAWN_TOGETHER = 1 << 16
 """Faults of a process that are drawn together, in the mean: as long the same hosts have most."""
 
 
 @dataclass(frozen=True)
 class Hit:
-    """What one fault is at."""
+    """The links, ranks and cables that one fault hits."""
 
     links: Ints32  # the links of the run that are slower
     ranks: Ints32  # those whose GPUs are
@@ -38,28 +38,30 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Struck:
-    """A fault, begun at a moment."""
+class TimedFault:
+    """A fault that begins at a given time."""
 
     what: str
-    at: float  # s
-    until: float  # s; inf if it lasts to the end
+    begin: float  # s
+    end: float  # s; inf if it lasts to the end
     reroutes_at: float  # s: when new routes are known; inf if none are made
     rate: float
     hit: Hit
 
 
 class Targets:
-    """What faults may name on the machine of a run, and what that is."""
+    """The names that faults may have on the machine of a run, and what each name hits."""
 
     def __init__(self, resources: Resources) -> None:
-        self._of = resources
+        self._resources = resources
         self._fabric = resources.forwarding.fabric
         self._hosts = {name: number for number, name in enumerate(resources.hosts)}
         links = resources.links
         self._devices = {name: k for k, name in enumerate(links.names) if not links.cable[k]}
         first = f"{resources.hosts[0]}."
-        self._own = [name.removeprefix(first) for name in self._devices if name.startswith(first)]
+        self._device_names = [
+            name.removeprefix(first) for name in self._devices if name.startswith(first)
+        ]
         gpus = resources.cluster.host.gpus
         self._gpus: dict[str, int] = {"gpus": -1, **{f"gpu{gpu}": gpu for gpu in range(gpus)}}
 
@@ -69,72 +71,79 @@ class Targets:
 
     @cached_property
     def _cables(self) -> dict[str, list[int]]:
-        """The links of each cable by its names."""
-        out: defaultdict[str, list[int]] = defaultdict(list)
+        """The links of each cable, by its names."""
+        links: defaultdict[str, list[int]] = defaultdict(list)
         for link, name in enumerate(self._fabric.links.names):
-            both = [link & ~1, link | 1]
-            out[name] += both
+            directions = [link & ~1, link | 1]
+            links[name] += directions
             if "#" in name:
-                out[name.partition("#")[0]] += both
-        return dict(out)
+                links[name.partition("#")[0]] += directions
+        return dict(links)
 
-    def hit(self, what: str) -> Hit | None:
-        """What a name means; None if nothing is called so."""
+    def find_hit(self, what: str) -> Hit | None:
+        """Return what a fault of that name hits; None if nothing has the name."""
         host, _, part = what.rpartition(".")
         if what in self._cables:
-            return self._made(cables=self._cables[what])
+            return self._make_hit(cables=self._cables[what])
         if what == "pfs":
-            return self._made([self._of.pfs_bandwidth, self._of.pfs_open])
+            return self._make_hit([self._resources.pfs_bandwidth, self._resources.pfs_open])
         if what in self._devices:
-            return self._made([self._devices[what]])
+            return self._make_hit([self._devices[what]])
         if what in self._nodes:
             return self._node(what)
         if host not in self._nodes or self._fabric.cabling.kinds[self._nodes[host]] != "host":
             return None
         if part in self._gpus:
-            return self._made(ranks=self._ranks(host, self._gpus[part]))
+            return self._make_hit(ranks=self._ranks(host, self._gpus[part]))
         # of a host without ranks, whatever it is makes no difference
-        return self._made() if part in self._own else None
+        return self._make_hit() if part in self._device_names else None
 
     def _node(self, what: str) -> Hit:
         links, node = self._fabric.links, self._nodes[what]
         cables = np.flatnonzero((links.src_node == node) | (links.dst_node == node)).tolist()
         if what not in self._hosts:
-            return self._made(cables=cables)
-        own = [self._devices[f"{what}.{part}"] for part in self._own]
-        return self._made(own, self._ranks(what, -1), cables)
+            return self._make_hit(cables=cables)
+        devices = [self._devices[f"{what}.{part}"] for part in self._device_names]
+        return self._make_hit(devices, self._ranks(what, -1), cables)
 
     def _ranks(self, host: str, gpu: int) -> list[int]:
-        """Those with a GPU of a host, or, of -1, with any."""
-        on = self._of.host_of == self._hosts.get(host, -1)
-        return np.flatnonzero(on & ((self._of.gpu_of == gpu) | (gpu < 0))).tolist()
+        """Return the ranks on GPU ``gpu`` of a host, or, for -1, on any of its GPUs."""
+        is_on_host = self._resources.host_of == self._hosts.get(host, -1)
+        return np.flatnonzero(is_on_host & ((self._resources.gpu_of == gpu) | (gpu < 0))).tolist()
 
-    def _made(
+    def _make_hit(
         self, devices: Sequence[int] = (), ranks: Sequence[int] = (), cables: Sequence[int] = ()
     ) -> Hit:
-        every = np.unique(np.array(cables, np.int32))
-        own = self._of.numbers_of(every)
-        links = np.append(own[own >= 0], np.array(devices, np.int32)).astype(np.int32)
-        return Hit(links, np.array(ranks, np.int32), every)
+        cable_links = np.unique(np.array(cables, np.int32))
+        run_links = self._resources.to_run_links(cable_links)
+        links = np.append(run_links[run_links >= 0], np.array(devices, np.int32)).astype(np.int32)
+        return Hit(links, np.array(ranks, np.int32), cable_links)
 
-    def close(self, what: str) -> list[str]:
-        """Names like one that nothing has."""
-        known = [*self._nodes, *self._devices, *(f"{host}.gpus" for host in self._hosts), "pfs"]
-        return get_close_matches(what, [*self._cables] if ">" in what else known, 3)
+    def similar_names(self, what: str) -> list[str]:
+        """Return names of the machine like ``what``, which nothing has."""
+        names = [*self._nodes, *self._devices, *(f"{host}.gpus" for host in self._hosts), "pfs"]
+        return get_close_matches(what, [*self._cables] if ">" in what else names, 3)
 
     def drawn_from(self, kind: str) -> list[str]:
         """The names among which faults of a kind are drawn."""
         if kind == "cables":
-            used = np.flatnonzero(reachable_links(self._of.forwarding, self._of.every_port)) // 2
+            used = (
+                np.flatnonzero(
+                    reachable_links(self._resources.forwarding, self._resources.every_port)
+                )
+                // 2
+            )
             return self._fabric.links.names_of(2 * np.unique(used))
         if kind == "gpus":
-            hosts, gpus = self._of.host_of.tolist(), self._of.gpu_of.tolist()
-            return [f"{self._of.hosts[h]}.gpu{gpu}" for h, gpu in zip(hosts, gpus, strict=True)]
-        return [f"{host}.ssd" if kind == "ssds" else host for host in self._of.hosts]
+            hosts, gpus = self._resources.host_of.tolist(), self._resources.gpu_of.tolist()
+            return [
+                f"{self._resources.hosts[h]}.gpu{gpu}" for h, gpu in zip(hosts, gpus, strict=True)
+            ]
+        return [f"{host}.ssd" if kind == "ssds" else host for host in self._resources.hosts]
 
 
 class RunFaults:
-    """The faults of a run: ``given`` ones, and those that are `drawn`.
+    """The faults of a run: those ``planned`` at a time, and those that `draw_faults` draws.
 
     Raises:
         ScenarioError: one is at something that does not exist, or what has failed for ever is
@@ -144,28 +153,28 @@ class RunFaults:
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
         self._scenario, self._targets = scenario, Targets(resources)
         lost = {id(fault) for fault in scenario.lost_hosts}
-        self.given: list[Struck] = []
-        self._every: list[tuple[int, Fault]] = []
+        self.planned: list[TimedFault] = []
+        self._drawn_entries: list[tuple[int, Fault]] = []
         problems = []
         if not isinstance(scenario.network, Fluid):
             rule, remedy = "need a network whose links are shared as fluid", "Set network: fluid."
             problems.append(Problem("faults", rule, scenario.network.kind, remedy))
         for number, fault in enumerate(scenario.faults or ()):
             if fault.at is None:
-                self._every.append((number, fault))
+                self._drawn_entries.append((number, fault))
             elif id(fault) not in lost:
-                problems += self._give(f"faults.{number}", fault)
+                problems += self._add_fault(f"faults.{number}", fault)
         if not problems:
-            problems += self._for_ever(resources)
+            problems += self._permanent_problems(resources)
         if problems:
             raise ScenarioError(problems, scenario.name)
 
-    def _give(self, path: str, fault: Fault) -> Iterator[Problem]:
+    def _add_fault(self, path: str, fault: Fault) -> Iterator[Problem]:
         assert fault.at is not None  # noqa: S101 - as the record sees to
-        hit = self._targets.hit(fault.what)
+        hit = self._targets.find_hit(fault.what)
         if hit is None:
             rule = "must name a host, switch, cable (FROM>TO) or device of the machine"
-            close = self._targets.close(fault.what)
+            close = self._targets.similar_names(fault.what)
             remedy = f"There are {', '.join(close)}. " if close else ""
             remedy += "simshuffle machine show MACHINE --route FROM TO names cables."
             yield Problem(f"{path}.what", rule, f"none called {fault.what}", remedy)
@@ -173,65 +182,67 @@ class RunFaults:
         if not fault.rate and fault.lasts is None and not len(hit.cables):
             rule, remedy = "must be given for a device that has failed", "Say how long it lasts."
             yield Problem(f"{path}.for", rule, fault.what, remedy)
-        self.given.append(_struck(fault, fault.what, fault.at, fault.lasts, hit))
+        self.planned.append(_make_fault(fault, fault.what, fault.at, fault.lasts, hit))
 
-    def _for_ever(self, resources: Resources) -> Iterator[Problem]:
-        """What has failed for ever, and leaves hosts without a way."""
-        gone = [of for of in self.given if of.rate == 0 and of.until == inf]
-        if not gone:
+    def _permanent_problems(self, resources: Resources) -> Iterator[Problem]:
+        """Yield a problem if faults that never end leave hosts without a route."""
+        permanent = [fault for fault in self.planned if fault.rate == 0 and fault.end == inf]
+        if not permanent:
             return
         fabric = resources.forwarding.fabric
-        parted = Detours(fabric, np.concatenate([of.hit.cables for of in gone])).find_unreachable(
-            resources.every_port
-        )
-        if parted is not None:
-            name = fabric.cabling.names[fabric.links.src_node[fabric.inject_link[parted]]]
+        cut_off = Detours(
+            fabric, np.concatenate([fault.hit.cables for fault in permanent])
+        ).find_unreachable(resources.every_port)
+        if cut_off is not None:
+            name = fabric.cabling.names[fabric.links.src_node[fabric.inject_link[cut_off]]]
             rule = "must leave a way between all hosts of the run and their file system"
-            names = ", ".join(of.what for of in gone[:3])
+            names = ", ".join(fault.what for fault in permanent[:3])
             remedy = "Say by 'for' how long each lasts, or let one be slow: a rate above 0."
             yield Problem("faults", rule, f"{names} cut off {name}", remedy)
 
-    def drawn(self) -> list[Iterator[Struck]]:
-        """Of every entry of faults that are drawn, these faults, one after the other, for ever."""
+    def draw_faults(self) -> list[Iterator[TimedFault]]:
+        """Return, for every entry of faults that are drawn, an endless iterator of its faults."""
         return [
-            self._draw(number, fault) if fault.process is None else self._replay(number, fault)
-            for number, fault in self._every
+            self._draw(index, fault) if fault.process is None else self._replay(index, fault)
+            for index, fault in self._drawn_entries
         ]
 
-    def _draw(self, number: int, fault: Fault) -> Iterator[Struck]:
-        rng = self._scenario.rng("faults", number)
-        names, at, every = self._targets.drawn_from(fault.what), 0.0, fault.every or inf
+    def _draw(self, index: int, fault: Fault) -> Iterator[TimedFault]:
+        rng = self._scenario.rng("faults", index)
+        names, begin, mean_interval = self._targets.drawn_from(fault.what), 0.0, fault.every or inf
         while names:
-            at += rng.exponential(every)
+            begin += rng.exponential(mean_interval)
             what = names[int(rng.integers(len(names)))]
             lasts = None if fault.lasts is None else float(rng.exponential(fault.lasts))
-            hit = self._targets.hit(what)
+            hit = self._targets.find_hit(what)
             assert hit is not None  # noqa: S101 - it was drawn from what there is
-            yield _struck(fault, what, at, lasts, hit)
+            yield _make_fault(fault, what, begin, lasts, hit)
 
-    def _replay(self, number: int, fault: Fault) -> Iterator[Struck]:
-        """Those of a process, drawn for so long at a time that there are about `TOGETHER`."""
+    def _replay(self, index: int, fault: Fault) -> Iterator[TimedFault]:
+        """Yield the faults of a process, drawn for so long a time at once that there are about
+        `DRAWN_TOGETHER`.
+        """
         process, names = fault.process, self._targets.drawn_from(fault.what)
-        assert process is not None  # noqa: S101 - as `drawn` sees to
-        rng, begin = self._scenario.rng("faults", number), 0.0
-        span = TOGETHER / process.expected_faults(len(names), 1.0)
+        assert process is not None  # noqa: S101 - as `draw_faults` sees to
+        rng, begin = self._scenario.rng("faults", index), 0.0
+        span = DRAWN_TOGETHER / process.expected_faults(len(names), 1.0)
         if process.kind == "trace":
             span = process.read_file().length  # and then from its beginning again
         while True:
             faults = process.draw(rng, len(names), span)
             starts, ends = faults.start_s.tolist(), faults.end_s.tolist()
-            for host, at, end in zip(faults.host.tolist(), starts, ends, strict=True):
-                hit = self._targets.hit(names[host])
+            for host, start, end in zip(faults.host.tolist(), starts, ends, strict=True):
+                hit = self._targets.find_hit(names[host])
                 assert hit is not None  # noqa: S101 - it was drawn from what there is
-                yield _struck(fault, names[host], begin + at, end - at, hit)
+                yield _make_fault(fault, names[host], begin + start, end - start, hit)
             begin += span
 
 
-def _struck(fault: Fault, what: str, at: float, lasts: float | None, hit: Hit) -> Struck:
+def _make_fault(fault: Fault, what: str, begin: float, lasts: float | None, hit: Hit) -> TimedFault:
     rerouted = fault.rate == 0 and fault.on_failure == "reroute" and len(hit.cables) > 0
-    until = inf if lasts is None else at + lasts
-    reroutes_at = at + fault.reroute_after if rerouted else inf
-    return Struck(what, at, until, reroutes_at if reroutes_at < until else inf, fault.rate, hit)
+    end = inf if lasts is None else begin + lasts
+    reroutes_at = begin + fault.reroute_after if rerouted else inf
+    return TimedFault(what, begin, end, reroutes_at if reroutes_at < end else inf, fault.rate, hit)
 
 
 def check_run(scenario: Scenario) -> None:
@@ -254,10 +265,13 @@ def check_faults(scenario: Scenario) -> None:
         return
     if scenario.jobs is not None:
         if scenario.lost_hosts:
-            rule, found = "must not be lost where there are several jobs", scenario.lost_hosts[0]
+            rule, lost_host = (
+                "must not be lost where there are several jobs",
+                scenario.lost_hosts[0],
+            )
             remedy = "Give it a rate above 0, or simulate the job that has it alone."
-            raise ScenarioError(Problem("faults", rule, found.what, remedy), scenario.name)
-        RunFaults(scenario, shared(settled(scenario)).whole)
+            raise ScenarioError(Problem("faults", rule, lost_host.what, remedy), scenario.name)
+        RunFaults(scenario, share_machine(place_jobs(scenario)).resources)
         return
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     RunFaults(scenario, resources)

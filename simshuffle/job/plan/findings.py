@@ -1,6 +1,7 @@
-"""What is to be said of a scenario before it is simulated: values that are valid and probably not
-meant, far from those that simshuffle brings along or odd together, each as a problem that stops
-nothing; and measured values that are used outside the range they were measured on."""
+"""Findings about a scenario before it is simulated: values that are valid and probably not meant,
+far from those that simshuffle brings along or odd together, each as a problem that stops nothing;
+and measured values that are used outside the range they were measured on.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ scenarios have at most 1.3 s."""
 
 
 @dataclass(frozen=True)
-class Usual:
-    """What the catalog's entries and the shipped machines have of one quantity, from lowest to
+class UsualRange:
+    """The range of one quantity in the catalog's entries and the shipped machines, from lowest to
     highest (SI), without placeholders that are so high that they do not bind.
 
     A value is far from it below ``low`` / ``factor`` and above ``high`` x ``factor``: 10 where
@@ -48,36 +49,36 @@ class Usual:
     factor: float = 10.0
 
     def is_near(self, value: float) -> bool:
-        """Whether a value is not far from it."""
+        """Return whether a value is not far from the range."""
         return self.low / self.factor <= value <= self.high * self.factor
 
 
 _B, _S, _RATE, _FREQUENCY = Dimension
 USUAL = {
-    "workload.model.accelerators.NAME.forward": Usual(118.4e-6, 1.437, _S),
-    "workload.model.accelerators.NAME.backward": Usual(236.9e-6, 2.874, _S),
-    "workload.model.accelerators.NAME.update": Usual(72e-6, 400e-3, _S),
-    "workload.model.gradient_size": Usual(22390416, 25716428800, _B),
-    "workload.model.input_size": Usual(12288, 56623104, _B),
-    "workload.dataset.sample_size.mean": Usual(3074, 60.1e6, _B),
-    "workload.dataset.decoded_size.mean": Usual(3072, 63700992, _B),
-    "workload.dataset.decode": Usual(0.4e-6, 4.7e-3, _S),
-    "workload.dataset.encode": Usual(0.4e-6, 4.9e-3, _S),
-    "cluster.topology.link_bandwidth": Usual(9.7e9, 50e9, _RATE, 3.0),
-    "cluster.topology.cable_latency": Usual(26e-9, 26e-9, _S, 1000.0),
-    "cluster.topology.switch_latency": Usual(75e-9, 400e-9, _S, 100.0),
-    "cluster.host.pcie_bandwidth": Usual(16e9, 64e9, _RATE, 3.0),
-    "cluster.host.nvlink_bandwidth": Usual(50e9, 450e9, _RATE),
-    "cluster.ssd.read_bandwidth": Usual(190e6, 50e9, _RATE),
-    "cluster.ssd.write_bandwidth": Usual(95e6, 25e9, _RATE),
-    "cluster.ssd.latency": Usual(1e-6, 100e-6, _S),
-    "cluster.memory.bandwidth": Usual(60e9, 2e12, _RATE),
-    "cluster.memory.capacity": Usual(34.4e9, 2e12, _B),
-    "cluster.parallel_file_system.read_bandwidth": Usual(10e9, 30e12, _RATE),
+    "workload.model.accelerators.NAME.forward": UsualRange(118.4e-6, 1.437, _S),
+    "workload.model.accelerators.NAME.backward": UsualRange(236.9e-6, 2.874, _S),
+    "workload.model.accelerators.NAME.update": UsualRange(72e-6, 400e-3, _S),
+    "workload.model.gradient_size": UsualRange(22390416, 25716428800, _B),
+    "workload.model.input_size": UsualRange(12288, 56623104, _B),
+    "workload.dataset.sample_size.mean": UsualRange(3074, 60.1e6, _B),
+    "workload.dataset.decoded_size.mean": UsualRange(3072, 63700992, _B),
+    "workload.dataset.decode": UsualRange(0.4e-6, 4.7e-3, _S),
+    "workload.dataset.encode": UsualRange(0.4e-6, 4.9e-3, _S),
+    "cluster.topology.link_bandwidth": UsualRange(9.7e9, 50e9, _RATE, 3.0),
+    "cluster.topology.cable_latency": UsualRange(26e-9, 26e-9, _S, 1000.0),
+    "cluster.topology.switch_latency": UsualRange(75e-9, 400e-9, _S, 100.0),
+    "cluster.host.pcie_bandwidth": UsualRange(16e9, 64e9, _RATE, 3.0),
+    "cluster.host.nvlink_bandwidth": UsualRange(50e9, 450e9, _RATE),
+    "cluster.ssd.read_bandwidth": UsualRange(190e6, 50e9, _RATE),
+    "cluster.ssd.write_bandwidth": UsualRange(95e6, 25e9, _RATE),
+    "cluster.ssd.latency": UsualRange(1e-6, 100e-6, _S),
+    "cluster.memory.bandwidth": UsualRange(60e9, 2e12, _RATE),
+    "cluster.memory.capacity": UsualRange(34.4e9, 2e12, _B),
+    "cluster.parallel_file_system.read_bandwidth": UsualRange(10e9, 30e12, _RATE),
     # servers of metadata in parallel reach a million
-    "cluster.parallel_file_system.open_rate": Usual(20e3, 43e3, _FREQUENCY, 230.0),
-    "cluster.parallel_file_system.latency": Usual(217e-6, 1e-3, _S),
-    "cluster.message_passing.latency": Usual(0.5e-6, 2e-6, _S, 100.0),
+    "cluster.parallel_file_system.open_rate": UsualRange(20e3, 43e3, _FREQUENCY, 230.0),
+    "cluster.parallel_file_system.latency": UsualRange(217e-6, 1e-3, _S),
+    "cluster.message_passing.latency": UsualRange(0.5e-6, 2e-6, _S, 100.0),
 }
 """By dotted key; NAME is the cluster's accelerator."""
 SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
@@ -85,25 +86,28 @@ SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
 
 
 def warnings(scenario: Scenario) -> list[Problem]:
-    """What became of values that belong to another kind, what is far from the usual, in the order
-    of `USUAL`, what the routing warns of, and what is odd together. Only values that the run uses
-    are looked at."""
-    found = [*scenario.notes]
+    """Return the warnings about a scenario: values that belong to another kind, values far from the
+    usual, in the order of `USUAL`, warnings of the routing, and values that are odd together. Only
+    values that the run uses are looked at.
+    """
+    problems = [*scenario.notes]
     for key, usual in USUAL.items():
-        if key.startswith(_unused(scenario)):
+        if key.startswith(_unused_keys(scenario)):
             continue
         path = key.replace("NAME", scenario.cluster.host.accelerator)
         value = _value(scenario, path)
         if value and not usual.is_near(value):
-            found.append(_far(path, value, usual))
+            problems.append(_far_problem(path, value, usual))
     routing = scenario.cluster.routing
     if routing is not None and scenario.hosts > 1:
-        found += routing.warnings(wiring(scenario.cluster).fabric)
-    told = {problem.path for problem in found}
-    return found + [problem for problem in _odd(scenario) if problem.path not in told]
+        problems += routing.warnings(wiring(scenario.cluster).fabric)
+    known_paths = {problem.path for problem in problems}
+    return problems + [
+        problem for problem in _odd_problems(scenario) if problem.path not in known_paths
+    ]
 
 
-def _unused(scenario: Scenario) -> tuple[str, ...]:
+def _unused_keys(scenario: Scenario) -> tuple[str, ...]:
     """Beginnings of the keys that the run does not use."""
     workload, cluster = scenario.workload, scenario.cluster
     from_pfs = workload.source == "pfs"
@@ -128,38 +132,38 @@ def _unused(scenario: Scenario) -> tuple[str, ...]:
 def _value(scenario: Scenario, path: str) -> float | None:
     """The number at a dotted key; None if there is none."""
 
-    def inside(at: Any, part: str) -> Any:
-        return at.get(part) if isinstance(at, dict) else getattr(at, part, None)
+    def inside(node: Any, part: str) -> Any:
+        return node.get(part) if isinstance(node, dict) else getattr(node, part, None)
 
     value = reduce(inside, path.split("."), scenario)
     return value if isinstance(value, float) else None
 
 
-def _far(path: str, value: float, usual: Usual) -> Problem:
+def _far_problem(path: str, value: float, usual: UsualRange) -> Problem:
     dimension = usual.dimension
     ends = [readable(end, dimension) for end in dict.fromkeys((usual.low, usual.high))]
     rule = f"is far from what is shipped, {' to '.join(ends)}"
     slips = [value * slip for slip in SLIPS if usual.is_near(value * slip)]
-    meant = sorted(slips, key=lambda each: not usual.low <= each <= usual.high)
-    remedy = f"Write {readable(meant[0], dimension)} if that is meant." if meant else ""
+    likely = sorted(slips, key=lambda slip: not usual.low <= slip <= usual.high)
+    remedy = f"Write {readable(likely[0], dimension)} if that is meant." if likely else ""
     if path.endswith((".forward", ".backward")):
         remedy = f"{remedy} It is the time of one sample, not of a batch.".lstrip()
     return Problem(path, rule, readable(value, dimension), remedy or "Check its unit.")
 
 
-def _odd(scenario: Scenario) -> list[Problem]:
+def _odd_problems(scenario: Scenario) -> list[Problem]:
     """Values that are fine one by one."""
     workload, batch = scenario.workload, scenario.workload.local_batch_size
     shard = workload.dataset.num_samples / scenario.world_size
     no_full_batch = partial_batch(*batch_sizes(scenario))
-    found = [] if no_full_batch is None else [no_full_batch]
+    problems = [] if no_full_batch is None else [no_full_batch]
     times = scenario.step_times
     step = min(batch, shard) * times.per_sample + times.fixed_seconds
     if step > LONG_STEP:
         rule = f"makes steps of {readable(step, _S)}; those of shipped scenarios take at most 1.3 s"
         remedy = f"It is the time of one sample: divide that of a batch by its {batch} samples."
         path = f"workload.model.accelerators.{scenario.cluster.host.accelerator}.forward"
-        found.append(Problem(path, rule, readable(times.forward, _S), remedy))
+        problems.append(Problem(path, rule, readable(times.forward, _S), remedy))
     model = workload.model
     exact = model.exact_gradient_size
     if abs(model.gradient_size - exact) > NOTED * exact:
@@ -167,14 +171,14 @@ def _odd(scenario: Scenario) -> list[Problem]:
         rule = f"misses the {readable(exact, _B)} of its layers by {miss:+.1%}"
         remedy = f"Write {readable(exact, _B)}, or the layers of this model."
         written = readable(model.gradient_size, _B)
-        found.append(Problem("workload.model.gradient_size", rule, written, remedy))
+        problems.append(Problem("workload.model.gradient_size", rule, written, remedy))
     size = workload.dataset.stored
     if size.spread > 10.0 * size.mean:
         rule = f"is more than 10 times the mean, {readable(size.mean, _B)}; shipped: at most 1.7"
         remedy = "Check its unit; 0 B makes all samples alike."
         path = "workload.dataset.sample_size.std"
-        found.append(Problem(path, rule, readable(size.spread, _B), remedy))
-    return [*found, *checkpoint_warnings(scenario)]
+        problems.append(Problem(path, rule, readable(size.spread, _B), remedy))
+    return [*problems, *checkpoint_warnings(scenario)]
 
 
 def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
@@ -197,30 +201,30 @@ def warn_of_partial_batches(runs: Mapping[str, tuple[int, int, int]]) -> None:
     if not partial:
         return
     name, problem = next(iter(partial.items()))
-    more = f" and {len(partial) - 1} more" * (len(partial) > 1)
-    warnings_.warn(f"{problem} ({name}{more})", SimshuffleWarning, stacklevel=2)
+    others = f" and {len(partial) - 1} more" * (len(partial) > 1)
+    warnings_.warn(f"{problem} ({name}{others})", SimshuffleWarning, stacklevel=2)
 
 
 def batch_sizes(scenario: Scenario | Mapping[str, Any]) -> tuple[int, int, int]:
     """Return samples, ranks and samples of a batch, which `partial_batch` looks at, of a scenario
     or of its plain values."""
-    plain = scenario if isinstance(scenario, Mapping) else None
-    if plain is not None:
-        workload = plain["workload"]
+    document = scenario if isinstance(scenario, Mapping) else None
+    if document is not None:
+        workload = document["workload"]
         samples = workload["dataset"]["num_samples"]
-        return samples, plain["world_size"], workload["local_batch_size"]
+        return samples, document["world_size"], workload["local_batch_size"]
     run: Any = scenario
     return run.workload.dataset.num_samples, run.world_size, run.workload.local_batch_size
 
 
-def extrapolated(scenario: Scenario) -> list[str]:
+def extrapolation_sentences(scenario: Scenario) -> list[str]:
     """A sentence for each measured value that the scenario uses outside the range it was measured
     on (see `simshuffle.job.scenario.calibrated`)."""
-    found = (record.beyond(_used(scenario, record.key)) for record in scenario.calibrated)
-    return [sentence for sentence in found if sentence]
+    sentences = (record.beyond(_used_at(scenario, record.key)) for record in scenario.calibrated)
+    return [sentence for sentence in sentences if sentence]
 
 
-def _used(scenario: Scenario, key: str) -> dict[str, float]:
+def _used_at(scenario: Scenario, key: str) -> dict[str, float]:
     """At what the scenario uses the value of ``key``, by the names in
     `simshuffle.job.scenario.calibrated.QUANTITIES`; empty if it does not use it."""
     workload = scenario.workload
@@ -255,10 +259,10 @@ def _message_nbytes(scenario: Scenario) -> float:
     schedule, fraction = exchange.exchange_schedule, exchange.fraction
     if schedule is None or not fraction:
         return 0.0
-    each = fraction * scenario.workload.local_batch_size
+    samples = fraction * scenario.workload.local_batch_size
     if schedule.samples_per_message != "iteration":
-        each = min(schedule.samples_per_message, max(each, 1.0))
-    return each * exchange_nbytes(scenario) / exchange_samples(scenario)
+        samples = min(schedule.samples_per_message, max(samples, 1.0))
+    return samples * exchange_nbytes(scenario) / exchange_samples(scenario)
 
 
 def exchange_samples(scenario: Scenario) -> float:
@@ -280,8 +284,9 @@ NAMED = 3
 
 
 class SlowCables:
-    """The cables of a cluster that carry less than most between the same two levels, and which of
-    them are in use; none of a network that is made by rule and has no faults."""
+    """The cables of a cluster that carry less than most between the same two levels, and the ones
+    of these in use; none of a network that is made by rule and has no faults.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cable_of: dict[str, int] = {}  # by link: both directions of each cable
@@ -296,7 +301,9 @@ class SlowCables:
         links = wires.fabric.links.names
         storage = np.array([tier == "storage" for tier in wires.fabric.cabling.tiers])
         self._cables = int((~storage[wires.fabric.cabling.ends].any(axis=1)).sum())
-        self._cable_of = {links[2 * cable + way]: cable for cable in slow for way in (0, 1)}
+        self._cable_of = {
+            links[2 * cable + direction]: cable for cable in slow for direction in (0, 1)
+        }
 
     def use(self, links: Iterable[str]) -> None:
         """Note links that are in use."""
@@ -304,7 +311,7 @@ class SlowCables:
             if (cable := self._cable_of.get(link)) is not None:
                 self._used.setdefault(cable, link)
 
-    def carried(self, links: pd.DataFrame) -> None:
+    def note_carried(self, links: pd.DataFrame) -> None:
         """Note what links carried, from the links table of an epoch."""
         if not self._cable_of:
             return
@@ -315,9 +322,10 @@ class SlowCables:
             self._mean = max(self._mean, float(of_slow["mean_utilisation"].max()))
 
     def facts(self) -> dict[str, Any]:
-        """Plain values, which JSON can hold: ``cables`` of the network, ``slow`` and ``used`` ones,
-        the first of those by ``names``, and the largest share of one of them that was in use at a
-        moment (``peak``) and in the mean of an epoch; empty if no cable is slow."""
+        """Return, as plain values that JSON can hold, ``cables`` of the network, ``slow`` and
+        ``used`` ones, the first of those by ``names``, and the largest share of one of them that
+        was in use at a moment (``peak``) and in the mean of an epoch; empty if no cable is slow.
+        """
         if not self._cable_of:
             return {}
         return {
@@ -332,11 +340,12 @@ class SlowCables:
         }
 
 
-def on_the_ways(scenario: Scenario) -> dict[str, Any]:
-    """The facts of the slow cables on the ways between the hosts of a run, and from the file system
-    if its epochs read from there."""
-    seen = SlowCables(scenario.cluster)
-    if not seen.facts():
+def slow_cable_facts(scenario: Scenario) -> dict[str, Any]:
+    """Return the facts of the slow cables on the routes between the hosts of a run, and from the
+    file system if its epochs read from there.
+    """
+    slow_cables = SlowCables(scenario.cluster)
+    if not slow_cables.facts():
         return {}
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     router = resources.forwarding
@@ -347,5 +356,5 @@ def on_the_ways(scenario: Scenario) -> dict[str, Any]:
     if scenario.workload.source == "pfs":
         routes = resources.pfs_read()[0]
         used[routes[(routes >= 0) & (routes < len(links))]] = True
-    seen.use(links[used])
-    return seen.facts()
+    slow_cables.use(links[used])
+    return slow_cables.facts()

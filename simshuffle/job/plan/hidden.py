@@ -1,4 +1,5 @@
-"""How much can be exchanged while a warm epoch takes no longer, from closed forms.
+"""The number of samples that can be exchanged while a warm epoch takes no longer, from closed
+forms.
 
 What is left out (contention, samples that differ) makes the true number smaller; ranks that go on
 before the slowest one has stored what it received make it larger.
@@ -49,40 +50,40 @@ def without_exchange(scenario: Scenario) -> Scenario:
     return scenario.with_values({"workload.exchange": LOCAL})
 
 
-def unexchanged(scenario: Scenario) -> Bounds:
+def bounds_without_exchange(scenario: Scenario) -> Bounds:
     """Return the bounds of a scenario's warm epoch without exchange."""
     return bounds(without_exchange(scenario).model_copy(update={"epochs": WARM}))
 
 
-def unexchanged_seconds(alone: Bounds) -> float:
+def unexchanged_seconds(baseline: Bounds) -> float:
     """Return the s of an epoch without exchange, with what gradients that travel slow down."""
-    return alone.epoch + alone.passes.slowed
+    return baseline.epoch + baseline.passes.slowed
 
 
-def added_seconds(alone: Bounds, scenario: Scenario) -> float:
-    """Return the s that the exchange of a scenario adds to the epoch ``alone``, from
-    `unexchanged`."""
-    reduced = alone.allreduce / alone.iterations
-    exchange = exchange_bound(scenario, alone.iterations, reduced)
-    resources = dict(alone.resources)
+def added_seconds(baseline: Bounds, scenario: Scenario) -> float:
+    """Return the s that the exchange of a scenario adds to the epoch ``baseline``, from
+    `bounds_without_exchange`."""
+    reduced = baseline.allreduce / baseline.iterations
+    exchange = exchange_bound(scenario, baseline.iterations, reduced)
+    resources = dict(baseline.resources)
     if scenario.workload.source == "ssd":
         nbytes = exchange.samples * moving_share(scenario) * scenario.workload.dataset.stored.mean
         ranks = scenario.cluster.ranks_per_host(scenario.world_size)
         resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(nbytes)
-    return replace(alone, exchange=exchange, resources=resources).epoch - alone.epoch
+    return replace(baseline, exchange=exchange, resources=resources).epoch - baseline.epoch
 
 
-def hidden_samples(alone: Bounds, scenario: Scenario, allowed: float, most: int) -> int:
-    """Return the most samples of a rank, up to ``most``, whose exchange adds no more than
+def hidden_samples(baseline: Bounds, scenario: Scenario, allowed: float, max_samples: int) -> int:
+    """Return the most samples of a rank, up to ``max_samples``, whose exchange adds no more than
     ``allowed`` seconds, to 1 %.
 
     Args:
-        alone: the epoch without exchange, from `unexchanged`.
+        baseline: the epoch without exchange, from `bounds_without_exchange`.
         scenario: with an exchange that has a schedule; its own Q does not count.
     """
-    low, high, middle = 0, most + 1, most  # try all first
+    low, high, middle = 0, max_samples + 1, max_samples  # try all first
     while high - low > max(1, low // RESOLUTION):
-        added = added_seconds(alone, _exchanging(scenario, middle))
+        added = added_seconds(baseline, _with_samples_exchanged(scenario, middle))
         low, high = (middle, high) if added <= allowed else (low, middle)
         middle = (low + high) // 2
     return low
@@ -91,12 +92,14 @@ def hidden_samples(alone: Bounds, scenario: Scenario, allowed: float, most: int)
 def largest_hidden_fraction(scenario: Scenario, tolerance: float) -> float:
     """Return the largest Q that adds no more than ``tolerance``, a share of the epoch without
     exchange, as far as hosts have room; arguments as of `hidden_samples`."""
-    alone = unexchanged(scenario)
-    allowed = tolerance * unexchanged_seconds(alone)
-    return fraction_of(scenario, hidden_samples(alone, scenario, allowed, most_samples(scenario)))
+    baseline = bounds_without_exchange(scenario)
+    allowed = tolerance * unexchanged_seconds(baseline)
+    return fraction_of(
+        scenario, hidden_samples(baseline, scenario, allowed, most_samples(scenario))
+    )
 
 
-def _exchanging(scenario: Scenario, samples: int) -> Scenario:
+def _with_samples_exchanged(scenario: Scenario, samples: int) -> Scenario:
     """Return the scenario with as many samples exchanged; nothing is checked again."""
     workload = scenario.workload
     fraction = {FRACTION: fraction_of(scenario, samples)}

@@ -1,4 +1,4 @@
-"""What a host keeps of the samples, and the least time in which that is staged."""
+"""The samples that a host keeps, and the least time in which they are staged."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def file_bandwidths(cluster: Cluster, staging: Staging, file: float) -> tuple[fl
     pfs = cluster.parallel_file_system
     if not files:
         return math.inf, math.inf
-    own = staging.copies * file / pfs.latency if pfs.latency > 0 else math.inf
-    return pfs.free_open_rate * file, own
+    host_bandwidth = staging.copies * file / pfs.latency if pfs.latency > 0 else math.inf
+    return pfs.free_open_rate * file, host_bandwidth
 
 
 def staging_seconds(scenario: Scenario) -> float:
@@ -57,14 +57,14 @@ def staging_seconds(scenario: Scenario) -> float:
     stored = _stored_by_a_host(scenario)
     # by a host from what all share
     received = nbytes / hosts if together else stored
-    return _copying(scenario, copies * nbytes, received, stored, hosts) if stored else 0.0
+    return _copy_seconds(scenario, copies * nbytes, received, stored, hosts) if stored else 0.0
 
 
 def reread_seconds(scenario: Scenario) -> float:
     """Least time (s) to copy what one host keeps again, as `staging_seconds` does for all, while no
     other host reads; 0 if nothing is staged."""
     stored = _stored_by_a_host(scenario)
-    return _copying(scenario, stored, stored, stored, 1) if stored else 0.0
+    return _copy_seconds(scenario, stored, stored, stored, 1) if stored else 0.0
 
 
 def _stored_by_a_host(scenario: Scenario) -> float:
@@ -76,9 +76,11 @@ def _stored_by_a_host(scenario: Scenario) -> float:
     return workload.dataset.nbytes * (1.0 if exchange.redraws else ranks / world_size)
 
 
-def _copying(scenario: Scenario, whole: float, received: float, stored: float, hosts: int) -> float:
-    """Least time (s) in which ``hosts`` copy ``whole`` bytes in all, ``received`` by each from what
-    all share, and store ``stored``."""
+def _copy_seconds(
+    scenario: Scenario, total_nbytes: float, received: float, stored: float, hosts: int
+) -> float:
+    """Least time (s) in which ``hosts`` copy ``total_nbytes`` bytes in all, ``received`` by each
+    from what all share, and store ``stored``."""
     cluster, workload = scenario.cluster, scenario.workload
     dataset, staging = workload.dataset, workload.staging
     if staging.source == "object_store":
@@ -88,8 +90,14 @@ def _copying(scenario: Scenario, whole: float, received: float, stored: float, h
         curve = pfs.client_bandwidth
         bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
     of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
-    shared, own = (min(each) for each in zip(of_files, bandwidths, strict=True))
-    return max(whole / shared, received / own, stored / write_bandwidth(cluster, workload))
+    shared, host_bandwidth = (
+        min(bandwidths_of_stage) for bandwidths_of_stage in zip(of_files, bandwidths, strict=True)
+    )
+    return max(
+        total_nbytes / shared,
+        received / host_bandwidth,
+        stored / write_bandwidth(cluster, workload),
+    )
 
 
 OFFERED = (
@@ -114,38 +122,46 @@ class HeldStrategy:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room."""
+        """True if the hosts have room."""
         return self.nbytes <= self.capacity
 
     def __str__(self) -> str:
-        """How much it holds of what there is; if it does not fit, by how much."""
-        held, room, over = (
+        """Return how much the strategy holds of the capacity; if it does not fit, by how much."""
+        nbytes, room, over = (
             readable(value, Dimension.NBYTES, 3)
             for value in (self.nbytes, self.capacity, self.nbytes - self.capacity)
         )
         where = "on the SSD" if self.tier == "ssd" else "in the memory"
-        what = f"{held} {where} of a host, which has {room}"
+        what = f"{nbytes} {where} of a host, which has {room}"
         return f"{self.exchange} ({what if self.fits else f'{what}: {over} too much'})"
 
 
-def offers(scenario: Scenario, world_size: int) -> list[HeldStrategy]:
-    """Every strategy of `OFFERED` with the hosts and the data set of a scenario, on ``world_size``
-    ranks; none beside one that holds samples in a way of its own, or reads an object store."""
+def list_alternatives(scenario: Scenario, world_size: int) -> list[HeldStrategy]:
+    """Return every strategy of `OFFERED` with the hosts and the data set of a scenario, on
+    ``world_size`` ranks; none beside a strategy that holds samples otherwise, or reads an object
+    store.
+    """
     workload, cluster = scenario.workload, scenario.cluster
-    known = {text: _STRATEGY.validate_python(parse_kind(text)) for text in OFFERED}
-    alike = workload.exchange.kind in {strategy.kind for strategy in known.values()}
-    if not alike or workload.exchange.tier == "object_store":
+    strategies = {text: _STRATEGY.validate_python(parse_kind(text)) for text in OFFERED}
+    is_comparable = workload.exchange.kind in {strategy.kind for strategy in strategies.values()}
+    if not is_comparable or workload.exchange.tier == "object_store":
         return []
     tier, ranks = workload.staging.target, cluster.ranks_per_host(world_size)
-    whole, room = workload.dataset.nbytes, cluster.capacity(tier)
+    dataset_nbytes, room = workload.dataset.nbytes, cluster.capacity(tier)
     return [
-        HeldStrategy(text, of.kind, of.stored_share(world_size, ranks) * whole, room, tier)
-        for text, of in known.items()
+        HeldStrategy(
+            text,
+            strategy.kind,
+            strategy.stored_share(world_size, ranks) * dataset_nbytes,
+            room,
+            tier,
+        )
+        for text, strategy in strategies.items()
     ]
 
 
 def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
-    """Where a host keeps samples; None if it keeps none."""
+    """Return the tier in which a host keeps samples; None if it keeps none."""
     workload = scenario.workload
     if isinstance(workload.exchange, LoaderShuffle):
         return workload.exchange.cache_device
@@ -154,7 +170,7 @@ def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
     return "memory" if workload.source == "memory" else "ssd"
 
 
-def most_held(scenario: Scenario) -> float:
+def max_held_nbytes(scenario: Scenario) -> float:
     """Bytes that a host keeps at most, before a run is simulated: what is staged; or under a
     loader's order what the fullest node has in the last epoch (`last_epoch`), else the set, or as
     much as its cache holds."""
@@ -168,7 +184,7 @@ def most_held(scenario: Scenario) -> float:
 
 
 def last_epoch(scenario: Scenario) -> NodeReads | None:
-    """What the loaders fetch in the last epoch of a run, counted without a clock.
+    """Return what the loaders fetch in the last epoch of a run, counted without a clock.
 
     None where they do not, where it would take long, and where only a count of all epochs would
     say: of more than two of which the second fetches something into a cache.
@@ -176,21 +192,23 @@ def last_epoch(scenario: Scenario) -> NodeReads | None:
     strategy = scenario.workload.exchange
     if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
         return None
-    found = _first_or_second(CacheArgument(scenario.model_dump_json(), scenario))
-    alike = strategy.cache_limit == 0 or not found.fetches.requests.any()
-    return found if scenario.epochs <= 2 or alike else None
+    reads = _first_or_second(CacheArgument(scenario.model_dump_json(), scenario))
+    is_steady = strategy.cache_limit == 0 or not reads.fetches.requests.any()
+    return reads if scenario.epochs <= 2 or is_steady else None
 
 
 @lru_cache(maxsize=1)
 def _first_or_second(request: CacheArgument[Scenario]) -> NodeReads:
     """The reads of the first epoch if there is no other, else of the second: counted once where
     bounds, storage and summary of one scenario need it."""
-    *_, last = counted(request.argument, min(request.argument.epochs, 2))
+    *_, last = count_fetches(request.argument, min(request.argument.epochs, 2))
     return last
 
 
-def counted(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
-    """What the loaders fetch in the first ``epochs`` epochs; nothing where they do not."""
+def count_fetches(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
+    """Yield what the loaders fetch in each of the first ``epochs`` epochs; nothing where they do
+    not.
+    """
     strategy, world_size = scenario.workload.exchange, scenario.world_size
     if not isinstance(strategy, LoaderShuffle):
         return

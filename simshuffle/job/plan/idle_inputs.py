@@ -36,12 +36,12 @@ def idle_inputs(runs: Mapping[str, Scenario]) -> list[IdleInput]:
     if not runs or any(run.jobs or run.background for run in runs.values()):
         return []
     largest_first = sorted(runs.values(), key=lambda run: -run.world_size)
-    found = [dict(_idle(scenario)) for scenario in largest_first]
-    first = found[0]
+    idle_by_run = [dict(_idle(scenario)) for scenario in largest_first]
+    first = idle_by_run[0]
     return [
         IdleInput(key, reason)
         for key, reason in first.items()
-        if all(key in idle for idle in found)
+        if all(key in idle for idle in idle_by_run)
     ]
 
 
@@ -99,8 +99,10 @@ def _idle_taper(scenario: Scenario, over_uplinks: bool) -> str | None:
     if not over_uplinks:
         return f"{head}, and nothing goes up"
     servers = cluster.parallel_file_system
-    most = max(servers.read_bandwidth, servers.write_bandwidth or servers.read_bandwidth)
-    if bandwidth < UNEVEN * most:
+    server_bandwidth = max(
+        servers.read_bandwidth, servers.write_bandwidth or servers.read_bandwidth
+    )
+    if bandwidth < UNEVEN * server_bandwidth:
         return None
     return f"{head}, whose links up carry more than the file system"
 
@@ -114,8 +116,8 @@ def _leaf_switches(cluster: Cluster, hosts: int) -> tuple[set[int] | None, int, 
     used = set(names if cluster.placement != "compact" else names[:hosts])
     kinds = np.array(cabling.kinds)
     leaves_of: dict[str, set[int]] = {name: set() for name in used}
-    for one, other in cabling.ends.tolist():
-        for host, switch in ((one, other), (other, one)):
+    for first_node, second_node in cabling.ends.tolist():
+        for host, switch in ((first_node, second_node), (second_node, first_node)):
             if cabling.names[host] in leaves_of and kinds[switch] == "switch":
                 leaves_of[cabling.names[host]].add(switch)
     groups = {frozenset(leaves) for leaves in leaves_of.values()}
@@ -128,8 +130,10 @@ def _leaf_switches(cluster: Cluster, hosts: int) -> tuple[set[int] | None, int, 
     ]
     goes_up = np.array(
         [
-            (one in leaves) != (other in leaves) and is_switch[one] and is_switch[other]
-            for one, other in cabling.ends.tolist()
+            (first_node in leaves) != (second_node in leaves)
+            and is_switch[first_node]
+            and is_switch[second_node]
+            for first_node, second_node in cabling.ends.tolist()
         ],
         bool,
     )

@@ -27,7 +27,7 @@ ABSENT = np.float32(-1)
 
 @dataclass(frozen=True)
 class Hits:
-    """What the page caches hold of an epoch's reads."""
+    """The reads of an epoch that page caches answer."""
 
     # samples, nbytes: (iterations, M) of each batch
     samples: Ints64
@@ -36,17 +36,17 @@ class Hits:
     # sent
     sent: Flags
     # (N,) by slot whether its sample is there, or one for all
-    found: Flags | bool
+    is_hit: Flags | bool
 
 
 def no_hits(batches: BatchSizes, exchange: ExchangePlan) -> Hits:
-    """Everything comes from storage."""
+    """Return the hits of an epoch that reads everything from storage."""
     nothing = np.zeros_like(batches.samples), np.zeros_like(batches.nbytes)
     return Hits(*nothing, np.zeros(exchange.sample.shape, bool), False)
 
 
 def all_hits(batches: BatchSizes, exchange: ExchangePlan) -> Hits:
-    """Everything is in memory."""
+    """Return the hits of an epoch that reads everything from memory."""
     return Hits(batches.samples, batches.nbytes, exchange.moving, True)
 
 
@@ -57,7 +57,7 @@ class _Past:
     host: Ints  # (N,) the host that read each sample; -1 where none did
     # (N,) bytes that this host read after it in that epoch; (0,) if the whole set fits, so that it
     # does not matter
-    after: NDArray[np.float32]
+    nbytes_after: NDArray[np.float32]
     unread: Floats  # (H,) share of the set that each host has not read in the epochs since
 
 
@@ -99,16 +99,16 @@ class PageCaches:
         if cold:
             return no_hits(batches, exchange)
         if last is None:
-            found = _by_slot(epoch, self._found_redrawn)
+            is_hit = _find_by_slot(epoch, self._find_redrawn_hits)
         elif not len(last.left_over[0]) and self._fits(last).all() and self._fits(epoch).all():
             return all_hits(batches, exchange)  # everything was touched in the epoch before
         else:
             self._note(last)
-            found = _by_slot(epoch, self._found)
-        sent = self._sent(epoch, found)
+            is_hit = _find_by_slot(epoch, self._find_hits)
+        sent = self._find_sent_hits(epoch, is_hit)
         if epoch.sent_before_use.any():
-            self._note_sent_before_use(epoch, found, sent)
-        return Hits(*_of_batches(epoch, found), sent, found)
+            self._note_sent_before_use(epoch, is_hit, sent)
+        return Hits(*_sum_hits(epoch, is_hit), sent, is_hit)
 
     def note(self) -> None:
         """Under global shuffle: note what the latest epoch left, so that its order is not needed
@@ -118,7 +118,7 @@ class PageCaches:
             self._last = None
 
     def forget(self) -> None:
-        """Let go of what only later epochs would need, which there are none of."""
+        """Release what only later epochs would need, of which there are none."""
         self._last, self._past, self._since = None, [], self._since[:0].copy()
 
     # An access finds its sample if at most the capacity has been touched since the last one. That
@@ -128,7 +128,7 @@ class PageCaches:
 
     def _universe(self, epoch: CacheEpoch) -> Floats:
         """(H,) bytes of which a host reads a random part in each epoch."""
-        return np.full(epoch.hosts, self._total) if self._redrawn else epoch.held
+        return np.full(epoch.hosts, self._total) if self._redrawn else epoch.shard_nbytes
 
     def _fits(self, epoch: CacheEpoch) -> Flags:
         """(H,) whether nothing need ever leave the cache."""
@@ -136,52 +136,57 @@ class PageCaches:
 
     def _fresh(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: 1 - before / universe."""
-        return 1.0 - part.before / self._universe(epoch)[part.hosts]
+        return 1.0 - part.read_before / self._universe(epoch)[part.hosts]
 
     def _free(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: capacity - before - arrived - size; without bound where everything fits."""
-        touched = part.before
+        touched = part.read_before
         if epoch.arrived[-1].any():
-            touched = part.at(epoch.read, epoch.arrived + epoch.ahead)
+            touched = part.value_at_read(epoch.read, epoch.arrived + epoch.ahead)
         free = self._capacity - touched
         free[self._fits(epoch)[part.hosts]] = np.inf
         return free - part.sizes
 
-    def _found(self, epoch: CacheEpoch, part: Slots) -> Flags:
+    def _find_hits(self, epoch: CacheEpoch, part: Slots) -> Flags:
         """(n,) of a part, where a sample has one place: whether it is still there."""
         since = self._since[part.samples]
         return (since >= 0) & (since * self._fresh(epoch, part) <= self._free(epoch, part))
 
     def _note(self, epoch: CacheEpoch) -> None:
-        """Where a sample has one place: note what was touched since each one was."""
+        """Note, where a sample has one place, the bytes touched since each sample was."""
         exchange, nbytes = epoch.exchange, self._nbytes
         # from now to the end
-        kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived
+        kept_from_now, arrived = (
+            epoch.read_and_kept[-1] - epoch.read_and_kept,
+            epoch.arrived[-1] - epoch.arrived,
+        )
         sent = epoch.removed[-1] - epoch.removed  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
         slots, host = epoch.left_over
         sample = epoch.shards.order[slots]
-        old = self._since[sample]
+        since_before = self._since[sample]
         aged = (
             epoch.read[-1][host]
             + epoch.arrived[-1][host]
-            + old * (1.0 - epoch.read[-1][host] / epoch.held[host])
+            + since_before * (1.0 - epoch.read[-1][host] / epoch.shard_nbytes[host])
         )
         for part in epoch.parts():
-            since = part.at(kept, arrived)
+            since = part.value_at_read(kept_from_now, arrived)
             if sent[0].any():
-                peak = part.at(kept, arrived + sent) - limit[part.hosts]
+                peak = part.value_at_read(kept_from_now, arrived + sent) - limit[part.hosts]
                 since[peak + part.sizes > 0] = ABSENT
             self._since[part.samples] = since
-        self._since[sample] = np.where(old >= 0, aged, ABSENT)
+        self._since[sample] = np.where(since_before >= 0, aged, ABSENT)
         if len(exchange.sample):
             host_to = self._host_of[exchange.target]
             # bytes that a received sample's new host touches after it, to be kept or removed at the
             # end: what it stores in later steps of the iteration, and all of later iterations
-            after = exchange.iteration[:, None] + 1, host_to
+            from_next_iteration = exchange.iteration[:, None] + 1, host_to
             later = epoch.arrived_steps[-1] - epoch.arrived_steps[1:]
-            to_keep = np.take_along_axis(later, host_to, axis=1) + kept[after]
-            to_remove = sent[after]
+            to_keep = (
+                np.take_along_axis(later, host_to, axis=1) + kept_from_now[from_next_iteration]
+            )
+            to_remove = sent[from_next_iteration]
             pushed_out = to_keep + to_remove + nbytes[exchange.sample] > limit[host_to]
             moving = exchange.moving
             self._since[exchange.sample[moving]] = np.where(pushed_out, ABSENT, to_keep)[moving]
@@ -193,37 +198,39 @@ class PageCaches:
         count = len(epoch.shards.order)
         host = np.empty(count, self._host_of.dtype)
         fits = self._total <= self._capacity
-        after = np.empty(0 if fits else count, np.float32)
+        nbytes_after = np.empty(0 if fits else count, np.float32)
         for part in epoch.parts():
             host[part.samples] = part.hosts
             if not fits:
-                after[part.samples] = epoch.read[-1][part.hosts] - part.before
+                nbytes_after[part.samples] = epoch.read[-1][part.hosts] - part.read_before
         host[epoch.shards.order[epoch.left_over[0]]] = -1
-        self._past.append(_Past(host, after, np.ones(epoch.hosts)))
+        self._past.append(_Past(host, nbytes_after, np.ones(epoch.hosts)))
         self._past = [
             past
             for past in self._past
             if ((1.0 - past.unread) * self._total <= self._capacity).any()
         ]
 
-    def _found_redrawn(self, epoch: CacheEpoch, part: Slots) -> Flags:
+    def _find_redrawn_hits(self, epoch: CacheEpoch, part: Slots) -> Flags:
         """(n,) of a part: whether the host has read the sample before, and it is still there."""
-        found = np.zeros(len(part.samples), bool)
+        is_hit = np.zeros(len(part.samples), bool)
         if self._total <= self._capacity:
             for past in self._past:
-                found |= past.host[part.samples] == part.hosts
-            return found
+                is_hit |= past.host[part.samples] == part.hosts
+            return is_hit
         fresh, free = self._fresh(epoch, part), self._free(epoch, part)
         looked_for = np.ones(len(part.samples), bool)
         for past in reversed(self._past):
-            at = np.flatnonzero((past.host[part.samples] == part.hosts) & looked_for)
-            looked_for[at] = False
-            after = past.after[part.samples[at]]
-            untouched = (1.0 - after / self._total) * past.unread[part.hosts[at]]
-            found[at] = self._total * (1.0 - untouched) * fresh[at] <= free[at]
-        return found
+            candidates = np.flatnonzero((past.host[part.samples] == part.hosts) & looked_for)
+            looked_for[candidates] = False
+            nbytes_after = past.nbytes_after[part.samples[candidates]]
+            untouched = (1.0 - nbytes_after / self._total) * past.unread[part.hosts[candidates]]
+            is_hit[candidates] = (
+                self._total * (1.0 - untouched) * fresh[candidates] <= free[candidates]
+            )
+        return is_hit
 
-    def _sent(self, epoch: CacheEpoch, found: Flags) -> Flags:
+    def _find_sent_hits(self, epoch: CacheEpoch, is_hit: Flags) -> Flags:
         """(steps, M): whether a sample that is sent is in the cache. Most were read for training a
         little before, in the same epoch."""
         exchange, places = epoch.exchange, epoch.places
@@ -231,59 +238,70 @@ class PageCaches:
             return np.zeros(exchange.sample.shape, bool)
         now = epoch.read[exchange.iteration + 1] + epoch.arrived[exchange.iteration]
         rank, count = np.arange(places.shape[1]), int(places.max()) + 1
-        between = (
+        nbytes_between = (
             now[:, self._host_of]
-            - epoch.at(epoch.read, epoch.arrived, count)[rank, places]
+            - epoch.value_at_read(epoch.read, epoch.arrived, count)[rank, places]
             + self._nbytes[exchange.sample]
         )
-        others = (
+        sent_between = (
             epoch.sent_steps[:-1][:, self._host_of]
-            - epoch.at(np.zeros_like(epoch.read), epoch.sent, count)[rank, places]
+            - epoch.value_at_read(np.zeros_like(epoch.read), epoch.sent, count)[rank, places]
         )
         # sent in any order: a part of the others was also read in between, and counts once
         if epoch.sent_before_use.any():
-            others *= 1.0 - np.clip(between / epoch.held[self._host_of], 0.0, 1.0)
-        there = (between + others <= self._capacity) | self._fits(epoch)[self._host_of]
+            sent_between *= 1.0 - np.clip(
+                nbytes_between / epoch.shard_nbytes[self._host_of], 0.0, 1.0
+            )
+        is_cached = (nbytes_between + sent_between <= self._capacity) | self._fits(epoch)[
+            self._host_of
+        ]
         trained = epoch.read_in < epoch.iterations
-        return np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
+        return (
+            np.where(trained, is_cached, is_hit[epoch.shards.start[:-1] + places]) & exchange.moving
+        )
 
-    def _note_sent_before_use(self, epoch: CacheEpoch, found: Flags, sent: Flags) -> None:
-        """Of what is sent before it is trained on: ``sent`` depends on the epochs before,
-        ``found``, when it is read, on the sending."""
+    def _note_sent_before_use(self, epoch: CacheEpoch, is_hit: Flags, sent: Flags) -> None:
+        """Correct the hits of samples that are sent before they are trained on: ``sent`` depends on
+        the epochs before, ``is_hit``, when the sample is read, on the sending.
+        """
         step, rank = np.nonzero(epoch.sent_before_use)
         exchange, host, place = epoch.exchange, self._host_of[rank], epoch.places[step, rank]
-        sample, then = exchange.sample[step, rank], exchange.iteration[step]
-        touched = (epoch.read + epoch.ahead)[then + 1, host]
+        sample, send_iteration = exchange.sample[step, rank], exchange.iteration[step]
+        touched = (epoch.read + epoch.ahead)[send_iteration + 1, host]
         since = (
             self._since[sample] * (1.0 - touched / self._universe(epoch)[host])
             + touched
-            + epoch.arrived[then, host]
+            + epoch.arrived[send_iteration, host]
         )
         fits = self._fits(epoch)[host]
-        there = (since + self._nbytes[sample] <= self._capacity) | fits
-        sent[step, rank] = (self._since[sample] >= 0) & there
+        is_cached = (since + self._nbytes[sample] <= self._capacity) | fits
+        sent[step, rank] = (self._since[sample] >= 0) & is_cached
         read = epoch.read_in[step, rank] < epoch.iterations
-        between = (
-            epoch.at(epoch.read, epoch.arrived)[rank, place]
-            - (epoch.read + epoch.arrived)[then + 1, host]
+        nbytes_between = (
+            epoch.value_at_read(epoch.read, epoch.arrived)[rank, place]
+            - (epoch.read + epoch.arrived)[send_iteration + 1, host]
         )
         slot = epoch.shards.start[rank] + place
-        found[slot[read]] = ((between + self._nbytes[sample] <= self._capacity) | fits)[read]
+        is_hit[slot[read]] = ((nbytes_between + self._nbytes[sample] <= self._capacity) | fits)[
+            read
+        ]
 
 
-def _by_slot(epoch: CacheEpoch, found_in: Callable[[CacheEpoch, Slots], Flags]) -> Flags:
+def _find_by_slot(epoch: CacheEpoch, find_hits: Callable[[CacheEpoch, Slots], Flags]) -> Flags:
     """(N,) by slot, part by part."""
-    found = np.empty(len(epoch.shards.order), bool)
+    is_hit = np.empty(len(epoch.shards.order), bool)
     for part in epoch.parts():
-        found[part.slots] = found_in(epoch, part)
-    return found
+        is_hit[part.slots] = find_hits(epoch, part)
+    return is_hit
 
 
-def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[Ints64, Floats]:
+def _sum_hits(epoch: CacheEpoch, is_hit: Flags) -> tuple[Ints64, Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
     batches, shards = epoch.batches, epoch.shards
     edges = batch_edges(shards, batches.size, epoch.iterations)
-    samples = batch_sums(shards, edges, lambda at: found[at].astype(float)).astype(np.int64)
-    nbytes = batch_sums(shards, edges, lambda at: np.where(found[at], epoch.sizes(at), 0.0))
+    samples = batch_sums(shards, edges, lambda slots: is_hit[slots].astype(float)).astype(np.int64)
+    nbytes = batch_sums(
+        shards, edges, lambda slots: np.where(is_hit[slots], epoch.sizes(slots), 0.0)
+    )
     nbytes[samples == 0] = 0.0  # without what rounding leaves
     return samples, np.where(samples == batches.samples, batches.nbytes, nbytes)

@@ -1,5 +1,6 @@
-"""How long loops wait for loaders that hand out batches in order: the law, and what a scenario asks
-of its loader. Laws and sources: docs/model-input.md."""
+"""The seconds that loops wait for loaders that hand out batches in order: the law, and the demand
+of a scenario on its loader. Laws and sources: docs/model-input.md.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.job.plan.bounds import bounds
-from simshuffle.job.plan.holding import counted
+from simshuffle.job.plan.holding import count_fetches
 from simshuffle.job.plan.reading_bounds import (
     LOADERS,
     MOST_EPOCHS,
@@ -23,15 +24,17 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.workload.exchange.loader_shuffle import MAX_CHECKED_SAMPLES
 
 
-class Played(NamedTuple):
-    """When it was, s from when the first batch is asked for; (B, ..., M) where nothing is said."""
+class LoopTimes(NamedTuple):
+    """The times of ranks and workers, in s from when the first batch is asked for; (B, ..., M)
+    unless another shape is given.
+    """
 
-    end: Floats  # that a worker was done with a batch
-    taken: Floats  # that a rank had it in hand
-    over: Floats  # (B, ...) that the steps with it ended
+    batch_made: Floats  # that a worker was done with a batch
+    batch_taken: Floats  # that a rank had it in hand
+    step_ended: Floats  # (B, ...) that the steps with it ended
 
 
-def play(
+def play_loops(
     load: Floats,
     step: Floats,
     workers: int,
@@ -40,7 +43,7 @@ def play(
     begin: Floats | float = 0.0,
     sending: Floats | float = 0.0,
     handover: Floats | float = 0.0,
-) -> Played:
+) -> LoopTimes:
     """How ranks and their workers go on. Worker w makes the batches w, w + W, ... of its rank, and
     up to K are asked for ahead:
 
@@ -62,40 +65,44 @@ def play(
             next one's making.
         handover: as ``load``, or one for all: s that a rank takes to have in hand what was sent.
     """
-    sendings, handovers = (np.broadcast_to(of, load.shape) for of in (sending, handover))
+    sendings, handovers = (np.broadcast_to(seconds, load.shape) for seconds in (sending, handover))
     sends, hands = bool(sendings.any()), bool(handovers.any())
-    end, sent, found = np.empty((3, *load.shape))
-    over, before = np.empty(load.shape[:-1]), np.zeros(load.shape[1:-1])
-    there = np.broadcast_to(begin, (max(workers, 1), *load.shape[1:]))
-    for batch, own in enumerate(load):
+    end, sent, taken = np.empty((3, *load.shape))
+    step_end, previous_end = np.empty(load.shape[:-1]), np.zeros(load.shape[1:-1])
+    worker_begin = np.broadcast_to(begin, (max(workers, 1), *load.shape[1:]))
+    for batch, batch_load in enumerate(load):
         if not workers:
-            start = before[..., None]
+            start = previous_end[..., None]
         else:
-            start = end[batch - workers] if batch >= workers else there[batch]
+            start = end[batch - workers] if batch >= workers else worker_begin[batch]
             if batch >= prefetch:
-                start = np.maximum(start, found[batch - prefetch])
-        ready = end[batch] = start + own
+                start = np.maximum(start, taken[batch - prefetch])
+        ready = end[batch] = start + batch_load
         if sends:
             if workers and batch >= workers:
                 ready = np.maximum(ready, sent[batch - workers])
             ready = sent[batch] = ready + sendings[batch]
-        ready = np.maximum(ready, before[..., None])
-        found[batch] = ready + handovers[batch] if hands else ready
-        before = over[batch] = (found[batch] + step[batch]).max(axis=-1)
-    return Played(end, found, over)
+        ready = np.maximum(ready, previous_end[..., None])
+        taken[batch] = ready + handovers[batch] if hands else ready
+        previous_end = step_end[batch] = (taken[batch] + step[batch]).max(axis=-1)
+    return LoopTimes(end, taken, step_end)
 
 
-def waits(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
-    """s that the loops of all ranks wait before each of their batches, (B,): until the last of them
-    has its own. Arguments as of `play`, ``load`` of (B, M), one step for all."""
-    _, found, over = play(load, np.full(load.shape, step), workers, prefetch)
-    out: Floats = found.max(axis=-1) - np.concatenate([[0.0], over[:-1]])
-    return out
+def wait_seconds(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
+    """Return the seconds that the loops of all ranks wait before each of their batches, (B,):
+    until the last rank has its batch. Arguments as of `play_loops`, ``load`` of (B, M), one step
+    for all.
+    """
+    _, taken, step_ended = play_loops(load, np.full(load.shape, step), workers, prefetch)
+    waited: Floats = taken.max(axis=-1) - np.concatenate([[0.0], step_ended[:-1]])
+    return waited
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What the steps of a scenario want, and what its loader and its resources take for a batch."""
+class LoaderDemand:
+    """The step time of a scenario, and the seconds that its loader and its resources need for a
+    batch.
+    """
 
     step: float  # s of an iteration that never waits for data
     # s of a worker alone: reading each batch, (B, M) under a loader's order and else (1, 1);
@@ -114,7 +121,7 @@ class Demand:
         return name, self.shared[name]
 
     def load(self, reading: Floats | float = 1.0, decoding: Floats | float = 1.0) -> Floats:
-        """s of a worker for each batch, as `read`, with factors on its two parts.
+        """Return the seconds of a worker for each batch, as `read`, with factors on its two parts.
 
         Where a shared resource binds, those that are at work at once take as long as it needs for
         all of them. Below that, nobody waits for it.
@@ -122,46 +129,49 @@ class Demand:
         decode = self.decode * np.asarray(decoding)
         load = worker_seconds(self.read * reading, decode, self.copy, self.threads)
         slowest = self.binding[1]
-        if slowest <= max(self.step, self.alone / self.at_once):
+        if slowest <= max(self.step, self.isolated_seconds / self.at_once):
             return load
-        return load * (slowest * self.at_once / self.alone)
+        return load * (slowest * self.at_once / self.isolated_seconds)
 
     @property
-    def alone(self) -> float:
-        """s of a worker alone for a mean batch."""
+    def isolated_seconds(self) -> float:
+        """Seconds of a worker alone for a mean batch."""
         read = float(self.read.mean())
         return float(worker_seconds(read, self.decode, self.copy, self.threads))
 
 
-def demand(scenario: Scenario) -> Demand:
-    """What a scenario asks of its loader in the last epoch; under a loader's order in the second.
+def loader_demand(scenario: Scenario) -> LoaderDemand:
+    """Return the demand of a scenario on its loader in the last epoch; under a loader's order in
+    the second.
 
     Raises:
         InputError: a loader's order of too many samples to count.
     """
     workload, reading = scenario.workload, ReadingBounds(scenario)
-    found, batch = bounds(scenario), workload.local_batch_size
+    epoch_bounds, batch = bounds(scenario), workload.local_batch_size
     samples = min(float(batch), workload.dataset.num_samples / scenario.world_size)
     if workload.exchange.fetches:
         if workload.dataset.num_samples > MAX_CHECKED_SAMPLES:
             rule = f"must be at most {MAX_CHECKED_SAMPLES} to count what the order fetches"
-            given = str(workload.dataset.num_samples)
-            problem = Problem("workload.dataset.num_samples", rule, given, "Use fewer samples.")
+            num_samples = str(workload.dataset.num_samples)
+            problem = Problem(
+                "workload.dataset.num_samples", rule, num_samples, "Use fewer samples."
+            )
             raise InputError(problem, scenario.name)
-        *_, reads = counted(scenario, min(scenario.epochs, 2))
-        of, count = reads.fetches, len(reads.fetches.requests)
-        read = reading.pieces(of.requests, of.nbytes) + reading.hits(reads)
-        whole = reading.fetching(reads, count)
-        shared = {name: seconds / count for name, seconds in whole.items()}
+        *_, reads = count_fetches(scenario, min(scenario.epochs, 2))
+        fetches, count = reads.fetches, len(reads.fetches.requests)
+        read = reading.piece_seconds(fetches.requests, fetches.nbytes) + reading.hit_seconds(reads)
+        epoch_seconds = reading.fetch_seconds(reads, count)
+        shared = {name: seconds / count for name, seconds in epoch_seconds.items()}
     else:
         shares = reads_elsewhere(scenario, min(scenario.epochs, MOST_EPOCHS))
-        read = np.full((1, 1), reading.read(samples, *shares))
+        read = np.full((1, 1), reading.read_seconds(samples, *shares))
         shared = reading.seconds(samples, *shares)
-    return Demand(
-        step=found.steps / found.iterations,
+    return LoaderDemand(
+        step=epoch_bounds.steps / epoch_bounds.iterations,
         read=read,
-        decode=reading.decode(samples),
-        copy=reading.copy(samples),
+        decode=reading.decode_seconds(samples),
+        copy=reading.copy_seconds(samples),
         shared={name: seconds for name, seconds in shared.items() if name != LOADERS},
         at_once=workload.loader.at_once,
         threads=workload.loader.threads,

@@ -22,7 +22,7 @@ MOST_EPOCHS = 1000
 
 
 class ReadingBounds:
-    """What resources take at least to bring samples to the ranks of a scenario."""
+    """The least seconds that resources need to bring samples to the ranks of a scenario."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._workload, self._cluster = scenario.workload, scenario.cluster
@@ -35,8 +35,8 @@ class ReadingBounds:
         self._client = math.inf if curve is None else curve(scenario.hosts)
         self._cable = cable_bandwidth(scenario)
         self._tier_used = tier = scenario.used_tier
-        own = None if tier is None else tier.host_bandwidth
-        self._tier_host = math.inf if own is None else own(scenario.hosts)
+        tier_curve = None if tier is None else tier.host_bandwidth
+        self._tier_host = math.inf if tier_curve is None else tier_curve(scenario.hosts)
 
     def seconds(self, samples: float, cached: float, tiered: float = 0.0) -> Seconds:
         """Least time (s) of each resource to bring ``samples`` samples to every rank, by its name.
@@ -54,11 +54,11 @@ class ReadingBounds:
             out[SSD] = ranks * self._ssd_seconds(missed)
         elif source == "object_store":
             requests = self._world_size * (missed / dataset.read_at_once)
-            out |= self._servers(requests, self._world_size * nbytes, ranks * nbytes)
+            out |= self._server_seconds(requests, self._world_size * nbytes, ranks * nbytes)
         elif source == "pfs":
             opens = self._world_size * missed / dataset.samples_per_file
-            out |= self._servers(opens, self._world_size * nbytes, ranks * nbytes)
-        for name, seconds in self._tier(samples * (1.0 - cached), tiered).items():
+            out |= self._server_seconds(opens, self._world_size * nbytes, ranks * nbytes)
+        for name, seconds in self._tier_seconds(samples * (1.0 - cached), tiered).items():
             out[name] = out.get(name, 0.0) + seconds
         out[MEMORY] = ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
         out[DECODE] = ranks * samples * dataset.decode_seconds / host.cores
@@ -66,29 +66,32 @@ class ReadingBounds:
         input_size = self._workload.model.input_size
         out[PCIE] = ranks * samples * input_size / (slots * host.pcie_bandwidth)
         batch = min(samples, self._workload.local_batch_size)
-        out[LOADERS] = samples / batch * self.batch(batch, cached, tiered) / self._loader.at_once
+        out[LOADERS] = (
+            samples / batch * self.batch_seconds(batch, cached, tiered) / self._loader.at_once
+        )
         return out
 
-    def _tier(self, samples: float, tiered: float) -> Seconds:
-        """Of a cache tier that has the share ``tiered`` of ``samples`` samples of every rank, and
-        where anything is evicted stores the others."""
+    def _tier_seconds(self, samples: float, tiered: float) -> Seconds:
+        """Return the seconds of a cache tier that has the share ``tiered`` of ``samples`` samples
+        of every rank, and where anything is evicted stores the others.
+        """
         tier, dataset = self._tier_used, self._dataset
         if tier is None:
             return {}
-        found = samples * tiered
-        held = found if tier.eviction == "none" else samples
-        of_host = self._ranks * found * dataset.stored.mean
-        opens = self._world_size * found / dataset.samples_per_file
-        out = {
-            TIER: self._world_size * held * dataset.stored.mean / tier.bandwidth,
+        hit_samples = samples * tiered
+        moved_samples = hit_samples if tier.eviction == "none" else samples
+        of_host = self._ranks * hit_samples * dataset.stored.mean
+        opens = self._world_size * hit_samples / dataset.samples_per_file
+        seconds_by_resource = {
+            TIER: self._world_size * moved_samples * dataset.stored.mean / tier.bandwidth,
             TIER_OPENS: opens / tier.open_rate if tier.open_rate else 0.0,
             TIER_HOST: of_host / self._tier_host,
         }
         if self._workload.source == "pfs":
-            out[HCAS] = of_host / (self._cluster.host.hcas * self._cable)
-        return out
+            seconds_by_resource[HCAS] = of_host / (self._cluster.host.hcas * self._cable)
+        return seconds_by_resource
 
-    def fetching(self, reads: NodeReads | None, batches: int) -> Seconds:
+    def fetch_seconds(self, reads: NodeReads | None, batches: int) -> Seconds:
         """`seconds` under a loader's order, for the first ``batches`` batches of every rank.
 
         Pieces come from the PFS or the object store, each by an open or a request, other samples
@@ -100,35 +103,41 @@ class ReadingBounds:
         samples = min(batches * self._workload.local_batch_size, shard)
         out = self.seconds(samples, 1.0) | {MEMORY: 0.0}
         decode = samples * dataset.decode_seconds / min(loader.threads, host.cores)
-        read = 0.0 if reads is None else self._fetch(reads, batches, out)
-        work = worker_seconds(read, decode, self.copy(samples), loader.threads)
+        read = 0.0 if reads is None else self._set_fetch_seconds(reads, batches, out)
+        work = worker_seconds(read, decode, self.copy_seconds(samples), loader.threads)
         return out | {LOADERS: float(work) / loader.at_once}
 
-    def _fetch(self, reads: NodeReads, batches: int, out: Seconds) -> float:
-        """Set what resources take to fetch; returns what the slowest worker alone takes (s)."""
+    def _set_fetch_seconds(self, reads: NodeReads, batches: int, out: Seconds) -> float:
+        """Set the seconds of resources to fetch; return those of the slowest worker alone."""
         cluster, fetches = self._cluster, reads.fetches
         requests, nbytes, hits, hit_nbytes = (
             part[:batches].sum(axis=0)
             for part in (fetches.requests, fetches.nbytes, reads.hit_samples, reads.hit_nbytes)
         )
         fetched = float(np.bincount(self._host_of, nbytes).max())
-        out |= self._servers(float(requests.sum()), float(nbytes.sum()), fetched)
+        out |= self._server_seconds(float(requests.sum()), float(nbytes.sum()), fetched)
         cached = np.bincount(self._host_of, hit_nbytes).astype(np.float64)
         if fetches.cached_in == "memory":
             out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
         else:
-            found = np.bincount(self._host_of, hits).astype(np.float64)
-            out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, found, self._depth)))
-        return float(np.max(self.pieces(requests, nbytes)))
+            hit_count = np.bincount(self._host_of, hits).astype(np.float64)
+            out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, hit_count, self._depth)))
+        return float(np.max(self.piece_seconds(requests, nbytes)))
 
-    def _servers(self, requests: float, nbytes: float, of_host: float) -> Seconds:
-        """Of the object store or the PFS and the way from there, for so many requests, or files
-        that are opened, and bytes; ``of_host`` of them go to the host that reads most."""
+    def _server_seconds(self, requests: float, nbytes: float, of_host: float) -> Seconds:
+        """Return the seconds of the object store or the PFS and the route from there, for
+        ``requests`` requests, or files that are opened, and ``nbytes`` bytes; ``of_host`` of them
+        go to the host that reads most.
+        """
         if self._workload.source == "object_store":
             store = self._cluster.store
-            shared, own = store.bandwidths
+            shared, host_bandwidth = store.bandwidths
             rate = store.answer_rate
-            return {REQUESTS: requests / rate, STORE: nbytes / shared, FRONT_END: of_host / own}
+            return {
+                REQUESTS: requests / rate,
+                STORE: nbytes / shared,
+                FRONT_END: of_host / host_bandwidth,
+            }
         pfs = self._cluster.parallel_file_system
         return {
             OPENS: requests / pfs.free_open_rate,
@@ -137,8 +146,10 @@ class ReadingBounds:
             HCAS: of_host / (self._cluster.host.hcas * self._cable),
         }
 
-    def pieces(self, requests: Ints64, nbytes: Ints64) -> Floats:
-        """s in which workers alone fetch so many pieces and bytes of them, each or together."""
+    def piece_seconds(self, requests: Ints64, nbytes: Ints64) -> Floats:
+        """Return the seconds in which workers alone fetch pieces, each or together: their
+        requests, then bytes.
+        """
         threads = self._loader.threads
         if self._workload.source == "object_store":
             store = self._cluster.store
@@ -147,19 +158,24 @@ class ReadingBounds:
             waiting, at_most = self._cluster.parallel_file_system.latency, self._cable
         return requests * waiting / threads + nbytes / at_most
 
-    def batch(self, samples: float, cached: float, tiered: float = 0.0) -> float:
+    def batch_seconds(self, samples: float, cached: float, tiered: float = 0.0) -> float:
         """Least time (s) in which a worker loads a batch of ``samples`` samples if it is alone."""
-        parts = self.read(samples, cached, tiered), self.decode(samples), self.copy(samples)
+        parts = (
+            self.read_seconds(samples, cached, tiered),
+            self.decode_seconds(samples),
+            self.copy_seconds(samples),
+        )
         return float(worker_seconds(*parts, self._loader.threads))
 
-    def decode(self, samples: float) -> float:
-        """s in which a worker alone decodes a batch of ``samples`` samples."""
-        most = self._workload.local_batch_size, self._cluster.host.cores
-        return samples * self._dataset.decode_seconds / min(self._loader.threads, *most)
+    def decode_seconds(self, samples: float) -> float:
+        """Return the seconds in which a worker alone decodes a batch of ``samples`` samples."""
+        max_threads = self._workload.local_batch_size, self._cluster.host.cores
+        return samples * self._dataset.decode_seconds / min(self._loader.threads, *max_threads)
 
-    def read(self, samples: float, cached: float, tiered: float = 0.0) -> float:
-        """s in which a worker alone opens and reads a batch of ``samples`` samples; shares as of
-        `seconds`."""
+    def read_seconds(self, samples: float, cached: float, tiered: float = 0.0) -> float:
+        """Return the seconds in which a worker alone opens and reads a batch of ``samples``
+        samples; shares as of `seconds`.
+        """
         cluster, dataset, source = self._cluster, self._dataset, self._workload.source
         missed = samples * (1.0 - cached) * (1.0 - tiered)
         nbytes = missed * dataset.stored.mean
@@ -167,11 +183,13 @@ class ReadingBounds:
         in_flight = min(self._loader.threads, max(requests, 1.0))
         read = samples * cached * dataset.stored.mean / cluster.memory.bandwidth
         if (tier := self._tier_used) is not None:
-            found = samples * (1.0 - cached) * tiered
+            tier_samples = samples * (1.0 - cached) * tiered
             cap = tier.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
-            read += found / dataset.samples_per_file / min(cap, tier.open_rate or math.inf)
+            read += tier_samples / dataset.samples_per_file / min(cap, tier.open_rate or math.inf)
             of_fabric = self._cable if source == "pfs" else math.inf
-            read += found * dataset.stored.mean / min(tier.bandwidth, self._tier_host, of_fabric)
+            read += (
+                tier_samples * dataset.stored.mean / min(tier.bandwidth, self._tier_host, of_fabric)
+            )
         if source == "pfs":
             pfs = cluster.parallel_file_system
             cap = pfs.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
@@ -187,17 +205,19 @@ class ReadingBounds:
             read += nbytes / min(in_flight * store.connection_bandwidth, *store.bandwidths)
         return read
 
-    def copy(self, samples: float) -> float:
-        """s to copy ``samples`` samples to a GPU."""
+    def copy_seconds(self, samples: float) -> float:
+        """Return the seconds to copy ``samples`` samples to a GPU."""
         return samples * self._workload.model.input_size / self._cluster.host.pcie_bandwidth
 
-    def hits(self, reads: NodeReads) -> Floats:
-        """(iterations, M) s in which workers alone read what is in the cache of their node."""
+    def hit_seconds(self, reads: NodeReads) -> Floats:
+        """Return the (iterations, M) seconds in which workers alone read what is in the cache of
+        their node.
+        """
         if reads.fetches.cached_in == "memory":
             return reads.hit_nbytes / self._cluster.memory.bandwidth
-        found, ssd = reads.hit_samples.astype(np.float64), self._cluster.ssd
-        waiting = found * ssd.latency / self._loader.threads
-        return ssd.read_seconds(reads.hit_nbytes, found, self._depth) + waiting
+        hit_samples, ssd = reads.hit_samples.astype(np.float64), self._cluster.ssd
+        waiting = hit_samples * ssd.latency / self._loader.threads
+        return ssd.read_seconds(reads.hit_nbytes, hit_samples, self._depth) + waiting
 
     @property
     def _depth(self) -> int:
@@ -217,13 +237,13 @@ def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple
     reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
     if scenario.workload.exchange.fetches:
         reads = last_epoch(scenario)
-        first = max(reading.fetching(reads, 1).values())
-        return first, reading.fetching(reads, iterations)
+        first = max(reading.fetch_seconds(reads, 1).values())
+        return first, reading.fetch_seconds(reads, iterations)
     cached, tiered = reads_elsewhere(scenario, epoch)
     batch = scenario.workload.local_batch_size
     shared = reading.seconds(min(samples, batch), cached, tiered)
-    alone = reading.batch(min(samples, batch), cached, tiered)
-    first = max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
+    worker_alone = reading.batch_seconds(min(samples, batch), cached, tiered)
+    first = max(worker_alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
     if not scenario.workload.exchange.inference_pass:
         return first, reading.seconds(samples, cached, tiered)
     shard = scenario.workload.dataset.num_samples / scenario.world_size
@@ -242,7 +262,8 @@ def reads_elsewhere(scenario: Scenario, epoch: int) -> tuple[float, float]:
 def worker_seconds(
     read: Floats | float, decode: Floats | float, copy: float, threads: int
 ) -> Floats:
-    """s of a worker for batches that take it so many s to read, to decode and to copy.
+    """Return the seconds of a worker for batches that need these seconds to read, to decode and to
+    copy.
 
     With one thread it opens and reads, then decodes; with t of them t requests are in flight, t
     cores decode, and reading and decoding go on beside each other. The copy to the GPU follows.

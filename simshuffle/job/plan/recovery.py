@@ -1,4 +1,4 @@
-"""What a job does when it loses hosts, as plans: no clock. Pure numpy.
+"""Plans of a job that loses hosts: no clock. Pure numpy.
 
 A job that can go on (`check_losses`) goes back to its last checkpoint. Either the plan of the epoch
 is followed further: from an iteration on (`drop_iterations`), with cold caches where a host is new
@@ -61,9 +61,9 @@ def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
         for loss in sorted(lost, key=lambda loss: loss.at or 0.0)[spares:]:
             if loss.lasts is None:
                 rule = "must be enough for the hosts that are lost and do not return"
-                found = f"{recovery.spares}, and {loss.what} is lost for ever"
+                spares_and_loss = f"{recovery.spares}, and {loss.what} is lost for ever"
                 remedy = "Add spares, say how long it is away (for), or set policy: elastic."
-                refuse("recovery.spares", rule, found, remedy, scenario.name)
+                refuse("recovery.spares", rule, spares_and_loss, remedy, scenario.name)
     if lost and recovery.policy == "spare" and not recovery.reread and exchange.tier == "ssd":
         rule = "must be true where a spare host takes over samples on an SSD"
         remedy = "Set it to true, or policy: elastic."
@@ -245,15 +245,15 @@ class ResumedLoader:
         scenario: of those who go on.
         before: who read when the state was saved.
         owner: (N,) the rank of each sample when the set was written, of ``ranks``.
-        nbytes: (N,) bytes of each sample.
-        epoch, step: the epoch of the state, from 1, and the iterations of it that were done.
+        nbytes: (N,) bytes of each sample. epoch, step: the epoch of the state, from 1, and the
+        iterations of it that were done.
     """
 
     def __init__(
         self,
         law: ResumptionLaw,
         scenario: Scenario,
-        before: Readers,
+        readers_before: Readers,
         owner: Ints,
         ranks: int,
         nbytes: Floats,
@@ -263,8 +263,8 @@ class ResumedLoader:
         strategy = scenario.workload.exchange
         assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
         self._law, self._scenario, self._nbytes, self._seed = law, scenario, nbytes, scenario.seed
-        after = readers_of(scenario, owner)
-        self._crash = Crash(before, after, epoch - 1, step)
+        readers_after = readers_of(scenario, owner)
+        self._crash = Crash(readers_before, readers_after, epoch - 1, step)
         self._data = strategy.sharded_set(
             len(owner), scenario.shards_context(owner, epoch).sample_nbytes
         )
@@ -273,26 +273,27 @@ class ResumedLoader:
         room = strategy.cache_nbytes(
             scenario.cluster.capacity(strategy.cache_in), float(pieces.nbytes.sum())
         )
-        self._caches, self._cached_in = Caches(after, pieces, room), strategy.cache_device
+        self._caches, self._cached_in = Caches(readers_after, pieces, room), strategy.cache_device
         self._work = scenario.workload.draw_work(scenario.rng("sample_size"))
 
-    def rest(self) -> EpochPlan | Refusal:
-        """What is left of the epoch; of none of it, a plan without iterations. What is read and
-        thrown away before is fetched in the first iteration."""
+    def remaining_plan(self) -> EpochPlan | Refusal:
+        """Return the plan of the rest of the epoch; without iterations if nothing is left. Samples
+        that are read and thrown away before are fetched in the first iteration.
+        """
         crash = self._crash
         if crash.step == 0:
-            whole = self._law.epoch(self._data, crash.readers_after, self._seed, crash.epoch)
-            return self._plan(crash.epoch + 1, whole)
+            batches = self._law.epoch(self._data, crash.readers_after, self._seed, crash.epoch)
+            return self._plan(crash.epoch + 1, batches)
         resumed = self._law.resume(self._data, crash, self._seed)
         if isinstance(resumed, Refusal):
             return resumed
         return self._plan(crash.epoch + 1, resumed.remaining, resumed.skipped)
 
-    def later(self, epoch: int) -> Iterator[EpochPlan]:
+    def later_plans(self, epoch: int) -> Iterator[EpochPlan]:
         """The plans from an epoch (from 1) on, which come after that of the state."""
-        for number in range(epoch, self._scenario.epochs + 1):
-            batches = self._law.later_epoch(self._data, self._crash, self._seed, number - 1)
-            yield self._plan(number, batches)
+        for following in range(epoch, self._scenario.epochs + 1):
+            batches = self._law.later_epoch(self._data, self._crash, self._seed, following - 1)
+            yield self._plan(following, batches)
 
     def _plan(self, epoch: int, batches: Batches, skipped: Batches = NOTHING) -> EpochPlan:
         readers = self._crash.readers_after
@@ -306,18 +307,18 @@ class ResumedLoader:
         first = skipped.sort_by_time() if batches.steps else NOTHING
         first = Batches(first.rank, 0 * first.step, first.sample)
         rank, step, sample = join_batches(first, batches.sort_by_time()).columns
-        kept = np.arange(len(rank)) >= len(first.rank)
+        is_kept = np.arange(len(rank)) >= len(first.rank)
         sample = self._stored[sample].astype(np.int64)
         sums = BatchSums(step * ranks + rank, batches.steps, ranks)
         caches = self._caches, self._cached_in, self._nbytes
-        found = node_reads(*caches, sums, rank, step % readers.workers, sample, kept)
-        samples, work = sums.of(kept).astype(np.int64), None
+        reads = node_reads(*caches, sums, rank, step % readers.workers, sample, is_kept)
+        samples, work = sums.sum_selected(is_kept).astype(np.int64), None
         if self._work is not None:
-            whole = sums.of(kept, self._work[sample])
-            work = np.divide(whole, samples, out=np.ones_like(whole), where=samples > 0)
-        cached = found.hit_samples, found.hit_nbytes
-        nbytes = sums.of(kept, self._nbytes[sample])
-        training = Reads(samples, nbytes, *cached, found.fetches, work)
+            work_sums = sums.sum_selected(is_kept, self._work[sample])
+            work = np.divide(work_sums, samples, out=np.ones_like(work_sums), where=samples > 0)
+        cached = reads.hit_samples, reads.hit_nbytes
+        nbytes = sums.sum_selected(is_kept, self._nbytes[sample])
+        training = Reads(samples, nbytes, *cached, reads.fetches, work)
         sent = np.zeros(exchange.sample.shape, bool)
         return EpochPlan(epoch, shards, exchange, training, None, sent)
 
@@ -335,14 +336,14 @@ POINTS = 8
 
 @dataclass(frozen=True)
 class Interruption:
-    """What a loader does to an epoch that is broken off at any moment, in shares of the set."""
+    """The effect of breaking an epoch off at any moment on its samples, in shares of the set."""
 
     repeated: float  # rows that come again, mean
     lost: float  # samples that the epoch no longer has, mean
     refused: float  # share of the moments at which the library does not go on
 
 
-def interruption(scenario: Scenario) -> Interruption | None:
+def mean_interruption(scenario: Scenario) -> Interruption | None:
     """The mean over `POINTS` moments of the second epoch, with the ranks of a host fewer where the
     policy is elastic; None where no law is named."""
     recovery = scenario.recovery
@@ -353,20 +354,20 @@ def interruption(scenario: Scenario) -> Interruption | None:
     count = scenario.workload.dataset.num_samples
     owner = strategy.first_owner(count, scenario.world_size, scenario.rng("partition"))
     context = scenario.shards_context(owner, 2)
-    before = after = strategy.readers(context)
-    if recovery.policy == "elastic" and before.nodes > 1:
-        after = replace(before, nodes=before.nodes - 1)
+    readers = readers_after = strategy.readers(context)
+    if recovery.policy == "elastic" and readers.nodes > 1:
+        readers_after = replace(readers, nodes=readers.nodes - 1)
     data = strategy.sharded_set(count, context.sample_nbytes)
-    whole = law.epoch(data, before, scenario.seed, 1)
-    found, refused = [], 0
-    moments = whole.steps * np.arange(1, 2 * POINTS, 2) // (2 * POINTS)
+    batches = law.epoch(data, readers, scenario.seed, 1)
+    shares, refused = [], 0
+    moments = batches.steps * np.arange(1, 2 * POINTS, 2) // (2 * POINTS)
     steps = np.unique(np.maximum(moments, 1)).tolist()
     for step in steps:
-        resumed = law.resume(data, Crash(before, after, 1, step), scenario.seed)
+        resumed = law.resume(data, Crash(readers, readers_after, 1, step), scenario.seed)
         if isinstance(resumed, Refusal):
             refused += 1
         else:
-            of = account_for_epoch(count, whole, step, resumed.remaining)
-            found.append((of.repeated / count, of.lost / count))
-    repeated, lost = np.mean(found, axis=0).tolist() if found else (0.0, 0.0)
+            counts = account_for_epoch(count, batches, step, resumed.remaining)
+            shares.append((counts.repeated / count, counts.lost / count))
+    repeated, lost = np.mean(shares, axis=0).tolist() if shares else (0.0, 0.0)
     return Interruption(repeated, lost, refused / len(steps))

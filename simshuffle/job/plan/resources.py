@@ -17,17 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simshuffle.errors import InputError, refuse
 from simshuffle.fabric.network import Links, Network
 from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.fabric.network.models import shared_network
 from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.job.plan.devices import Devices, LinkTable
-from simshuffle.job.plan.wiring import Domains, names_of, numbered, placed, wiring
+from simshuffle.job.plan.wiring import Domains, choose_hosts, names_of, number_by_occurrence, wiring
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
-from simshuffle.spec.library import find_file, read_yaml
-from simshuffle.spec.validation import validate_record
 from simshuffle.workload.exchange import RankPlaces
 
 if TYPE_CHECKING:
@@ -53,14 +50,14 @@ class Resources(Devices):
         writes: whether anything is written to the file system.
 
     Attributes:
-        host_of: (M,) number of each rank's host.
-        domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
+        host_of: (M,) index of each rank's host.
+        domain_of: (M,) index of its scale-up domain, in the order in which ranks come to them; of
             its host if there are none.
-        num_domains: how many they are.
-        gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
+        num_domains: the number of these domains. gpu_of, rail_of, slot_of: (M,) each rank's GPU,
+        and the HCA and the PCIe slot beside it.
         cables: the first of its links: which of `Router.links` they are, ascending. Those that no
-            message can cross are left out, where routes are known that well.
-        first_rank, all_ranks: the number of its first rank among those of all jobs that share the
+            message can cross are left out, where routes are known that well. first_rank, all_ranks:
+            the index of its first rank among those of all jobs that share the
             network, and how many these are.
     """
 
@@ -81,12 +78,12 @@ class Resources(Devices):
         host = cluster.host
         self.num_hosts = cluster.hosts_for(world_size)
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
-        self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
+        self.hosts = choose_hosts(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
-        self._fill(names_of(wires.fabric, "host"))
+        self._place_ranks(names_of(wires.fabric, "host"))
         endpoints = self.forwarding.endpoints
-        own = [endpoints(name)[: host.hcas] for name in self.hosts]
-        self._endpoint = np.array(own, np.int32)
+        ports = [endpoints(name)[: host.hcas] for name in self.hosts]
+        self._endpoint = np.array(ports, np.int32)
         self._beside = [port for name in beside for port in endpoints(name)[: host.hcas]]
         servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
         self._pfs_endpoint = np.array(servers, np.int32)
@@ -98,10 +95,10 @@ class Resources(Devices):
 
     @cached_property
     def places(self) -> RankPlaces:
-        """Where the ranks are."""
+        """The host, leaf switch and rack of each rank."""
         leaf = self.forwarding.leaf_names(self._endpoint[self.host_of, self.rail_of])
-        rack = numbered([self._rack_of_switch[switch] for switch in leaf])
-        return RankPlaces(self.host_of, numbered(leaf), rack)
+        rack = number_by_occurrence([self._rack_of_switch[switch] for switch in leaf])
+        return RankPlaces(self.host_of, number_by_occurrence(leaf), rack)
 
     def network(self, model: Network, accounts: int = 0) -> FluidNetwork:
         """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
@@ -119,53 +116,60 @@ class Resources(Devices):
         return network.close_group(group)[1]
 
     def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
-        every = self.forwarding.links
+        all_links = self.forwarding.links
         crossed = self.forwarding.possible_links(self.every_port)
-        self.cables = cables = np.arange(len(every), dtype=np.int32) if every_cable else crossed
-        self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
-        self._place[cables] = np.arange(len(cables))
-        names, tiers = every.names_of(cables), every.tiers_of(cables)
-        units, capacity = ["B"] * len(names), every.capacity[cables]
-        latency = every.latency[cables]
-        return self._behind(LinkTable(names, tiers, units, capacity, latency, latency >= 0), writes)
+        self.cables = cables = np.arange(len(all_links), dtype=np.int32) if every_cable else crossed
+        self._index_of_link = np.full(
+            len(all_links) + 1, -1, np.int32
+        )  # the last one of what pads routes
+        self._index_of_link[cables] = np.arange(len(cables))
+        names, tiers = all_links.names_of(cables), all_links.tiers_of(cables)
+        units, capacity = ["B"] * len(names), all_links.capacity[cables]
+        latency = all_links.latency[cables]
+        return self._append_devices(
+            LinkTable(names, tiers, units, capacity, latency, latency >= 0), writes
+        )
 
-    def part(self, first: int, world_size: int, first_rank: int) -> Resources:
-        """What a job of ``world_size`` ranks has of it, which fills its hosts from the one of
-        number ``first`` on; ``first_rank`` as the attribute. Links keep their numbers."""
-        out = copy(self)
+    def part_of_job(self, first: int, world_size: int, first_rank: int) -> Resources:
+        """Return the resources of a job of ``world_size`` ranks that fills the hosts from index
+        ``first`` on; ``first_rank`` as the attribute. Links keep their indices.
+        """
+        part = copy(self)
         for name in ("places", "rails"):
-            out.__dict__.pop(name, None)  # which are those of all
-        own = slice(first, first + self.cluster.hosts_for(world_size))
-        out.world_size, out.first_rank = world_size, first_rank
-        out.ranks_per_host = self.cluster.ranks_per_host(world_size)
-        out.hosts = self.hosts[own]
-        out.num_hosts = len(out.hosts)
+            part.__dict__.pop(name, None)  # which are those of all
+        host_slice = slice(first, first + self.cluster.hosts_for(world_size))
+        part.world_size, part.first_rank = world_size, first_rank
+        part.ranks_per_host = self.cluster.ranks_per_host(world_size)
+        part.hosts = self.hosts[host_slice]
+        part.num_hosts = len(part.hosts)
         for name in OF_HOSTS:
             if (links := getattr(self, name, None)) is not None:
-                setattr(out, name, links[own])
-        known = names_of(wiring(self.cluster).fabric, "host")
-        out._fill(known)
-        return out
+                setattr(part, name, links[host_slice])
+        all_hosts = names_of(wiring(self.cluster).fabric, "host")
+        part._place_ranks(all_hosts)
+        return part
 
-    def _fill(self, known: Sequence[str]) -> None:
-        """Number the ranks by where they are; ``known`` are all hosts of the topology."""
+    def _place_ranks(self, all_hosts: Sequence[str]) -> None:
+        """Set the host, domain and devices of each rank; ``all_hosts`` is the whole topology."""
         cluster, host, ranks = self.cluster, self.cluster.host, self.world_size
         self.host_of: Ints32 = cluster.host_of(ranks)
-        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self._domains = Domains(self.hosts, all_hosts, cluster.hosts_per_domain)
         self.domain_of: Ints32 = self._domains.of_host[self.host_of]
         self.num_domains = self._domains.count
         self.gpu_of: Ints32 = np.arange(ranks, dtype=np.int32) % host.gpus
         self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
         self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
 
-    def not_of(self, whole: Resources) -> Flags:
-        """(links,) the devices of hosts of the ``whole`` that are not among those of this part."""
-        out = np.zeros(len(self.links.names), bool)
-        for of, foreign in ((whole, True), (self, False)):
+    def foreign_links(self, machine: Resources) -> Flags:
+        """Return (links,) whether a link is a device of a host of ``machine`` that is not among the
+        hosts of this part.
+        """
+        is_foreign = np.zeros(len(self.links.names), bool)
+        for resources, foreign in ((machine, True), (self, False)):
             for name in OF_HOSTS[1:]:
-                if (links := getattr(of, name, None)) is not None:
-                    out[links] = foreign
-        return out
+                if (links := getattr(resources, name, None)) is not None:
+                    is_foreign[links] = foreign
+        return is_foreign
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
@@ -178,7 +182,7 @@ class Resources(Devices):
         latency = np.zeros(len(src))
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.memory[self.host_of[src[inside]]]
-        near, far = self._apart(src, dst)
+        near, far = self._split_pairs(src, dst)
         out[near, :2] = self._scale_up(src[near], dst[near])
         latency[near] = self.links.latency[out[near, 0]]
         a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
@@ -190,12 +194,13 @@ class Resources(Devices):
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
         """Routes between ports, over links of this machine, and the latency of these links."""
         routes = self.forwarding.routes(src, dst)
-        return self._place[routes], self.forwarding.latencies(routes)
+        return self._index_of_link[routes], self.forwarding.latencies(routes)
 
-    def numbers_of(self, cables: Ints) -> Ints32:
-        """(n,) the numbers of links of the network, padded with -1, among those of this run; -1
-        where it does not use them."""
-        return self._place[cables]
+    def to_run_links(self, cables: Ints) -> Ints32:
+        """Return (n,) the indices among the links of this run of links of the network, padded with
+        -1; -1 where the run does not use them.
+        """
+        return self._index_of_link[cables]
 
     @property
     def every_port(self) -> Ints32:
@@ -204,7 +209,7 @@ class Resources(Devices):
 
     @cached_property
     def rails(self) -> Ints32:
-        """(M,) the HCA of each rank; those of a scale-up domain count on from host to host."""
+        """(M,) the HCA of each rank; HCAs of a scale-up domain count on from host to host."""
         return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
 
     @property
@@ -212,7 +217,7 @@ class Resources(Devices):
         """The ports of all ranks, each once."""
         return np.unique(self._endpoint[self.host_of, self.rail_of])
 
-    def between(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
+    def port_routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
         """Routes between ports (n,) of any hosts, (n, width) links, and their latency, (n,) s."""
         routes, latency = self._routes(src, dst)
         out = np.full((len(src), self.width), -1, np.int32)
@@ -224,24 +229,27 @@ class Resources(Devices):
         hcas = self.cluster.host.hcas
         return np.array([self.forwarding.endpoints(name)[:hcas] for name in hosts], np.int32)
 
-    def writes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
+    def write_routes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
         """Routes of writes to the PFS, one from each HCA of hosts by name, host after host: the
         links of reads the other way. Returns (n, width) links, (n,) s of latency, and (n,) bytes/s
         that the client of a host leaves each of them, where it is no link of a job."""
         ports = self.ports_of(hosts).ravel()
         servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
-        out, latency = self._over(self._written, *self._routes(ports, servers))
-        most = np.full(len(ports), np.inf)
+        out, latency = self._join_routes(self._write_links, *self._routes(ports, servers))
+        client_share = np.full(len(ports), np.inf)
         client = self.cluster.parallel_file_system.client_bandwidth
         if client is not None and self.pfs_client is not None:
-            hcas, own = self.cluster.host.hcas, {name: k for k, name in enumerate(self.hosts)}
+            hcas, host_index = (
+                self.cluster.host.hcas,
+                {name: k for k, name in enumerate(self.hosts)},
+            )
             ends = (out >= 0).sum(axis=1)
             for k, name in enumerate(np.repeat(list(hosts), hcas).tolist()):
-                if name in own:
-                    out[k, ends[k]] = self.pfs_client[own[name]]
+                if name in host_index:
+                    out[k, ends[k]] = self.pfs_client[host_index[name]]
                 else:
-                    most[k] = client(self.num_hosts) / hcas
-        return out, latency, most
+                    client_share[k] = client(self.num_hosts) / hcas
+        return out, latency, client_share
 
     @property
     def host_ports(self) -> Ints32:
@@ -252,11 +260,11 @@ class Resources(Devices):
         """(cables,) those that messages between ranks may take, whatever the routing chooses."""
         return reachable_links(self.forwarding, self.ports)[self.cables]
 
-    def afresh(self) -> Resources:
-        """The same, with routes as if none had been asked for yet."""
-        out = copy(self)
-        out.forwarding = self.forwarding.without_history()
-        return out
+    def with_fresh_routes(self) -> Resources:
+        """Return these resources with routes as if none had been asked for yet."""
+        resources = copy(self)
+        resources.forwarding = self.forwarding.without_history()
+        return resources
 
     def gradient(self, src: Ints32, dst: Ints32, rail: Ints32) -> Ints32:
         """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
@@ -269,11 +277,14 @@ class Resources(Devices):
         out = np.full((len(src), self.width), -1, np.int32)
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.nvlink[self.host_of[src[inside]], self.gpu_of[src[inside]]]
-        near, far = self._apart(src, dst)
+        near, far = self._split_pairs(src, dst)
         out[near, 0] = self.nvlink[self.host_of[src[near]], self.gpu_of[src[near]]]
         out[near, 1:3] = self._scale_up(src[near], dst[near])
         host_number, hca = np.divmod(rail[far], host.hcas)
-        a, b = (self._domains.member(self.domain_of[each[far]], host_number) for each in (src, dst))
+        a, b = (
+            self._domains.member(self.domain_of[end_ranks[far]], host_number)
+            for end_ranks in (src, dst)
+        )
         slot = hca * host.pcie_slots // host.hcas
         routes, _ = self._routes(self._endpoint[a, hca], self._endpoint[b, hca])
         out[far, 0] = self.pcie_out[a, slot]
@@ -282,7 +293,7 @@ class Resources(Devices):
         out[far, ends] = self.pcie_in[b, slot]
         return out
 
-    def _apart(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
+    def _split_pairs(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
         """Numbers of the pairs of ranks on two hosts of one scale-up domain, and in two domains."""
         within = self.domain_of[src] == self.domain_of[dst]
         near = within & (self.host_of[src] != self.host_of[dst])
@@ -299,12 +310,14 @@ class Resources(Devices):
     def pfs_read(self, stored: bool = False) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
         links on them, (M,) s; with ``stored`` by way of the cache tier."""
-        devices: list[Any] = [self.pfs_bandwidth, *self._clients]
+        devices: list[Any] = [self.pfs_bandwidth, *self._client_links]
         return self._from_servers([*devices, self.tier_bandwidth] if stored else devices)
 
     def tier_read(self, cables: bool) -> tuple[Ints32, Floats]:
-        """The same from the cache tier, which stands beside the servers of the PFS; without
-        ``cables`` hosts reach it as an object store."""
+        """Return the routes and latencies of reads from the cache tier to every rank, as `pfs_read`
+        does. The tier stands beside the servers of the PFS; without ``cables`` hosts reach it as an
+        object store.
+        """
         devices = [self.tier_bandwidth, self.tier_host[self.host_of]]
         return self._from_servers(devices, cables)
 
@@ -315,14 +328,18 @@ class Resources(Devices):
         devices += [self.tier_bandwidth] if stored else []
         return self._from_servers(devices, cables=False)[0]
 
-    def pfs_written(self) -> tuple[Ints32, Floats]:
-        """The same as `pfs_read` of what every rank writes to the PFS, over cables the other way.
-        It shares the servers' bandwidth with reads, unless they write faster than they read."""
+    def pfs_write_routes(self) -> tuple[Ints32, Floats]:
+        """Return the routes and latencies of every rank's writes to the PFS: `pfs_read` reversed.
+        Writes share the servers' bandwidth with reads, unless the servers write faster than they
+        read.
+        """
         servers, ports = self._pfs_ports()
-        return self._over([*self._written, *self._clients], *self._routes(ports, servers))
+        return self._join_routes(
+            [*self._write_links, *self._client_links], *self._routes(ports, servers)
+        )
 
     @property
-    def _written(self) -> list[int]:
+    def _write_links(self) -> list[int]:
         """The links of the servers that all writes share."""
         if self.pfs_write is None:
             return [self.pfs_bandwidth]
@@ -331,7 +348,7 @@ class Resources(Devices):
         return [self.pfs_write] if faster else [self.pfs_write, self.pfs_bandwidth]
 
     @property
-    def _clients(self) -> list[Ints32]:
+    def _client_links(self) -> list[Ints32]:
         """(M,) the link by which the host of each reaches the PFS, if there are any."""
         return [] if self.pfs_client is None else [self.pfs_client[self.host_of]]
 
@@ -344,11 +361,11 @@ class Resources(Devices):
     def _from_servers(self, devices: list[Any], cables: bool = True) -> tuple[Ints32, Floats]:
         """Routes to every rank over ``devices``, each a link or (M,) links, and ``cables``."""
         if cables:
-            return self._over(devices, *self._routes(*self._pfs_ports()))
-        out, latency = self._over(devices, np.empty((self.world_size, 0), np.int32))
+            return self._join_routes(devices, *self._routes(*self._pfs_ports()))
+        out, latency = self._join_routes(devices, np.empty((self.world_size, 0), np.int32))
         return out[:, : len(devices)], latency
 
-    def _over(
+    def _join_routes(
         self, devices: list[Any], cables: Ints32, latency: Floats | None = None
     ) -> tuple[Ints32, Floats]:
         """Routes over ``devices``, then over ``cables``, (n, hops), of this latency, (n,) s."""
@@ -363,29 +380,9 @@ class Resources(Devices):
     def servers(self) -> list[int]:
         """The links of the servers of file system, object store and cache tier, which all ranks
         share."""
-        found = [self.pfs_bandwidth, self.pfs_open]
+        links = [self.pfs_bandwidth, self.pfs_open]
         if self.cluster.object_store is not None:
-            found += [self.store_bandwidth, self.store_requests]
+            links += [self.store_bandwidth, self.store_requests]
         if self.cluster.cache_tier is not None:
-            found += [self.tier_bandwidth, self.tier_open]
-        return found
-
-
-def places_on(machine: str, world_size: int) -> RankPlaces:
-    """Where so many ranks are on a machine, given by its file or name.
-
-    Raises:
-        InputError: there is none, it cannot be read, or it has fewer GPUs than there are ranks.
-    """
-    path = find_file(machine, "topologies")
-    documents = read_yaml(path)
-    if len(documents) != 1 or not isinstance(documents[0], dict):
-        rule = "must hold the mapping of one cluster"
-        refuse("", rule, str(path), "See topologies/.", str(path))
-    cluster, problems = validate_record(documents[0], Cluster)
-    if cluster is None or problems:
-        raise InputError(problems, str(path))
-    if world_size > cluster.num_gpus:
-        rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
-        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
-    return Resources(cluster, world_size, np.random.default_rng(0)).places
+            links += [self.tier_bandwidth, self.tier_open]
+        return links

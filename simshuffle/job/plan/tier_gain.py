@@ -1,5 +1,6 @@
-"""What a cache tier is good for, before a run is simulated: how many reads it answers, and how much
-shorter that makes an epoch."""
+"""The gain from a cache tier before a run is simulated: how many reads it answers, and how much
+shorter that makes an epoch.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +20,19 @@ NOTHING = 5e-5
 
 
 def tier_gain(scenario: Scenario) -> dict[str, Any]:
-    """What is expected of the cache tier in the last epoch, as plain values: ``held``, the share of
-    the data set for which it has room; ``hits``, that of the reads from storage that it answers;
-    and at least s of the epoch: ``epoch_s``, ``without_s`` no tier and, with one that holds
-    everything already, ``with_all_s``. Below the key 'cache_tier'; empty if none is used."""
+    """Return what is expected of the cache tier in the last epoch, as plain values: ``held``, the
+    share of the data set for which it has room; ``hits``, that of the reads from storage that it
+    answers; and at least s of the epoch: ``epoch_s``, ``without_s`` no tier and, with one that
+    holds everything already, ``with_all_s``. Below the key 'cache_tier'; empty if none is used.
+    """
     tier = scenario.used_tier
     if tier is None:
         return {}
     size = scenario.workload.dataset.nbytes
 
-    def least(other: Mapping[str, Any] | None) -> float:
+    def least(changes: Mapping[str, Any] | None) -> float:
         """The bound of an epoch with other values of the tier, or without one."""
-        update = None if other is None else tier.model_copy(update=other)
+        update = None if changes is None else tier.model_copy(update=changes)
         cluster = scenario.cluster.model_copy(update={"cache_tier": update})
         return float(bounds(scenario.model_copy(update={"cluster": cluster})).epoch)
 
@@ -48,15 +50,15 @@ def tier_gain(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def told(facts: Mapping[str, Any]) -> str:
-    """The facts of `tier_gain` as a sentence, without the full stop."""
+def tier_sentence(facts: Mapping[str, Any]) -> str:
+    """Return the facts of `tier_gain` as a sentence, without the full stop."""
 
     def seconds(name: str) -> str:
         return readable(facts[name], Dimension.SECONDS, 3)
 
-    kept = "" if facts["held"] == 1.0 else f", evicting as {facts['eviction']} does"
+    eviction_clause = "" if facts["held"] == 1.0 else f", evicting as {facts['eviction']} does"
     return (
-        f"Cache tier: room for {_percent(facts['held'])} of the data{kept}. It answers"
+        f"Cache tier: room for {_percent(facts['held'])} of the data{eviction_clause}. It answers"
         f" {_percent(facts['hits'])} of the last epoch's reads from storage, which takes at least"
         f" {seconds('epoch_s')}; {seconds('without_s')} without the tier, {seconds('with_all_s')}"
         " with one that holds everything"
@@ -68,7 +70,7 @@ def _percent(share: float) -> str:
 
 
 def tier_warnings(scenario: Scenario) -> list[Problem]:
-    """That a cache tier is not used, or makes the last epoch hardly shorter."""
+    """Return a warning if a cache tier is not used, or makes the last epoch hardly shorter."""
     path, cluster = "cluster.cache_tier", scenario.cluster
     if cluster.cache_tier is None:
         return []
@@ -82,9 +84,9 @@ def tier_warnings(scenario: Scenario) -> list[Problem]:
     gain = 1.0 - facts["epoch_s"] / facts["without_s"] if facts["without_s"] else 0.0
     if gain >= LITTLE:
         return []
-    how = f"{100 * abs(gain):.2g} % {'shorter' if gain > 0 else 'longer'}"
-    how = "no shorter" if abs(gain) < NOTHING else how  # rounding is no difference
-    rule = f"makes the last epoch {how} than no tier would"
+    comparison = f"{100 * abs(gain):.2g} % {'shorter' if gain > 0 else 'longer'}"
+    comparison = "no shorter" if abs(gain) < NOTHING else comparison  # rounding is no difference
+    rule = f"makes the last epoch {comparison} than no tier would"
     if 1.0 - facts["with_all_s"] / facts["without_s"] < LITTLE:
         remedy = "Something else bounds the epoch, or the tier is no faster: see its bottleneck."
     elif scenario.epochs == 1 and not cluster.cache_tier.warm:

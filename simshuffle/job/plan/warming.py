@@ -20,14 +20,16 @@ NOTABLE = 0.01
 
 @dataclass(frozen=True)
 class Warming:
-    """How the epochs of a run change after the last one that is simulated."""
+    """The change of the epochs of a run after the last one that is simulated."""
 
-    less: float  # share of the last epoch by which late ones are shorter; below 0 they are longer
+    saved_share: (
+        float  # share of the last epoch by which late ones are shorter; below 0 they are longer
+    )
     steady_from: int  # the first epoch that is like all later ones
     cache: str  # what fills
 
 
-def warming(scenario: Scenario) -> Warming | None:
+def find_warming(scenario: Scenario) -> Warming | None:
     """Return how later epochs differ from the last one; None if they are alike.
 
     Nothing is said of loaders' orders, whose closed form follows every sample.
@@ -57,7 +59,7 @@ def warming(scenario: Scenario) -> Warming | None:
     return Warming(1.0 - late / now, high, cache)
 
 
-def describe_warming(runs: Mapping[str, Scenario], seconds: Mapping[str, float]) -> str:
+def warming_sentence(runs: Mapping[str, Scenario], seconds: Mapping[str, float]) -> str:
     """Return a sentence on runs whose caches still fill in their last epoch; '' if no epoch changes
     by more than `NOTABLE` later and the ranking stays.
 
@@ -65,10 +67,13 @@ def describe_warming(runs: Mapping[str, Scenario], seconds: Mapping[str, float])
         runs: without sweep, by their names.
         seconds: of the last epoch of each.
     """
-    found = {run: change for run, single in runs.items() if (change := warming(single))}
-    if not found:
+    warming_runs = {run: change for run, single in runs.items() if (change := find_warming(single))}
+    if not warming_runs:
         return ""
-    late = {**seconds, **{run: seconds[run] * (1.0 - found[run].less) for run in found}}
+    late = {
+        **seconds,
+        **{run: seconds[run] * (1.0 - warming_runs[run].saved_share) for run in warming_runs},
+    }
     rivals: dict[str, list[str]] = {}
     for run, single in runs.items():
         rivals.setdefault(_without_exchange(single), []).append(run)
@@ -78,29 +83,37 @@ def describe_warming(runs: Mapping[str, Scenario], seconds: Mapping[str, float])
         if _fastest(names, seconds) != _fastest(names, late)
         for run in names
     ]
-    notable = [run for run in found if abs(found[run].less) > NOTABLE or run in reordered]
+    notable = [
+        run
+        for run in warming_runs
+        if abs(warming_runs[run].saved_share) > NOTABLE or run in reordered
+    ]
     if not notable:
         return ""
-    most = max(notable, key=lambda run: abs(found[run].less))
-    change, others = found[most], len(notable) - 1
-    steady_from = max(found[run].steady_from for run in notable)
-    fill = f" and {others} more still fill their" if others else " still fills its"
-    about = "up to" if others else "about"
-    less = f"{100 * abs(change.less):.2g} % {'less' if change.less > 0 else 'more'}"
+    strongest = max(notable, key=lambda run: abs(warming_runs[run].saved_share))
+    change, num_others = warming_runs[strongest], len(notable) - 1
+    steady_from = max(warming_runs[run].steady_from for run in notable)
+    fill = f" and {num_others} more still fill their" if num_others else " still fills its"
+    quantifier = "up to" if num_others else "about"
+    difference = (
+        f"{100 * abs(change.saved_share):.2g} % {'less' if change.saved_share > 0 else 'more'}"
+    )
     return (
-        f"Not steady yet: {most}{fill} {change.cache}; an epoch takes {about}"
-        f" {less} from epoch {steady_from} on{', and the ranking changes' * bool(reordered)}: set"
-        f" epochs: {steady_from}."
+        f"Not steady yet: {strongest}{fill} {change.cache}; an epoch takes {quantifier}"
+        f" {difference} from epoch {steady_from} on"
+        f"{', and the ranking changes' * bool(reordered)}: set epochs: {steady_from}."
     )
 
 
 def _without_exchange(scenario: Scenario) -> str:
     """Return what runs have in common that differ in the way they shuffle alone."""
-    plain = scenario.to_dict()
-    return repr((scenario.world_size, plain["cluster"], plain["workload"] | {"exchange": None}))
+    document = scenario.to_dict()
+    return repr(
+        (scenario.world_size, document["cluster"], document["workload"] | {"exchange": None})
+    )
 
 
 def _fastest(runs: list[str], seconds: Mapping[str, float]) -> set[str]:
     """Return the runs whose epochs tie with the shortest."""
-    least = min(seconds[run] for run in runs)
-    return {run for run in runs if seconds[run] <= (1.0 + ALIKE) * least}
+    shortest = min(seconds[run] for run in runs)
+    return {run for run in runs if seconds[run] <= (1.0 + ALIKE) * shortest}

@@ -23,29 +23,31 @@ from simshuffle.spec.arrays import Ints32, Ints64
 from simshuffle.spec.record import CacheArgument
 
 
-def numbered(names: Sequence[Any]) -> Ints32:
+def number_by_occurrence(names: Sequence[Any]) -> Ints32:
     """Numbers from 0 in the order in which the names first occur."""
     number: dict[Any, int] = {}
     return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
 
 
 class Domains:
-    """Which hosts form a domain.
+    """The scale-up domains that hosts form.
 
     Args:
         hosts: names, in the order in which ranks fill them.
-        known: those of all hosts of the topology, in its order.
-        each: consecutive hosts of that which form a domain.
+        all_hosts: names of all hosts of the topology, in its order.
+        hosts_per_domain: consecutive hosts of the topology that form a domain.
 
     Attributes:
-        of_host: (hosts,) the number of each one's domain, in the order in which they come.
+        of_host: (hosts,) the index of each host's domain, in the order in which they come.
         place: (hosts,) the place of each among those of its domain.
         count: of domains.
     """
 
-    def __init__(self, hosts: Sequence[str], known: Sequence[str], each: int) -> None:
-        place = {name: number for number, name in enumerate(known)}
-        self.of_host = numbered([place[name] // each for name in hosts])
+    def __init__(
+        self, hosts: Sequence[str], all_hosts: Sequence[str], hosts_per_domain: int
+    ) -> None:
+        place = {name: number for number, name in enumerate(all_hosts)}
+        self.of_host = number_by_occurrence([place[name] // hosts_per_domain for name in hosts])
         self._size = np.bincount(self.of_host)
         self._first = np.cumsum(self._size) - self._size
         self._together = np.argsort(self.of_host, kind="stable")
@@ -63,47 +65,47 @@ def names_of(fabric: Fabric, kind: str) -> list[str]:
     return [fabric.cabling.names[node] for node in fabric.cabling.nodes_of_kind(kind).tolist()]
 
 
-def placed(
+def choose_hosts(
     cluster: Cluster,
     fabric: Fabric,
     count: int,
     rng: np.random.Generator,
-    taken: Collection[str] = (),
+    used_hosts: Collection[str] = (),
 ) -> list[str]:
-    """The names of ``count`` hosts in the order in which ranks fill them, as the cluster's
-    ``placement`` says, but none of those that are ``taken``; ``rng`` draws those of a scattered
-    one.
+    """Return the names of ``count`` hosts in the order in which ranks fill them, as the cluster's
+    ``placement`` says, but none of ``used_hosts``; ``rng`` draws the hosts of a scattered
+    placement.
 
     Raises:
         TopologyError: the placement names a host that the network does not have.
     """
     names = names_of(fabric, "host")
-    named = cluster.named_hosts
-    if named is not None:
-        known = set(names)
-        if unknown := [name for name in named if name not in known]:
+    named_hosts = cluster.named_hosts
+    if named_hosts is not None:
+        known_hosts = set(names)
+        if unknown := [name for name in named_hosts if name not in known_hosts]:
             ends = dict.fromkeys((names[0], names[-1]))
             rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
             remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
             problem = Problem("cluster.placement", rule, list_first(unknown), remedy)
             raise TopologyError(problem, "placement")
-        return [name for name in named if name not in taken][:count]
-    names = [name for name in names if name not in taken] if taken else names
+        return [name for name in named_hosts if name not in used_hosts][:count]
+    names = [name for name in names if name not in used_hosts] if used_hosts else names
     if cluster.placement == "scattered":
         return [names[i] for i in np.sort(rng.permutation(len(names))[:count])]
     names = names[:count]
-    return _in_turn(names, fabric) if cluster.placement == "round_robin" else names
+    return _order_by_turn(names, fabric) if cluster.placement == "round_robin" else names
 
 
-def _in_turn(names: list[str], fabric: Fabric) -> list[str]:
+def _order_by_turn(names: list[str], fabric: Fabric) -> list[str]:
     """The hosts in another order: the first one on each leaf switch, then the second one, and so
     on, of hosts with several HCAs that of the first."""
-    on: dict[int, int] = {}
+    hosts_on_leaf: dict[int, int] = {}
     turn = []
     for name in names:
         leaf = int(fabric.switch_of_port[fabric.endpoints(name)[0]])
-        turn.append(on.get(leaf, 0))
-        on[leaf] = turn[-1] + 1
+        turn.append(hosts_on_leaf.get(leaf, 0))
+        hosts_on_leaf[leaf] = turn[-1] + 1
     return [names[i] for i in np.argsort(turn, kind="stable")]
 
 
@@ -148,27 +150,27 @@ def wiring(cluster: Cluster) -> Wiring:
         raise TopologyError(problems, f"topology of {cluster.name}")
     pfs = cluster.parallel_file_system
     link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
-    return _wiring(cluster.keyed_network, link)
+    return _build_wiring(cluster.keyed_network, link)
 
 
 @lru_cache(maxsize=2)
-def _wiring(network: CacheArgument[Cluster], link: tuple[float, float, int]) -> Wiring:
+def _build_wiring(network: CacheArgument[Cluster], link: tuple[float, float, int]) -> Wiring:
     cluster = network.argument
     cabling = cluster.cabling()
     if "storage" not in cabling.kinds:
         bandwidth, latency, links = link
         cabling = cabling.with_storage(PFS, bandwidth=bandwidth, latency=latency, links=links)
     fabric = Fabric(cabling)
-    known = None if cluster.is_cut else routing_by_topology(cluster.topology)
-    return Wiring(fabric, known or routing_by_levels(fabric), _racks(fabric))
+    rule = None if cluster.is_cut else routing_by_topology(cluster.topology)
+    return Wiring(fabric, rule or routing_by_levels(fabric), _racks(fabric))
 
 
-def routing(cluster: Cluster) -> RoutingRule:
+def routing_of(cluster: Cluster) -> RoutingRule:
     """The routing of runs on a cluster: its own, or that of its topology; raises as `wiring`."""
     if cluster.routing is None and cluster.is_cut:
         return wiring(cluster).routing
-    known = cluster.routing or routing_by_topology(cluster.topology)
-    return known or wiring(cluster).routing
+    rule = cluster.routing or routing_by_topology(cluster.topology)
+    return rule or wiring(cluster).routing
 
 
 def check_machine(cluster: Cluster) -> None:
@@ -176,12 +178,12 @@ def check_machine(cluster: Cluster) -> None:
     network, which is built only if there are any.
 
     Raises:
-        TopologyError: as `wiring`, `Wiring.router` and `placed`.
+        TopologyError: as `wiring`, `Wiring.router` and `choose_hosts`.
     """
     if cluster.routing is not None:
         wiring(cluster).router(cluster.routing, np.random.default_rng(0))
     if cluster.named_hosts is not None or cluster.host_names is not None:
-        placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
+        choose_hosts(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
 
 
 def _racks(fabric: Fabric) -> dict[str, int]:

@@ -23,7 +23,7 @@ class _Traffic(Spec):
     hosts: str | list[str] | None = None
 
     @property
-    def named(self) -> list[str] | None:
+    def named_hosts(self) -> list[str] | None:
         """The hosts that it names; None if it names none. Raises an InputError if they are no node
         list."""
         return expand_node_list(self.hosts) if isinstance(self.hosts, str) else self.hosts
@@ -89,17 +89,17 @@ Background = Annotated[Uniform | Permutation | OnOff | PeriodicWrites, Field(dis
 
 
 def background_problems(background: Sequence[Background]) -> Iterator[Problem]:
-    """What keeps hosts from sending as the records say."""
-    for number, record in enumerate(background):
-        path = f"background.{number}.hosts"
+    """Yield the problems that keep hosts from sending as the records say."""
+    for index, record in enumerate(background):
+        path = f"background.{index}.hosts"
         try:
-            named = record.named
+            hosts = record.named_hosts
         except InputError as error:
             yield from (problem.below(path) for problem in error.problems)
             continue
-        if named is None:
+        if hosts is None:
             continue
-        least = 1 if isinstance(record, PeriodicWrites) else 2
-        if len(set(named)) < max(least, len(named)):
-            rule = f"must name at least {least} host{'s' * (least > 1)}, each once"
-            yield Problem(path, rule, f"{len(named)} names", "Name more, or leave it out.")
+        min_hosts = 1 if isinstance(record, PeriodicWrites) else 2
+        if len(set(hosts)) < max(min_hosts, len(hosts)):
+            rule = f"must name at least {min_hosts} host{'s' * (min_hosts > 1)}, each once"
+            yield Problem(path, rule, f"{len(hosts)} names", "Name more, or leave it out.")

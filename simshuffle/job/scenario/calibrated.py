@@ -1,5 +1,6 @@
-"""What a scenario knows of measured values: records of where each comes from and how far it holds,
-and the fragments they come in."""
+"""Measured values of a scenario: records of where each comes from and how far it holds, and the
+fragments they come in.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ class Calibrated(Spec):
 
     Attributes:
         key: dotted key of the value.
-        value: as a scenario has it.
-        low, high: ends of its interval; left out where the points were too few for one.
+        value: as a scenario has it. low, high: ends of its interval; left out where the points were
+        too few for one.
         confidence: of the interval.
         over: range that was measured of each quantity, from lowest to highest.
         residual: mean relative error of the fit.
@@ -104,9 +105,12 @@ class Calibrated(Spec):
         for name in filter(used.__contains__, self.over):
             low, high = self.range(name)
             if not low * (1 - _ROUNDING) <= used[name] <= high * (1 + _ROUNDING):
-                to = "" if low == high else f" to {shown(name, high)}"
-                measured, here = f"{shown(name, low)}{to}", shown(name, used[name])
-                parts.append(f"{name.replace('_', ' ')} {measured}, and is used at {here}")
+                upper_end = "" if low == high else f" to {format_quantity(name, high)}"
+                measured, used_value = (
+                    f"{format_quantity(name, low)}{upper_end}",
+                    format_quantity(name, used[name]),
+                )
+                parts.append(f"{name.replace('_', ' ')} {measured}, and is used at {used_value}")
         return f"{self.key} was measured for {'; for '.join(parts)}" if parts else ""
 
 
@@ -151,7 +155,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def shown(name: str, value: float) -> str:
+def format_quantity(name: str, value: float) -> str:
     """A place in the range of a quantity, for people."""
     dimension = QUANTITIES[name]
     return readable(value, dimension) if dimension else f"{value:g}"
@@ -162,9 +166,9 @@ def read_fragment(path: Path) -> Fragment:
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         count = len(documents)
-        found = f"{count} documents" if count != 1 else type(documents[0]).__name__
+        content = f"{count} documents" if count != 1 else type(documents[0]).__name__
         remedy = "Write 'values:' and below it dotted keys, as 'simshuffle machine calibrate' does."
-        refuse("", "must be one mapping with the key values", found, remedy, str(path))
+        refuse("", "must be one mapping with the key values", content, remedy, str(path))
     fragment, problems = validate_record(documents[0], Fragment)
     if fragment is None or problems:
         raise InputError(problems, str(path))
@@ -179,10 +183,10 @@ list."""
 
 
 def include(
-    raw: dict[str, Any], folder: Path | None, put: Put, problems: list[Problem]
+    raw: dict[str, Any], folder: Path | None, put_value: Put, problems: list[Problem]
 ) -> dict[str, str]:
-    """Set, with ``put``, what the fragments hold that ``raw`` names under ``include``, which is
-    taken away, in their order, and keep their records under ``calibrated``. What the scenario
+    """Set, with ``put_value``, what the fragments hold that ``raw`` names under ``include``, which
+    is taken away, in their order, and keep their records under ``calibrated``. What the scenario
     sweeps stays swept. Paths begin from ``folder``, that of the scenario file, or the working
     directory; whatever is wrong is added to ``problems``. Returns the file from which each key
     came."""
@@ -193,30 +197,30 @@ def include(
             fragment = read_fragment(path)
         except InputError as error:
             problems += [
-                replace(found, path=f"{within}: {found.path}" if found.path else within)
-                for found in error.problems
+                replace(problem, path=f"{within}: {problem.path}" if problem.path else within)
+                for problem in error.problems
             ]
             continue
         swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
-        kind, measured = _allreduce_kind(raw), {record.key for record in fragment.calibrated}
+        kind, measured = _raw_allreduce_kind(raw), {record.key for record in fragment.calibrated}
         if kind == "nccl" and measured & OF_RINGS.keys():
             # large buffers were measured too, so nothing is left to correct
-            put(PLATEAU, 1, problems)
+            put_value(PLATEAU, 1, problems)
             origin[PLATEAU] = str(path)
         for written, value in fragment.values.items():
-            where = f"{within}: values.{written}"
+            path_of_value = f"{within}: values.{written}"
             if written in OF_RINGS and written in measured and kind == "tree":
-                problems.append(Problem(where, *_RING_ONLY))
+                problems.append(Problem(path_of_value, *_RING_ONLY))
                 continue
             key = OF_RINGS.get(written, written) if kind == "nccl" else written
             if above := [name for name in swept if key.startswith(f"{name}.")]:
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
                 remedy = f"Do not sweep {above[0]}."
-                problems.append(Problem(where, rule, repr(value), remedy))
+                problems.append(Problem(path_of_value, rule, repr(value), remedy))
             elif not any(keys_overlap(key, name) for name in swept):
-                found: list[Problem] = []
-                put(key, value, found)
-                problems += [replace(problem, path=where) for problem in found]
+                value_problems: list[Problem] = []
+                put_value(key, value, value_problems)
+                problems += [replace(problem, path=path_of_value) for problem in value_problems]
                 origin[key] = str(path)
                 if isinstance(raw.setdefault("calibrated", []), list):
                     raw["calibrated"] += [
@@ -227,28 +231,28 @@ def include(
     return origin
 
 
-def _allreduce_kind(raw: Mapping[str, Any]) -> Any:
-    """What a raw scenario writes there; None if nothing."""
+def _raw_allreduce_kind(raw: Mapping[str, Any]) -> Any:
+    """Return the kind of allreduce in a raw scenario; None if it has none."""
     workload = raw.get("workload")
     allreduce = workload.get("allreduce") if isinstance(workload, dict) else None
     return allreduce.get("kind") if isinstance(allreduce, dict) else None
 
 
-def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
-    names = [given] if isinstance(given, str) else [] if given is None else given
+def _paths(included: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
+    names = [included] if isinstance(included, str) else [] if included is None else included
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         rule, example = "must be a path or a list of paths", "include: calibration.yaml"
-        problems.append(Problem("include", rule, repr(given)[:80], f"For example: {example}"))
+        problems.append(Problem("include", rule, repr(included)[:80], f"For example: {example}"))
         return []
-    out = []
+    paths = []
     for name in names:
-        found = [path for path in ((folder or Path()) / name, Path(name)) if is_file(path)]
-        if found:
-            out.append(found[0])
+        existing = [path for path in ((folder or Path()) / name, Path(name)) if is_file(path)]
+        if existing:
+            paths.append(existing[0])
         else:
             remedy = "Name it from the folder of the scenario, or from the working directory."
             problems.append(Problem("include", "no such file", repr(name), remedy))
-    return out
+    return paths
 
 
 def forget(raw: dict[str, Any], key: str) -> None:

@@ -1,5 +1,6 @@
-"""Checkpoint: when the state of a training is saved, which rank writes how much of it, and where
-to."""
+"""Checkpoint: when the state of a training is saved, which rank writes how much of it, and to
+which place.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +64,13 @@ class Checkpoint(Sourced):
     watchdog: PositiveSeconds = 600.0
 
     @model_validator(mode="after")
-    def _together(self) -> Checkpoint:
+    def _check_combination(self) -> Checkpoint:
         if (self.every is None) == (self.period is None):
-            given = "neither" if self.every is None else "both"
+            number_given = "neither" if self.every is None else "both"
             remedy = "Write one of them, as every: 500, or period: 600 s."
-            raise InputError(Problem("every", "or period says when, and not both", given, remedy))
+            raise InputError(
+                Problem("every", "or period says when, and not both", number_given, remedy)
+            )
         if self.drain != "none" and self.to not in {"memory", "ssd"}:
             rule = "must be none where saves go to the file system or the object store at once"
             raise InputError(Problem("drain", rule, self.drain, "Set to: ssd, or leave it out."))
@@ -78,20 +81,20 @@ class Checkpoint(Sourced):
 
     @property
     def kept_in(self) -> Place:
-        """Where a save is in the end."""
+        """The last place of a save."""
         return self.to if self.drain == "none" else self.drain
 
     @property
     def writes_to_pfs(self) -> bool:
-        """Whether it writes to the parallel file system."""
+        """True if saves go to the parallel file system, at once or drained."""
         return "pfs" in {self.to, self.drain}
 
     @property
     def needs_store(self) -> bool:
-        """Whether it writes to the object store."""
+        """True if saves go to the object store, at once or drained."""
         return "object_store" in {self.to, self.drain}
 
     def describe(self) -> str:
-        """In words: 'synchronous, deduplicated, to ssd, drained to pfs'."""
+        """Return the checkpoint in words: 'synchronous, deduplicated, to ssd, drained to pfs'."""
         drained = "" if self.drain == "none" else f", drained to {self.drain}"
         return f"{self.mode}, {self.layout}, to {self.to}{drained}"

@@ -1,4 +1,4 @@
-"""What the values of a scenario mean together: problems of values that are fine one by one."""
+"""Checks of the values of a scenario together: problems of values that are fine one by one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from simshuffle.workload.parallelism import Data
 def cross_field_problems(
     cluster: Cluster, workload: Workload, world_size: int, epochs: int, seed: int
 ) -> Iterator[Problem]:
-    """What keeps ``world_size`` ranks from running ``epochs`` epochs of a workload on a cluster,
-    with what ``seed`` draws."""
+    """Yield the problems that keep ``world_size`` ranks from running ``epochs`` epochs of a
+    workload on a cluster, with what ``seed`` draws.
+    """
     yield from cluster_problems(cluster, world_size)
     yield from _workload_problems(cluster, workload, world_size)
     yield from _division_problems(workload, world_size)
@@ -32,9 +33,9 @@ def cross_field_problems(
         try:
             yield from workload.exchange.check(workload.dataset.num_samples, world_size, epochs)
         except InputError as error:
-            for p in error.problems:
-                path = f"workload.exchange.{p.path or 'path'}"
-                yield Problem(path, p.rule, p.value, p.remedy)
+            for problem in error.problems:
+                path = f"workload.exchange.{problem.path or 'path'}"
+                yield Problem(path, problem.rule, problem.value, problem.remedy)
     yield from _order_problems(cluster, workload, world_size, seed)
     yield from _storage_problems(cluster, workload, world_size)
     if cluster.cache_tier is not None and workload.exchange.fetches:
@@ -44,7 +45,7 @@ def cross_field_problems(
 
 
 def sweep_problems(sweep: Mapping[str, list[Any]]) -> Iterator[Problem]:
-    """What keeps a sweep from being a grid of runs."""
+    """Yield the problems that keep a sweep from being a grid of runs."""
     yield from (problem.below("sweep") for problem in grid_problems(sweep))
     for key in sweep:
         if key.split(".")[0] == "sweep":
@@ -85,13 +86,13 @@ def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
     hcas = host.hcas
     if links != hcas and cluster.topology.hcas_are_rails:
         rule = "every host needs one HCA for each rail of the topology"
-        found = f"{hcas} HCA{'s' * (hcas > 1)}, but {links} rail{'s' * (links > 1)}"
+        value = f"{hcas} HCA{'s' * (hcas > 1)}, but {links} rail{'s' * (links > 1)}"
         remedy = f"Set cluster.host.hcas: {links}, or cluster.topology.rails: {hcas}."
-        yield Problem("cluster.host.hcas", rule, found, remedy)
+        yield Problem("cluster.host.hcas", rule, value, remedy)
     elif links < hcas:
         rule = "every host needs a link to a switch for each HCA"
-        found = f"{hcas} HCAs, but hosts with {links} links"
-        yield Problem("cluster.host.hcas", rule, found, "Lower cluster.host.hcas or add links.")
+        value = f"{hcas} HCAs, but hosts with {links} links"
+        yield Problem("cluster.host.hcas", rule, value, "Lower cluster.host.hcas or add links.")
     if world_size > (gpus := cluster.num_gpus):
         rule = (
             f"must not exceed the {gpus} GPUs of {cluster.name}"
@@ -99,37 +100,41 @@ def _machine_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
         )
         remedy = f"Use at most {gpus} ranks or a larger topology."
         yield Problem("world_size", rule, str(world_size), remedy)
-    most = host.nvlink_bandwidth
-    if domains is not None and domains.bandwidth > most:
-        own = readable(most, Dimension.BANDWIDTH)
-        rule = f"of a GPU must not exceed cluster.host.nvlink_bandwidth, {own}, over which it goes"
-        found = readable(domains.bandwidth, Dimension.BANDWIDTH)
+    nvlink_bandwidth = host.nvlink_bandwidth
+    if domains is not None and domains.bandwidth > nvlink_bandwidth:
+        nvlink_text = readable(nvlink_bandwidth, Dimension.BANDWIDTH)
+        rule = (
+            f"of a GPU must not exceed cluster.host.nvlink_bandwidth, {nvlink_text}, over which it"
+            " goes"
+        )
+        value = readable(domains.bandwidth, Dimension.BANDWIDTH)
         remedy = "Lower it, or raise cluster.host.nvlink_bandwidth."
-        yield Problem("cluster.topology.scale_up.bandwidth", rule, found, remedy)
+        yield Problem("cluster.topology.scale_up.bandwidth", rule, value, remedy)
 
 
 def _placement_problems(cluster: Cluster, world_size: int) -> Iterator[Problem]:
-    """Hosts that are named twice, or too few of them, or in a text that is no list of them. Whether
-    the topology has them is seen where it is built."""
+    """Yield a problem if hosts are named twice, if there are too few, or if their text is no list
+    of hosts. Whether the topology has them is checked where it is built.
+    """
     path = "cluster.placement"
     try:
-        named = cluster.named_hosts
+        hosts = cluster.named_hosts
     except InputError as error:
         yield from (problem.below(path) for problem in error.problems)
         return
-    if named is None:
+    if hosts is None:
         return
-    need = cluster.hosts_for(world_size)
-    if twice := [name for name, count in Counter(named).items() if count > 1]:
-        found = f"several times {list_first(twice)}"
-        yield Problem(path, "must name each host once", found, "Name each once.")
-    elif need > len(named):
+    num_needed = cluster.hosts_for(world_size)
+    if twice := [name for name, count in Counter(hosts).items() if count > 1]:
+        value = f"several times {list_first(twice)}"
+        yield Problem(path, "must name each host once", value, "Name each once.")
+    elif num_needed > len(hosts):
         rule = (
-            f"must be {', '.join(PLACEMENTS)}, or name the {need} hosts that {world_size} ranks"
-            " fill"
+            f"must be {', '.join(PLACEMENTS)}, or name the {num_needed} hosts that {world_size}"
+            " ranks fill"
         )
-        found = f"{len(named)} of them: {list_first(named)}" if named else "none"
-        yield Problem(path, rule, found, "Name more hosts, or use fewer ranks.")
+        value = f"{len(hosts)} of them: {list_first(hosts)}" if hosts else "none"
+        yield Problem(path, rule, value, "Name more hosts, or use fewer ranks.")
 
 
 def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
@@ -145,7 +150,9 @@ def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
 
 
 def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) -> Iterator[Problem]:
-    """What the workload needs and the hosts do not have, or what does not go together in it."""
+    """Yield what the workload needs and the hosts do not have, and what does not go together in
+    it.
+    """
     samples, accelerator = workload.dataset.num_samples, cluster.host.accelerator
     if world_size > samples:
         rule = f"must not exceed the {samples} samples"
@@ -164,9 +171,9 @@ def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) ->
             "cannot be used where samples move: what the next epoch reads is known only when this"
             " one has ended"
         )
-        found = f"true with {workload.exchange.kind}"
+        value = f"true with {workload.exchange.kind}"
         remedy = "Leave it out, or choose a strategy without exchange."
-        yield Problem("workload.loader.across_epochs", rule, found, remedy)
+        yield Problem("workload.loader.across_epochs", rule, value, remedy)
 
 
 def _dropped_batches(workload: Workload, world_size: int) -> Iterator[Problem]:
@@ -186,7 +193,9 @@ def _dropped_batches(workload: Workload, world_size: int) -> Iterator[Problem]:
 
 
 def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]:
-    """What keeps ``world_size`` ranks from dividing training as ``workload.parallelism`` says."""
+    """Yield the problems that keep ``world_size`` ranks from dividing training as
+    ``workload.parallelism`` says.
+    """
     strategy, layers = workload.parallelism, workload.model.layer_list
     if isinstance(strategy, Data):
         return
@@ -207,15 +216,15 @@ def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]
 def _token_problems(workload: Workload) -> Iterator[Problem]:
     """Sequences of another length than those that the model's layers take, and attention within
     documents of a model of which nobody says what attention takes."""
-    tokens, known = workload.dataset.tokens, workload.model.attention
+    tokens, attention = workload.dataset.tokens, workload.model.attention
     if tokens is None:
         return
     path, name = "workload.dataset.tokens", workload.model.name
-    if known is not None and known[0] != tokens.sequence_length:
-        rule = f"must be the {known[0]} tokens that the layers of {name} take"
-        remedy = f"Use {known[0]}, or a model whose step times are of such sequences."
+    if attention is not None and attention[0] != tokens.sequence_length:
+        rule = f"must be the {attention[0]} tokens that the layers of {name} take"
+        remedy = f"Use {attention[0]}, or a model whose step times are of such sequences."
         yield Problem(f"{path}.sequence_length", rule, str(tokens.sequence_length), remedy)
-    elif tokens.attention == "documents" and tokens.attention_share is None and known is None:
+    elif tokens.attention == "documents" and tokens.attention_share is None and attention is None:
         rule = f"is required: no layers with attention are known of {name}"
         remedy = "Write it, for example 0.14, or set workload.model.layers."
         yield Problem(f"{path}.attention_share", rule, "", remedy)
@@ -237,33 +246,34 @@ def _order_problems(
     try:
         exchange.check(context)
     except InputError as error:
-        found = error.problems
+        problems = error.problems
     else:
-        most = cluster.capacity(exchange.cache_in)
-        found = exchange.cache_problems(dataset.stored.mean, most)
-    yield from (problem.below("workload.exchange") for problem in found)
+        capacity = cluster.capacity(exchange.cache_in)
+        problems = exchange.cache_problems(dataset.stored.mean, capacity)
+    yield from (problem.below("workload.exchange") for problem in problems)
 
 
 def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> Iterator[Problem]:
-    """What a host must keep and has no room for; and an object store that is read from and that
-    the cluster does not have."""
-    need = workload.stored_nbytes(world_size, cluster.ranks_per_host(world_size))
+    """Yield a problem if a host has no room for what it must keep, or if the cluster lacks the
+    object store that is read from.
+    """
+    needed_nbytes = workload.stored_nbytes(world_size, cluster.ranks_per_host(world_size))
     in_memory, dataset = workload.source == "memory", workload.dataset
-    have = cluster.capacity("memory" if in_memory else "ssd")
-    if need > have:
+    capacity = cluster.capacity("memory" if in_memory else "ssd")
+    if needed_nbytes > capacity:
         where = "in the memory" if in_memory else "on the SSD"
         rule = (
-            f"{workload.exchange.kind} keeps {readable(need, Dimension.NBYTES)} of {dataset.name}"
-            f" ({readable(dataset.nbytes, Dimension.NBYTES)}) {where} of each of"
+            f"{workload.exchange.kind} keeps {readable(needed_nbytes, Dimension.NBYTES)} of"
+            f" {dataset.name} ({readable(dataset.nbytes, Dimension.NBYTES)}) {where} of each of"
             f" {cluster.hosts_for(world_size)} hosts, which holds"
-            f" {readable(have, Dimension.NBYTES)}"
+            f" {readable(capacity, Dimension.NBYTES)}"
         )
         remedy = (
             "Use global_shuffle:source=pfs, or local_shuffle or partial_local_shuffle on more hosts"
             + (", or workload.staging.target: ssd." if in_memory else ".")
         )
-        found = f"{readable(need - have, Dimension.NBYTES)} too much"
-        yield Problem("workload.exchange", rule, found, remedy)
+        value = f"{readable(needed_nbytes - capacity, Dimension.NBYTES)} too much"
+        yield Problem("workload.exchange", rule, value, remedy)
     if cluster.object_store is None:
         rule = f"needs an object store, and {cluster.name} has none"
         remedy = "Add cluster.object_store, {} for Amazon S3 as it is by default, or read from the"

@@ -96,13 +96,16 @@ class MessagePassing(Sourced):
     eager_limit: NBytes = 8192
 
     def host_seconds(self, nbytes: float) -> float:
-        """What a message of ``nbytes`` bytes takes of its sender and receiver together (s)."""
+        """Return the seconds that a message of ``nbytes`` bytes takes of its sender and receiver
+        together.
+        """
         messages = 1 + (nbytes >= self.eager_limit)  # the request is a message too
         return messages * self.overhead + min(nbytes, self.copy_limit) / self.copy_bandwidth
 
     def trips(self, nbytes: float) -> int:
-        """How often a message of ``nbytes`` bytes crosses the network: there, or also the request
-        and the answer to it."""
+        """Return the number of times that a message of ``nbytes`` bytes crosses the network: 1, or
+        3 with a request and the answer to it.
+        """
         return 3 if nbytes >= self.eager_limit else 1
 
     def all_at_once(self, count: int, nbytes: float, wire: float, route: float) -> float:
@@ -182,30 +185,31 @@ class Cluster(Spec):
         return self.object_store
 
     def sketch(self) -> Sketch:
-        """The network with its faults; raises a `TopologyError` if it cannot be used, or if
-        ``host_names`` are not those of its hosts."""
+        """Return the graph of the network with its faults. Raises a `TopologyError` if it cannot be
+        used, or if ``host_names`` are not those of its hosts.
+        """
         network = self.topology.sketch()
         if self.host_names is not None:
             self._call_hosts(network, self.host_names)
         return apply_faults(network, self.faults) if self.faults else network
 
     def _call_hosts(self, network: Sketch, text: str) -> None:
-        key, rule, found = "cluster.host_names", "", ""
+        key, rule, value = "cluster.host_names", "", ""
         try:
             names = expand_node_list(text)
         except InputError as error:
             raise TopologyError([p.below(key) for p in error.problems], self.name) from None
         hosts = self.topology.num_hosts
-        taken = {name for name, data in network.nodes(data=True) if data["kind"] != "host"}
+        other_names = {name for name, data in network.nodes(data=True) if data["kind"] != "host"}
         if len(names) != hosts:
-            rule, found = f"must name the {hosts} hosts of the topology", f"{len(names)} names"
+            rule, value = f"must name the {hosts} hosts of the topology", f"{len(names)} names"
         elif twice := [name for name, count in Counter(names).items() if count > 1]:
-            rule, found = "must name each host once", f"several times {twice[0]}"
-        elif switch := taken.intersection(names):
-            rule, found = "must not be the name of a switch", min(switch)
+            rule, value = "must name each host once", f"several times {twice[0]}"
+        elif switch := other_names.intersection(names):
+            rule, value = "must not be the name of a switch", min(switch)
         if rule:
             remedy = "Write for example 'node[0001-1024]'."
-            raise TopologyError(Problem(key, rule, found, remedy), f"topology of {self.name}")
+            raise TopologyError(Problem(key, rule, value, remedy), f"topology of {self.name}")
         network.rename_hosts(names)
 
     def cabling(self) -> Cabling:
@@ -218,24 +222,26 @@ class Cluster(Spec):
 
     @property
     def is_cut(self) -> bool:
-        """Whether cables are missing in the network that its topology has."""
+        """True if cables are missing in the network that its topology has."""
         return 0.0 in (self.faults or {}).values()
 
     @property
     def keyed_network(self) -> CacheArgument[Cluster]:
-        """Equal for clusters with the same network, names of hosts and faults."""
+        """The cluster with a key that is equal for the same network, names of hosts and faults."""
         key = (self.topology.key, self.host_names, *(self.faults or {}).items())
         return CacheArgument(key, self)
 
     @property
     def num_hosts(self) -> int:
         """Hosts that are not cut off; raises as `sketch`."""
-        return _left(self.keyed_network)[0] if self.faults else self.topology.num_hosts
+        return _connected_hosts(self.keyed_network)[0] if self.faults else self.topology.num_hosts
 
     @property
     def links_per_host(self) -> int:
         """Links to switches of the host with the fewest; raises as `sketch`."""
-        return _left(self.keyed_network)[1] if self.faults else self.topology.links_per_host
+        return (
+            _connected_hosts(self.keyed_network)[1] if self.faults else self.topology.links_per_host
+        )
 
     @property
     def num_gpus(self) -> int:
@@ -279,7 +285,7 @@ class Cluster(Spec):
 
 
 @lru_cache(maxsize=64)
-def _left(network: CacheArgument[Cluster]) -> tuple[int, int]:
+def _connected_hosts(network: CacheArgument[Cluster]) -> tuple[int, int]:
     """Hosts that a network with faults has, and links of the host with the fewest."""
     cabling = Cabling.from_graph(network.argument.sketch())
     hosts = cabling.nodes_of_kind("host")

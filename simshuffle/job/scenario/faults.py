@@ -1,4 +1,4 @@
-"""What is slow, or fails, at a time in a run."""
+"""Faults: devices and cables that are slow, or fail, at a time in a run."""
 
 from __future__ import annotations
 
@@ -62,26 +62,26 @@ class Fault(_Lasting):
 
     @property
     def lasts(self) -> float | None:
-        """How long it lasts, ``for`` (s)."""
-        found: float | None = getattr(self, "for")
-        return found
+        """Seconds that the fault lasts, ``for``."""
+        seconds: float | None = getattr(self, "for")
+        return seconds
 
     def describe(self) -> str:
-        """What it is and when, for people."""
+        """Return the fault and its time in words."""
         rate = f"at {100 * self.rate:.3g} % of its rate" if self.rate else "failed"
-        lasts = "" if self.lasts is None else f" for {_told(self.lasts)}"
+        lasts = "" if self.lasts is None else f" for {_format_seconds(self.lasts)}"
         if self.process is not None:
             return f"{self.what} {rate} as {self.process.name or self.process.kind} says"
         if self.every is not None:
             mean = " in the mean" if lasts else ""
-            return f"one of the {self.what} every {_told(self.every)} {rate}{lasts}{mean}"
-        return f"{self.what} {rate} from {_told(self.at or 0.0)}{lasts}"
+            return f"one of the {self.what} every {_format_seconds(self.every)} {rate}{lasts}{mean}"
+        return f"{self.what} {rate} from {_format_seconds(self.at or 0.0)}{lasts}"
 
     @model_validator(mode="after")
-    def _given_or_drawn(self) -> Fault:
+    def _check_times(self) -> Fault:
         drawn, part = self.at is None, self.what.rpartition(".")[2]
-        one = part.removeprefix("gpu")
-        if sum(given is not None for given in (self.at, self.every, self.process)) != 1:
+        gpu_index = part.removeprefix("gpu")
+        if sum(key_value is not None for key_value in (self.at, self.every, self.process)) != 1:
             remedy = "Give 'at' for one fault, 'every' or 'process' for faults that are drawn."
             _refuse("at", "or 'every' or 'process' must be given, one of them", self.what, remedy)
         if drawn and self.what not in KINDS:
@@ -93,7 +93,7 @@ class Fault(_Lasting):
             _refuse("for", "must be left out with 'process'", self.what, remedy)
         if self.rate > 0:
             return self
-        if part == "gpus" or (part != one and one.isdigit()):
+        if part == "gpus" or (part != gpu_index and gpu_index.isdigit()):
             rule = "of GPUs must be greater than 0: a job does not go on without one of its ranks"
             _refuse("rate", rule, "0", "Give its host with rate 0, or raise it.")
         if drawn and self.what == "hosts":
@@ -106,7 +106,7 @@ class Fault(_Lasting):
         return self
 
 
-def _told(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return readable(seconds, Dimension.SECONDS, 3)
 
 
@@ -115,7 +115,7 @@ def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:
 
 
 def needs_every_cable(faults: Sequence[Fault] | None) -> bool:
-    """Whether messages may go round failed cables."""
+    """Return whether messages may go round failed cables."""
     return any(fault.rate == 0 and fault.on_failure == "reroute" for fault in faults or ())
 
 

@@ -1,4 +1,6 @@
-"""What an exchange costs the hosts of its sender and receiver, for a sample of mean size."""
+"""The seconds that an exchange takes of the hosts of its sender and receiver, for a sample of mean
+size.
+"""
 
 from __future__ import annotations
 

@@ -45,17 +45,17 @@ class Job(Spec):
     page_cache: NBytes | None = None
 
     def values(self) -> dict[str, Any]:
-        """What it changes of its scenario, by dotted key."""
-        own: dict[str, Any] = {
+        """Return the values that the job changes of its scenario, by dotted key."""
+        values: dict[str, Any] = {
             "world_size": self.world_size,
             "cluster.placement": self.placement,
             "epochs": self.epochs,
             "seed": self.seed,
         }
         if self.page_cache is not None:
-            own[PAGE_CACHE] = f"{self.page_cache!r} B"
+            values[PAGE_CACHE] = f"{self.page_cache!r} B"
         return {
-            **{key: value for key, value in own.items() if value is not None},
+            **{key: value for key, value in values.items() if value is not None},
             **dict(_changes("workload", self.workload or {})),
         }
 
@@ -93,24 +93,26 @@ def problem_of(name: str, problem: Problem) -> Problem:
 def together_problems(
     jobs: Mapping[str, Job], cluster: Cluster, hosts: Mapping[str, int]
 ) -> Iterator[Problem]:
-    """What keeps jobs, which are fine one by one, from running on a machine together; ``hosts`` are
-    those that each fills."""
+    """Yield the problems that keep jobs, which are fine one by one, from running on a machine
+    together; ``hosts`` is the number of hosts that each fills.
+    """
     if not jobs:
         yield Problem("jobs", "must name at least one job", "none", "Write a: {}, or leave it out.")
     for name in jobs:
         if not NAMES.fullmatch(name):
             rule = "the name of a job must be of letters, digits, - and _"
             yield Problem("jobs", rule, repr(name)[:60], "Call it for example vgg-16.")
-    of: dict[str, str] = {}
+    job_of_host: dict[str, str] = {}
     for name, job in jobs.items():
-        named = (job.hosts or [])[: hosts[name]]
-        if taken := [host for host in named if host in of]:
-            rule = f"must name hosts that no other job has; they are those of {of[taken[0]]}"
+        named_hosts = (job.hosts or [])[: hosts[name]]
+        if shared_hosts := [host for host in named_hosts if host in job_of_host]:
+            other_job = job_of_host[shared_hosts[0]]
+            rule = f"must name hosts that no other job has; they are those of {other_job}"
             remedy = "Name others, or leave it out: the next free ones."
-            yield Problem(f"jobs.{name}.placement", rule, list_first(taken), remedy)
-        of |= dict.fromkeys(named, name)
-    if (need := sum(hosts.values())) > (have := cluster.num_hosts):
-        rule = f"must fit side by side on the {have} hosts of {cluster.name}"
-        found = ", ".join(f"{name}: {count}" for name, count in hosts.items())
+            yield Problem(f"jobs.{name}.placement", rule, list_first(shared_hosts), remedy)
+        job_of_host |= dict.fromkeys(named_hosts, name)
+    if (num_needed := sum(hosts.values())) > (num_hosts := cluster.num_hosts):
+        rule = f"must fit side by side on the {num_hosts} hosts of {cluster.name}"
+        hosts_of_jobs = ", ".join(f"{name}: {count}" for name, count in hosts.items())
         remedy = "Use fewer ranks, fewer jobs or a larger topology."
-        yield Problem("jobs", rule, f"{need} hosts ({found})"[:120], remedy)
+        yield Problem("jobs", rule, f"{num_needed} hosts ({hosts_of_jobs})"[:120], remedy)

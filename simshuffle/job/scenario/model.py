@@ -108,20 +108,24 @@ class StepTimes(Spec):
         return 1.0 - self.fixed_seconds / self._step_measured
 
     def forward_of(self, samples: Ints64) -> Floats:
-        """s of the forward pass of batches of ``samples``, of any shape; 0 s for none."""
+        """Return the seconds of the forward pass of batches of ``samples``, of any shape; 0 s for
+        none.
+        """
         return self._pass(samples, self.forward)
 
     def backward_of(self, samples: Ints64) -> Floats:
-        """s of the backward pass: see `forward_of`."""
+        """Return the seconds of the backward pass of batches of ``samples``, see `forward_of`."""
         return self._pass(samples, self.backward_seconds)
 
     def inference_of(self, samples: Ints64) -> Floats:
-        """s of a forward pass without training: see `forward_of`."""
+        """Return the seconds of a forward pass without training of batches of ``samples``, see
+        `forward_of`.
+        """
         return self._pass(samples, self.forward if self.inference is None else self.inference)
 
-    def _pass(self, samples: Ints64, each: float) -> Floats:
-        fixed = self.fixed_seconds * each / (self.forward + self.backward_seconds)
-        seconds: Floats = samples * (self._slope * each) + fixed * (samples > 0)
+    def _pass(self, samples: Ints64, sample_seconds: float) -> Floats:
+        fixed = self.fixed_seconds * sample_seconds / (self.forward + self.backward_seconds)
+        seconds: Floats = samples * (self._slope * sample_seconds) + fixed * (samples > 0)
         return seconds
 
 
@@ -162,7 +166,9 @@ def _shipped_or_valid(layers: str | list[ModelLayer]) -> str | list[ModelLayer]:
 
 
 def _written_as(layers: Any) -> str:
-    """In which way layers are written; a list where it is none of them, to be told so."""
+    """Return the form in which layers are written; the tag of a list where it is no known form, so
+    that the error says so.
+    """
     if isinstance(layers, str):
         return "[name]"
     return "[Layers]" if isinstance(layers, dict | Layers) else "[ModelLayer]"
@@ -239,8 +245,8 @@ class ModelProfile(Sourced):
     def _parameters_of_layers(self) -> int | None:
         """Parameters of the layers; None where none are known, or where ``num_parameters`` says
         their number: then a gradient may have any size, as to see what that changes."""
-        known = self._known_layers
-        total = None if known is None else sum(known.parameters)
+        layers = self._known_layers
+        total = None if layers is None else sum(layers.parameters)
         return None if total == self.num_parameters else total
 
     @property
@@ -264,31 +270,37 @@ class ModelProfile(Sourced):
     def attention(self) -> tuple[int, float] | None:
         """Tokens that attend to one another in the layers, and the share of the operations that is
         attention to all of them; None where no layers with attention are known."""
-        whole = self.layer_list
-        attending = [] if whole is None else [each for each in whole.layers if each.heads]
-        if whole is None or not attending:
+        network_layers = self.layer_list
+        attending = (
+            []
+            if network_layers is None
+            else [layer for layer in network_layers.layers if layer.heads]
+        )
+        if network_layers is None or not attending:
             return None
-        share = sum(each.flops for each in attending) / whole.flops
-        return max(each.output[-1] for each in attending), share
+        share = sum(layer.flops for layer in attending) / network_layers.flops
+        return max(layer.output[-1] for layer in attending), share
 
     @property
     def _known_layers(self) -> Layers | None:
-        """What decides when gradients are ready."""
-        whole = self.layer_list
-        if whole is None:
+        """Parameters and backward shares of the layers, which decide when gradients are ready;
+        None if unknown.
+        """
+        network_layers = self.layer_list
+        if network_layers is None:
             return self.layers if isinstance(self.layers, Layers) else None
-        parameters, backward = whole.gradient_parts
+        parameters, backward = network_layers.gradient_parts
         return Layers.model_construct(parameters=parameters, backward=backward)
 
     @property
     def gradient_arrival(self) -> Floats:
         """(parts, 2) bytes of parts of the gradient, and the share of the backward pass after which
         they are computed, ascending."""
-        known = self._known_layers
-        if known is not None:
-            parts = known.arrival
+        layers = self._known_layers
+        if layers is not None:
+            parts = layers.arrival
         else:
-            each = np.full(PIECES, 1 / PIECES)
-            parts = np.column_stack([each, np.cumsum(each)])
+            equal_shares = np.full(PIECES, 1 / PIECES)
+            parts = np.column_stack([equal_shares, np.cumsum(equal_shares)])
         parts[:, 0] *= self.gradient_size
         return parts

@@ -28,7 +28,7 @@ RecordT = TypeVar("RecordT", bound="BaseModel")
 
 
 def shipped_names(folder: str) -> Completion:
-    """What completes the names of what comes with simshuffle in ``folder``, such as 'scenarios'."""
+    """Return what completes the names of shipped files in ``folder``, such as 'scenarios'."""
 
     def names(incomplete: str) -> list[str]:
         from simshuffle.spec.library import shipped_names as found  # noqa: PLC0415 - when asked
@@ -44,8 +44,8 @@ machine_names = shipped_names("topologies")
 
 
 def any_of(*complete: Completion) -> Completion:
-    """What completes one of several things: all that each of ``complete`` finds."""
-    return lambda incomplete: [word for each in complete for word in each(incomplete)]
+    """Return what completes one of several things: all words that each of ``complete`` finds."""
+    return lambda incomplete: [word for completion in complete for word in completion(incomplete)]
 
 
 def result_folders(incomplete: str) -> list[str]:
@@ -63,9 +63,10 @@ def result_folders(incomplete: str) -> list[str]:
 def pairs(
     option: str, example: str, syntax: str = "KEY=VALUE"
 ) -> Callable[[Sequence[str]], list[tuple[str, Any]]]:
-    """What reads texts of an option, written as ``syntax``, as keys and values, which are read as
-    YAML; a key may be there several times. It raises an InputError with all texts that are not
-    written so."""
+    """Return a reader of texts of an option, written as ``syntax``: keys and values, which are read
+    as YAML; a key may be there several times. It raises an InputError with all texts that are not
+    written so.
+    """
 
     def read(texts: Sequence[str]) -> list[tuple[str, Any]]:
         from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
@@ -88,12 +89,12 @@ def pairs(
     return read
 
 
-def assigned(option: str, example: str) -> Callable[[Sequence[str]], dict[str, Any]]:
-    """What reads ``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs` does."""
+def read_assignments(option: str, example: str) -> Callable[[Sequence[str]], dict[str, Any]]:
+    """Return a reader of ``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs` does."""
     return lambda texts: dict(pairs(option, example, "KEY.PATH=VALUE")(texts))
 
 
-assignments = assigned("--set", "world_size=512")
+assignments = read_assignments("--set", "world_size=512")
 ScenarioName = Annotated[
     Any,
     Argument(
@@ -167,49 +168,51 @@ Interval = Annotated[bool, INTERVAL]
 Ranges = Annotated[Mapping[str, tuple[float, float]], RANGES]
 
 
-def scenario_of(given: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:
-    """The scenario of a name or a file, or the one that is given, with these values. Raises an
-    InputError if there is none, it is not valid, or it has jobs."""
+def scenario_of(reference: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:
+    """Return the scenario ``reference``, or that of its name or file, with these values. Raises an
+    InputError if there is none, it is not valid, or it has jobs.
+    """
     from simshuffle.job.scenario.scenario import (  # noqa: PLC0415 - when asked
         Scenario,
         load_scenario,
         refuse_jobs,
     )
 
-    if isinstance(given, Scenario):
-        found = given.with_values(values) if values else given
+    if isinstance(reference, Scenario):
+        scenario = reference.with_values(values) if values else reference
     else:
-        found = load_scenario(str(given), values)
-    refuse_jobs(found)
-    return found
+        scenario = load_scenario(str(reference), values)
+    refuse_jobs(scenario)
+    return scenario
 
 
 def scenarios_of(
-    given: Scenario | str | Path | Sequence[Scenario | str | Path], values: Mapping[str, Any]
+    references: Scenario | str | Path | Sequence[Scenario | str | Path], values: Mapping[str, Any]
 ) -> list[Scenario]:
-    """All scenarios of names and files, or those that are given, with these values. Raises an
-    InputError with every problem of every file."""
+    """Return the scenarios ``references``, or all of their names and files, with these values.
+    Raises an InputError with every problem of every file.
+    """
     from simshuffle.job.scenario.scenario import Scenario, load_scenarios  # noqa: PLC0415 - when asked
 
-    each = given if isinstance(given, list | tuple) else [given]
-    found: list[Scenario] = []
+    listed = references if isinstance(references, list | tuple) else [references]
+    scenarios: list[Scenario] = []
     failures: list[InputError] = []
-    for one in each:
+    for reference in listed:
         try:
-            if isinstance(one, Scenario):
-                loaded = [one.with_values(values) if values else one]
+            if isinstance(reference, Scenario):
+                loaded = [reference.with_values(values) if values else reference]
             else:
-                loaded = load_scenarios(str(one), values)
+                loaded = load_scenarios(str(reference), values)
             for single in loaded:
                 single.runs()
-            found += loaded
+            scenarios += loaded
         except InputError as error:
             failures.append(error)
     if len(failures) == 1:
         raise failures[0]
     if failures:
         raise _Several(failures)
-    return found
+    return scenarios
 
 
 def kinds_of(union: Any) -> dict[str, Any]:
@@ -222,10 +225,13 @@ def kinds_of(union: Any) -> dict[str, Any]:
 
 
 def record_of(
-    option: str, text: str, known: Mapping[str, type[RecordT]], more: Mapping[str, Any] = {}
+    option: str,
+    text: str,
+    record_of_kind: Mapping[str, type[RecordT]],
+    defaults: Mapping[str, Any] = {},
 ) -> RecordT:
-    """The record that an option names by its kind, with values as in 'webdataset:buffer_size=100',
-    and ``more`` where these leave something out.
+    """Return the record that an option names by its kind, with values as in
+    'webdataset:buffer_size=100', and ``defaults`` where these leave something out.
 
     Raises:
         InputError: there is no such kind, or a value is not valid.
@@ -236,30 +242,41 @@ def record_of(
     try:
         values = parse_kind(text)
     except InputError as error:
-        raise InputError([each.below(option) for each in error.problems], COMMAND_LINE) from None
+        raise InputError(
+            [problem.below(option) for problem in error.problems], COMMAND_LINE
+        ) from None
     kind = values["kind"]
-    if kind not in known:
-        refuse(option, "no such kind", repr(kind), suggest_nearest(kind, [*known]), COMMAND_LINE)
-    if "kind" not in known[kind].model_fields:
+    if kind not in record_of_kind:
+        refuse(
+            option,
+            "no such kind",
+            repr(kind),
+            suggest_nearest(kind, [*record_of_kind]),
+            COMMAND_LINE,
+        )
+    if "kind" not in record_of_kind[kind].model_fields:
         del values["kind"]
-    record, problems = validate_record({**more, **values}, known[kind])
+    record, problems = validate_record({**defaults, **values}, record_of_kind[kind])
     if record is None or problems:
         place = f"{option} {kind}:"
-        raise InputError([replace(of, path=f"{place}{of.path}") for of in problems], COMMAND_LINE)
+        raise InputError(
+            [replace(problem, path=f"{place}{problem.path}") for problem in problems], COMMAND_LINE
+        )
     return record
 
 
 def counts_of(option: str, example: str) -> Callable[[Sequence[str]], list[int]]:
-    """What reads whole numbers from 1 on that are separated by commas, each once and in order; an
-    InputError names the option if one is none, and gives the example."""
+    """Return a reader of whole numbers from 1 on that are separated by commas, each once and in
+    order. Its InputError names the option if one is no such number, and gives the example.
+    """
 
     def read(texts: Sequence[str]) -> list[int]:
         pieces = between_commas(texts)
         wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
         if wrong or not pieces:
             rule = "must be whole numbers from 1 on, separated by commas"
-            given = repr(", ".join(wrong or texts))
-            refuse(option, rule, given, f"For example {example}.", COMMAND_LINE)
+            value = repr(", ".join(wrong or texts))
+            refuse(option, rule, value, f"For example {example}.", COMMAND_LINE)
         return sorted({int(piece) for piece in pieces})
 
     return read

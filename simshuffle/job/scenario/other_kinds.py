@@ -1,5 +1,6 @@
-"""What else changes in a scenario where a record gets another kind: what an allreduce needs and
-nobody gives, the records of measured values, and what is swept."""
+"""Changes that follow in a scenario where a record gets another kind: the values that an allreduce
+needs and nobody gives, the records of measured values, and the axes of sweeps.
+"""
 
 from __future__ import annotations
 
@@ -25,89 +26,95 @@ TAKEN = (
     "taken when the kind was set: what the links carry",
     "taken when the kind was set: NCCL v2.7.8 tuning table, NVLink and network, Simple protocol",
 )
-"""Sources of a bandwidth and a latency that `completed` gave."""
+"""Sources of a bandwidth and a latency that `complete_allreduce` gave."""
 
 
-def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
-    """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
+def complete_allreduce(allreduce: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+    """Return an allreduce (plain values) with the required keys that it leaves out: latencies of
     NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all HCAs and PCIe slots of a
-    host, or of a scale-up domain, carry."""
-    record = records_by_kind(Allreduce).get(plain.get("kind", ""))
+    host, or of a scale-up domain, carry.
+    """
+    record = records_by_kind(Allreduce).get(allreduce.get("kind", ""))
     if record is None:
-        return dict(plain)
+        return dict(allreduce)
     host = cluster.host
     cables = host.hcas * float(getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth))
-    between = cluster.hosts_per_domain * min(cables, host.pcie_slots * host.pcie_bandwidth)
-    known = {
+    inter_host_bandwidth = cluster.hosts_per_domain * min(
+        cables, host.pcie_slots * host.pcie_bandwidth
+    )
+    defaults = {
         "intra_host_bus_bandwidth": f"{host.nvlink_bandwidth!r} B/s",
-        "inter_host_bus_bandwidth": f"{between!r} B/s",
+        "inter_host_bus_bandwidth": f"{inter_host_bandwidth!r} B/s",
         **LATENCIES,
     }
-    needed = (key for key, of in record.model_fields.items() if of.is_required())
+    needed = (key for key, field in record.model_fields.items() if field.is_required())
     meant = {key: meaning_of_key(record, key) for key in needed}
-    return {key: known[of] for key, of in meant.items() if of in known} | dict(plain)
+    return {
+        key: defaults[default_key] for key, default_key in meant.items() if default_key in defaults
+    } | dict(allreduce)
 
 
 def fill(allreduce: dict[str, Any], cluster: Cluster, switch: KindSwitch) -> None:
-    """Give an allreduce what `completed` knows, and note it in ``switch``."""
-    found = completed(allreduce, cluster)
-    added = {key: found[key] for key in found if key not in allreduce}
+    """Give an allreduce what `complete_allreduce` knows, and note it in ``switch``."""
+    values = complete_allreduce(allreduce, cluster)
+    added = {key: values[key] for key in values if key not in allreduce}
     switch.filled |= added
-    if isinstance(source := found.get("source"), dict):
-        found["source"] = source | {key: TAKEN[key.endswith("latency")] for key in added}
-    allreduce |= found
+    if isinstance(source := values.get("source"), dict):
+        values["source"] = source | {key: TAKEN[key.endswith("latency")] for key in added}
+    allreduce |= values
 
 
-def complete(plain: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
+def complete(document: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
     """Give an allreduce that got another kind, in the plain values of a scenario whose cluster is
-    no name any more, what else it needs: see `completed`."""
-    switched = [each for each in switches if each.key == ALLREDUCE]
-    if not switched or not isinstance(plain.get("cluster"), dict):
+    no name any more, what else it needs: see `complete_allreduce`."""
+    switched = [switch for switch in switches if switch.key == ALLREDUCE]
+    if not switched or not isinstance(document.get("cluster"), dict):
         return
-    cluster, problems = validate_record(plain["cluster"], Cluster)
+    cluster, problems = validate_record(document["cluster"], Cluster)
     if cluster is not None and not problems:  # which are reported elsewhere
-        fill(plain["workload"]["allreduce"], cluster, switched[-1])
+        fill(document["workload"]["allreduce"], cluster, switched[-1])
 
 
-def settled(
-    plain: dict[str, Any], left: PendingSwitches, own: Mapping[str, Any]
+def settle_kinds(
+    document: dict[str, Any], leftovers: PendingSwitches, values: Mapping[str, Any]
 ) -> list[KindSwitch]:
-    """Let a scenario's plain values have the keys of the kinds that were set with the values
-    ``own``, by dotted key. Returns what became of each record."""
-    switches = left.settle(plain, own)
+    """Let a scenario's plain values have the keys of the kinds that were set with ``values``, by
+    dotted key. Return what became of each record.
+    """
+    switches = leftovers.settle(document, values)
     for switch in switches:
-        _follow(plain, switch, own)
+        _follow(document, switch, values)
     return switches
 
 
-def _follow(plain: dict[str, Any], switch: KindSwitch, own: Collection[str]) -> None:
+def _follow(document: dict[str, Any], switch: KindSwitch, keys: Collection[str]) -> None:
     """Give the records of measured values, and what is swept, the keys that they have after
-    ``switch``, or drop them. ``own`` are the dotted keys that were set."""
-    records, sweep = plain.get("calibrated"), plain.get("sweep")
+    ``switch``, or drop them. ``keys`` are the dotted keys that were set."""
+    records, sweep = document.get("calibrated"), document.get("sweep")
     for name, now in switch.new_names.items():
-        before, after = f"{switch.key}.{name}", f"{switch.key}.{now}"
+        old_key, new_key = f"{switch.key}.{name}", f"{switch.key}.{now}"
         if now is None:
-            forget(plain, before)
+            forget(document, old_key)
         elif now != name:
             for record in records if isinstance(records, list) else ():
-                if not isinstance(record, dict) or record.get("key") != before:
+                if not isinstance(record, dict) or record.get("key") != old_key:
                     continue
-                record["key"] = after
-                if after in OF_RINGS.values() and PLATEAU not in own:
+                record["key"] = new_key
+                if new_key in OF_RINGS.values() and PLATEAU not in keys:
                     # large buffers were measured too, so nothing is left to correct
-                    plain["workload"]["allreduce"]["plateau"] = switch.filled["plateau"] = 1
-    if isinstance(sweep, dict) and "sweep" not in own:
-        plain["sweep"] = _swept(sweep, switch)
+                    document["workload"]["allreduce"]["plateau"] = switch.filled["plateau"] = 1
+    if isinstance(sweep, dict) and "sweep" not in keys:
+        document["sweep"] = _swept(sweep, switch)
 
 
 def _swept(sweep: dict[Any, Any], switch: KindSwitch) -> dict[Any, Any]:
     """The axes of a sweep after ``switch``."""
-    out = {}
+    axes = {}
     for axis, values in sweep.items():
-        name, dot, rest = str(axis).removeprefix(f"{switch.key}.").partition(".")
+        name, dot, lower_keys = str(axis).removeprefix(f"{switch.key}.").partition(".")
         now = switch.new_names.get(name, name) if str(axis).startswith(f"{switch.key}.") else name
         if now is None:
             switch.dropped.setdefault(name, values)
         else:
-            out[axis if now == name else f"{switch.key}.{now}{dot}{rest}"] = values
-    return out
+            axes[axis if now == name else f"{switch.key}.{now}{dot}{lower_keys}"] = values
+    return axes

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.job.reliability.processes import process_by_name
 from simshuffle.job.scenario.calibrated import forget, include
-from simshuffle.job.scenario.other_kinds import complete, settled
+from simshuffle.job.scenario.other_kinds import complete, settle_kinds
 from simshuffle.spec.library import INPUTS, catalog_entry, find_file, is_file, parse_kind, read_yaml
 from simshuffle.spec.overrides import (
     References,
@@ -34,7 +34,7 @@ from simshuffle.spec.switching import KindSwitch, PendingSwitches
 class Resolved:
     """The plain values of a scenario that needs no other file."""
 
-    plain: dict[str, Any]
+    document: dict[str, Any]
     problems: list[Problem]  # what is wrong
     origin: dict[str, str]  # the fragment that each dotted key came from which one set
     switches: list[KindSwitch]  # what became of records whose kind was replaced
@@ -45,48 +45,53 @@ def resolve(
 ) -> Resolved:
     """The plain values of ``record``, a scenario or part of one, from what its file in ``folder``
     holds (None: the working directory), and ``values`` set instead, by dotted key."""
-    plain: dict[str, Any] = plain_copy(dict(raw))
+    document: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
-    references, left = _references(plain, folder), PendingSwitches(record)
+    references, leftovers = _references(document, folder), PendingSwitches(record)
     if "include" in values:
-        plain["include"] = values["include"]
+        document["include"] = values["include"]
 
-    def put_here(key: str, value: Any, found: list[Problem]) -> bool:
-        forget(plain, key)
-        return left.set_key(plain, key, value, found, references)
+    def put_here(key: str, value: Any, value_problems: list[Problem]) -> bool:
+        forget(document, key)
+        return leftovers.set_key(document, key, value, value_problems, references)
 
-    origin = include(plain, folder, put_here, problems)
-    switches = settled(plain, left, dict.fromkeys(origin))
+    origin = include(document, folder, put_here, problems)
+    switches = settle_kinds(document, leftovers, dict.fromkeys(origin))
     for key, value in sort_outermost_first(values).items():
         if key == "include":
             continue
         if put_here(key, value, problems):
-            sweep = plain.setdefault("sweep", {})
+            sweep = document.setdefault("sweep", {})
             if key != "sweep" and isinstance(sweep, dict):
                 pin_axis(sweep, key, value, "sweep", problems)
-        origin = {of: path for of, path in origin.items() if not keys_overlap(of, key)}
-    switches += settled(plain, left, values)
+        origin = {
+            origin_key: path
+            for origin_key, path in origin.items()
+            if not keys_overlap(origin_key, key)
+        }
+    switches += settle_kinds(document, leftovers, values)
     for key in references:
-        expand_name(plain, key, references, problems)
-    _locate_files(plain, folder)
-    sweep = plain.get("sweep")
+        expand_name(document, key, references, problems)
+    _locate_files(document, folder)
+    sweep = document.get("sweep")
     if folder is not None and isinstance(sweep, dict) and isinstance(sweep.get("cluster"), list):
-        for number, reference in enumerate(sweep["cluster"]):
-            holder, found = {"cluster": reference}, list[Problem]()
-            expand_name(holder, "cluster", references, found)
+        for index, reference in enumerate(sweep["cluster"]):
+            holder, cluster_problems = {"cluster": reference}, list[Problem]()
+            expand_name(holder, "cluster", references, cluster_problems)
             problems += [
-                add_axis_values(problem, sweep, {"cluster": reference}) for problem in found
+                add_axis_values(problem, sweep, {"cluster": reference})
+                for problem in cluster_problems
             ]
             _locate_files(holder, folder)
-            sweep["cluster"][number] = holder["cluster"]
+            sweep["cluster"][index] = holder["cluster"]
     if isinstance(sweep, dict) and isinstance(sweep.get("workload.exchange"), list):
         exchanges = sweep["workload.exchange"]
-        exchanges[:] = [exchange_located(exchange, folder) for exchange in exchanges]
-    complete(plain, switches)
-    return Resolved(plain, list(dict.fromkeys(problems)), origin, switches)
+        exchanges[:] = [locate_exchange(exchange, folder) for exchange in exchanges]
+    complete(document, switches)
+    return Resolved(document, list(dict.fromkeys(problems)), origin, switches)
 
 
-def exchange_located(exchange: Any, folder: Path | None) -> Any:
+def locate_exchange(exchange: Any, folder: Path | None) -> Any:
     """An exchange that is swept over; if it names a file, as a record with the file's contents
     noted. ``folder`` is what paths begin from; None for the working directory."""
     key = "workload.exchange"
@@ -97,12 +102,14 @@ def exchange_located(exchange: Any, folder: Path | None) -> Any:
     return located if isinstance(located, dict) and "sha256" in located else exchange
 
 
-def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
-    """What may be named in a scenario; a profile of its own comes before one of the catalog."""
+def _references(document: Mapping[str, Any], folder: Path | None) -> References:
+    """Return what a scenario may name, by key; a profile of its own comes before one of the
+    catalog.
+    """
 
     def model(name: str) -> dict[str, Any]:
-        own = plain.get("models")
-        entry = own.get(name) if isinstance(own, dict) else None
+        profiles = document.get("models")
+        entry = profiles.get(name) if isinstance(profiles, dict) else None
         if isinstance(entry, dict):
             return {"name": name, **copy.deepcopy(entry)}
         return catalog_entry("models", name)
@@ -127,9 +134,9 @@ def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
         _find_beside(documents[0], path.parent)
         return documents[0]
     count = len(documents)
-    found = f"{count} documents" if count != 1 else type(documents[0]).__name__
+    content = f"{count} documents" if count != 1 else type(documents[0]).__name__
     rule = f"{path} must hold the mapping of one cluster"
-    raise ScenarioError(Problem("", rule, found, "See topologies/ for examples."))
+    raise ScenarioError(Problem("", rule, content, "See topologies/ for examples."))
 
 
 _NAMING_FILES = (
@@ -142,7 +149,7 @@ _NAMING_FILES = (
 
 
 def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records that name a file, those of its jobs among them."""
+    """Yield the records that name a file, also those of jobs."""
     jobs = raw.get("jobs")
     for job in jobs.values() if isinstance(jobs, dict) else ():
         yield from _naming_files(job) if isinstance(job, dict) else ()
@@ -158,7 +165,9 @@ def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
-    """Make the paths of a cluster absolute that are those of files in the folder of its own."""
+    """Make the paths in a cluster absolute, if they are those of files in the folder of the
+    cluster's file.
+    """
     for record in _naming_files({"cluster": cluster}):
         beside = folder / record["path"]
         if is_file(beside):
@@ -184,28 +193,30 @@ def by_content(value: Any) -> Any:
     """Plain values in which every file whose SHA-256 stands beside its path is named as a result
     folder holds it, after its contents, so that nothing depends on where it was."""
     if isinstance(value, dict):
-        named = {key: by_content(inner) for key, inner in value.items()}
-        return named | {"path": _place(value)} if _names_a_file(value) else named
+        inner_values = {key: by_content(inner) for key, inner in value.items()}
+        return inner_values | {"path": _place(value)} if _names_a_file(value) else inner_values
     if isinstance(value, list):
         return [by_content(inner) for inner in value]
     return value
 
 
-def unnamed(document: Mapping[str, Any]) -> Any:
-    """What decides a scenario: its plain values `by_content`, without name and description."""
+def identity_of(document: Mapping[str, Any]) -> Any:
+    """Return the plain values that identify a scenario: `by_content`, without name and
+    description.
+    """
     return by_content({k: v for k, v in document.items() if k not in {"name", "description"}})
 
 
 def files(value: Any) -> dict[str, Path]:
     """The files that plain values name, by their names in the folder `INPUTS`."""
-    found = {}
+    path_by_name = {}
     if isinstance(value, dict):
         if _names_a_file(value):
-            found[Path(_place(value)).name] = Path(value["path"])
+            path_by_name[Path(_place(value)).name] = Path(value["path"])
         value = list(value.values())
     for inner in value if isinstance(value, list) else ():
-        found |= files(inner)
-    return found
+        path_by_name |= files(inner)
+    return path_by_name
 
 
 def _names_a_file(record: dict[Any, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What a job does when a host fails."""
+"""Recovery: how a job goes on when a host fails."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ def _no_notes() -> CacheArgument[list[Problem]]:
 class Scenario(Spec):
     """One experiment.
 
-    With a ``time_tolerance`` of 1 %, an epoch is simulated until the mean
-    of an iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that mean
-    stands for the iterations that are left out. Where they keep changing, all are simulated.
+    With a ``time_tolerance`` of 1 %, an epoch is simulated until the mean of an iteration and of
+    each of its phases is known to 1 % of the iteration, at 95 %; that mean stands for the
+    iterations that are left out. Where they keep changing, all are simulated.
 
     Attributes:
         name: of the scenario, also in the name of the result folder.
@@ -107,25 +107,29 @@ class Scenario(Spec):
 
     @property
     def notes(self) -> list[Problem]:
-        """What became of values of its file that belong to other kinds than its records have."""
+        """Problems of values of the scenario's file that belong to other kinds than its records
+        have.
+        """
         return self._notes.argument
 
-    def noted(self, notes: Sequence[Problem]) -> Scenario:
-        """The same with more of these notes."""
+    def with_notes(self, notes: Sequence[Problem]) -> Scenario:
+        """Return the scenario with more notes."""
         if not notes:
             return self
-        made = self.model_copy()
-        made._notes = CacheArgument(None, [*self.notes, *notes])
-        return made
+        scenario = self.model_copy()
+        scenario._notes = CacheArgument(None, [*self.notes, *notes])
+        return scenario
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """The random stream of that name (and numbers, such as the epoch): independent of every
-        other, the same on every machine."""
+        """Return the random stream of a name and numbers, such as the epoch: independent of every
+        other stream, and equal on every machine.
+        """
         return stream(self.seed, name, *numbers)
 
     def shards_context(self, owner: Ints, epoch: int) -> ShardsContext:
-        """What decides who trains on what in an epoch, from 1, given the rank (N,) of each
-        sample."""
+        """Return the inputs that decide which rank trains on which samples in an epoch (from 1),
+        given the rank (N,) of each sample.
+        """
         rng = self.rng("shuffle", epoch)
         return self.workload.shards_context(
             self.cluster, owner, self.world_size, epoch, rng, self.seed
@@ -134,7 +138,7 @@ class Scenario(Spec):
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
         """A new scenario with other values, by dotted key; checked like a file. Raises a
         ScenarioError if a key or a value is not valid."""
-        return _build(self.to_dict(), values, source=self.name, folder=None).noted(self.notes)
+        return _build(self.to_dict(), values, source=self.name, folder=None).with_notes(self.notes)
 
     def runs(self) -> dict[str, Scenario]:
         """The runs of the sweep by name, in its order; a scenario without sweep is one run. Raises
@@ -160,26 +164,26 @@ class Scenario(Spec):
         Raises an InputError if the axes make no grid, a combination is not valid, or two have one
         name."""
         base = self.model_copy(update={"sweep": {}})
-        plain = base.to_dict()
-        out: dict[str, Scenario] = {}
+        document = base.to_dict()
+        runs: dict[str, Scenario] = {}
         problems: list[Problem] = []
-        for number, values in enumerate(grid(axes)):
-            if problems and number >= MOST_TRIED:
+        for index, values in enumerate(grid(axes)):
+            if problems and index >= MOST_TRIED:
                 break
             try:
-                run = _build(plain, values, source=self.name, folder=None) if values else base
+                run = _build(document, values, source=self.name, folder=None) if values else base
             except ScenarioError as error:
                 problems += [add_axis_values(problem, axes, values) for problem in error.problems]
                 continue
             name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
-            if name in out:
+            if name in runs:
                 rule = "two runs must not have the same name"
                 problem = Problem("sweep", rule, repr(name), "Use distinct values.")
                 raise ScenarioError(problem, self.name)
-            out[name] = run if run is base else run.noted(self.notes)
+            runs[name] = run if run is base else run.with_notes(self.notes)
         if problems:
             raise ScenarioError(list(dict.fromkeys(problems)), self.name)
-        return out
+        return runs
 
     def label(self) -> str:
         """Strategy, schedule and world size, such as 'partial-0.1 streamlined @2048'."""
@@ -210,7 +214,7 @@ class Scenario(Spec):
 
     @property
     def step_times(self) -> StepTimes:
-        """Those of the model on the cluster's accelerators."""
+        """The step times of the model on the cluster's accelerators."""
         return self.workload.model.accelerators[self.cluster.host.accelerator]
 
     @property
@@ -233,15 +237,15 @@ class Scenario(Spec):
         return self.workload.stored_nbytes(self.world_size, ranks)
 
 
-def _written(plain: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=130)
+def _written(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
 
 
-def stored(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
+def serialise_scenarios(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
     """Scenarios as a result folder holds them. Returns their YAML documents, in which files are
     named as `simshuffle.job.scenario.reading` does; and these files by name."""
-    plain = [scenario.to_dict() for scenario in scenarios]
-    return "---\n".join(_written(by_content(values)) for values in plain), files(plain)
+    documents = [scenario.to_dict() for scenario in scenarios]
+    return "---\n".join(_written(by_content(values)) for values in documents), files(documents)
 
 
 _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}
@@ -262,15 +266,19 @@ def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None
 def load_scenarios(
     reference: str | Path, values: Mapping[str, Any] | None = None
 ) -> list[Scenario]:
-    """All scenarios of a file: one for each YAML document. Arguments and errors as in
-    `load_scenario`."""
+    """Return all scenarios of a file: one for each YAML document. Arguments and errors as in
+    `load_scenario`.
+    """
     path = find_file(str(reference), "scenarios")
     documents = read_yaml(path)
     if not documents:
         remedy = "See scenarios/ for examples."
         problem = Problem("", "must hold a scenario", "an empty file", remedy)
         raise ScenarioError(problem, str(path))
-    return [_build(each, values or {}, source=str(path), folder=path.parent) for each in documents]
+    return [
+        _build(document, values or {}, source=str(path), folder=path.parent)
+        for document in documents
+    ]
 
 
 def from_dict(document: Mapping[str, Any], source: str, values: Mapping[str, Any] = {}) -> Scenario:
@@ -280,9 +288,10 @@ def from_dict(document: Mapping[str, Any], source: str, values: Mapping[str, Any
 
 
 def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
-    """Every run of every scenario by its name; the scenario's name goes in front where it is needed
-    to tell them apart. Raises a ScenarioError if two runs have the same name, or a value of a sweep
-    is not valid."""
+    """Return every run of every scenario by its name; the scenario's name goes in front where it is
+    needed to tell them apart. Raises a ScenarioError if two runs have the same name, or a value of
+    a sweep is not valid.
+    """
     expanded = [(s.name, s.runs()) for s in scenarios]
     names = [name for _, runs in expanded for name in runs]
     out: dict[str, Scenario] = {}
@@ -301,12 +310,12 @@ def machine_of(reference: str) -> Cluster:
     """The machine of a name or a file. Raises an InputError if there is none, or it is not
     valid."""
     resolved = resolve({"cluster": reference}, {}, None, Scenario)
-    found, problems = None, resolved.problems
+    cluster, problems = None, resolved.problems
     if not problems:
-        found, problems = validate_record(resolved.plain["cluster"], Cluster)
-    if found is None or problems:
+        cluster, problems = validate_record(resolved.document["cluster"], Cluster)
+    if cluster is None or problems:
         raise InputError(problems, reference)
-    return found
+    return cluster
 
 
 _KEYS_OF_DLIO = {"framework", "workflow", "reader", "data_reader", "train", "metric"}
@@ -324,10 +333,11 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         raise ScenarioError(Problem("", rule, remedy=remedy), source)
     resolved = resolve(raw, values, folder, Scenario)
     problems = resolved.problems
-    scenario, found = validate_record(resolved.plain, Scenario)
+    scenario, validation_problems = validate_record(resolved.document, Scenario)
     usable = scenario is not None and not problems
     problems += [
-        blame(problem, resolved.origin) for problem in drop_reported_problems(found, problems)
+        blame(problem, resolved.origin)
+        for problem in drop_reported_problems(validation_problems, problems)
     ]
     if scenario is not None and usable:
         problems += cross_field_problems(
@@ -339,7 +349,7 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)
     if problems or scenario is None:
         raise ScenarioError(problems, source)
-    return scenario.noted(warn_of_switches(resolved.switches))
+    return scenario.with_notes(warn_of_switches(resolved.switches))
 
 
 def refuse_jobs(scenario: Scenario) -> None:
@@ -352,23 +362,25 @@ def refuse_jobs(scenario: Scenario) -> None:
 
 
 def _neighbour_problems(scenario: Scenario) -> list[Problem]:
-    """What is wrong with the jobs of a scenario, or with the traffic of others."""
+    """Return the problems of the jobs of a scenario, and of the background traffic."""
     jobs, background = scenario.jobs, scenario.background
     if jobs is None and background is None:
         return []
-    found = list[Problem]()
-    for key, given in (("jobs", jobs), ("background", background)):
-        if given is not None and scenario.time_tolerance > 0:
+    problems = list[Problem]()
+    for key, value in (("jobs", jobs), ("background", background)):
+        if value is not None and scenario.time_tolerance > 0:
             rule = f"must be 0 with {key}: no part of an epoch stands for the rest"
-            found.append(Problem("time_tolerance", rule, f"{scenario.time_tolerance:g}", "Set 0."))
+            problems.append(
+                Problem("time_tolerance", rule, f"{scenario.time_tolerance:g}", "Set 0.")
+            )
     if background is not None and not isinstance(scenario.network, Fluid):
         rule = "must be fluid with background, whose traffic is a share of links"
-        found.append(Problem("network.kind", rule, scenario.network.kind, "Set network: fluid."))
-    found += background_problems(background or [])
+        problems.append(Problem("network.kind", rule, scenario.network.kind, "Set network: fluid."))
+    problems += background_problems(background or [])
     if jobs is not None:
         try:
-            hosts = {name: alone.hosts for name, alone in scenario.of_jobs().items()}
+            hosts = {name: job.hosts for name, job in scenario.of_jobs().items()}
         except ScenarioError as error:
-            return [*found, *error.problems]
-        found += together_problems(jobs, scenario.cluster, hosts)
-    return found
+            return [*problems, *error.problems]
+        problems += together_problems(jobs, scenario.cluster, hosts)
+    return problems

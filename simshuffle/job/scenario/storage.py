@@ -30,8 +30,7 @@ class LocalSsd(Sourced):
     """One SSD of a host. Its device time is the resource that reads and writes share.
 
     Attributes:
-        capacity: of one host.
-        read_bandwidth, write_bandwidth: of one host.
+        capacity: of one host. read_bandwidth, write_bandwidth: of one host.
         latency: of one request.
         iops: most requests that it reads a second; may be a curve over the reads in flight on a
             host. If left out, bandwidth and latency alone limit it.
@@ -111,12 +110,12 @@ class Memory(Sourced):
         head, tail = 1.0 - share * middles[:, None], 1.0 - share * (1.0 - middles)
         hits = 0.0
         for spared in (1.0 - share) ** np.arange(epochs):
-            there = (
+            is_cached = (
                 1.0 - tail * spared * head <= self.cache_nbytes / nbytes
                 if self.cache_nbytes < nbytes
                 else np.ones(1)
             )
-            hits += share * float(spared) * float(there.mean())
+            hits += share * float(spared) * float(is_cached.mean())
         return hits
 
 
@@ -233,7 +232,7 @@ class ObjectStore(Sourced):
 
     @property
     def tries(self) -> float:
-        """How often a request is sent in the mean, 1 / (1 - p) of a geometric distribution."""
+        """Mean number of times that a request is sent, 1 / (1 - p) of a geometric distribution."""
         return 1.0 / (1.0 - self.retry_share)
 
     @property
@@ -243,8 +242,8 @@ class ObjectStore(Sourced):
         return self.tries * self.latency + (self.tries - 1.0) * self.retry_delay
 
     @property
-    def alike(self) -> bool:
-        """Whether all requests wait for their first byte equally long."""
+    def has_equal_latencies(self) -> bool:
+        """True if all requests wait equally long for their first byte."""
         spreads = self.latency_spread > 0 and self.latency > 0
         return not spreads and (self.retry_share == 0 or self.waiting_seconds == 0)
 
@@ -260,7 +259,7 @@ class ObjectStore(Sourced):
 
     @property
     def bandwidths(self) -> tuple[float, float]:
-        """Bytes/s of all hosts together, and of one of them; inf without a limit."""
+        """Bytes/s of all hosts together, and of a single host; inf without a limit."""
         return (
             math.inf if self.bandwidth is None else self.bandwidth,
             math.inf if self.host_bandwidth is None else self.host_bandwidth,
@@ -270,9 +269,9 @@ class ObjectStore(Sourced):
         """Least time (s) of each limit to answer ``requests`` requests for ``nbytes`` bytes in all
         over so many ``connections``, by its name: 'connections', 'requests', 'bandwidth'.
         Connections are never idle there, and the store is asked evenly."""
-        each = self.request_seconds(nbytes / requests) if requests else 0.0
+        seconds_per_request = self.request_seconds(nbytes / requests) if requests else 0.0
         return {
-            "connections": requests * each / connections,
+            "connections": requests * seconds_per_request / connections,
             "requests": requests / self.answer_rate,
             "bandwidth": nbytes / self.bandwidths[0],
         }

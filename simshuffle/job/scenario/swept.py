@@ -29,7 +29,7 @@ def runs_followed(
         ScenarioError: several values of another key are swept, or a run is not valid.
     """
     problems = [
-        _unfollowed(key, values, verb)
+        _find_unfollowed(key, values, verb)
         for key, values in scenario.sweep.items()
         if len(values) > 1 and not _is_below(key, followed)
     ]
@@ -66,10 +66,10 @@ def describe_size_chosen(scenario: Scenario, verb: str, irrelevant: Collection[s
 
 
 def _is_below(key: str, followed: Collection[str]) -> bool:
-    return any(key == other or key.startswith(f"{other}.") for other in followed)
+    return any(key == ancestor or key.startswith(f"{ancestor}.") for ancestor in followed)
 
 
-def _unfollowed(key: str, values: list[Any], verb: str) -> Problem:
+def _find_unfollowed(key: str, values: list[Any], verb: str) -> Problem:
     listed = ", ".join(map(short_text, values[:MOST_LISTED])) + ", ..." * (
         len(values) > MOST_LISTED
     )

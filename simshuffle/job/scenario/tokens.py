@@ -94,7 +94,7 @@ class Tokens(Spec):
     sources: list[TokenSource] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _sources_can_be_blended(self) -> Tokens:
+    def _check_sources(self) -> Tokens:
         names = [source.name for source in self.sources]
         if self.sources and not sum(source.weight for source in self.sources) > 0:
             rule, remedy = "must have a weight above 0", "Write weight: 1 for one of them."
@@ -106,39 +106,44 @@ class Tokens(Spec):
             if source.tokens < self.sequence_length:
                 rule = f"must have the {self.sequence_length} tokens of a sequence at least"
                 remedy = "Leave the source out, or lower sequence_length."
-                found = f"{source.tokens} of '{source.name}'"
-                raise InputError(Problem("sources", rule, found, remedy))
+                value = f"{source.tokens} of '{source.name}'"
+                raise InputError(Problem("sources", rule, value, remedy))
         return self
 
     @property
     def blended(self) -> list[Blended]:
         """The corpora, each with its part of the sequences, and what these are like."""
         sources = self.sources or [TokenSource.model_construct(name="", weight=1.0, tokens=0)]
-        whole = sum(source.weight for source in sources)
-        packed, out = (self.sequence_length, self.packing), []
+        total_weight = sum(source.weight for source in sources)
+        packed, corpora = (self.sequence_length, self.packing), []
         for source in sources:
-            length, share = source.document_length or self.document_length, source.weight / whole
-            out.append(Blended(source.name, share, source.tokens, *packed, length.mean, length.std))
-        return out
+            length, share = (
+                source.document_length or self.document_length,
+                source.weight / total_weight,
+            )
+            corpora.append(
+                Blended(source.name, share, source.tokens, *packed, length.mean, length.std)
+            )
+        return corpora
 
     @property
     def ranges(self) -> float:
         """Ranges of a file that a sample is read in, in the mean: a request each."""
         if self.shuffled == "sequences":
             return 1.0
-        return sum(each.share * each.pieces for each in self.blended)
+        return sum(corpus.share * corpus.pieces for corpus in self.blended)
 
     @property
     def useful(self) -> float:
         """Share of the tokens of a sequence that are no padding, in the mean."""
-        return sum(each.share * each.useful for each in self.blended) / self.sequence_length
+        return sum(corpus.share * corpus.useful for corpus in self.blended) / self.sequence_length
 
     @property
     def nbytes(self) -> tuple[float, float]:
         """Bytes of a sample in storage: mean and standard deviation."""
         if not self._uneven:
             return float(self.sequence_length * self.bytes_per_token), 0.0
-        parts = [(each.share, each.counted().tokens) for each in self.blended]
+        parts = [(corpus.share, corpus.count_packing().tokens) for corpus in self.blended]
         mean = sum(share * tokens.mean() for share, tokens in parts)
         square = sum(share * (tokens**2.0).mean() for share, tokens in parts)
         spread = math.sqrt(max(square - mean**2, 0.0))
@@ -148,7 +153,7 @@ class Tokens(Spec):
         """Bytes in storage of ``count`` samples: (count,)."""
         if not self._uneven:
             return np.full(count, self.nbytes[0])
-        return (self._drawn(rng, count).tokens * self.bytes_per_token).astype(np.float64)
+        return (self._draw_sequences(rng, count).tokens * self.bytes_per_token).astype(np.float64)
 
     def draw_work(
         self, rng: np.random.Generator, count: int, attention_share: float
@@ -158,7 +163,7 @@ class Tokens(Spec):
         if self.attention == "full":
             return None
         # (1 - a) + a of the sum of l^2 over S^2
-        attended = self._drawn(rng, count).squares / self.sequence_length**2
+        attended = self._draw_sequences(rng, count).squares / self.sequence_length**2
         work = 1.0 - attention_share * (1.0 - attended)
         if self.normalised:
             work /= 1.0 - attention_share * (1.0 - self._attended)
@@ -173,24 +178,25 @@ class Tokens(Spec):
     @property
     def _attended(self) -> float:
         """Pairs of tokens of one document over all of a sequence, in the mean."""
-        pairs = sum(each.share * each.counted().squares.mean() for each in self.blended)
+        pairs = sum(corpus.share * corpus.count_packing().squares.mean() for corpus in self.blended)
         return float(pairs) / self.sequence_length**2
 
     @property
     def _uneven(self) -> bool:
-        """Whether samples have different bytes: padding is stored only where it was packed
-        before."""
+        """True if samples differ in bytes: padding is stored only where it was packed before."""
         return self.packing != "concatenate" and self.shuffled == "documents"
 
-    def _drawn(self, rng: np.random.Generator, count: int) -> Packed:
+    def _draw_sequences(self, rng: np.random.Generator, count: int) -> Packed:
         """``count`` of the sequences that were counted, each of a source drawn by weight."""
-        parts = [each.counted() for each in self.blended]
+        parts = [corpus.count_packing() for corpus in self.blended]
         sizes = np.array([len(part.tokens) for part in parts])
-        of = rng.choice(len(parts), count, p=[each.share for each in self.blended])
-        within = (rng.random(count) * sizes[of]).astype(np.int64)
-        whole = zip(*((part.pieces, part.tokens, part.squares) for part in parts), strict=True)
-        joined = Packed(*map(np.concatenate, whole))
-        return joined.taken((np.cumsum(sizes) - sizes)[of] + within)
+        part_of_sequence = rng.choice(
+            len(parts), count, p=[corpus.share for corpus in self.blended]
+        )
+        within = (rng.random(count) * sizes[part_of_sequence]).astype(np.int64)
+        columns = zip(*((part.pieces, part.tokens, part.squares) for part in parts), strict=True)
+        joined = Packed(*map(np.concatenate, columns))
+        return joined.select((np.cumsum(sizes) - sizes)[part_of_sequence] + within)
 
 
 @dataclass(frozen=True)
@@ -206,9 +212,9 @@ class Blended:
     mean: float
     std: float
 
-    def counted(self) -> Packed:
-        """Some `COUNTED` of its sequences, drawn: the same in every scenario."""
-        return _counted(self.sequence_length, self.packing, self.mean, self.std)
+    def count_packing(self) -> Packed:
+        """Return `COUNTED` drawn sequences of the corpus, equal in every scenario."""
+        return _count_packing(self.sequence_length, self.packing, self.mean, self.std)
 
     @property
     def pieces(self) -> float:
@@ -217,36 +223,39 @@ class Blended:
         tokens has S - 1 such places. Where documents are all alike, every g-th place alone can be
         such an end, g their greatest common divisor with S, and a window then begins at one."""
         if self.packing == "concatenate":
-            alike = self.std == 0.0
-            step = math.gcd(self.sequence_length, round(self.mean)) if alike else 1
+            equal_lengths = self.std == 0.0
+            step = math.gcd(self.sequence_length, round(self.mean)) if equal_lengths else 1
             return 1.0 + (self.sequence_length - step) / self.mean
-        return float(self.counted().pieces.mean())
+        return float(self.count_packing().pieces.mean())
 
     @property
     def useful(self) -> float:
         """Tokens of a sequence that are no padding, in the mean."""
         if self.packing == "concatenate":
             return float(self.sequence_length)
-        return float(self.counted().tokens.mean())
+        return float(self.count_packing().tokens.mean())
 
     def epochs(self, num_samples: int) -> float:
-        """How many times an epoch of ``num_samples`` sequences of all corpora goes through this
-        one. With 'pad' a document is gone through by its sequence, whatever is cut off."""
-        each = self.mean if self.packing == "pad" else self.useful
-        return self.share * num_samples * each / self.tokens
+        """Return the number of times that an epoch of ``num_samples`` sequences of all corpora goes
+        through this corpus. With 'pad' a document is gone through by its sequence, whatever is cut
+        off.
+        """
+        tokens_consumed = self.mean if self.packing == "pad" else self.useful
+        return self.share * num_samples * tokens_consumed / self.tokens
 
 
 @lru_cache(maxsize=64)
-def _counted(sequence_length: int, packing: str, mean: float, std: float) -> Packed:
+def _count_packing(sequence_length: int, packing: str, mean: float, std: float) -> Packed:
     needed = COUNTED if packing == "pad" else math.ceil(COUNTED * sequence_length / mean)
     documents = min(max(needed, 2**10), MOST_DOCUMENTS)
     lengths = draw_lengths(stream(0, "documents"), mean, std, documents)
     return PACKINGS[packing](lengths, sequence_length).first(COUNTED)
 
 
-def repeated(epochs: float) -> tuple[float, float]:
-    """Of a corpus gone through so many times, one time after the other: the share of what is read
-    that was read before, and the share of it that is never read."""
+def repeated_shares(epochs: float) -> tuple[float, float]:
+    """Return, of a corpus gone through ``epochs`` times, the share of what is read that was read
+    before, and the share of the corpus that is never read.
+    """
     return (1.0 - 1.0 / epochs if epochs > 1 else 0.0), max(1.0 - epochs, 0.0)
 
 
@@ -264,14 +273,14 @@ class Packed:
     tokens: Ints64  # that are no padding
     squares: Floats  # sum over the pieces of their tokens squared
 
-    def taken(self, which: Ints64) -> Packed:
+    def select(self, which: Ints64) -> Packed:
         """Sequences by their number."""
         return Packed(self.pieces[which], self.tokens[which], self.squares[which])
 
     def first(self, count: int) -> Packed:
-        """At most so many of them, evenly spread."""
-        every = max(len(self.pieces) // count, 1)
-        return self.taken(np.arange(0, len(self.pieces), every)[:count])
+        """Return at most ``count`` sequences, evenly spread."""
+        stride = max(len(self.pieces) // count, 1)
+        return self.select(np.arange(0, len(self.pieces), stride)[:count])
 
 
 def draw_lengths(rng: np.random.Generator, mean: float, std: float, count: int) -> Ints64:
@@ -293,7 +302,7 @@ def concatenate(lengths: Ints64, room: int) -> Packed:
 
 
 def pad(lengths: Ints64, room: int) -> Packed:
-    """One document a sequence, cut off after ``room`` tokens."""
+    """Pack each document into a sequence of its own, cut off after ``room`` tokens."""
     tokens = np.minimum(lengths, room)
     return _of_pieces(tokens, np.arange(len(tokens)))
 
@@ -301,13 +310,13 @@ def pad(lengths: Ints64, room: int) -> Packed:
 def best_fit(lengths: Ints64, room: int) -> Packed:
     """Documents cut every ``room`` tokens; what is left of each, the longest first, goes where the
     least room is left that is enough."""
-    full, rest = np.divmod(lengths, room)
-    whole = int(full.clip(max=2**10).sum())
-    place = _places(np.sort(rest[rest > 0])[::-1].tolist(), room)
-    sizes = np.concatenate([np.full(whole, room), np.sort(rest[rest > 0])[::-1]])
-    packed = _of_pieces(sizes, np.concatenate([np.arange(whole), place + whole]))
+    full_by_document, remainders = np.divmod(lengths, room)
+    num_full = int(full_by_document.clip(max=2**10).sum())
+    sequence_of_piece = _places(np.sort(remainders[remainders > 0])[::-1].tolist(), room)
+    sizes = np.concatenate([np.full(num_full, room), np.sort(remainders[remainders > 0])[::-1]])
+    packed = _of_pieces(sizes, np.concatenate([np.arange(num_full), sequence_of_piece + num_full]))
     # whole ones come first: mix them, as those of a file are
-    return packed.taken(np.random.default_rng(0).permutation(len(packed.pieces)))
+    return packed.select(np.random.default_rng(0).permutation(len(packed.pieces)))
 
 
 PACKINGS: dict[str, Callable[[Ints64, int], Packed]] = {
@@ -323,20 +332,20 @@ def _places(sizes: list[int], room: int) -> Ints64:
     having: dict[int, list[int]] = defaultdict(list)
     place, count = [], 0
     for size in sizes:
-        at = bisect_left(capacities, size)
-        if at == len(capacities):
-            left, sequence, count = room, count, count + 1
+        index = bisect_left(capacities, size)
+        if index == len(capacities):
+            capacity, sequence, count = room, count, count + 1
         else:
-            left = capacities[at]
-            sequence = having[left].pop()
-            if not having[left]:
-                del capacities[at]
+            capacity = capacities[index]
+            sequence = having[capacity].pop()
+            if not having[capacity]:
+                del capacities[index]
         place.append(sequence)
-        rest = left - size
-        if rest:
-            if not having[rest]:
-                insort(capacities, rest)
-            having[rest].append(sequence)
+        room_left = capacity - size
+        if room_left:
+            if not having[room_left]:
+                insort(capacities, room_left)
+            having[room_left].append(sequence)
     return np.array(place, np.int64)
 
 

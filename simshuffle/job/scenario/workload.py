@@ -111,8 +111,8 @@ class Dataset(Sourced):
         format: what follows from the mean size where it is left out; 'jpeg' if left out, and 'raw'
             with 'tokens'.
         decoded_size: of a sample as it is exchanged decoded; if left out it follows from the
-            format.
-        decode, encode: of one core for a sample of mean size; if left out it follows from the
+            format. decode, encode: of one core for a sample of mean size; if left out it follows
+            from the
             format.
         samples_per_file: samples that share the opening of a file; with 'tokens' all, if left out.
         samples_per_request: samples that one request reads; at most 'samples_per_file'.
@@ -141,8 +141,8 @@ class Dataset(Sourced):
         if self.sample_size is None and self.tokens is None:
             raise InputError(Problem("sample_size", "is required", "", "Add it, or tokens."))
         if self.sample_size is not None and self.tokens is not None:
-            found = Problem("sample_size", "follows from tokens", "given beside", "Leave it out.")
-            raise InputError(found)
+            value = Problem("sample_size", "follows from tokens", "given beside", "Leave it out.")
+            raise InputError(value)
         if self.tokens is not None and self.tokens.ranges > 1 < self.samples_per_request:
             rule = "must be 1 where a sample is pieces of documents in random order"
             remedy = "Leave it out, or set tokens.shuffled: sequences."
@@ -159,8 +159,9 @@ class Dataset(Sourced):
 
     @property
     def stored_as(self) -> StoredAs:
-        """What values that are left out follow from: the ``format``, by default 'jpeg', and 'raw'
-        of tokens."""
+        """The facts of the storage format from which left-out values follow: of the ``format``, by
+        default 'jpeg', and 'raw' where samples are stored as they are decoded.
+        """
         return FORMATS[self.format or ("jpeg" if self.tokens is None else "raw")]
 
     @property
@@ -194,12 +195,12 @@ class Dataset(Sourced):
 
     @property
     def decode_seconds(self) -> float:
-        """s of one core to decode a sample of mean size."""
+        """Seconds of one core to decode a sample of mean size."""
         return self.stored_as.decode * self.stored.mean if self.decode is None else self.decode
 
     @property
     def encode_seconds(self) -> float:
-        """s of one core to encode a sample of mean size."""
+        """Seconds of one core to encode a sample of mean size."""
         return self.stored_as.encode * self.stored.mean if self.encode is None else self.encode
 
 
@@ -314,18 +315,23 @@ class Workload(Spec):
 
     @property
     def source(self) -> Source | Literal["memory"]:
-        """What the samples are read from: the exchange's source, or 'memory' if they are staged
-        there."""
-        held = self.exchange.tier
-        return "memory" if held == "ssd" and self.staging.target == "memory" else held
+        """The tier from which samples are read: the exchange's source, or 'memory' if they are
+        staged there.
+        """
+        exchange_tier = self.exchange.tier
+        return (
+            "memory"
+            if exchange_tier == "ssd" and self.staging.target == "memory"
+            else exchange_tier
+        )
 
     @property
     def attention_share(self) -> float:
         """Share of attention to all of a sequence in its computing; 0 where nobody says it."""
-        tokens, known = self.dataset.tokens, self.model.attention
+        tokens, attention = self.dataset.tokens, self.model.attention
         if tokens is not None and tokens.attention_share is not None:
             return tokens.attention_share
-        return 0.0 if known is None else known[1]
+        return 0.0 if attention is None else attention[1]
 
     @property
     def mean_work(self) -> float:
@@ -353,8 +359,9 @@ class Workload(Spec):
         rng: np.random.Generator,
         seed: int,
     ) -> ShardsContext:
-        """What decides who trains on what in an epoch, from 1; ``owner`` is (N,) the rank of each
-        sample, ``rng`` of the epoch."""
+        """Return the inputs that decide which rank trains on which samples in an epoch (from 1);
+        ``owner`` is (N,) the rank of each sample, ``rng`` of the epoch.
+        """
         return ShardsContext(
             owner,
             world_size,
@@ -371,10 +378,10 @@ class Workload(Spec):
         """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1. With
         'carry', epochs differ by up to 1."""
         exact = self.dataset.num_samples / (world_size * self.local_batch_size)
-        whole = {
+        iterations_by_rule = {
             "nearest": math.floor(exact + 0.5),
             "keep": math.ceil(exact),
             "drop": math.floor(exact),
             "carry": math.ceil(epoch * exact) - math.ceil((epoch - 1) * exact),
         }
-        return max(whole[self.last_batch], 1)
+        return max(iterations_by_rule[self.last_batch], 1)

@@ -19,7 +19,7 @@ def send(scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
         if isinstance(record, PeriodicWrites):
             clock.env.process(_write_periodically(record, resources, clock))
         elif isinstance(record, OnOff):
-            for host in range(len(record.named or ())):
+            for host in range(len(record.named_hosts or ())):
                 rng = scenario.rng("background", index, host)
                 clock.env.process(_send_bursts(record, resources, clock, host, rng))
         elif record.load:

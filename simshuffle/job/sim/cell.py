@@ -15,10 +15,10 @@ from simshuffle.errors import InputError
 from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.models import load_model
 from simshuffle.job.plan.effort import SHARED_NBYTES, Effort, effort
-from simshuffle.job.plan.findings import SlowCables, extrapolated
-from simshuffle.job.plan.holding import counted, held_in
-from simshuffle.job.plan.wiring import routing
-from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.plan.findings import SlowCables, extrapolation_sentences
+from simshuffle.job.plan.holding import count_fetches, held_in
+from simshuffle.job.plan.wiring import routing_of
+from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
 from simshuffle.report import kept_phases, report
@@ -80,7 +80,7 @@ class RunCell(NetworkCell):
     @property
     def key(self) -> Any:
         """All that decides the outcome: of a file its contents alone, and no name."""
-        return unnamed(self.document)
+        return identity_of(self.document)
 
     @cached_property
     def _effort(self) -> Effort:
@@ -141,7 +141,7 @@ class RunCell(NetworkCell):
         """The most bytes that the loaders of one host keep in ``epochs`` epochs; 0 where none
         fetch.
         """
-        fetched = counted(self.scenario, epochs)
+        fetched = count_fetches(self.scenario, epochs)
         return max((plan.fetches.held_nbytes for plan in fetched), default=0)
 
     def hold_little(self) -> None:
@@ -178,7 +178,7 @@ class Reporting:
         """Add the facts, rows and tables of an epoch."""
         for name, rows in timeline.said.items():
             self._said.setdefault(name, []).extend(rows)
-        self._slow.carried(timeline.links)
+        self._slow.note_carried(timeline.links)
         seconds = report.phase_seconds(timeline)
         self._groups = group_facts(self._scenario, seconds)
         self._held = max(self._held, float(timeline.sources["nbytes_cached"].max()))
@@ -293,14 +293,14 @@ def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
     """Return the facts of a run in ``meta.json`` beside times. ``held_nbytes`` is the most that the
     loaders of one host held of fetched samples.
     """
-    beyond = extrapolated(scenario)
+    beyond = extrapolation_sentences(scenario)
     return {
         **({"extrapolated": beyond} if beyond else {}),
         "seed": scenario.seed,
         "hosts": scenario.hosts,
         "iterations": scenario.workload.iterations(scenario.world_size),
         "storage_per_host_nbytes": scenario.storage_per_host + held_nbytes,
-        "routing": routing(scenario.cluster).describe(),
+        "routing": routing_of(scenario.cluster).describe(),
         "staged_to": held_in(scenario),
     }
 

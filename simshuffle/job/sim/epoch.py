@@ -1,5 +1,4 @@
-"""The training loops: one SimPy process for every rank, which also keeps its loader going; and the
-exchange of samples on the clock."""
+"""The training loops: one SimPy process for every rank, which also keeps its loader going."""
 
 from __future__ import annotations
 
@@ -10,125 +9,17 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simshuffle.fabric.network.batch import NONE
 from simshuffle.job.lowering.collectives import gather_seconds
-from simshuffle.job.lowering.messages import (
-    ExchangeCosts,
-    MessageGraph,
-    MessageLowering,
-    StoreLowering,
-    delivery_counts,
-    exchange_costs,
-    messages_of,
-)
-from simshuffle.job.plan.effort import Thinning
 from simshuffle.job.plan.epochs import EpochPlan
-from simshuffle.job.scenario.host_work import barrier_seconds
+from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.sim.checkpoints import Checkpoints, Killed
 from simshuffle.job.sim.clock import Barrier, Steps, let_go, succeed_after
+from simshuffle.job.sim.exchange import Exchange, plan_exchange
 from simshuffle.job.sim.recorder import FINAL, MEASURING, SAVING, PhaseEnds, PhaseLog
 from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulation import Loaders, Simulation
 from simshuffle.report.timeline import hidden_rows, phase_rows
 from simshuffle.spec.arrays import Floats
-
-
-class Exchange:
-    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s at the end. ``delivered``
-    are the groups of the messages of each rank in the iteration started last; NONE for none."""
-
-    def __init__(self, simulation: Simulation, costs: ExchangeCosts, remove: Floats) -> None:
-        scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
-        self._recorder, self.costs, self.remove = simulation.recorder, costs, remove
-        self._resources, self._clock, self.schedule = resources, clock, costs.schedule
-        self._reads_in_flight = scenario.workload.loader.reads_in_flight
-        self._world_size = resources.world_size
-        self._sending = frozenset(costs.plan.iteration.tolist())
-        pairs, in_memory = scenario.network.serial_pairs, scenario.workload.source == "memory"
-        self._lowering = MessageLowering(resources, costs.schedule, serial_pairs=pairs)
-        self._stores = StoreLowering(resources, costs, in_memory=in_memory)
-        # of the iteration whose messages were prepared last: its groups, of each rank the one of
-        # its host work and the one of its messages; and its transfers
-        self._prepared = -1
-        self._work_done: list[int] = []
-        self.delivered: list[int] = []
-        self._graph: MessageGraph
-        # the ranks that begin at this instant, if no barrier lets all begin together
-        self._beginning: list[int] = []
-        self._opening = Barrier(clock.env, self._world_size, self._open)
-        # the barrier after the receipt: its group, its event, and the ranks that are still missing
-        self._closing = NONE
-        self._closed = clock.env.event()
-        self._closing_missing = 0
-
-    def sends(self, iteration: int) -> bool:
-        """Return whether ranks exchange samples after ``iteration`` (from 0)."""
-        return iteration in self._sending
-
-    def start(self, rank: int, iteration: int) -> int:
-        """Begin the exchange of a rank after ``iteration``. Returns the group that is complete when
-        the main thread of the rank is free again.
-        """
-        self._prepare(iteration)
-        if self.schedule.barriers == "none":
-            if not self._beginning:
-                self._clock.env.timeout(0.0).callbacks.append(self._begin)
-            self._beginning.append(rank)
-        else:
-            self._opening.arrive()
-        return self._work_done[rank]
-
-    def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
-        """Re-encode what the rank received and write it, then meet the others if barriers are
-        scheduled. Returns the group that is complete when the rank has written, and the event that
-        lets all go on, if they meet."""
-        group = self._clock.open(1)
-        if self.schedule.barriers == "none":
-            self._clock.post(self._stores.batch(rank, iteration, group))
-            return group, None
-        if self._closing == NONE:
-            self._create_closing_barrier()
-        batch, closed = self._stores.batch(rank, iteration, group, self._closing), self._closed
-        self._closing_missing -= 1
-        if self._closing_missing == 0:
-            self._closing = NONE
-        self._clock.post(batch)
-        return group, closed
-
-    def _create_closing_barrier(self) -> None:
-        """Create the barrier after the receipt, which ends after all ranks' writes and its own
-        latency.
-        """
-        group = self._closing = self._clock.open(self._world_size)
-        closed = self._closed = self._clock.env.event()
-        self._closing_missing = self._world_size
-        latency = barrier_seconds(self._resources.cluster, self._world_size)
-        self._clock.call_when_complete(
-            group, lambda _: succeed_after(self._clock.env, latency, closed)
-        )
-
-    def _begin(self, _: simpy.Event) -> None:
-        """Post the messages of the ranks that began at this instant, in one batch: all ranks go on
-        together when their gradients are summed."""
-        self._clock.post(self._graph.select_ranks(self._beginning))
-        self._beginning = []
-
-    def _open(self, event: simpy.Event) -> None:
-        """Post the messages of all ranks, when all have begun."""
-        event.succeed()
-        self._clock.post(self._graph.batch)
-
-    def _prepare(self, iteration: int) -> None:
-        """Open the groups of an iteration when its first rank arrives."""
-        if self._prepared == iteration:
-            return
-        self._prepared = iteration
-        messages = messages_of(self.costs, iteration, self._resources, self._reads_in_flight)
-        counts = delivery_counts(messages, self._world_size).tolist()
-        self._work_done = [self._clock.open(1) for _ in range(self._world_size)]
-        self.delivered = [self._clock.open(count) if count else NONE for count in counts]
-        tag = NONE if self._recorder is None else self._recorder.note(iteration, messages)
-        self._graph = self._lowering.graph(messages, self._work_done, self.delivered, tag)
 
 
 @dataclass(frozen=True)
@@ -156,20 +47,6 @@ def _plan_measuring(
         (simulation.scenario.step_times.inference_of(reads.samples) * jitter).T.tolist(),
         OmittedBatches(env, thinning.left_out, len(jitter), groups, at_once),
     )
-
-
-def _plan_exchange(
-    simulation: Simulation, plan: EpochPlan, nbytes: Floats, thinning: Thinning
-) -> Exchange | None:
-    """Return the exchange of an epoch; None if no sample is exchanged."""
-    workload = simulation.scenario.workload
-    schedule = workload.exchange.exchange_schedule
-    if schedule is None or not len(plan.exchange.iteration):
-        return None
-    costs = exchange_costs(
-        plan.exchange, schedule, workload.dataset, nbytes, plan.sent_from_cache, plan.iterations
-    )
-    return Exchange(simulation, costs, costs.remove * thinning.factor)
 
 
 class Epoch:
@@ -210,7 +87,7 @@ class Epoch:
             workload.exchange.gathered(workload.dataset.num_samples / world_size), resources
         )
         self._gathering = Barrier(self._env, world_size, self._gather)
-        self.exchange = _plan_exchange(simulation, plan, nbytes, thinning)
+        self.exchange = plan_exchange(simulation, plan, nbytes, thinning)
         jitter = simulation.compute_jitter("compute_jitter", plan.epoch, plan.training)
         self._slower = simulation.slower
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)

@@ -14,7 +14,7 @@ import numpy as np
 
 from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.fabric.routing.detour import Detours
-from simshuffle.job.plan.faults import RunFaults, Struck
+from simshuffle.job.plan.faults import RunFaults, TimedFault
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim.clock import NetworkClock, Steps
 from simshuffle.spec.arrays import Flags, Ints32
@@ -44,16 +44,16 @@ class ActiveFaults:
         self._clock, self._resources = clock, resources
         self._healthy = resources.links.capacity
         self._indices = count()
-        self._upcoming: list[tuple[float, int, int, Struck]] = []
-        self._drawn: dict[int, Iterator[Struck]] = {}
-        for struck in faults.given:
-            self._push(struck.at, BEGIN, struck)
-        for drawn in faults.drawn():
+        self._upcoming: list[tuple[float, int, int, TimedFault]] = []
+        self._drawn: dict[int, Iterator[TimedFault]] = {}
+        for struck in faults.planned:
+            self._push(struck.begin, BEGIN, struck)
+        for drawn in faults.draw_faults():
             self._follow(drawn)
         # of links and ranks the shares that faults leave now
         self._links: defaultdict[int, list[float]] = defaultdict(list)
         self._ranks: defaultdict[int, list[float]] = defaultdict(list)
-        self._around: list[Struck] = []  # failed cables round which new routes lead
+        self._around: list[TimedFault] = []  # failed cables round which new routes lead
         self._detours: Detours | None = None
         self._failed: Flags = np.zeros(len(self._healthy) + 1, bool)  # the last one pads routes
         self._row_of: dict[int, Row] = {}
@@ -71,16 +71,16 @@ class ActiveFaults:
             self._copies[number].append((slower, rank))
         return slower
 
-    def _push(self, when: float, kind: int, struck: Struck) -> int:
+    def _push(self, when: float, kind: int, struck: TimedFault) -> int:
         number = next(self._indices)
         heapq.heappush(self._upcoming, (when, number, kind, struck))
         return number
 
-    def _follow(self, drawn: Iterator[Struck]) -> None:
+    def _follow(self, drawn: Iterator[TimedFault]) -> None:
         """Schedule the next fault of those that are drawn."""
         struck = next(drawn, None)
         if struck is not None:
-            self._drawn[self._push(struck.at, BEGIN, struck)] = drawn
+            self._drawn[self._push(struck.begin, BEGIN, struck)] = drawn
 
     def _run(self) -> Steps:
         env = self._clock.env
@@ -101,7 +101,7 @@ class ActiveFaults:
             if routes:
                 self._reroute()
 
-    def _handle(self, kind: int, struck: Struck) -> bool:
+    def _handle(self, kind: int, struck: TimedFault) -> bool:
         """Begin or end a fault, or note that new routes are known; return whether routes change."""
         changed = False
         if kind == BEGIN:
@@ -126,26 +126,26 @@ class ActiveFaults:
                     job_slower[job_rank] = self.slower[rank]
         return changed
 
-    def _begin(self, struck: Struck) -> None:
+    def _begin(self, struck: TimedFault) -> None:
         if struck.reroutes_at < inf:
             self._push(struck.reroutes_at, REROUTE, struck)
-        if struck.until < inf:
-            self._push(struck.until, END, struck)
+        if struck.end < inf:
+            self._push(struck.end, END, struck)
         row = {
             "what": struck.what,
-            "at_s": struck.at,
-            "until_s": struck.until if struck.until < inf else None,
+            "at_s": struck.begin,
+            "until_s": struck.end if struck.end < inf else None,
             "rate": struck.rate,
             "links": len(struck.hit.links),
             "gpus": len(struck.hit.ranks),
             "rerouted": 0,
         }
         # a run that lost a host goes on with a new clock, before which this may have begun
-        earlier_rows = self.rows if struck.at < self._clock.env.now else []
+        earlier_rows = self.rows if struck.begin < self._clock.env.now else []
         recorded_rows = [
             recorded
             for recorded in earlier_rows
-            if (recorded["what"], recorded["at_s"]) == (struck.what, struck.at)
+            if (recorded["what"], recorded["at_s"]) == (struck.what, struck.begin)
         ]
         if not recorded_rows:
             self.rows.append(row)
@@ -170,7 +170,7 @@ class ActiveFaults:
         if not self._around:
             return
         cables = np.concatenate([fault.hit.cables for fault in self._around])
-        failed = self._resources.numbers_of(cables)
+        failed = self._resources.to_run_links(cables)
         self._failed[failed[failed >= 0]] = True
         self._detours = Detours(self._resources.forwarding.fabric, cables)
         self._clock.detour = self._detour_batch
@@ -227,7 +227,7 @@ class ActiveFaults:
             links_after = [link for link in routes[row, end + 1 :].tolist() if link >= 0]
             new_route = [
                 *routes[row, :begin].tolist(),
-                *resources.numbers_of(np.array(detour)).tolist(),
+                *resources.to_run_links(np.array(detour)).tolist(),
                 *links_after,
             ]
             if len(new_route) <= width:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import simpy
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.job.plan.effort import Thinning, check_size
+from simshuffle.job.plan.effort import check_size
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.plan.faults import RunFaults
-from simshuffle.job.plan.jobs import Shared, shared
+from simshuffle.job.plan.jobs import SharedMachine, share_machine
+from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.background import send
 from simshuffle.job.sim.clock import NetworkClock, Steps
@@ -65,10 +66,10 @@ class _Machine:
     """The machine that all jobs of a scenario share."""
 
     def __init__(self, scenario: Scenario, progress: Progress | None, struck: list[Row]) -> None:
-        self._scenario, self._shared = scenario, shared(scenario)
+        self._scenario, self._shared = scenario, share_machine(scenario)
         for job in self._shared.jobs.values():
             check_size(job)
-        env, machine_resources = simpy.Environment(), self._shared.whole
+        env, machine_resources = simpy.Environment(), self._shared.resources
         network = machine_resources.network(scenario.network, accounts=machine_resources.all_ranks)
         clock = NetworkClock(env, network)
         self._env, peaks = env, Peaks(clock)
@@ -78,8 +79,8 @@ class _Machine:
                 RunFaults(scenario, machine_resources), machine_resources, clock, struck
             )
         for name, job in self._shared.jobs.items():
-            part = self._shared.of[name]
-            links = EpochLinkStatistics(part, network, peaks, part.not_of(machine_resources))
+            part = self._shared.parts[name]
+            links = EpochLinkStatistics(part, network, peaks, part.foreign_links(machine_resources))
             slower = None if faults is None else faults.slower_for_job(part)
             self._machines[name] = SimulatedMachine(
                 job, on=(part, clock), links=links, slower=slower
@@ -150,7 +151,7 @@ class _Machine:
 class JobProgress:
     """Reports the share of the iterations of all jobs that is done."""
 
-    def __init__(self, jobs: Shared, progress: Progress | None) -> None:
+    def __init__(self, jobs: SharedMachine, progress: Progress | None) -> None:
         self._progress, self._done = progress, 0
         self._total = sum(
             job.workload.iterations(job.world_size, epoch)

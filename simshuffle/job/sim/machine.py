@@ -17,10 +17,10 @@ from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.models import shared_network
 from simshuffle.job.lowering.read_requests import read_sums
 from simshuffle.job.lowering.staging import staging_traffic
-from simshuffle.job.plan.effort import Thinning
 from simshuffle.job.plan.epochs import EpochPlan
 from simshuffle.job.plan.recovery import stop_after
 from simshuffle.job.plan.resources import Resources
+from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Workload
 from simshuffle.job.sim.background import send

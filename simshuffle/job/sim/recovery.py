@@ -19,8 +19,7 @@ import numpy as np
 
 from simshuffle.errors import refuse
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds
-from simshuffle.job.plan.effort import Thinning
-from simshuffle.job.plan.epochs import Began, EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.job.plan.epochs import EpochPlan, TrainingState, plan_epochs, sample_nbytes
 from simshuffle.job.plan.recovery import (
     ResumedLoader,
     check_losses,
@@ -31,6 +30,7 @@ from simshuffle.job.plan.recovery import (
     readers_of,
     spare_hosts,
 )
+from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.scenario.recovery import Recovery
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.losses import EpochParts, Loss
@@ -227,12 +227,12 @@ class RecoveringJob:
         self.scenario = self._place_on_hosts({"world_size": ranks})
         self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
         loader = ResumedLoader(law, self.scenario, readers, *self._first, self._nbytes, epoch, step)
-        remaining_plan = loader.rest()
+        remaining_plan = loader.remaining_plan()
         if isinstance(remaining_plan, Refusal):
             return remaining_plan.message
         self._state = readers, epoch, step
         remaining_plans = [remaining_plan] if remaining_plan.iterations else []
-        self._plans = chain(remaining_plans, loader.later(epoch + 1))
+        self._plans = chain(remaining_plans, loader.later_plans(epoch + 1))
         repeated_plans = islice(self._plans, parts.epoch - epoch + len(remaining_plans))
         self._undone = [Stretch(plan, step * (plan.epoch == epoch)) for plan in repeated_plans]
         self._exchange = empty_plan(ranks)
@@ -282,7 +282,7 @@ class RecoveringJob:
         dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})
         smaller = workload.model_copy(update={"dataset": dataset})
         self.scenario = self._place_on_hosts({"world_size": num_ranks, "workload": smaller})
-        began = Began(parts.epoch + 1, self._owner)
+        began = TrainingState(parts.epoch + 1, self._owner)
         self._plans = plan_epochs(self.scenario, self._nbytes, began)
         evenly = np.full(num_ranks, float(read.sum()) / num_ranks)
         everyone = np.full(num_ranks, reads_shards and are_taken_over)

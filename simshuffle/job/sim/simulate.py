@@ -6,15 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from simshuffle.errors import Problem, ScenarioError, refuse
-from simshuffle.job.plan.effort import (
-    WORTH_LEAVING_OUT,
-    Thinning,
-    check_size,
-    first_window,
-    thinned,
-)
+from simshuffle.job.plan.effort import WORTH_LEAVING_OUT, check_size, first_window
 from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.job.plan.jobs import settled
+from simshuffle.job.plan.jobs import place_jobs
+from simshuffle.job.plan.thinning import Thinning, thin_scenario
 from simshuffle.job.scenario.scenario import Scenario, refuse_jobs
 from simshuffle.job.sim.machine import SimulatedEpoch, SimulatedMachine, reporter, with_loaders
 from simshuffle.job.sim.recorder import Recorder
@@ -156,7 +151,7 @@ class ThinnedPlans:
         all_iterations = workload.iterations(self._scenario.world_size)
         size = all_iterations if iterations >= WORTH_LEAVING_OUT * all_iterations else iterations
         if size not in self._plans_by_size:
-            thinning = thinned(self._scenario, size)
+            thinning = thin_scenario(self._scenario, size)
             nbytes = sample_nbytes(thinning.scenario)
             self._plans_by_size[size] = thinning, nbytes, plan_epochs(thinning.scenario, nbytes)
         thinning, nbytes, plans = self._plans_by_size[size]
@@ -213,7 +208,7 @@ def simulate_epochs(
     """
     name = run or scenario.label()
     refuse_jobs(scenario)
-    scenario = settled(scenario)
+    scenario = place_jobs(scenario)
     if first_epoch > 1 and scenario.workload.loader.across_epochs:
         rule = f"must be false where epoch {first_epoch} is simulated alone"
         problem = Problem("workload.loader.across_epochs", rule, "true", "Set it to false.")

@@ -16,7 +16,7 @@ import pandas as pd
 from simshuffle.fabric.network import FlowOutcome, Fluid, Packet
 from simshuffle.fabric.network.models import load_model
 from simshuffle.job.plan.resources import Resources
-from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Ints64
 from simshuffle.studies.congestion.measure import (
@@ -89,7 +89,7 @@ class RankPlacement:
     @classmethod
     def of_scenario(cls, scenario: Scenario) -> RankPlacement:
         """Return the placement of a scenario; the scenario's name decides nothing."""
-        text = json.dumps(unnamed(scenario.to_dict()), sort_keys=True)
+        text = json.dumps(identity_of(scenario.to_dict()), sort_keys=True)
         return cls(hashlib.sha256(text.encode()).hexdigest(), scenario)
 
 

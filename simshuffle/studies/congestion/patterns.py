@@ -91,7 +91,7 @@ def _pair_nearest(fabric: UsedFabric, ranks: NDArray[np.integer]) -> Iterator[tu
     first free rank that it meets.
     """
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
-    routes = fabric.resources.afresh().message(src, dst)[0]
+    routes = fabric.resources.with_fresh_routes().message(src, dst)[0]
     hops = (routes >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
     np.fill_diagonal(hops, 0)
     is_free = np.ones(len(ranks), bool)

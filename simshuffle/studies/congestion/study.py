@@ -17,9 +17,9 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.fabric.network import Packet
 from simshuffle.fabric.network.models import MODELS
-from simshuffle.job.plan.wiring import routing
+from simshuffle.job.plan.wiring import routing_of
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, serialise_scenarios
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.report.chart import Chart
 from simshuffle.report.table_io import plain_rows
@@ -176,7 +176,7 @@ def request(
     if not options.wire_only:
         largest_samples = max(jobs, key=lambda job: job.samples.scenario.world_size).samples
         meta["messages"] = describe_costs(largest_samples, "all_to_all" in options.pattern)
-    text, files = stored(sized_scenarios)
+    text, files = serialise_scenarios(sized_scenarios)
     note = f"All patterns send the samples of {sized_scenarios[0].label().rpartition(' @')[0]}."
     return Request(sized_scenarios[0].name, jobs, {"scenario.yaml": text}, meta, files, about=note)
 
@@ -190,14 +190,14 @@ def placements_by_routing(scenario: Scenario, routings: Sequence[str]) -> dict[s
     Raises:
         InputError: a routing is not known, or not for this network.
     """
-    cluster_routing = routing(scenario.cluster)
+    cluster_routing = routing_of(scenario.cluster)
     if not routings:
         return {cluster_routing.short(): RankPlacement.of_scenario(scenario)}
     placements = {}
     for routing_text in routings:
         try:
             routed_scenario = scenario.with_values({"cluster.routing": parse_kind(routing_text)})
-            name = routing(routed_scenario.cluster).short()
+            name = routing_of(routed_scenario.cluster).short()
         except InputError as error:
             problems = [
                 replace(problem, path=f"--routing{problem.path.removeprefix('cluster.routing')}")

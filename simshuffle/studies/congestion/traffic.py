@@ -170,7 +170,7 @@ class UsedFabric:
         pairs = np.concatenate([[src, dst], *domain_pairs], axis=1)
         src, dst = pairs[:, pairs[0] != pairs[1]]
         is_used = np.zeros(len(resources.links.names) + 1, bool)
-        for hop in resources.afresh().message(src, dst)[0].T:
+        for hop in resources.with_fresh_routes().message(src, dst)[0].T:
             is_used[hop] = True
         return is_used[:-1]
 
@@ -203,7 +203,7 @@ class UsedFabric:
         """Return the links of the first messages from ``src`` to ``dst``: (n, longest) int32,
         padded with -1.
         """
-        return self._renumber_routes(self.resources.afresh().message(src, dst)[0])
+        return self._renumber_routes(self.resources.with_fresh_routes().message(src, dst)[0])
 
     @property
     def ports(self) -> Ints:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.job.plan.prefetching import Demand, demand, waits
+from simshuffle.job.plan.prefetching import LoaderDemand, loader_demand, wait_seconds
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.reading import unnamed
-from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, stored
+from simshuffle.job.scenario.reading import identity_of
+from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, serialise_scenarios
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import lognormal_factor
@@ -69,7 +69,7 @@ class TuningCell(PlainCell):
     def key(self) -> Any:
         """As for `Cell`."""
         return [
-            unnamed(self.document),
+            identity_of(self.document),
             *(self.axes[name] for name in ("workers", "factors", "threads")),
         ]
 
@@ -102,8 +102,8 @@ def settings(scenario: Scenario, axes: Axes) -> list[Loader]:
     all_threads = axes["threads"] or (own.threads,)
     workers = set(axes["workers"])
     for threads in () if workers else all_threads:
-        of = demand(with_loader(scenario, Loader(workers=1, prefetch=2, threads=threads)))
-        knee = math.ceil(of.alone / max(of.step, of.binding[1]) - NOT_BINDING)
+        of = loader_demand(with_loader(scenario, Loader(workers=1, prefetch=2, threads=threads)))
+        knee = math.ceil(of.isolated_seconds / max(of.step, of.binding[1]) - NOT_BINDING)
         knee = min(max(knee, 1), MOST_WORKERS)
         workers |= {knee, knee + 1, *(1 << power for power in range((knee - 1).bit_length()))}
     found = {
@@ -124,8 +124,8 @@ def row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     """The row of a setting in `settings`, without the run."""
     workload, cluster = scenario.workload, scenario.cluster
     tried, own = with_loader(scenario, loader), workload.loader
-    of, batch = demand(tried), workload.local_batch_size * scenario.world_size
-    waited = waits(drawn(tried, of), of.step, loader.workers, loader.prefetch)
+    of, batch = loader_demand(tried), workload.local_batch_size * scenario.world_size
+    waited = wait_seconds(drawn(tried, of), of.step, loader.workers, loader.prefetch)
     steady = waited[len(waited) // BEGUN :] if len(waited) > BEGUN else waited[1:]
     mean = float(steady.mean()) if len(steady) else 0.0
     stalls = int((steady > STALL * of.step).sum())
@@ -154,12 +154,12 @@ def row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     }
 
 
-def _binds(of: Demand, waiting: float) -> str:
+def _binds(of: LoaderDemand, waiting: float) -> str:
     """What keeps the loops from being faster, where they wait so many s in the mean of a step."""
     if waiting <= LOST * of.step:
         return LOOP
     name, slowest = of.binding
-    workers = of.alone / of.at_once
+    workers = of.isolated_seconds / of.at_once
     if max(workers, slowest) <= of.step:
         return UNEVEN
     if slowest >= workers:
@@ -167,7 +167,7 @@ def _binds(of: Demand, waiting: float) -> str:
     return READING if float(of.read.mean()) > of.decode else DECODING
 
 
-def drawn(scenario: Scenario, of: Demand) -> Floats:
+def drawn(scenario: Scenario, of: LoaderDemand) -> Floats:
     """s that workers take for batches, (B, M), as the scenario varies them: reads, sizes of
     samples, and the cores of each host. The same draws for all settings."""
     workload, rng = scenario.workload, scenario.rng("tuning")
@@ -211,7 +211,7 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
 
 def _request(scenario: Scenario, axes: Axes) -> Request[Sequence[TuningCell]]:
     cells = [TuningCell(name, single.to_dict(), axes) for name, single in scenario.runs().items()]
-    document, files = stored([scenario])
+    document, files = serialise_scenarios([scenario])
     return Request(scenario.name, cells, {"scenario.yaml": document}, {"asked": axes}, files)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenarios, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenarios, serialise_scenarios
 from simshuffle.job.scenario.swept import EXCHANGE, runs_followed
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
@@ -118,7 +118,7 @@ def request(options: AblationOptions) -> Request[Ablation]:
     answers = {name: getattr(options, name) for name in ("start", "end", "seeds")}
     for name, assignments in (("also", options.also), ("alone", options.alone)):
         answers[name] = [f"{key}={write_value(value)}" for key, value in assignments]
-    document, files = stored([start_scenario, end_scenario])
+    document, files = serialise_scenarios([start_scenario, end_scenario])
     note, documents = f"{len(list(ablation.runs()))} simulations.", {"scenario.yaml": document}
     return Request(scenario.name, ablation, documents, {"asked": answers}, files, note)
 

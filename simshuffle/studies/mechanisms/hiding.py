@@ -16,7 +16,7 @@ from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.plan.hidden import largest_hidden_fraction, without_exchange
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenarios, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenarios, serialise_scenarios
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.report.report import WHOLE
 from simshuffle.studies.mechanisms import text
@@ -127,7 +127,7 @@ def build_request(
     """Return the request of scenarios for each world size and names of ways, the own ways with
     their exchange and title.
     """
-    document, files = stored(sized_scenarios)
+    document, files = serialise_scenarios(sized_scenarios)
     answers = {
         "ways": list(way_names),
         "tolerance": tolerance,

@@ -14,10 +14,10 @@ from simshuffle.job.plan.bounds import Bounds
 from simshuffle.job.plan.effort import effort
 from simshuffle.job.plan.hidden import (
     added_seconds,
+    bounds_without_exchange,
     fraction_of,
     hidden_samples,
     most_samples,
-    unexchanged,
 )
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import NetworkCell, RunCell
@@ -99,7 +99,7 @@ class SearchCell(NetworkCell):
 
     @cached_property
     def _bounds_without_exchange(self) -> Bounds:
-        return unexchanged(self.scenario)
+        return bounds_without_exchange(self.scenario)
 
     @property
     def max_samples(self) -> int:

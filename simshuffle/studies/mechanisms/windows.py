@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from simshuffle.job.plan.effort import WORTH_LEAVING_OUT, effort, thinned
+from simshuffle.job.plan.effort import WORTH_LEAVING_OUT, effort
 from simshuffle.job.plan.hidden import fraction_of
+from simshuffle.job.plan.thinning import thin_scenario
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report import kept_phases
 from simshuffle.report.report import WHOLE
@@ -72,7 +73,7 @@ def window_of(scenario: Scenario, iterations: int) -> Window:
     exact = scenario.model_copy(update={"time_tolerance": 0.0})
     if iterations >= total_iterations:
         return Window(exact, total_iterations, total_iterations)
-    thinned_scenario = thinned(exact, iterations).scenario
+    thinned_scenario = thin_scenario(exact, iterations).scenario
     fraction = scenario.workload.exchange.fraction
     if fraction:
         shard = scenario.workload.dataset.num_samples / scenario.world_size

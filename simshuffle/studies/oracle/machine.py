@@ -19,7 +19,7 @@ from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.exchange_bound import exchange_bound, expected_largest
 from simshuffle.job.plan.reading_bounds import cable_bandwidth
 from simshuffle.job.plan.resources import Resources
-from simshuffle.job.plan.wiring import routing
+from simshuffle.job.plan.wiring import routing_of
 from simshuffle.job.scenario.host_work import payload_nbytes
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
@@ -301,7 +301,7 @@ def assumptions(scenario: Scenario) -> list[str]:
         if times_source
         else times,
         hidden,
-        f"routing: {routing(scenario.cluster).describe()}",
+        f"routing: {routing_of(scenario.cluster).describe()}",
         "each collective alone on the cables, of all groups at once, in closed form",
         f"memory of {precision} with the optimiser {strategy.optimiser}{recompute_text}, without"
         " what libraries and fragments take",

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
 from simshuffle.job.scenario.model import NOTED
 from simshuffle.job.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
 from simshuffle.job.scenario.swept import WORLD_SIZE, runs_followed
 from simshuffle.spec.library import parse_kind, suggest_nearest
 from simshuffle.spec.units import Dimension, readable
@@ -231,7 +231,7 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
             refuse("--measured", rule, repr(requested_name), remedy, COMMAND_LINE)
         measured_points.append((names[0], size, seconds))
     _check_possible(single, points)
-    text, files = stored([single])
+    text, files = serialise_scenarios([single])
     answers = {
         "strategies": list(options.strategies),
         "world_sizes": sizes,

@@ -11,8 +11,8 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError
 from simshuffle.job.plan.hidden import PARTIAL, largest_hidden_fraction
-from simshuffle.job.plan.jobs import alone, settled
-from simshuffle.job.plan.warming import describe_warming
+from simshuffle.job.plan.jobs import isolate_job, place_jobs
+from simshuffle.job.plan.warming import warming_sentence
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell, of_job
@@ -127,19 +127,19 @@ def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Sim
             singles[label] = scenario
             continue
         behind = f" {label}" if len(runs) > 1 else ""
-        placed = settled(scenario)
+        placed = place_jobs(scenario)
         machines[together := f"together{behind}"] = placed
         for job, single in placed.of_jobs().items():
             for run, cell in ((f"{job}{behind}", together), (f"{job}{behind}{ALONE}",) * 2):
                 singles[run], jobs[run] = single, (cell, job)
-            machines[f"{job}{behind}{ALONE}"] = alone(placed, job)
+            machines[f"{job}{behind}{ALONE}"] = isolate_job(placed, job)
     return singles, SimulatedRuns(singles, machines=machines, jobs=jobs)
 
 
 def facts_by_forms(runs: SimulatedRuns, seconds: Mapping[Any, float]) -> dict[str, Any]:
     """Return what closed forms say beside the simulation, as ``meta.json`` has it: what stays
     hidden, and that later epochs differ. ``seconds``: of the last epoch of each run."""
-    steady = "" if runs.jobs else describe_warming(runs.scenarios, seconds)
+    steady = "" if runs.jobs else warming_sentence(runs.scenarios, seconds)
     found = {"hidden": hidden_fractions(runs), "not_steady": steady}
     return {name: fact for name, fact in found.items() if fact}
 

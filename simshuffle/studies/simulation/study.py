@@ -16,7 +16,7 @@ from simshuffle.errors import Problem, refuse
 from simshuffle.job.plan.faults import check_run
 from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenarios_of
-from simshuffle.job.scenario.scenario import Scenario, all_runs, stored
+from simshuffle.job.scenario.scenario import Scenario, all_runs, serialise_scenarios
 from simshuffle.job.sim.cell import TABLES, concatenate_rows, table_of_run
 from simshuffle.job.uncertainty.report import (
     interval_facts,
@@ -94,7 +94,7 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
     given = {"labels": options.labels, "timeline": kept, "seeds": seeds}
     asked = {name: value for name, value in given.items() if value != USUAL[name]}
     asked |= interval_request(ranges)
-    text, files = stored(scenarios)
+    text, files = serialise_scenarios(scenarios)
     of = replace(beside, timeline=kept, seeds=seeds, ranges=ranges)
     documents = {"scenario.yaml": text}
     study = OF_JOBS if beside.jobs else STUDY if seeds == 1 else OVER_SEEDS

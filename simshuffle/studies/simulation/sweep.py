@@ -14,8 +14,8 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.plan.faults import check_run
 from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.reading import exchange_located
-from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, stored
+from simshuffle.job.scenario.reading import locate_exchange
+from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, serialise_scenarios
 from simshuffle.job.sim.cell import RunCell, concatenate_rows
 from simshuffle.job.uncertainty.report import (
     interval_facts,
@@ -86,7 +86,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
     followed = {key: values for key, values in scenario.sweep.items() if key not in over}
     axes = {key: list(values) for key, values in {**followed, **over}.items()}
     if EXCHANGE in axes:
-        axes[EXCHANGE] = [exchange_located(value, None) for value in axes[EXCHANGE]]
+        axes[EXCHANGE] = [locate_exchange(value, None) for value in axes[EXCHANGE]]
     _check_names(axes)
     base = scenario.model_copy(update={"sweep": {}})
     names = _names([key for key in axes if key != "seed"])
@@ -104,7 +104,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
     several = {combination_name(_without_seed(values)) for values in combinations}
     ranges = ranges_of(options.interval, options.ranges, [base], len(several))
     sweep = Sweep(base, combinations, names, numbers, options.label, ranges)
-    document, files = stored([scenario.model_copy(update={"sweep": axes})])
+    document, files = serialise_scenarios([scenario.model_copy(update={"sweep": axes})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
     given = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
     asked = {"axes": about, **given, **interval_request(ranges)}

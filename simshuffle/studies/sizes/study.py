@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
 from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.job.scenario.reading import unnamed
-from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, stored
+from simshuffle.job.scenario.reading import identity_of
+from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario, serialise_scenarios
 from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE
@@ -78,7 +78,7 @@ class SizesCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [unnamed(self.document), self.epoch]
+        return [identity_of(self.document), self.epoch]
 
     @property
     def cost(self) -> float:
@@ -126,7 +126,7 @@ def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str
             rule = f"must be at most {single.epochs}, the epochs of {name}"
             refuse("--epoch", rule, str(number), f"Add --set epochs={number}.", COMMAND_LINE)
         cells[name] = SizesCell(name, single.to_dict(), number)
-    document, files = stored([scenario])
+    document, files = serialise_scenarios([scenario])
     return Request(scenario.name, cells, {"scenario.yaml": document}, {"epoch": epoch}, files)
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from simshuffle.extensions.calibration.calibrate.findings import Parameter
 from simshuffle.job.scenario.calibrated import QUANTITIES, Calibrated
-from simshuffle.job.scenario.calibrated import shown as shown_place
+from simshuffle.job.scenario.calibrated import format_quantity as shown_place
 from simshuffle.report.console import new_table
 from simshuffle.spec.units import format_quantity, readable
 from simshuffle.version import __version__

@@ -12,7 +12,7 @@ from typing import Any
 from simshuffle.errors import InputError, Problem
 from simshuffle.extensions.calibration.validation.answers import load
 from simshuffle.fabric.allreduce import Nccl
-from simshuffle.job.plan.jobs import settled
+from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.jobs import simulate_jobs
 from simshuffle.report import report
@@ -105,7 +105,7 @@ def evening(scenario: str, values: Mapping[str, str]) -> Evening:
     rest, running = _chosen(values)
     whole, names = side_by_side(load(scenario, rest), running), {_key(one): one for one in running}
     lasted: dict[str, list[float]] = {one.name: [] for one in running}
-    for of, timeline in simulate_jobs(settled(whole), {name: name for name in names}):
+    for of, timeline in simulate_jobs(place_jobs(whole), {name: name for name in names}):
         seconds = float(report.epochs(timeline)["epoch_s"].iloc[0])
         lasted[names[of].name].append(THINNED * seconds)
     return Evening(lasted)

@@ -101,7 +101,7 @@ def smpi_options() -> list[str]:
 def routes_of(made: Program) -> tuple[Routes, int]:
     """The links between each two ranks that exchange samples or meet in a round of a barrier; and
     how many messages take another route than the first of their pair."""
-    ranks, resources = np.arange(made.world_size), made.resources.afresh()
+    ranks, resources = np.arange(made.world_size), made.resources.with_fresh_routes()
     routes: Routes = {}
     other = 0
 

@@ -14,7 +14,7 @@ from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.extensions.learning.accuracy import sensitivity
 from simshuffle.extensions.learning.accuracy.sensitivity import MeasuredScreening, Norm, Sensitivity
 from simshuffle.job.scenario.options import scenario_of
-from simshuffle.job.scenario.scenario import Scenario, load_scenarios, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenarios, serialise_scenarios
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.mechanisms.variants import prepare_scenario
 from simshuffle.study.options import COMMAND_LINE
@@ -168,7 +168,7 @@ def _request(sized: Sequence[Scenario], plain: Mapping[str, Any]) -> Request[Acc
         is_known,
         plain.get("exact", True),  # in results of earlier versions all was simulated
     )
-    document, files = stored(sized)
+    document, files = serialise_scenarios(sized)
     said = {"asked": dict(plain), "sensitivity": of.plain()}
     return Request(first.name, asked, {"scenario.yaml": document}, said, files)
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from simshuffle.job.plan.resources import Resources
-from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell
 from simshuffle.studies.collective import bench_of
@@ -69,7 +69,7 @@ class RestsCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [unnamed(self.document), self.momentum, self.epochs]
+        return [identity_of(self.document), self.momentum, self.epochs]
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`. ``host`` and ``all`` are the n of the statistics of all ranks of a host,
@@ -107,7 +107,7 @@ class SumsCell(NetworkCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [unnamed(self.document), list(self.channels)]
+        return [identity_of(self.document), list(self.channels)]
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: ``buffers``, all at once among all ranks; ``host`` and ``all``, those of

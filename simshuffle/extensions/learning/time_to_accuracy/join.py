@@ -34,7 +34,7 @@ from simshuffle.extensions.learning.time_to_accuracy.tables import (
     SETTING_COLUMNS,
     JoinTables,
 )
-from simshuffle.job.scenario.scenario import Scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, serialise_scenarios
 from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.training.summary import estimate
 from simshuffle.study.study import Outcomes, Request
@@ -87,7 +87,9 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
     if drawn:
         rule = f"{scale_of.rule}; exchanges drawn anew by their strategies: --exact replays them"
         scale_of = replace(scale_of, rule=rule)
-    text, files = stored([replay for setting in settings for replay in setting.replays])
+    text, files = serialise_scenarios(
+        [replay for setting in settings for replay in setting.replays]
+    )
     wanted = tuple(sorted({float(target) for target in options.target}, reverse=True))
     learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
     asked = _meta(study, scenario, scale_of) | {

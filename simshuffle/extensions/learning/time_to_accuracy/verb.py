@@ -14,7 +14,7 @@ from simshuffle.job.scenario.options import (
     ScenarioName,
     Set,
     any_of,
-    assigned,
+    read_assignments,
     result_folders,
     scenario_of,
     study_names,
@@ -97,7 +97,7 @@ class TtaOptions(RefinedOptions):
         Option(
             "KEY.PATH=VALUE",
             "Set a value of the study that is trained.",
-            read=assigned("--set-study", "seeds=3"),
+            read=read_assignments("--set-study", "seeds=3"),
             many=True,
         ),
     ] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from simshuffle.job.plan.checkpoint_bounds import (
     stall_seconds,
 )
 from simshuffle.job.plan.holding import reread_seconds
-from simshuffle.job.plan.recovery import interruption
+from simshuffle.job.plan.recovery import mean_interruption
 from simshuffle.job.reliability.daly import daly, share, young
 from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.goodput import (
@@ -32,7 +32,7 @@ from simshuffle.job.reliability.goodput import (
 )
 from simshuffle.job.reliability.hosts import JobCourse, RestartPolicy, follow_job
 from simshuffle.job.reliability.trace import DAY
-from simshuffle.job.scenario.reading import unnamed
+from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.recovery import Recovery
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.spec.arrays import Floats
@@ -63,7 +63,7 @@ class MonthCell(PlainCell):
     def key(self) -> Any:
         """As for `Cell`."""
         asked = [self.days, self.epochs, self.period, self.seeds]
-        return [unnamed(self.document), dict(self.epoch), *asked]
+        return [identity_of(self.document), dict(self.epoch), *asked]
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of every table, and the numbers that the months rest on."""
@@ -250,7 +250,7 @@ class Month:
 
     def _data(self) -> dict[str, Any]:
         """What an interruption does to the epoch, where a loader's law says it."""
-        found = interruption(self._scenario)
+        found = mean_interruption(self._scenario)
         law = self._recovery.resume
         if found is None or law is None:
             return {"loader": "", **dict.fromkeys(("repeated", "lost", "refused"))}

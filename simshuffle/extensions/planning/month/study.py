@@ -18,7 +18,7 @@ from simshuffle.extensions.planning.month.tables import CAUSES, DAYS, INPUTS, PA
 from simshuffle.extensions.planning.month.text import details, parts_shown, verdict
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.scenario.reading import by_content
-from simshuffle.job.scenario.scenario import Scenario, load_scenario, stored
+from simshuffle.job.scenario.scenario import Scenario, load_scenario, serialise_scenarios
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import (
@@ -96,7 +96,7 @@ def request(
         check_saved(single)
         check_size(single)
     documents = {name: single.to_dict() for name, single in runs.items()}
-    document, files = stored([swept])
+    document, files = serialise_scenarios([swept])
     months = Months(documents, length)
     return Request(scenario.name, months, {"scenario.yaml": document}, asdict(length), files)
 
