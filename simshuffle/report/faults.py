@@ -15,11 +15,9 @@ def describe_faults(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence on the faults of a run that was simulated.
 
     Args:
-            rows: ``faults`` of ``meta.json``: for each fault that began the thing it struck
-            (``what``),
-                    ``at_s``, ``until_s`` (None: to the end), the share of its ``rate`` that
-            remained, how many ``links`` and ``gpus`` it hit, and how many transfers under way were
-            ``rerouted``.
+        rows: ``faults`` of ``meta.json``: for each fault that began the thing it struck (``what``),
+            ``at_s``, ``until_s`` (None: to the end), the share of its ``rate`` that remained, how
+            many ``links`` and ``gpus`` it hit, and how many transfers under way were ``rerouted``.
     """
     if not rows:
         return "Faults: none began before the end"

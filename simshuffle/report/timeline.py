@@ -177,8 +177,8 @@ def phase_rows(
     """Return rows of exclusive phases of one epoch; with ``final`` those after its last iteration.
 
     Args:
-            bounds: (iterations, M, phases + 1) s: phase j lasts from bound j to bound j + 1, and
-            has no row if that is no time.
+        bounds: (iterations, M, phases + 1) s: phase j lasts from bound j to bound j + 1, and has no
+            row if that is no time.
         nbytes: (iterations, M, phases), or fewer dimensions where they are alike.
     """
     has_row = bounds[..., 1:] > bounds[..., :-1]

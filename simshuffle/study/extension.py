@@ -32,8 +32,8 @@ class Extension:
         commands: modules with verbs that make no result, as ``app`` (of typer), and the group of
             verbs that each is in: '', 'study', 'machine' or 'results'.
         functions: public functions ("module:function") by their name below ``simshuffle``.
-            schemas: functions ("module:function") that return the JSON Schema of a kind of file, by
-            the kind.
+        schemas: functions ("module:function") that return the JSON Schema of a kind of file, by the
+            kind.
         figures: kinds of figures for papers, by name.
         folders: remedies, as sentences, for kinds of result folders that no study reads, by kind.
     """

@@ -262,9 +262,9 @@ class HybridNetwork(FluidNetwork):
         for group, (slot, _) in zip(groups, parcels, strict=True):
             self.watch(group)
             self._draining[group] = slot
-        nbytes, max_rate, packet_latency = (
-            [getattr(parcel, name) for _, parcel in parcels] for name in ("nbytes", "cap", "lag")
-        )
+        nbytes = [parcel.nbytes for _, parcel in parcels]
+        max_rate = [parcel.max_rate for _, parcel in parcels]
+        packet_latency = [parcel.packet_latency for _, parcel in parcels]
         batch = tasks(
             len(parcels),
             work=nbytes,

@@ -30,8 +30,8 @@ def slowest_thread(
     Args:
         requests: requests of each batch, of any shape.
         threads: of each batch.
-            retries: the share of all tries that fail, and the seconds after which each is tried
-            again, in a time of its own.
+        retries: the share of all tries that fail, and the seconds after which each is tried again,
+            in a time of its own.
     """
     count = requests.ravel()
     max_requests = int(count.max(initial=0))

@@ -261,8 +261,8 @@ def read_chains(
 
     Args:
         jitter: (iterations, M) factors of the reads from storage.
-            rng: draws the latencies of requests to the PFS or the object store; untouched where
-            all are alike.
+        rng: draws the latencies of requests to the PFS or the object store; untouched where all are
+            alike.
         decoding: (M,) factors of the work of decoding.
     """
     hit_nbytes, missed_reads = reads.hit_nbytes, storage_requests(reads, workload.dataset)

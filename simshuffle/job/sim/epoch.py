@@ -55,8 +55,8 @@ class Epoch:
     Attributes:
         measuring: the inference pass; None if importance is not measured.
         exchange: the exchange of samples; None if there is none.
-            iterations_done: iterations that the epoch has, fewer than ``planned`` if the job was
-            killed or broken off.
+        iterations_done: iterations that the epoch has, fewer than ``planned`` if the job was killed
+            or broken off.
 
     Args:
         simulation: what all epochs of the run share.

@@ -90,8 +90,8 @@ def request(options: AblationOptions) -> Request[Ablation]:
 
     Raises:
         InputError: these runs have several fractions, or another key is swept; an exchange is not
-                    valid, or sends no fraction of the shards, or another fraction than the
-            other exchange; a key is not known; or there is nothing to switch.
+            valid, or sends no fraction of the shards, or another fraction than the other exchange;
+            a key is not known; or there is nothing to switch.
     """
     scenario = _choose_run(scenario_of(options.scenario, options.set), options)
     references = {"--start": options.start, "--end": options.end}

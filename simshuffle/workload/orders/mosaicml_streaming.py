@@ -233,12 +233,10 @@ class MosaicmlStreaming(Order):
         once a node. With fewer samples than canonical nodes or ranks, samples are repeated.
 
         Raises:
-                InputError: for no samples or readers, or a seed out of range; canonical nodes
-                and nodes of
-                        which neither is a multiple of the other, or which have too few samples;
-                a block that is
-                        larger than the set, or of one sample with ``py1br``; a resumed run
-                whose batches cannot be shared as before.
+            InputError: for no samples or readers, or a seed out of range; canonical nodes and nodes
+                of which neither is a multiple of the other, or which have too few samples; a block
+                that is larger than the set, or of one sample with ``py1br``; a resumed run whose
+                batches cannot be shared as before.
         """
         return self.remaining_order(data, readers, seed, epoch, 0)
 

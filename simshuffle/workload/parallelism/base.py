@@ -156,8 +156,8 @@ class GroupParallelism(Parallelism):
     groups, each has samples of its own, and gradients are summed between them.
 
     Attributes:
-            compute_factor: how many times as long a divided layer takes as its ideal part of
-            the whole; small kernels use less of a GPU.
+        compute_factor: how many times as long a divided layer takes as its ideal part of the whole;
+            small kernels use less of a GPU.
         bus_bandwidth: what a rank sends at most within its group; if left out it follows from the
             machine.
         step_latency: of a step of a collective within a group; if left out it follows from the
