@@ -161,7 +161,7 @@ class _Flags(_NumbaFlags):  # type: ignore[misc]
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
-    """The compiler of numba, run without garbage collection: it makes many
+    """numba's compiler without garbage collection: it makes many
     objects, and little of it is garbage before the end.
     """
 
@@ -205,8 +205,8 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
             return overload
 
     def compile_exclusively(self, compile_or_load: Callable[[Any], Any], sig: Any) -> Any:
-        """Compile or load while no other process does: several that begin side by side would
-        all compile the same code.
+        """Compile or load while no other process does: processes that begin side by side would
+        each compile this code.
         """
         with ExitStack() as stack:
             with suppress(OSError):  # where files cannot be locked
@@ -324,8 +324,8 @@ def _read_field(context: Any, builder: Any, kind: _AddressedTuple, value: Any, n
 
 
 def at_address(example: Callable[[], T]) -> Callable[[int], T]:
-    """Make a function for compiled code, which takes the address of `words` and returns
-    the tuple that they stand for; its fields have the types of those of ``example()``.
+    """Make a function for compiled code, which takes the address of `words` and returns the
+    tuple; its fields have the types of those of ``example()``.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LatePackage:
-    """A package that is imported when an attribute of it is first used: one that takes
+    """A package that is imported when an attribute is first used: one that takes
     longer to import than a command such as ``simshuffle check`` takes in all.
     """
 

@@ -136,7 +136,7 @@ def keys_overlap(key: str, other_key: str) -> bool:
 
 
 def sort_outermost_first(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Order values by dotted key, a record before what is in it, so that all of them have
+    """Order values by dotted key, a record before the keys below it, so that all values have
     an effect; else in their order.
     """
     return {key: values[key] for key in sorted(values, key=lambda key: key.count("."))}
