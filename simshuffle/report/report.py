@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
@@ -333,6 +334,12 @@ def book_as_papers(table: pd.DataFrame) -> pd.DataFrame:
     """
     keys = [*keys_of(table), "label"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
+
+
+def booked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return `book_as_papers`, by its name in version 0.2, with a warning."""
+    warnings.warn("booked is called book_as_papers now", FutureWarning, stacklevel=2)
+    return book_as_papers(table)
 
 
 def by_cause(table: pd.DataFrame) -> pd.DataFrame:

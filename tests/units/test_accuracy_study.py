@@ -14,7 +14,7 @@ from scipy import stats
 from simshuffle import accuracy
 from simshuffle.errors import InputError
 from simshuffle.extensions.learning.accuracy import study
-from simshuffle.extensions.learning.accuracy.asked import again, request
+from simshuffle.extensions.learning.accuracy.asked import repeat, request
 from simshuffle.extensions.learning.accuracy.cells import SumsCell
 from simshuffle.extensions.learning.accuracy.first import lines
 from simshuffle.extensions.learning.accuracy.remedies import _front, _Row, epoch_by_forms
@@ -374,7 +374,7 @@ def test_every_run_of_a_sweep_has_its_answer(quick, tmp_path):
 
 def again_is_the_same(result: Result, asked: Any, place: Path) -> bool:
     folder = result.save(place / "kept", draw=False)
-    names = [sized.name for sized in again(folder, result.meta).values.sized]
+    names = [sized.name for sized in repeat(folder, result.meta).values.sized]
     return names == [sized.name for sized in asked.values.sized]
 
 
@@ -441,7 +441,7 @@ def test_results_of_earlier_versions_are_read(quick, tmp_path):
     old = engine.read(STUDY, folder)
     assert [*old.verdict()] == [*result.verdict()]
     assert len([*old.parts()]) == len([*result.parts()])
-    assert again(folder, meta).values.exact
+    assert repeat(folder, meta).values.exact
 
 
 def test_the_scenario_s_own_exchange_is_not_offered_again(quick):
@@ -484,7 +484,7 @@ def test_a_result_with_a_screening_is_asked_for_again_from_its_folder(quick, tmp
     asked = request(AccuracyOptions(scenario=small(), screening=screening(tmp_path)))
     folder = engine.run(STUDY, asked).save(tmp_path / "mine")
     (tmp_path / "screening.json").unlink()
-    same = again(folder, engine.read(STUDY, folder).meta)
+    same = repeat(folder, engine.read(STUDY, folder).meta)
     assert fingerprint(STUDY, same) == fingerprint(STUDY, asked)
 
 
