@@ -167,9 +167,11 @@ def test_a_search_begins_at_closed_forms_and_ends_at_what_is_allowed():
     assert cell.cost == pytest.approx(few + 11 * most)
     cell = replace(cell, limit_s=100.0)
     assert cell.cost == 100.0
-    points = SimpleNamespace(most=40, spent=20.0, point=lambda n: ExchangePoint(1e-3 * n, 0.0))
+    points = SimpleNamespace(
+        max_samples=40, spent=20.0, simulate_point=lambda n: ExchangePoint(1e-3 * n, 0.0)
+    )
     for seconds, interval in ((40.0, (25, 25)), (40.1, (17, 33))):
-        points.seconds = lambda _, seconds=seconds: seconds
+        points.seconds_to_simulate = lambda _, seconds=seconds: seconds
         border = cell._border(points)
         assert (border.samples, border.low, border.high) == (25, *interval)
 
@@ -253,7 +255,7 @@ def test_hiding_answers_first_for_the_schedule_of_the_runs():
         (4, "wire"),
     ]
     assert request.values.titles == {"own": "partial streamlined"}
-    own, _ = request.values.scenario(request.values.scenarios[0], "own")
+    own, _ = request.values.scenario_of_way(request.values.scenarios[0], "own")
     (run_,) = (r for name, r in runs.runs().items() if "0.5" in name and "@2" in name)
     assert own.workload.exchange.schedule == run_.workload.exchange.schedule
     first, other, *_ = result.verdict()

@@ -93,7 +93,10 @@ def test_the_wheel_works_without_a_checkout(unpacked, tmp_path):
     assert checked.returncode == 0, checked.stderr
     assert "iterations per epoch: 20" in checked.stdout
     assert list(tmp_path.iterdir()) == []
-    code = "from simshuffle.spec.library import find; print(find('paper/strategies', 'scenarios'))"
+    code = (
+        "from simshuffle.spec.library import find_file;"
+        "print(find_file('paper/strategies', 'scenarios'))"
+    )
     found = python(unpacked, tmp_path, "-c", code)
     assert Path(found.stdout.strip()).is_relative_to(unpacked), found.stdout + found.stderr
     assert (
