@@ -106,33 +106,43 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "storage_on": {"ssd": "SSD"}.get(storage_tier, storage_tier),
         "capacity_nbytes": cluster.capacity(storage_tier),
         "holds": exchange.kind if scenario.storage_per_host else None,
-        "offers": [
-            {
-                "exchange": alternative.exchange,
-                "kind": alternative.kind,
-                "nbytes": alternative.nbytes,
-                "capacity_nbytes": alternative.capacity,
-                "fits": alternative.fits,
-                "told": str(alternative),
-            }
-            for alternative in list_alternatives(scenario, scenario.world_size)
-        ],
+        "offers": _offers(scenario),
         "staging_s": staging_seconds(scenario),
         "simulation_s": START + work.seconds * calibration.factor,
         "simulation_within": calibration.within,
         "simulation_timed": calibration.count,
         "simulation_nbytes": work.nbytes,
         "extrapolated": extrapolation_sentences(scenario),
-        "warnings": [
-            {
-                "key": warning.path,
-                "rule": warning.rule,
-                "value": warning.value,
-                "remedy": warning.remedy,
-            }
-            for warning in [*warnings(scenario), *tier_warnings(scenario)]
-        ],
+        "warnings": _warning_facts(scenario),
     }
+
+
+def _offers(scenario: Scenario) -> list[Row]:
+    """Return the strategies to compare the scenario's own with."""
+    return [
+        {
+            "exchange": alternative.exchange,
+            "kind": alternative.kind,
+            "nbytes": alternative.nbytes,
+            "capacity_nbytes": alternative.capacity,
+            "fits": alternative.fits,
+            "told": str(alternative),
+        }
+        for alternative in list_alternatives(scenario, scenario.world_size)
+    ]
+
+
+def _warning_facts(scenario: Scenario) -> list[Row]:
+    """Return key, rule, value and remedy of every warning."""
+    return [
+        {
+            "key": warning.path,
+            "rule": warning.rule,
+            "value": warning.value,
+            "remedy": warning.remedy,
+        }
+        for warning in [*warnings(scenario), *tier_warnings(scenario)]
+    ]
 
 
 def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:

@@ -35,13 +35,13 @@ def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
 def differences(title: str, table: pd.DataFrame) -> Table:
     """Return a table of keys and their values in A and B, with the run where the runs differ."""
     has_runs = "run" in table and (table["run"] != "").any()
-    printed = new_table(title, ["run"] if has_runs else [])
+    console_table = new_table(title, ["run"] if has_runs else [])
     for name in ("key", "A", "B"):
-        printed.add_column(name, overflow="fold")
+        console_table.add_column(name, overflow="fold")
     for row in table.to_dict("records"):
         run = [row["run"] or "all"] if has_runs else []
-        printed.add_row(*run, row["key"], _value(row["a"]), _value(row["b"]))
-    return printed
+        console_table.add_row(*run, row["key"], _value(row["a"]), _value(row["b"]))
+    return console_table
 
 
 def _value(value: Any) -> str:
@@ -130,16 +130,16 @@ def largest_beside(table: pd.DataFrame) -> pd.Series[float]:
 def _side_by_side(name: str, table: pd.DataFrame, keys: Sequence[str]) -> Table:
     """Return a table of the values in A and B, and their differences."""
     text_keys = [key for key in keys if not pd.api.types.is_numeric_dtype(table[key])]
-    printed = new_table(f"{name[0].upper()}{name[1:]}: A, B, difference in % of A")
+    console_table = new_table(f"{name[0].upper()}{name[1:]}: A, B, difference in % of A")
     for key in keys:
-        printed.add_column(str(key), justify="left" if key in text_keys else "right")
+        console_table.add_column(str(key), justify="left" if key in text_keys else "right")
     for letter in ("A", "B", "difference"):
-        printed.add_column(letter, justify="right", no_wrap=True)
+        console_table.add_column(letter, justify="right", no_wrap=True)
     for row in table.to_dict("records"):
         cells = [str(row[key]) for key in keys]
         formatted = (_number(row[letter], row.get(f"{letter}_half")) for letter in "ab")
-        printed.add_row(*cells, *formatted, _change(row["difference"]))
-    return printed
+        console_table.add_row(*cells, *formatted, _change(row["difference"]))
+    return console_table
 
 
 def _number(value: float, half_width: float | None = None) -> str:
