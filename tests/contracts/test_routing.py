@@ -431,7 +431,7 @@ def test_uniform_traffic_loads_the_links_of_a_level_evenly(name, tmp_path):
 class Grid(Torus):
     """A torus that names no routing."""
 
-    routing_of_network: ClassVar[str] = "d_mod_k"
+    default_routing: ClassVar[str] = "d_mod_k"
 
 
 @pytest.mark.parametrize("width", [3, 4, 5])

@@ -296,7 +296,7 @@ def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(mark, store, tm
 def test_an_outcome_is_read_back_as_it_was(store):
     cell = Square(5)
     outcome = cell.run(lambda share: None)
-    store.put("ab12", outcome)
+    store.add("ab12", outcome)
     found = store.get("ab12", cell.parts)
     assert found is not None
     assert found.values == outcome.values
@@ -308,7 +308,7 @@ def test_an_outcome_is_read_back_as_it_was(store):
 
 
 def test_an_outcome_without_the_parts_that_are_wanted_does_not_do(store):
-    store.put("ab12", dataclasses.replace(Square(5).run(lambda share: None), files={}))
+    store.add("ab12", dataclasses.replace(Square(5).run(lambda share: None), files={}))
     assert store.has("ab12", frozenset({"steps.parquet"}))
     assert not store.has("ab12", Square(5).parts)
     assert store.get("ab12", Square(5).parts) is None
@@ -318,7 +318,7 @@ def test_an_outcome_without_the_parts_that_are_wanted_does_not_do(store):
 @pytest.mark.parametrize("damage", ["change", "cut", "remove"])
 def test_damage_of_any_byte_is_seen(name, damage, store):
     cell = Square(5)
-    store.put("ab12", cell.run(lambda share: None))
+    store.add("ab12", cell.run(lambda share: None))
     path = store.root / "ab" / name
     written = path.read_bytes()
     if damage == "remove":
