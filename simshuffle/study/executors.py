@@ -278,7 +278,8 @@ class Workers:
         """Start a process for a cell.
 
         Raises:
-            ServerDied: there is no server any more. PicklingError, TypeError, AttributeError: the
+            ServerDied: there is no server any more.
+            PicklingError, TypeError, AttributeError: the
             cell cannot be pickled.
         """
         cell_template, work = cloudpickle.dumps(cell), cloudpickle.dumps((cell, store))

@@ -53,7 +53,8 @@ class Resources(Devices):
         host_of: (M,) index of each rank's host.
         domain_of: (M,) index of its scale-up domain, in the order in which ranks come to them; of
             its host if there are none.
-        num_domains: the number of these domains. gpu_of, rail_of, slot_of: (M,) each rank's GPU,
+        num_domains: the number of these domains.
+        gpu_of, rail_of, slot_of: (M,) each rank's GPU,
         and the HCA and the PCIe slot beside it.
         cables: the first of its links: which of `Router.links` they are, ascending. Those that no
             message can cross are left out, where routes are known that well. first_rank, all_ranks:

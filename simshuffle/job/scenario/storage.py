@@ -30,7 +30,8 @@ class LocalSsd(Sourced):
     """One SSD of a host. Its device time is the resource that reads and writes share.
 
     Attributes:
-        capacity: of one host. read_bandwidth, write_bandwidth: of one host.
+        capacity: of one host.
+        read_bandwidth, write_bandwidth: of one host.
         latency: of one request.
         iops: most requests that it reads a second; may be a curve over the reads in flight on a
             host. If left out, bandwidth and latency alone limit it.
