@@ -111,7 +111,8 @@ class Dataset(Sourced):
         format: what follows from the mean size where it is left out; 'jpeg' if left out, and 'raw'
             with 'tokens'.
         decoded_size: of a sample as it is exchanged decoded; if left out it follows from the
-            format. decode, encode: of one core for a sample of mean size; if left out it follows
+            format.
+        decode, encode: of one core for a sample of mean size; if left out it follows
             from the
             format.
         samples_per_file: samples that share the opening of a file; with 'tokens' all, if left out.
