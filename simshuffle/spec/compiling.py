@@ -161,8 +161,8 @@ class _Flags(_NumbaFlags):  # type: ignore[misc]
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
-    """numba's compiler without garbage collection: it makes many
-    objects, and little of it is garbage before the end.
+    """numba's compiler without garbage collection: it makes many objects, and little of it is
+    garbage before the end.
     """
 
     library: Any = _EntryLibrary

@@ -26,6 +26,7 @@ def write_as_record(
         value: that was given.
         location: of the place in ``record``, as pydantic has it.
         path: of the place, as the user has it.
+        record: the record that the place is in.
     """
     models = records_at(location, record)
     if len(models) > 1 and (kinds := kinds_at(location, record)):

@@ -279,8 +279,7 @@ class Workers:
 
         Raises:
             ServerDied: there is no server any more.
-            PicklingError, TypeError, AttributeError: the
-            cell cannot be pickled.
+            PicklingError, TypeError, AttributeError: the cell cannot be pickled.
         """
         cell_template, work = cloudpickle.dumps(cell), cloudpickle.dumps((cell, store))
         try:

@@ -63,8 +63,8 @@ class Performance:
         """Return the result, and its folder if it has one.
 
         Raises:
-                SimshuffleError: the request is not valid, the folder cannot be used, or the
-                study fails.
+            SimshuffleError: the request is not valid, the folder cannot be used, or the study
+                fails.
             Stopped: it was interrupted, and some outcomes are stored.
         """
         token = _teller.set(self.teller)

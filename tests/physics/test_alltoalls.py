@@ -109,8 +109,12 @@ def test_a_late_rank_delays_whom_it_sends_to_and_who_asks_it():
 
 
 def test_open_mpi_chooses_bruck_for_small_messages_of_twelve_ranks_or_more():
-    assert law(12).chosen("default", 199.0) == "bruck"
-    assert law(12).chosen("default", 200.0) == law(8).chosen("default", 1.0) == "linear"
+    assert law(12).resolve_algorithm("default", 199.0) == "bruck"
+    assert (
+        law(12).resolve_algorithm("default", 200.0)
+        == law(8).resolve_algorithm("default", 1.0)
+        == "linear"
+    )
     assert law(1).seconds("linear", 100.0) == 0.0
 
 

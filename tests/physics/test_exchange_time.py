@@ -136,13 +136,14 @@ def test_no_barriers_no_waiting_for_others():
 def test_ranks_that_go_on_together_post_their_messages_together(monkeypatch, overlap):
     """Without barriers: each of the ten exchanges is one batch of the messages of all ranks, since
     all have their gradients at the same instant."""
-    graphs, of = [], MessageGraph.select_ranks
+    graphs = []
+    select_ranks = MessageGraph.select_ranks
 
-    def noting(graph, ranks):
+    def record_ranks(graph, ranks):
         graphs.append(sorted(ranks))
-        return of(graph, ranks)
+        return select_ranks(graph, ranks)
 
-    monkeypatch.setattr(MessageGraph, "of", noting)
+    monkeypatch.setattr(MessageGraph, "select_ranks", record_ranks)
     exchange = {
         "kind": "partial_local_shuffle",
         "exchange_fraction": 0.2,

@@ -564,14 +564,14 @@ SCRIPT = textwrap.dedent(
     import sys
     from pathlib import Path
     from simshuffle.study import engine
-    from simshuffle.study.executors import Processes
+    from simshuffle.study.executors import ProcessExecutor
     from simshuffle.study.store import Disk
     from tests.toy import TOY, Square, asked
 
     def main(place):
         cells = [Square(n, place / "marks", seconds=0.0 if n > 8 else 60.0) for n in (1, 2, 9, 10)]
         try:
-            engine.run(TOY, asked(*cells), Processes(2), Disk(place / "cells"))
+            engine.run(TOY, asked(*cells), ProcessExecutor(2), Disk(place / "cells"))
         except engine.Interrupted as stop:
             print(f"kept {stop.done} of {stop.total}")
             sys.exit(130)
@@ -594,7 +594,9 @@ def test_what_is_stopped_keeps_what_is_done_and_leaves_no_process(number, mark, 
         text=True,
     )
     try:
-        wait_for(lambda: len(list(mark.glob("[0-9]*"))) == 4)  # two are done, two take a minute
+        # two are done, two take a minute
+        wait_for(lambda: len(list(mark.glob("[0-9]*"))) == 4 or process.poll() is not None)
+        assert process.poll() is None
         workers = {int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}
         process.send_signal(number)
         printed, _ = process.communicate(timeout=PATIENCE)

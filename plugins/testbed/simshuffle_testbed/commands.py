@@ -67,7 +67,7 @@ def _mac(link: int) -> str:
 
 
 class NamespaceNetwork(LeafSpine):
-    """The network of a `Shape` with what its namespaces must know."""
+    """The network of a `NamespaceShape` with what its namespaces must know."""
 
     @cached_property
     def nodes(self) -> list[str]:

@@ -112,7 +112,7 @@ class DoctorOptions:
 
     @property
     def predicts(self) -> bool:
-        """True if the training is to be predicted elsewhere."""
+        """True if a prediction is asked for, with other numbers of ranks or on a machine."""
         return self.on is not None or bool(self.ranks)
 
     @property
@@ -142,9 +142,6 @@ def doctor(options: DoctorOptions) -> None:
     Runs COMMAND as it is, and records it; or reads a record.
     Output, Ctrl-C and exit status are the command's own. With --json or --to what it prints goes to
     standard error."""
-    from simshuffle.extensions.doctor.examined import examine
-    from simshuffle.extensions.doctor.records.reading import read
-
     records, words = split_command(options.words)
     _check_words(records, words, options)
     _check_prediction(records, options)
@@ -153,6 +150,9 @@ def doctor(options: DoctorOptions) -> None:
         if status := _RecordedCommand(words, folder, options).run():
             raise typer.Exit(status)
         return
+    from simshuffle.extensions.doctor.examined import examine
+    from simshuffle.extensions.doctor.records.reading import read
+
     further_records = [read(_locate(record)) for record in records[1:]]
     examination = _add_prediction(examine(_locate(records[0])), options, further_records)
     options.print(examination)

@@ -46,7 +46,9 @@ class Examination:
     record: Record
     diagnosis: Diagnosis  # of the record
     tries: Sequence[TrialOutcome] = ()  # trials of remedies; () if none was tried
-    prediction: Prediction | None = None  # on another machine; a folder has its scenarios
+    prediction: Prediction | None = (
+        None  # with other ranks, or on a machine; a folder has its scenarios
+    )
 
     def parts(self) -> list[str | Table]:
         """Return the texts and tables of the diagnosis, the trials and the prediction."""

@@ -108,7 +108,7 @@ class FittedTraining:
         """Return the document of the scenario on this host, or on a machine.
 
         Args:
-            ranks: their number.
+            ranks: number of ranks.
             machine: its name or file; None for the host of the record.
 
         Raises:
@@ -182,7 +182,7 @@ class FittedTraining:
 
         Args:
             document: of the scenario, changed in place.
-            ranks: their number.
+            ranks: number of ranks.
         """
         sharing = self.share_cores(ranks)
         document["cluster"]["host"]["cores"] = sharing.worker_cores

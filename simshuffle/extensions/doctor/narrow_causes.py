@@ -184,10 +184,10 @@ def slow_rank_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     num_ranks = times.load_s.shape[1]
     if not times.ranks_meet:
         return
+    all_batches = np.ones(len(times.load_s), dtype=bool)
     for rank in range(num_ranks):
         peers = np.delete(np.arange(num_ranks), rank)
         adjusted = []
-        all_batches = np.ones(len(times.load_s), dtype=bool)
         for seconds, batches in (
             (times.load_s, all_batches),
             (times.step_s, loop.meetings_recorded),

@@ -59,7 +59,7 @@ RANKS = Schema(
 class RanksPrediction:
     """The predicted times of a training with one number of ranks."""
 
-    ranks: int  # their number
+    ranks: int  # number of ranks
     iterations: int  # of an epoch
     epoch_s: float  # of the last epoch, which is the most like all that follow
     low_s: float | None  # low end of the 90 % interval of ``epoch_s``; None if not requested

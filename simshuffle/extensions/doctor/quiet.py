@@ -76,7 +76,7 @@ def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
     return replace(
         loop,
         sums=dict(loop.sums) | {"seconds": seconds, "queued_s": queued_s},
-        times=_shorten_times(loop, waits, late_collective_s),
+        times=_shorten_times(loop, waits, removed_s, late_collective_s),
         core_wait_s=removed_s["fetch"],
         notes=notes,
     )
@@ -103,7 +103,12 @@ def _core_waits(loop: RecordedLoop) -> CoreWaits:
     return CoreWaits(queued_s, computed_s, total_s, wanted_s, share_of_others)
 
 
-def _shorten_times(loop: RecordedLoop, waits: CoreWaits, late_collective_s: Floats) -> LoopTimes:
+def _shorten_times(
+    loop: RecordedLoop,
+    waits: CoreWaits,
+    removed_s: Mapping[str, Floats],
+    late_collective_s: Floats,
+) -> LoopTimes:
     """Return the loop's times without the waits that other programs caused.
 
     A worker that is to answer for a batch waits for cores as others do: sends, handovers and loads
@@ -112,12 +117,12 @@ def _shorten_times(loop: RecordedLoop, waits: CoreWaits, late_collective_s: Floa
     Args:
         loop: as it was recorded.
         waits: of its threads.
+        removed_s: (B, M) s of these waits, by operation, that other programs caused.
         late_collective_s: (B, M) s that collectives ended late because a rank had no core.
     """
     times = loop.times
     share = waits.share_of_others
     kept_share = 1 - share * waits.total_s / waits.wanted_s
-    removed_s = {name: queued_s * share for name, queued_s in waits.queued_s.items()}
     fetch_s = np.minimum(loop.sum_of("fetch"), times.load_s)
     quiet_fetch_s = np.maximum(fetch_s - removed_s["fetch"], 0.0)
     loop_cpu_s = np.minimum(times.handover_s, waits.computed_s["wait"])

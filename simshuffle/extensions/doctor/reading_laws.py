@@ -120,10 +120,9 @@ def fit_reading_law(
     if law is None and known_bandwidth is not None:
         bandwidth = ValueWithInterval(known_bandwidth)
         return ReadingLaw(ValueWithInterval(max_latency), bandwidth, bandwidth)
-    meets_by_chance = known_bandwidth is not None or (
-        law is not None and _share_met_by_chance(larger, law[0]) >= CLEARLY * SAME
-    )
-    if law is None or not meets_by_chance:
+    if law is None or (
+        known_bandwidth is None and _share_met_by_chance(larger, law[0]) < CLEARLY * SAME
+    ):
         return _law_without_limit(fewest, max_rate)
 
     # (RESAMPLES, 2): latency and bandwidth

@@ -112,9 +112,9 @@ def _remedy_of_cause(loop: RecordedLoop, times: LoopTimes, cause: str) -> Remedy
     """Return the remedy that is against one cause alone; None if there is none.
 
     Args:
-        loop: with the cause.
-        times: of the loop without it.
-        cause: its name.
+        loop: without the waits that other programs caused.
+        times: of the loop without the cause.
+        cause: name of the cause.
     """
     if cause == "copy" and loop.device != "cpu":
         return RemedyCandidate(
@@ -125,18 +125,19 @@ def _remedy_of_cause(loop: RecordedLoop, times: LoopTimes, cause: str) -> Remedy
             assumption_free_share=0.5,
             cause=cause,
         )
-    threads = _spare_cores(loop)
-    if cause == "cores" and threads < loop.threads:
-        return RemedyCandidate(
-            name=f"{threads} thread{'s' * (threads > 1)} of torch, not {loop.threads}",
-            times=times,
-            cost="slower steps, if these need them",
-            change={"torch_threads": threads},
-            assumption_free_share=0.0,
-            cause=cause,
-        )
-    if cause == "cores" and loop.threads <= 1:
-        return None  # the loop has no thread to spare; `_use_more_cores` names more cores
+    if cause == "cores":
+        threads = _spare_cores(loop)
+        if threads < loop.threads:
+            return RemedyCandidate(
+                name=f"{threads} thread{'s' * (threads > 1)} of torch, not {loop.threads}",
+                times=times,
+                cost="slower steps, if these need them",
+                change={"torch_threads": threads},
+                assumption_free_share=0.0,
+                cause=cause,
+            )
+        if loop.threads <= 1:
+            return None  # the loop has no thread to spare; `_use_more_cores` names more cores
     if cause == SAMPLE_CODE:
         place = main_place(loop, "transform")
         code = place.where if place else "the data set's own code"
@@ -157,7 +158,7 @@ def _use_more_cores(
     the cores that it may use.
 
     Args:
-        loop: as recorded.
+        loop: without the waits that other programs caused.
         times_without: the times of the loop without each possible cause, by its name.
     """
     wanted_cores = loop.times.workers + max(loop.threads, 1)
@@ -267,7 +268,7 @@ def _keep_in_memory(loop: RecordedLoop, causes: Sequence[str]) -> Iterator[Remed
     """Yield the loop with its files in memory, or its samples in a worker's, where they fit.
 
     Args:
-        loop: as recorded.
+        loop: without the waits that other programs caused.
         causes: names of those that cost time.
     """
     times = loop.times

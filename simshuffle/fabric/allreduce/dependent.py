@@ -74,13 +74,12 @@ def halving_doubling_steps(count: int) -> Steps:
     """Return the steps of halving and doubling among ``count`` ranks."""
     ranks, _, _ = fold_to_power_of_two(count)
     index = np.arange(len(ranks))
-    bit_range = range(len(ranks).bit_length() - 1)
-    # of the parts that each sums
+    # the first of the parts that each rank still sums
     kept_first = np.zeros(len(ranks), np.int64)
     length = len(ranks)
     halving: list[StepOfSends] = []
     doubling: list[StepOfSends] = []
-    for bit in bit_range:
+    for bit in range(len(ranks).bit_length() - 1):
         partner = ranks[index ^ (1 << bit)]
         length //= 2
         upper_offset = (index >> bit & 1) * length
@@ -380,8 +379,8 @@ class Sharp(Paced):
         levels = 0
         hosts_below = 1
         while hosts_below < hosts:
-            levels = levels + 1
-            hosts_below = hosts_below * self.radix
+            levels += 1
+            hosts_below *= self.radix
         return levels
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:

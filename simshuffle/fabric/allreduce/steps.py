@@ -244,7 +244,7 @@ def _find_edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
     has_last = (last_moment >= 0) & (moments[last_moment] // num_steps == rank)
     last_moment = last_moment[has_last]
     waiting_send = waiting_send[has_last]
-    # all of the flows of `last`, one after the other
+    # all flows of `last_moment`, one after the other
     flows_to_await = count[last_moment]
     offset = np.arange(flows_to_await.sum()) - np.repeat(
         np.cumsum(flows_to_await) - flows_to_await, flows_to_await

@@ -35,7 +35,7 @@ TASK = np.dtype(
         ("account", "i4"),  # where the elapsed time (s) is added up; NONE for nowhere
         ("tag", "i4"),  # where the time of its end (s) is noted; NONE for nowhere
         ("mark", "i4"),  # 1: its end is noted in its group as well
-        # 1: it is carried elsewhere (see kernel.complete); only for a route without links
+        # 1: it is carried elsewhere (see FluidNetwork.complete); only for a route without links
         ("outside", "i4"),
     ],
     align=True,

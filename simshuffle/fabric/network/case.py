@@ -315,9 +315,8 @@ def _refuse_circles(flows: Flows, source: str) -> None:
     """Raise an InputError if flows wait for each other in a circle."""
     if not len(flows.after_to):
         return
-    from simshuffle.fabric.network.deadlock import (
-        find_circle,
-    )  # compiled code, which few cases need
+    # compiled code, which few cases need
+    from simshuffle.fabric.network.deadlock import find_circle
 
     circle = find_circle(*successors(flows))
     if circle is None:

@@ -392,7 +392,7 @@ class FluidNetwork:
     def _grow_nodes(self, count: int) -> None:
         """Make the number of slots for transfers ``count``."""
         state = self._state
-        old_count = len(self._state.nodes)
+        old_count = len(state.nodes)
         nodes = _enlarge(state.nodes, count)
         self._state = state._replace(nodes=nodes, hops=_enlarge(state.hops, count * state.width))
         self._graph = self._graph._replace(

@@ -197,9 +197,8 @@ def fill(s: FluidState, flows: Ints32, n_new: int) -> None:
     next_listed = n_heap  # the first of those after the heap whose turn has not come
     n_left = clock.n_active
     large = s.links.shape[0] >= LARGE
-    # listed before it; turns of the heap until more is fetched
-    fetched = next_listed
-    turn = ZERO
+    fetched = next_listed  # of the listed ones, those before it are fetched
+    turn = ZERO  # turns of the heap until more of it is fetched
     while n_left > 0:
         is_listed = next_listed < n and (n_heap == 0 or is_before(s, next_listed, 0))
         if large and (next_listed >= fetched if is_listed else turn == 0):

@@ -105,7 +105,7 @@ CLOCK = np.dtype(
         ("n_saturated", "i4"),
         ("n_fixed", "i4"),  # distinct rate limits; their links come after `null_link`
         ("null_link", "i4"),  # a link that stands for none
-        # rates (repair, sweep, transfers)
+        # rates (repair, sweep, fill, transfers)
         ("skipped", "f8"),  # largest share of its work that a transfer skipped by the tolerance
         ("n_visits", "i8"),  # links visited, and flows filled: the work the solver really did
         ("n_dirty", "i4"),  # links that have changed since rates were fair
@@ -148,7 +148,7 @@ LINK = np.dtype(
         ("n_alone", "i4"),  # those of them that share no other link
         # first hop in the list of its active flows that share other links
         ("head", "i4"),
-        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (sweep)
+        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill)
         ("rank", "i4"),  # place in `order`, -1 if not there (sweep)
         ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair)
         ("fixed", "i1"),  # 1: stands for a rate limit of flows; its level never changes

@@ -98,7 +98,7 @@ def _set_level(s: FluidState, ident: int, level: float) -> bool:
         link.served += link.level * (now - link.t_last)
         link.t_last = now
         link.level = level
-        # the other links of all rows lie one after the other; unsigned, as in `smallest`
+        # the other links of all rows lie one after the other; unsigned, as in `minimum`
         for k in range(
             np.uint64(link.offset * (s.width - 1)),
             np.uint64((link.offset + link.n_rows) * (s.width - 1)),

@@ -113,9 +113,8 @@ class HybridNetwork(FluidNetwork):
         self._parcels: dict[int, _Parcel] = {}  # by slot of the transfer
         self._slot_of: dict[int, int] = {}  # by handle of the packet network
         self._draining: dict[int, int] = {}  # slot, by the group of what drains through other links
-        self._num_missing_parts: dict[
-            int, int
-        ] = {}  # what has to end before the transfer does, by slot
+        # what has to end before the transfer does, by slot
+        self._num_missing_parts: dict[int, int] = {}
 
     @property
     def now(self) -> float:

@@ -1,6 +1,7 @@
 """The packet network: lossless InfiniBand with static routes, packet by packet. Congestion trees
-and head-of-line blocking included. `PacketNetwork` runs beside a clock of the caller's, `run`
-answers for explicit flows; both keep the arrays of the compiled kernel in a `PacketCore`.
+and head-of-line blocking included. `PacketNetwork` runs beside a clock of the caller's,
+`packet_run.run` answers for explicit flows; both keep the arrays of the compiled kernel in a
+`PacketCore`.
 
 The laws are in the docstring of `Packet`. ``packet_kernel.py`` says how they are computed, and is
 where to begin; ``deadlock.py`` refuses routes on which buffers could lock up.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.fabric.routing.steps import GROUP_HOP, direct_steps
-from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph
+from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph, concatenate_ranges
 from simshuffle.fabric.topology.directed_links import directed_links
 from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 
@@ -324,8 +324,8 @@ class Fabric:
         # link j of a neighbour stands at first_link + j
         num_parallel = self.links_per_arc[arcs]
         first_link = np.cumsum(num_parallel) - num_parallel
-        parallel_index = np.arange(num_parallel.sum()) - np.repeat(first_link, num_parallel)
-        link_index = np.repeat(self._first_link_of_arc[arcs], num_parallel) + parallel_index
+        first_of_arc = self._first_link_of_arc[arcs]
+        link_index = concatenate_ranges(first_of_arc, first_of_arc + num_parallel)
         return Choices(
             index=choice_index,
             num_neighbours=num_neighbours.astype(np.int32),

@@ -29,8 +29,8 @@ def route_by_load(
     Args:
         src, dst: (n,) ports.
         detour: (n,) index in ``goals`` of a switch to go by, or -1.
-            inject_link, eject_link, switch_of_port, goals, goal_of_port, entered_switch:
-            see `Fabric`.
+        inject_link, eject_link, switch_of_port, goals, goal_of_port, entered_switch: see
+            `Fabric`.
         arcs: the arcs that lead nearer to each goal.
         load: (links,) messages on each link; changed in place.
         detour_route: (width,) scratch.

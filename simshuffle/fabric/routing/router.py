@@ -161,11 +161,12 @@ class HopByHop(Router):
         messages = np.flatnonzero(switch != goal_switch)
         hop = 1
         while len(messages):
+            here, towards = switch[messages], goal[messages]
             step = MessagePositions(
                 hop=hop,
-                switch=switch[messages],
-                goal=goal[messages],
-                choice=self.choice_of(switch[messages], goal[messages]),
+                switch=here,
+                goal=towards,
+                choice=self.choice_of(here, towards),
                 src=src[messages],
                 dst=dst[messages],
                 message=messages,
@@ -318,13 +319,14 @@ def _follow_to_ports(
     messages = np.flatnonzero(switch != fabric.switch_of_port[dst])
     hop = 1
     while len(messages):
+        here, towards, targets = switch[messages], goal[messages], dst[messages]
         step = MessagePositions(
             hop=hop,
-            switch=switch[messages],
-            goal=goal[messages],
-            choice=router.choice_of(switch[messages], goal[messages]),
-            src=dst[messages],  # not read: the switch looks at the destination alone
-            dst=dst[messages],
+            switch=here,
+            goal=towards,
+            choice=router.choice_of(here, towards),
+            src=targets,  # not read: the switch looks at the destination alone
+            dst=targets,
             message=messages,
         )
         next_link = router.choose(step)

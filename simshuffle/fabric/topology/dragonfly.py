@@ -122,8 +122,8 @@ class Grouped(Populated):
         return links * (self.global_bandwidth or self.link_bandwidth)
 
     @property
-    def _describe_global_links(self) -> str:
-        """Describe the global links, and the global ports that are not used, in words."""
+    def _global_links_text(self) -> str:
+        """The global links, and the global ports that are not used, in words."""
         unused_ports = self._global_ports - self.links_between_groups * (self.num_groups - 1)
         remark = (
             f", {unused_ports} of {self._global_ports} global ports of a group unused"
@@ -151,6 +151,7 @@ class Grouped(Populated):
         """Iterate over all global links, each once, from the lower to the higher group."""
         num_groups = self.num_groups
         num_ports = self.links_between_groups * (num_groups - 1)
+        gateways = self.gateways
         for src_group in range(num_groups):
             # port p of a group leads, in round r, to the group d + 1 after it, p = r (G - 1) + d
             for src_port in range(num_ports):
@@ -160,9 +161,9 @@ class Grouped(Populated):
                     dst_port = turn * (num_groups - 1) + num_groups - 2 - distance
                     yield GlobalLink(
                         src_group=src_group,
-                        src_gateway=src_port * self.gateways // num_ports,
+                        src_gateway=src_port * gateways // num_ports,
                         dst_group=dst_group,
-                        dst_gateway=dst_port * self.gateways // num_ports,
+                        dst_gateway=dst_port * gateways // num_ports,
                     )
 
 
@@ -224,7 +225,7 @@ class Dragonfly(Grouped):
     def structure(self) -> str:
         """Describe groups and links in words, see `Interconnect.structure`."""
         bisection = self._group_bisection
-        global_links = self._describe_global_links
+        global_links = self._global_links_text
         if self.num_groups == 1:
             local_bandwidth = self.local_bandwidth or self.link_bandwidth
             bisection = mesh_bisection(self._shape, self._links) * local_bandwidth
@@ -292,7 +293,7 @@ class DragonflyPlus(Grouped):
     def structure(self) -> str:
         """Describe groups and links in words, see `Interconnect.structure`."""
         bisection = self._group_bisection
-        global_links = self._describe_global_links
+        global_links = self._global_links_text
         if self.num_groups == 1:
             # each spine switch is linked to as many leaf switches in one half as in the other
             local_bandwidth = self.local_bandwidth or self.link_bandwidth

@@ -283,10 +283,8 @@ class FatTree(Sourced, Interconnect):
         ]
         for level, upper in enumerate(links[1:], 2):
             is_top = level == len(links)
-            subtrees, switches_per_subtree = (
-                (1 if is_top else -(-subtrees // upper.children)),
-                switches_per_subtree * upper.parents,
-            )
+            subtrees = 1 if is_top else -(-subtrees // upper.children)
+            switches_per_subtree *= upper.parents
             count = switches_per_subtree * (1 if is_top else subtrees * self.rails)
             switches = f"{count} {self._tier(level)} switch{'es' * (count > 1)}"
             if is_top and self.directors:
@@ -329,11 +327,18 @@ class FatTree(Sourced, Interconnect):
                         )
                         children = [child for child in child_names if child in graph]
                     parallel = links[level - 1].parallel
-                    self._add_switch(graph, name, level, children, {**cable, "links": parallel})
+                    self._add_switch(graph, name, level, children, links=parallel, cable=cable)
         self._add_hosts(graph, links, cable)
 
     def _add_switch(
-        self, graph: Graph, name: str, level: int, children: list[str], cable: dict[str, Any]
+        self,
+        graph: Graph,
+        name: str,
+        level: int,
+        children: list[str],
+        *,
+        links: int,
+        cable: dict[str, Any],
     ) -> None:
         """Add a switch of a level, or the modules of a director, with links to its children.
 
@@ -342,16 +347,16 @@ class FatTree(Sourced, Interconnect):
             name: of the switch.
             level: 1 for leaf switches.
             children: names of the switches below that it is linked to.
-            cable: bandwidth and latency of each link; under 'links' the number of parallel ones.
+            links: parallel links to each of them.
+            cable: bandwidth and latency of each link.
         """
         latency = self.switch_latency
         if self.directors and level == self.num_levels:
-            links = cable.pop("links")
             self.directors.add_modules(graph, name, latency, [children], links=links, cable=cable)
             return
         add_switch(graph, name, self._tier(level), latency)
         for child_name in children:
-            connect(graph, child_name, name, **cable)
+            connect(graph, child_name, name, links=links, **cable)
 
     @staticmethod
     def _subtrees(links: list[LevelLinks]) -> Iterable[tuple[int, ...]]:

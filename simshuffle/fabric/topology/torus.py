@@ -105,10 +105,9 @@ class Torus(Populated):
             add_switch(graph, name, "leaf", self.switch_latency, position)
         # position (c_0, ..., c_d) has the index sum of c_k * stride_k, stride_k = n_k+1 * ... * n_d
         strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
+        dimensions = list(zip(self._dimensions, strides, strict=True))
         for index, (position, name) in enumerate(zip(positions, names, strict=True)):
-            for coordinate, dimension, stride in zip(
-                position, self._dimensions, strides, strict=True
-            ):
+            for coordinate, (dimension, stride) in zip(position, dimensions, strict=True):
                 if coordinate + 1 < dimension.size:
                     next_index = index + stride
                 elif dimension.is_closed:

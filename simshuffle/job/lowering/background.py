@@ -84,8 +84,8 @@ def _flows(
     ``dst``.
 
     Returns:
-            the routes; the latencies, (n,) s; and the share of the first link's bandwidth that
-        each flow may use, (n,) bytes/s.
+        the routes; the latencies, (n,) s; and the share of the first link's bandwidth that each
+        flow may use, (n,) bytes/s.
     """
     ports = resources.ports_of(record.named_hosts or ())
     routes, latency = resources.port_routes(ports[src].ravel(), ports[dst].ravel())

@@ -246,8 +246,7 @@ class ResumedLoader:
         before: who read when the state was saved.
         owner: (N,) the rank of each sample when the set was written, of ``ranks``.
         nbytes: (N,) bytes of each sample.
-        epoch, step: the epoch of the state, from 1, and the
-        iterations of it that were done.
+        epoch, step: the epoch of the state, from 1, and the iterations of it that were done.
     """
 
     def __init__(

@@ -54,11 +54,10 @@ class Resources(Devices):
         domain_of: (M,) index of its scale-up domain, in the order in which ranks come to them; of
             its host if there are none.
         num_domains: the number of these domains.
-        gpu_of, rail_of, slot_of: (M,) each rank's GPU,
-        and the HCA and the PCIe slot beside it.
+        gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
         cables: the first of its links: which of `Router.links` they are, ascending. Those that no
-            message can cross are left out, where routes are known that well. first_rank, all_ranks:
-            the index of its first rank among those of all jobs that share the
+            message can cross are left out, where routes are known that well.
+        first_rank, all_ranks: the index of its first rank among those of all jobs that share the
             network, and how many these are.
     """
 

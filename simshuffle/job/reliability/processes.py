@@ -192,8 +192,8 @@ class Trace(Sourced):
         """Read the file's faults.
 
         Raises:
-                InputError: the file cannot be read, is no trace, differs from ``sha256``, or has
-                more hosts or a longer time than this record.
+            InputError: the file cannot be read, is no trace, differs from ``sha256``, or has more
+                hosts or a longer time than this record.
         """
         trace = read_trace(Path(self.path), self.hosts, self.length)
         if self.sha256 not in (None, trace.sha256):

@@ -61,8 +61,8 @@ def read_trace(path: Path, hosts: int | None = None, length: float | None = None
         length: for how many s they were watched; None for until the last event.
 
     Raises:
-            InputError: there is no such file, it is no trace, a fault ends before it starts, there
-            is none, or it has more hosts or a longer time than is said.
+        InputError: there is no such file, it is no trace, a fault ends before it starts, there is
+            none, or it has more hosts or a longer time than is said.
     """
     try:
         stamp = path.stat()

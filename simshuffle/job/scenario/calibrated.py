@@ -51,8 +51,7 @@ class Calibrated(Spec):
     Attributes:
         key: dotted key of the value.
         value: as a scenario has it.
-        low, high: ends of its interval; left out where the points were
-        too few for one.
+        low, high: ends of its interval; left out where the points were too few for one.
         confidence: of the interval.
         over: range that was measured of each quantity, from lowest to highest.
         residual: mean relative error of the fit.

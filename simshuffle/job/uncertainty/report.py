@@ -58,8 +58,8 @@ def ranges_of(
     """Check the ranges and return them, or None without intervals.
 
     Raises:
-            InputError: there are ranges but no intervals, too many ``runs``, or a range is of no
-            number of one of the scenarios, or does not contain it.
+        InputError: there are ranges but no intervals, too many ``runs``, or a range is of no number
+            of one of the scenarios, or does not contain it.
     """
     if not interval:
         if ranges:

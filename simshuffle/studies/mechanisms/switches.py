@@ -103,8 +103,8 @@ def corners(
     """Make the exchange of every combination of switches that there can be.
 
     Raises:
-            InputError: there are more than `MOST` switches, or none; or no order of them leads from
-            the start to the end.
+        InputError: there are more than `MOST` switches, or none; or no order of them leads from the
+            start to the end.
     """
     if not switches:
         rule = "must differ from the start in how samples are exchanged"

@@ -45,8 +45,7 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
     Usable as a decorator.
 
     Raises:
-            ValueError: if the class has no ``kind: Literal["NAME"]``, or another strategy has
-            the same.
+        ValueError: if the class has no ``kind: Literal["NAME"]``, or another strategy has the same.
     """
     kinds = get_args(strategy.model_fields["kind"].annotation)
     if len(kinds) != 1:

@@ -72,9 +72,9 @@ class Strategy(Spec):
     Attributes:
         kind: its name.
         redraws: whether every epoch draws a new partition of the whole set, so that nobody owns
-            samples, and a host may read, or must hold, any of them. fetches: whether a host fetches
-            samples when it first reads them and keeps them, rather than to have them staged before
-            the first epoch.
+            samples, and a host may read, or must hold, any of them.
+        fetches: whether a host fetches samples when it first reads them and keeps them, rather than
+            to have them staged before the first epoch.
         whole_because: why the exchange of an epoch cannot be planned for fewer iterations, in the
             same proportion; '' if it can.
         styles: how figures draw it, by each `short_name` that it may have, in the order of tables.
@@ -193,8 +193,8 @@ class Strategy(Spec):
         """Plan the exchange of an epoch. By default nothing moves.
 
         Raises:
-                InputError: if places, or the epochs that samples were held, are needed and not
-                given; or an importance is needed, and the one given is None, has another shape than
-                (N,), or is somewhere negative or not finite.
+            InputError: if places, or the epochs that samples were held, are needed and not given;
+                or an importance is needed, and the one given is None, has another shape than (N,),
+                or is somewhere negative or not finite.
         """
         return empty_plan(len(context.shards.sizes))

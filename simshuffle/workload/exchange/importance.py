@@ -199,7 +199,7 @@ def rank_importance(
             has.
 
     Returns:
-        (moments, M)
+        (moments, M) the importance of each rank.
     """
     combine = np.maximum if rule == "max" else np.add
     never_sent = importance.copy()

@@ -54,8 +54,8 @@ def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
     plans = recorded.plans
     arrays = {"owner": recorded.owner}
     for name in PART_NAMES[1:]:
-        epochs = [getattr(plan, name).ravel() for plan in plans]
-        arrays[name] = np.concatenate(epochs) if epochs else np.zeros(0, np.int64)
+        parts = [getattr(plan, name).ravel() for plan in plans]
+        arrays[name] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     planes: dict[str, Any] = {name: _byte_planes(array) for name, array in arrays.items()}
     np.savez_compressed(
         path,
@@ -136,10 +136,6 @@ def _read_array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
     if array.size != size:
         raise ValueError(f"{name} ends after {array.size} of {size} numbers")
     return array.reshape(shape, order="F" if columns_first else "C")
-
-
-def _concatenate_or_empty(arrays: list[Ints]) -> Ints:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
 def _byte_planes(numbers: Ints) -> NDArray[np.uint8]:

@@ -232,7 +232,7 @@ class Pairing(Sourced):
         All rules take the same numbers from ``rng``, which all ranks share.
 
         Returns:
-            (pairings, M) int64
+            (pairings, M) int64, the ranks in random order.
         """
         num_pairings = int(pairing[-1]) + 1 if len(pairing) else 0
         orders = [rng.permutation(world_size) for _ in range(num_pairings)]

@@ -60,7 +60,7 @@ class ShardHolding(Strategy):
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
     def quota(self, context: EpochContext) -> int:
-        """Return how many samples each rank sends in the epoch: Q N/M, or the smallest shard."""
+        """Return how many samples each rank sends an epoch: Q N/M, at most the smallest shard."""
         sizes = context.shards.sizes
         num_samples = len(context.shards.order)
         quota = epoch_quota(self.exchange_fraction, num_samples, len(sizes), context.epoch)

@@ -145,9 +145,10 @@ class Builder:
         Raises:
             InputError: if it does not fit those before it.
         """
-        names: tuple[str, ...] = tuple(predecessors)
         if isinstance(predecessors, str):
-            names = (predecessors or self.last,)
+            names: tuple[str, ...] = (predecessors or self.last,)
+        else:
+            names = tuple(predecessors)
         full_name = self.prefix + name if name else self._next_name(kind)
         problems = list(name_problems(full_name, kind, names, self._shapes))
         if problems:

@@ -220,17 +220,15 @@ def _owner_of_chunks(sizes: list[int], num_workers: int) -> Ints64:
     workers before it should have.
     """
     total = sum(sizes)
-    owner = []
+    owner: list[int] = []
     worker = 0
-    worker_has_chunk = False
     samples_before = 0
     for size in sizes:
         share_end = (worker + 1) * total / num_workers
         is_beyond = samples_before + size / 2 > share_end
-        if worker < num_workers - 1 and worker_has_chunk and is_beyond:
+        if owner and worker < num_workers - 1 and is_beyond:
             worker += 1
         owner.append(worker)
-        worker_has_chunk = True
         samples_before += size
     return np.array(owner, np.int64)
 

@@ -100,16 +100,17 @@ class MosaicmlStreams(Mixture):
         """Draw the order of an epoch; ``seed`` is the library's ``shuffle_seed``.
 
         Raises:
-                InputError: as `MosaicmlStreaming.epoch`, and where a stream has no whole batch,
-                as the library fails.
+            InputError: as `MosaicmlStreaming.epoch`, and where a stream has no whole batch, as the
+                library fails.
         """
         return self.remaining_order(data, readers, seed, epoch, 0)
 
     def remaining_order(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int, num_done: int
     ) -> EpochOrder:
-        """Return the order of the rest of an epoch of which all ranks have had ``num_done``
-        samples.
+        """Return the order of the rest of an epoch, of which ``num_done`` samples are done.
+
+        ``num_done`` counts the samples that all ranks together have had.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         self._check_counts(self.samples_of_streams(data, seed))

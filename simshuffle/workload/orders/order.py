@@ -109,6 +109,6 @@ class Order(Sourced):
             epoch: from 0.
 
         Raises:
-                InputError: if the order cannot deal with the set or the readers: where its
-                library fails, or silently does something else.
+            InputError: if the order cannot deal with the set or the readers: where its library
+                fails, or silently does something else.
         """

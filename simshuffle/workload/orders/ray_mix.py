@@ -24,9 +24,8 @@ class RayMix(Mixture):
     far; of equals, from that of larger weight. So all epochs are equal, and seeds have no part in
     them. Where the longest source ends the epoch, shares hold only until the first source is
     exhausted: in the end each source is there once, whatever the weights. Blocks are dealt to ranks
-        in turn
-    (`streaming_split` deals them to whoever asks first, which no seed decides), and a rank reads by
-    itself.
+    in turn (`streaming_split` deals them to whoever asks first, which no seed decides), and a rank
+    reads by itself.
 
     Attributes:
         kind: its name.
@@ -48,8 +47,8 @@ class RayMix(Mixture):
         """Mix the sources of an epoch; no epoch and no seed differs from another.
 
         Raises:
-                InputError: for sources that do not fit to the set, and for fewer shards than
-                ranks, where Ray gives no block to some.
+            InputError: for sources that do not fit to the set, and for fewer shards than ranks,
+                where Ray gives no block to some.
         """
         shards = self.mix_shards(data)
         mixed_set = ShardedSet(data.samples[shards], data.nbytes[shards])

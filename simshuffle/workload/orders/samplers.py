@@ -147,8 +147,8 @@ class Accelerate(Order):
         """Draw the order of an epoch, as after ``set_epoch(epoch)``.
 
         Raises:
-                InputError: for no samples or readers, a seed out of range, too many samples, or
-                fewer than an iteration with ``drop_last``.
+            InputError: for no samples or readers, a seed out of range, too many samples, or fewer
+                than an iteration with ``drop_last``.
         """
         return self.remaining_order(0, data, readers, seed, epoch)
 

@@ -7,9 +7,7 @@ import random
 import numpy as np
 
 from simshuffle.spec.arrays import Ints64
-from simshuffle.workload.orders.streams import (
-    concatenate_or_empty,
-)
+from simshuffle.workload.orders.streams import concatenate_or_empty
 
 
 def shuffle_by_replacement(samples: Ints64, size: int, rng: np.random.Generator) -> Ints64:

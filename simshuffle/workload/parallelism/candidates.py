@@ -8,7 +8,7 @@ from simshuffle.workload.layers import LayerList
 from simshuffle.workload.parallelism.base import GroupParallelism, Parallelism
 from simshuffle.workload.parallelism.data import Data, ShardedData
 from simshuffle.workload.parallelism.divided import Channel, Filter, Spatial, Tensor
-from simshuffle.workload.parallelism.pipeline import Pipeline
+from simshuffle.workload.parallelism.pipeline import MICROBATCHES, Pipeline, largest_divisor
 
 MAX_PASSES = 4096
 """The most stages times microbatches of a pipeline that is tried; with more, estimating its step
@@ -88,9 +88,8 @@ def _group_candidates(
     """
     pipeline = Pipeline(stages=num_members, **shared)
     samples = pipeline.samples(batch, num_members)
-    max_microbatches = min(4 * num_members, max(MAX_PASSES // num_members, 1))
-    divisors = [n for n in range(1, max_microbatches + 1) if samples % n == 0]
-    microbatches = max(divisors, default=1)
+    max_microbatches = min(MICROBATCHES * num_members, max(MAX_PASSES // num_members, 1))
+    microbatches = largest_divisor(samples, max_microbatches)
     pipeline = Pipeline(stages=num_members, microbatches=microbatches, **shared)
     if any(layer.tensor for layer in layers.layers):
         return [Tensor(ways=num_members, **shared), pipeline]

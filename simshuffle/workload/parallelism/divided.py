@@ -21,7 +21,7 @@ from simshuffle.workload.parallelism.step import Collective, Group
 
 
 class Spatial(DividedLayers):
-    """Spatial parallelism: a member of a group has a part of the pixels of each sample.
+    """Spatial parallelism: a member has a part of the pixels of each sample, and all weights.
 
     As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075) and LBANN (Dryden et al.,
     arXiv 1903.06681): a convolution or pooling of k rows needs (k - 1) / 2 rows of each neighbour,

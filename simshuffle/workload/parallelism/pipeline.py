@@ -21,6 +21,11 @@ MICROBATCHES = 4
 1811.06965, section 2.3)."""
 
 
+def largest_divisor(samples: float, limit: int) -> int:
+    """Return the largest number up to ``limit`` that divides ``samples``; 1 if none does."""
+    return max((n for n in range(1, limit + 1) if samples % n == 0), default=1)
+
+
 @dataclass(frozen=True)
 class _Stages:
     """The work of each stage on a microbatch."""
@@ -148,9 +153,7 @@ class Pipeline(GroupParallelism):
         samples = self.samples(job.batch, self.stages)
         if self.microbatches is not None:
             return samples, self.microbatches
-        max_microbatches = MICROBATCHES * self.stages
-        divisors = [n for n in range(1, max_microbatches + 1) if samples % n == 0]
-        return samples, max(divisors, default=1)
+        return samples, largest_divisor(samples, MICROBATCHES * self.stages)
 
     def _stages(self, job: DividedWorkload, samples: float) -> _Stages:
         """Cut the layers into stages, for microbatches of ``samples`` samples."""

@@ -13,8 +13,8 @@ from simshuffle.workload.orders.mixing import companion_share
 from simshuffle.workload.resuming.law import Batches
 
 Continues = Literal["same", "permuted", "other"]
-"""How the rest of an epoch compares with what would have followed: 'same' samples in the same order
-(whatever their order within an iteration), 'permuted' samples, or 'other' samples."""
+"""How the rest of an epoch compares with what would have followed: the 'same' samples in the same
+order (whatever their order within an iteration), the same samples 'permuted', or 'other' ones."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Account:
     lost: int  # samples that the epoch would have had, and has not
     repeated: int  # rows after the state whose sample the epoch had before it
     twice: int  # samples that the epoch has more than once, in all
-    twice_whole: int  # samples that it had more than once if it had not been broken off
+    twice_whole: int  # samples that it would have had more than once, had it not been broken off
     never: int  # samples that no epoch of the run has
     continues: Continues  # how the rest compares with what would have followed
 

@@ -9,9 +9,7 @@ import numpy as np
 from simshuffle.workload.orders.buffers import HuggingFace
 from simshuffle.workload.orders.fetching import iteration_of_rows
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet
-from simshuffle.workload.orders.streams import (
-    order_from_streams,
-)
+from simshuffle.workload.orders.streams import order_from_streams
 from simshuffle.workload.resuming.hugging_face_worker import FailsError, StatefulWorker, WorkerState
 from simshuffle.workload.resuming.law import (
     Batches,
@@ -86,11 +84,9 @@ class HuggingFaceState(OrderResumptionLaw):
         """Return the error for another number of ranks or workers; None if there is none."""
         if self.through == "torchtitan" and readers_before.world_size != readers_after.world_size:
             return Refusal("AssertionError: dp_degree is inconsistent before and after checkpoint")
-        return (
-            None
-            if self.through == "dataset"
-            else refuse_other_workers(readers_before, readers_after)
-        )
+        if self.through == "dataset":
+            return None
+        return refuse_other_workers(readers_before, readers_after)
 
     def _remaining_batches(self, data: ShardedSet, crash: Crash, seed: int) -> Batches:
         """Return the batches that follow the state. Raises a FailsError."""

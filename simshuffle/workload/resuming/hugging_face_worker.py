@@ -13,10 +13,7 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.workload.orders.buffers import HuggingFace
 from simshuffle.workload.orders.order import Readers, ShardedSet
 from simshuffle.workload.orders.shuffle_buffers import interleave_runs, shuffle_by_halves
-from simshuffle.workload.orders.streams import (
-    concatenate_or_empty,
-    samples_of_shards,
-)
+from simshuffle.workload.orders.streams import concatenate_or_empty, samples_of_shards
 
 
 class FailsError(Exception):

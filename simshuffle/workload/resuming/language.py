@@ -209,11 +209,11 @@ class LevanterResume(ResumptionLaw):
     `DataLoader.iter_from_step`, and schedule.py, `BatchSchedule.global_data_offset_by_step`, of
     marin-community/marin). By source, not recorded: it needs JAX.
 
-    The state of training does not say how far the data were read. It is the samples of all steps
-    before this one by the schedule that holds now. The readers do not matter as long as the batch
-    of all ranks stays as large. With another batch, written as a constant, the position is wrong by
-    the difference times the steps; a schedule that says when it changed is right. An epoch ends
-    with a batch that need not be full, as in `simshuffle.workload.orders.levanter`.
+    The state of training does not say how far the data were read. The position is the samples of
+    all steps before this one by the schedule that holds now. The readers do not matter as long as
+    the batch of all ranks stays as large. With another batch, written as a constant, the position
+    is wrong by the difference times the steps; a schedule that says when it changed is right. An
+    epoch ends with a batch that need not be full, as in `simshuffle.workload.orders.levanter`.
 
     Attributes:
         kind: its name.

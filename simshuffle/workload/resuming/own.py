@@ -32,9 +32,9 @@ class SchedulerOrder(Order):
 
     Attributes:
         kind: its name.
-        strategy: of the exchange, without importance: that only a training knows. drop_last:
-            whether samples that fill no batch are left out. If not, ranks with a sample less repeat
-            their first one.
+        strategy: of the exchange, without importance: that only a training knows.
+        drop_last: whether samples that fill no batch are left out. If not, ranks with a sample less
+            repeat their first one.
     """
 
     kind: Literal["scheduled"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -44,11 +44,11 @@ def find_dependencies(trace: JobTrace, source: str = "") -> list[OperationGroup]
     Raises:
         InputError: sends have no receives, or all operations wait for one another.
     """
-    index_of = {operation: index for index, operation in enumerate(trace.operations)}
-    dependencies: list[set[int]] = [set() for _ in index_of]
+    builder = _DependencyBuilder(trace, source)
     for stage in range(len(trace.stages)):
-        _add_rank_dependencies(trace, stage, index_of, dependencies, source)
-    groups = list(_find_groups(trace, index_of, source))
+        builder.add_stage(stage)
+    dependencies = builder.dependencies
+    groups = list(builder.find_groups())
     ordered: list[OperationGroup] = []
     replayed: set[int] = set()
     while groups:
@@ -70,49 +70,102 @@ def find_dependencies(trace: JobTrace, source: str = "") -> list[OperationGroup]
     return ordered
 
 
-def _add_rank_dependencies(
-    trace: JobTrace,
-    stage: int,
-    index_of: Mapping[tuple[int, str, int], int],
-    dependencies: list[set[int]],
-    source: str,
-) -> None:
-    """Add the dependencies of a stage's operations on others of their rank.
+class _DependencyBuilder:
+    """Collects what every operation of a trace waits for, stage by stage.
 
-    Args:
-        trace: of a job.
-        stage: its index.
-        index_of: index of each operation.
-        dependencies: for each operation the indices of those that it waits for; is extended.
-        source: name of the trace.
+    Attributes:
+        dependencies: for each operation the indices of those that it waits for.
     """
-    start = np.median(trace.starts, axis=(1, 2))
-    end = np.median(trace.starts + trace.durations, axis=(1, 2))
-    of_stage = sorted(
-        (index for operation, index in index_of.items() if operation[0] == stage),
-        key=lambda index: (start[index], trace.operations[index]),
-    )
-    role = [trace.roles[operation[1]] for operation in trace.operations]
-    local = [index for index in of_stage if role[index] in LOCAL]
-    collectives = [index for index in of_stage if role[index] in COLLECTIVES]
-    passes_samples = any(role[index] in PASSING for index in of_stage)
-    for chain in (local, collectives):
-        for previous, following in pairwise(chain):
-            dependencies[following].add(previous)
-    for collective in collectives:
-        earlier = [index for index in local if end[index] <= start[collective] + CLOCK_S]
-        dependencies[collective].update(earlier[-1:])
-        for following in local:
-            is_awaited = role[collective] is Role.GATHER or role[following] is not Role.ONWARD
-            is_awaited = is_awaited or (
-                not passes_samples and _fills_gap(trace, collective, following, local)
-            )
-            is_earlier = start[collective] < start[following]
-            if is_awaited and is_earlier and end[collective] <= start[following] + CLOCK_S:
-                dependencies[following].add(collective)
-    for index in of_stage:
-        if role[index] in PASSING:
-            _add_passing_dependencies(trace, index, index_of, dependencies, source)
+
+    def __init__(self, trace: JobTrace, source: str) -> None:
+        self._trace = trace
+        self._source = source
+        self._index_of = {operation: index for index, operation in enumerate(trace.operations)}
+        self.dependencies: list[set[int]] = [set() for _ in self._index_of]
+        self._role = [trace.roles[kind] for _, kind, _ in trace.operations]
+        self._start = np.median(trace.starts, axis=(1, 2))
+        self._end = np.median(trace.starts + trace.durations, axis=(1, 2))
+
+    def add_stage(self, stage: int) -> None:
+        """Add the dependencies of a stage's operations on others of their rank."""
+        start, end, role = self._start, self._end, self._role
+        of_stage = sorted(
+            (index for operation, index in self._index_of.items() if operation[0] == stage),
+            key=lambda index: (start[index], self._trace.operations[index]),
+        )
+        local = [index for index in of_stage if role[index] in LOCAL]
+        collectives = [index for index in of_stage if role[index] in COLLECTIVES]
+        passes_samples = any(role[index] in PASSING for index in of_stage)
+        for chain in (local, collectives):
+            for previous, following in pairwise(chain):
+                self.dependencies[following].add(previous)
+        for collective in collectives:
+            earlier = [index for index in local if end[index] <= start[collective] + CLOCK_S]
+            self.dependencies[collective].update(earlier[-1:])
+            for following in local:
+                is_awaited = role[collective] is Role.GATHER or role[following] is not Role.ONWARD
+                is_awaited = is_awaited or (
+                    not passes_samples and _fills_gap(self._trace, collective, following, local)
+                )
+                is_earlier = start[collective] < start[following]
+                if is_awaited and is_earlier and end[collective] <= start[following] + CLOCK_S:
+                    self.dependencies[following].add(collective)
+        for index in of_stage:
+            if role[index] in PASSING:
+                self._add_passing(index)
+
+    def _add_passing(self, operation: int) -> None:
+        """Add the dependencies of a send or a receive, and of the computation that waits for it."""
+        stage, kind, repetition = self._trace.operations[operation]
+        direction, _, act = kind.partition("-")
+        computation = f"{direction}-compute"
+        computing = self._index_of.get((stage, computation, repetition))
+        if computing is None:
+            rule = f"must have a {computation} for each {kind}; several parts of a model in a stage"
+            self._refuse_passing(operation, f"{rule} are not known")
+        if repetition:
+            self.dependencies[operation].add(self._index_of[stage, kind, repetition - 1])
+        if act == "send":
+            self.dependencies[operation].add(computing)
+            return
+        self.dependencies[computing].add(operation)
+        if repetition:
+            self.dependencies[operation].add(self._index_of[stage, computation, repetition - 1])
+
+    def _refuse_passing(self, operation: int, rule: str) -> NoReturn:
+        """Refuse a send or a receive that breaks ``rule``."""
+        stage, kind, repetition = self._trace.operations[operation]
+        value = f"{kind} {repetition + 1} of stage {self._trace.stages[stage]}"
+        refuse("kind", rule, value, "Leave out what passes nothing.", self._source)
+
+    def find_groups(self) -> Iterator[tuple[tuple[int, ...], bool]]:
+        """Yield groups of operations of a pipeline that end together, each operation in one group,
+        and whether the group includes all pipelines.
+        """
+        receivers = {receive: (send, -offset) for send, (receive, offset) in PEERS.items()}
+        for (stage, kind, repetition), index in self._index_of.items():
+            role = self._trace.roles[kind]
+            if role in PASSING:
+                peer_kind, offset = PEERS[kind] if kind in PEERS else receivers[kind]
+                peer = self._index_of.get((stage + offset, peer_kind, repetition))
+                if peer is None:
+                    rule = f"every {kind} must have its {peer_kind} in the stage beside"
+                    self._refuse_passing(index, rule)
+                if kind in PEERS:
+                    yield (index, peer), False
+            elif role in (Role.ENDS, Role.EVERYONE):
+                operations = [
+                    (number, kind, repetition) for number in range(len(self._trace.stages))
+                ]
+                members = [
+                    self._index_of[operation]
+                    for operation in operations
+                    if operation in self._index_of
+                ]
+                if index == members[0]:
+                    yield tuple(members), role is Role.EVERYONE
+            else:
+                yield (index,), role in (Role.COLLECTIVE, Role.GATHER)
 
 
 def _fills_gap(trace: JobTrace, collective: int, following: int, local: Sequence[int]) -> bool:
@@ -127,63 +180,3 @@ def _fills_gap(trace: JobTrace, collective: int, following: int, local: Sequence
     previous_end = trace.starts[previous] + trace.durations[previous]
     is_idle = (previous_end <= start + CLOCK_S) & (end <= trace.starts[following] + CLOCK_S)
     return bool(is_idle.all() and trace.durations[collective].max() > CLOCK_S)
-
-
-def _add_passing_dependencies(
-    trace: JobTrace,
-    operation: int,
-    index_of: Mapping[tuple[int, str, int], int],
-    dependencies: list[set[int]],
-    source: str,
-) -> None:
-    """Add the dependencies of a send or a receive, and of the computation that waits for it.
-
-    Args:
-        trace: of a job.
-        operation: index of the send or receive.
-        index_of: index of each operation.
-        dependencies: for each operation the indices of those that it waits for; is extended.
-        source: name of the trace.
-    """
-    stage, kind, repetition = trace.operations[operation]
-    direction, _, act = kind.partition("-")
-    computation = f"{direction}-compute"
-    computing = index_of.get((stage, computation, repetition))
-    if computing is None:
-        rule = f"must have a {computation} for each {kind}; several parts of a model in a stage"
-        value = f"{kind} {repetition + 1} of stage {trace.stages[stage]}"
-        refuse("kind", f"{rule} are not known", value, "Leave out what passes nothing.", source)
-    if repetition:
-        dependencies[operation].add(index_of[stage, kind, repetition - 1])
-    if act == "send":
-        dependencies[operation].add(computing)
-        return
-    dependencies[computing].add(operation)
-    if repetition:
-        dependencies[operation].add(index_of[stage, computation, repetition - 1])
-
-
-def _find_groups(
-    trace: JobTrace, index_of: Mapping[tuple[int, str, int], int], source: str
-) -> Iterator[tuple[tuple[int, ...], bool]]:
-    """Yield groups of operations of a pipeline that end together, each operation in one group, and
-    whether the group includes all pipelines."""
-    receivers = {receive: (send, -offset) for send, (receive, offset) in PEERS.items()}
-    for (stage, kind, repetition), index in index_of.items():
-        role = trace.roles[kind]
-        if role in PASSING:
-            peer_kind, offset = PEERS[kind] if kind in PEERS else receivers[kind]
-            peer = index_of.get((stage + offset, peer_kind, repetition))
-            if peer is None:
-                rule = f"every {kind} must have its {peer_kind} in the stage beside"
-                value = f"{kind} {repetition + 1} of stage {trace.stages[stage]}"
-                refuse("kind", rule, value, "Leave out what passes nothing.", source)
-            if kind in PEERS:
-                yield (index, peer), False
-        elif role in (Role.ENDS, Role.EVERYONE):
-            operations = [(number, kind, repetition) for number in range(len(trace.stages))]
-            members = [index_of[operation] for operation in operations if operation in index_of]
-            if index == members[0]:
-                yield tuple(members), role is Role.EVERYONE
-        else:
-            yield (index,), role in (Role.COLLECTIVE, Role.GATHER)

@@ -49,8 +49,8 @@ class Blame:
     """Duration of a step, and who makes it longer; all times are means over the steps, in s."""
 
     source: str  # name of the trace
-    steps: int  # their number
-    ranks: int  # their number
+    steps: int  # number of steps in the trace
+    ranks: int  # number of ranks of all stages
     measured_s: float  # from the first start to the last end
     step_s: float  # replayed, without gaps that no operation explains
     ideal_s: float  # replayed, all operations of a kind alike

@@ -50,9 +50,9 @@ UNKNOWN = {
 class BlamedEpoch:
     """An epoch of a run, and what its ranks waited for."""
 
-    run: str  # its name
-    epoch: int  # its number
-    epoch_s: float  # its duration
+    run: str  # name of the run
+    epoch: int  # number of the epoch
+    epoch_s: float  # s that the epoch took
     rows: list[WaitedForRow]  # worst first
     together_s: Mapping[str, float]  # what ranks do together or wait for one another in, mean s
     ranks_known: bool = True  # whether the timeline has all ranks, so that they can be told apart
@@ -255,8 +255,8 @@ def ranks_per_host(ranks: int, hosts: int) -> int:
     They are a power of two, as GPUs of hosts are, where several counts are possible.
 
     Args:
-        ranks: their number.
-        hosts: their number.
+        ranks: number of ranks of the job.
+        hosts: number of hosts that they fill in order.
     """
     min_count = -(-ranks // hosts)
     max_count = (ranks - 1) // (hosts - 1) if hosts > 1 else ranks

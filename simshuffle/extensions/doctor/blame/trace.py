@@ -166,7 +166,7 @@ def _pipelines(
     Args:
         rank: (rows,) of each row.
         stage: (rows,) index of its stage.
-        stages: their number.
+        stages: number of stages.
         source: name of the trace.
     """
     ranks = [np.unique(rank[stage == index]) for index in range(stages)]
@@ -202,7 +202,7 @@ def _check_steps(
     Args:
         counts: (steps * ranks,) operations of each step and rank.
         kind: its name.
-        steps: (steps,) their numbers.
+        steps: (steps,) numbers of the steps.
         ranks: of the stage.
         source: name of the trace.
         any_number: whether it is enough that each has one.

@@ -21,16 +21,18 @@ WRITTEN = 40
 FETCH_FUNCTION = "fetch_batch"
 """Name of the function of `fetching` that stands in place of torch's fetch."""
 Key = tuple[str, str, str, int, str, bool]
-"""Operation, file, function, line, what is library_call there ('' for nothing of others), and
-whether a transform is at work."""
+"""Operation, file, function, line, the function of a library that is called there ('' for none),
+and whether a transform is at work."""
 
 
 def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP045 - Python 3.9
     """Return where a thread is: the innermost function that is neither of the standard library nor
     installed, and what it calls of these; within the fetch of a batch, if it is in one.
 
-    Returns: file, function, line, what is library_call, and whether a transform is at work; None if
-    there is no such frame."""
+    Returns:
+        file, function, line, the function of a library that is called there, and whether a
+        transform is at work; None if there is no such frame.
+    """
     library_call = ""
     has_transform = False
     user_place: Optional[tuple[str, str, int]] = None  # noqa: UP045

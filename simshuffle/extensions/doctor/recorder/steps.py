@@ -198,8 +198,7 @@ def _patch_tensors(timer: StepTimer, module: Any) -> None:
             finally:
                 timer.process.current_step = step
             # another type alone is no copy of the batch
-            is_copy = result.device != self.device or result.dtype == self.dtype
-            if result is not self and is_copy:
+            if result is not self and (result.device != self.device or result.dtype == self.dtype):
                 step.add(_COPY, start, clock() - start, nbytes(self))
             return result
 

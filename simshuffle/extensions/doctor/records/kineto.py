@@ -316,8 +316,9 @@ def _rows_of_collectives(
         seconds = max(end - start - hidden, 0.0) / 1e9
         nbytes = _nbytes_of_collective(args)
         rows.append(_Row(batch_index, "allreduce", begin, seconds, 1, nbytes))
-        is_allreduce = re.search(_ALLREDUCE, f"{name} {args.get('Collective name')}")
-        if batch_index == len(groups) - 1 and is_allreduce:
+        if batch_index == len(groups) - 1 and re.search(
+            _ALLREDUCE, f"{name} {args.get('Collective name')}"
+        ):
             buckets.append(nbytes)
     return rows, buckets
 
