@@ -1,5 +1,6 @@
 """Real training: what the shuffling strategy does to accuracy. The only room that imports torch
-(extra: simshuffle[train])."""
+(extra: simshuffle[train]).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what an extension adds to this module when it is first used."""
+    """Import a name that an extension adds to this module when it is first used."""
     place = merge_extensions().functions.get(f"train.{name}")
     if place is None:
         raise AttributeError(f"module 'simshuffle.train' has no attribute '{name}'")

@@ -1,8 +1,8 @@
 """Networks. To add one, write a class like these and add it to the union at the end.
 
 ``build`` makes the network for samples of a shape, (features,) or (channels, height, width), with
-weights drawn from torch's global generator. Its last layer is linear and named ``head``; what goes
-into it are the features. ``label`` is what it is in words, for figures.
+weights drawn from torch's global generator. Its last layer is linear and named ``head``; its inputs
+are the features. ``label`` is a name in words, for figures.
 
 Sources: He et al. 2015 (arXiv 1512.03385), section 4.2, for `ResNet`; Zagoruyko and Komodakis 2016
 (arXiv 1605.07146) for `WideResNet`; Dosovitskiy et al. 2020 (arXiv 2010.11929) for `Vit`; Wu and He
@@ -25,7 +25,7 @@ from torch import nn
 
 from simshuffle.errors import refuse
 from simshuffle.spec.record import Few, Spec
-from simshuffle.train.batch_norm import ByRank, rectified
+from simshuffle.train.batch_norm import RankBatchNorm, rectify_norm
 from simshuffle.train.transformer import VisionTransformer
 
 SMALLEST_SIDE = 8
@@ -33,14 +33,16 @@ SMALLEST_SIDE = 8
 WIDTHS = (16, 32, 64)
 """Channels of the three stages of a residual network."""
 MOST_GROUPS = 8
-"""Of a group norm: the first stage's 16 channels are then groups of two, as the 64 channels of the
-first layer of a ResNet-50 in the paper's usual 32 groups."""
+"""The most groups of a group norm: the first stage's 16 channels are then groups of two, as the 64
+channels of the first layer of a ResNet-50 in the paper's usual 32 groups."""
 Norm = Literal["batch", "group"]
 
 
 def norm_2d(norm: Norm, channels: int) -> nn.Module:
-    """Batch norm, or group norm in as many groups as the channels can be divided into, at most
-    `MOST_GROUPS`, of at least two channels each."""
+    """Return batch norm, or group norm of as many groups as the channels can be divided into.
+
+    At most `MOST_GROUPS`, of at least two channels each.
+    """
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     fitting = [n for n in range(1, MOST_GROUPS + 1) if not channels % n and channels >= 2 * n]
@@ -48,11 +50,14 @@ def norm_2d(norm: Norm, channels: int) -> nn.Module:
 
 
 def _with_norm(label: str, norm: Norm) -> str:
+    """Return the label of a network with its norm, if that is not batch norm."""
     return label if norm == "batch" else f"{label}, group norm"
 
 
 def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
-    """``shape`` as (channels, height, width), of at least 8 x 8 pixels, or raise InputError."""
+    """Return ``shape`` as (channels, height, width), of at least 8 x 8 pixels, or raise
+    InputError.
+    """
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
         side = f"{SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
         rule = f"{kind} takes images (channels, height, width) of at least {side}"
@@ -62,16 +67,15 @@ def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
 
 
 class _Chain(nn.Sequential):
-    """One layer after the other; batch norm and the rectifier after it at once where that can
-    be."""
+    """Layers one after the other; batch norm and the rectifier after it at once where possible."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         layers = list(self)
         while layers:
             layer = layers.pop(0)
-            if isinstance(layer, ByRank) and layers and isinstance(layers[0], nn.ReLU):
+            if isinstance(layer, RankBatchNorm) and layers and isinstance(layers[0], nn.ReLU):
                 layers.pop(0)
-                input = rectified(layer, input)
+                input = rectify_norm(layer, input)
             else:
                 input = layer(input)
         return input
@@ -155,10 +159,12 @@ class SmallCnn(Spec):
 # ------------------------------------------------------------------------------- residual networks
 
 
-def _six_n_plus(rest: int, some: str) -> AfterValidator:
+def _six_n_plus(remainder: int, examples: str) -> AfterValidator:
+    """Return a check that a depth is 6 n + ``remainder``."""
+
     def check(depth: int) -> int:
-        if depth % 6 != rest:
-            raise PydanticCustomError("depth", f"must be 6 n + {rest}: {some}, ...")
+        if depth % 6 != remainder:
+            raise PydanticCustomError("depth", f"must be 6 n + {remainder}: {examples}, ...")
         return depth
 
     return AfterValidator(check)
@@ -233,15 +239,16 @@ class _Block(nn.Module):
         self.norm1 = norm_2d(norm, outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.norm2 = norm_2d(norm, outputs)
-        self.stride, self.added = stride, outputs - inputs
+        self.stride = stride
+        self.new_channels = outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        residual = self.conv2(rectified(self.norm1, self.conv1(x)))
-        if self.added:
+        residual = self.conv2(rectify_norm(self.norm1, self.conv1(x)))
+        if self.new_channels:
             # the mean of one pixel is that pixel; unlike that of a slice, its gradient stays in the
             # order of memory that the rest has
-            x = F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.added))
-        return rectified(self.norm2, residual, x)
+            x = F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.new_channels))
+        return rectify_norm(self.norm2, residual, x)
 
 
 class _WideBlock(nn.Module):
@@ -259,24 +266,25 @@ class _WideBlock(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        active = rectified(self.norm1, x)
-        residual: torch.Tensor = self.conv2(rectified(self.norm2, self.conv1(active)))
+        active = rectify_norm(self.norm1, x)
+        residual: torch.Tensor = self.conv2(rectify_norm(self.norm2, self.conv1(active)))
         return residual + (x if self.shortcut is None else self.shortcut(active))
 
 
 def _stages(block: Callable[[int, int, int], nn.Module], blocks: int, widen: int) -> nn.Sequential:
-    """Three stages of so many blocks; the first block of all stages but the first halves the
-    image."""
-    out, inputs = [], WIDTHS[0]
+    """Return three stages of ``blocks`` blocks; the second and third stage halve the image."""
+    layers = []
+    inputs = WIDTHS[0]
     for width in WIDTHS:
-        for number in range(blocks):
-            out.append(block(inputs, width * widen, 2 if width > WIDTHS[0] and not number else 1))
+        for index in range(blocks):
+            stride = 2 if width > WIDTHS[0] and not index else 1
+            layers.append(block(inputs, width * widen, stride))
             inputs = width * widen
-    return nn.Sequential(*out)
+    return nn.Sequential(*layers)
 
 
 def _draw_convolutions(network: nn.Module) -> None:
-    """First weights as He et al. 2015 (arXiv 1502.01852), which both papers follow."""
+    """Draw the first weights as He et al. 2015 (arXiv 1502.01852), which both papers follow."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
@@ -292,7 +300,7 @@ class _ResNet(nn.Module):
         _draw_convolutions(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.blocks(rectified(self.norm, self.conv(x)))
+        x = self.blocks(rectify_norm(self.norm, self.conv(x)))
         logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
         return logits
 
@@ -307,7 +315,7 @@ class _WideResNet(nn.Module):
         _draw_convolutions(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = rectified(self.norm, self.blocks(self.conv(x)))
+        x = rectify_norm(self.norm, self.blocks(self.conv(x)))
         logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
         return logits
 
@@ -320,8 +328,8 @@ class Vit(Spec):
     attention and a perceptron four times as wide, each after its own layer norm and beside a
     shortcut, without dropout; a layer norm, and a linear head.
 
-    What goes into the head is the mean over patches, which does as well as the class token
-    (appendix D.3 there). No batch norm: every sample is normalised by itself.
+    The head takes the mean over patches, which does as well as the class token (appendix D.3
+    there). No batch norm: every sample is normalised by itself.
 
     Attributes:
         patch_size: pixels along a side of a patch; both sides of the image are multiples of it.
@@ -354,8 +362,8 @@ class Vit(Spec):
         side = math.gcd(*image[1:])
         if side % self.patch_size:
             rule = f"must divide both sides of the images, {image[1]} x {image[2]} pixels"
-            fitting = [str(n) for n in range(1, side + 1) if not side % n]
-            remedy = f"Take {' or '.join(fitting)}."
+            divisors = [str(n) for n in range(1, side + 1) if not side % n]
+            remedy = f"Take {' or '.join(divisors)}."
             refuse("model.patch_size", rule, str(self.patch_size), remedy, "training")
         keys = self.model_dump(include={"patch_size", "width", "depth", "heads"})
         return VisionTransformer(image, classes, **keys)

@@ -15,7 +15,7 @@ from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import statistics_momentum
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, own_pairs, own_score, recalibrate, score
-from simshuffle.train.iterations import Shuffled, epoch_samples, local_batches
+from simshuffle.train.iterations import TrainingEpochs, epoch_samples, local_batches
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses
 from simshuffle.train.recording import between_ranks, description, importance_row
@@ -430,7 +430,7 @@ def test_local_batches(num, ranks, b, drop, sizes):
 
 def test_the_learning_rate_of_an_iteration_is_that_of_its_middle():
     how = Training(epochs=2, learning_rate=0.8, warmup_epochs=1.0, decay="none")
-    run = Shuffled(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
+    run = TrainingEpochs(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
     rates = [run.learning_rate(epoch, i) for epoch in (1, 2) for i in (0, 1)]
     assert rates == pytest.approx([0.2, 0.6, 0.8, 0.8], abs=1e-15)
 

@@ -23,7 +23,7 @@ from simshuffle.study import executors
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
-from simshuffle.train.emulate import trained
+from simshuffle.train.emulate import train_materials
 from simshuffle.train.samples import DatasetSource
 from simshuffle.train.training import Training, TrainingOptions
 from tests.drawn import laid_out
@@ -268,7 +268,7 @@ def test_finished_runs_are_found_again_under_their_version_alone(tmp_path, monke
     monkeypatch.setattr(
         cell,
         "trained",
-        lambda run, *rest, **how: done.append(run.seed) or trained(run, *rest, **how),
+        lambda run, *rest, **how: done.append(run.seed) or train_materials(run, *rest, **how),
     )
 
     def runs(**values: Any) -> int:
