@@ -18,7 +18,8 @@ from simshuffle.train.layers import layers, read_layers
 from simshuffle.train.order_recording import recorded_order
 from simshuffle.train.own import train_study
 from simshuffle.train.run import Run
-from simshuffle.train.screening import Screening, screen
+from simshuffle.train.screening import screen
+from simshuffle.train.screening_result import Screening
 from simshuffle.train.training import Training
 
 __all__ = [

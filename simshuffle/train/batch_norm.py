@@ -331,9 +331,8 @@ def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
 
 
 def statistics_momentum(model: nn.Module) -> float | None:
-    """Return how far the running statistics of ``model`` move towards those of each batch.
-
-    None if it has none, or layers that differ or take the mean over all batches.
+    """Return the momentum of the running statistics of ``model``: how far they move towards the
+    statistics of each batch.
     """
     momenta = {layer.momentum for layer in batch_norm_layers(model)}
     return momenta.pop() if len(momenta) == 1 else None

@@ -1,4 +1,4 @@
-"""One training run as a cell: of a study's file, or of a model and data that the caller gives."""
+"""A training run as a cell: of a study's file, or of the caller's own model and data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from simshuffle.train.emulate import (
 from simshuffle.train.loss import Loss
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import DatasetSource
+from simshuffle.train.sources import DatasetSource
 from simshuffle.train.training import OptimizerFactory, load_optimizers
 
 SECONDS_PER_SAMPLE = 5e-5

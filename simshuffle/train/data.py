@@ -36,8 +36,8 @@ stay exact in 64 bits."""
 
 
 class Procedural(Spec):
-    """Images made at random: a class is one or several smooth images, and a sample is one of them,
-    shifted, with another contrast, and with noise.
+    """Random images: a class has one or more smooth templates, and a sample is a template, shifted,
+    with another contrast, and with noise.
 
     Sizes, templates, shifts and labels are integers, and every further step is one correctly
     rounded operation. So two machines get the same bytes if they get the same numbers from numpy's

@@ -188,8 +188,8 @@ class FashionMnist(_Idx):
 
 
 class Idx(_Idx):
-    """Grey images in IDX files as those of `FashionMnist`, whatever they show: MNIST, KMNIST,
-    EMNIST, or a set of one's own. Names may have something before, as
+    """Grey images in IDX files, in the format of `FashionMnist`: MNIST, KMNIST, EMNIST, or a set of
+    one's own. Names may have something before, as
     emnist-letters-train-images-idx3-ubyte, and 'test' in place of 't10k'. Labels are numbered by
     their rising values.
 

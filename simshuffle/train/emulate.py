@@ -26,7 +26,8 @@ from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import TrainingRecorder
 from simshuffle.train.run import Run, check_order
-from simshuffle.train.samples import ArraySource, Augmentation, DatasetSource, Source, TrainingSet
+from simshuffle.train.samples import Augmentation, TrainingSet
+from simshuffle.train.sources import ArraySource, DatasetSource, Source
 from simshuffle.train.training import OptimizerFactory, Training, TrainingOptions, training_values
 from simshuffle.workload.exchange import Strategy, TrainedExchange
 

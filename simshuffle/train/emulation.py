@@ -23,7 +23,8 @@ from simshuffle.train.batch_norm import ordinary_copy
 from simshuffle.train.iterations import TrainingEpochs
 from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
-from simshuffle.train.samples import Augmentation, Source
+from simshuffle.train.samples import Augmentation
+from simshuffle.train.sources import Source
 from simshuffle.train.training import OptimizerFactory, Training, optimizer_of, set_rate
 from simshuffle.workload.exchange import (
     ExchangePlan,
@@ -260,7 +261,7 @@ class Emulation(TrainingEpochs):
 
     @contextmanager
     def _seed_layers(self, name: str, epoch: int) -> Iterator[None]:
-        """Let layers draw from the random stream of a name and epoch meanwhile."""
+        """Within the context, let layers draw from the random stream of a name and epoch."""
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(self.rng(name, epoch).integers(2**63 - 1)))
             yield

@@ -20,7 +20,7 @@ from simshuffle.train.batch_norm import (
 )
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
-from simshuffle.train.samples import Source
+from simshuffle.train.sources import Source
 from simshuffle.train.training import Statistics, Training
 
 SAMPLES_OF_A_CLASS = 64
@@ -133,7 +133,7 @@ class Score:
 
 
 class Evaluation:
-    """Evaluates the networks of a run, always on the same samples by the same ranks.
+    """Evaluates the networks of a run, in every epoch on equal samples by equal ranks.
 
     Args:
         training: which statistics are evaluated.
@@ -173,7 +173,7 @@ class Evaluation:
         scores: dict[Statistics, Score] = {}
         for name in self.statistics:
             equal_name = next(
-                (other for other in scores if self._are_equal(network, name, other)), None
+                (earlier for earlier in scores if self._are_equal(network, name, earlier)), None
             )
             if equal_name is not None:
                 scores[name] = scores[equal_name]

@@ -1,5 +1,5 @@
-"""Times of an allreduce by gloo, as nccl-tests prints those of NCCL, so that `simshuffle machine
-calibrate` reads them.
+"""Measurement of an allreduce by gloo, printed as nccl-tests prints it for NCCL, so that
+`simshuffle machine calibrate` reads it.
 
     torchrun --nproc-per-node 4 -m simshuffle.train.gloo_times > gloo.txt
 

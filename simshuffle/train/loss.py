@@ -1,5 +1,5 @@
-"""Losses: one number for each sample, of that sample alone; and the contrastive loss, where the two
-views of a sample are to be told from those of the other samples of the batch, its negatives.
+"""Losses: one number for each sample, of that sample alone; and the contrastive loss, which tells
+two views of a sample from views of other samples of the batch, its negatives.
 
 InfoNCE (van den Oord, Li and Vinyals 2018, arXiv 1807.03748) of normalised embeddings, in the
 symmetric form of CLIP (Radford et al. 2021, arXiv 2103.00020): from each view its partner has to be

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from torch import nn
@@ -26,27 +23,11 @@ from torch import nn
 from simshuffle.errors import refuse
 from simshuffle.spec.record import Few, Spec
 from simshuffle.train.batch_norm import RankBatchNorm, rectify_norm
+from simshuffle.train.residual import Norm, ResidualNetwork, WideResidualNetwork, norm_2d
 from simshuffle.train.transformer import VisionTransformer
 
 SMALLEST_SIDE = 8
 """Pixels: the convolutional networks halve an image twice."""
-WIDTHS = (16, 32, 64)
-"""Channels of the three stages of a residual network."""
-MOST_GROUPS = 8
-"""The most groups of a group norm: the first stage's 16 channels are then groups of two, as the 64
-channels of the first layer of a ResNet-50 in the paper's usual 32 groups."""
-Norm = Literal["batch", "group"]
-
-
-def norm_2d(norm: Norm, channels: int) -> nn.Module:
-    """Return batch norm, or group norm of as many groups as the channels can be divided into.
-
-    At most `MOST_GROUPS`, of at least two channels each.
-    """
-    if norm == "batch":
-        return nn.BatchNorm2d(channels)
-    fitting = [n for n in range(1, MOST_GROUPS + 1) if not channels % n and channels >= 2 * n]
-    return nn.GroupNorm(max(fitting, default=1), channels)
 
 
 def _with_norm(label: str, norm: Norm) -> str:
@@ -97,13 +78,13 @@ class Mlp(Spec):
 
     @property
     def label(self) -> str:
-        """In words: 'two-layer network'."""
+        """Description for figures, such as 'two-layer network'."""
         words = ("one", "two", "three", "four", "five", "six")
         count = words[self.layers - 1] if self.layers <= len(words) else str(self.layers)
         return f"{count}-layer network"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For samples of whatever shape."""
+        """Return the network for samples of any ``shape`` and so many ``classes``."""
         parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
         inputs = math.prod(shape)
         for number in range(1, self.layers + 1):
@@ -133,16 +114,18 @@ class SmallCnn(Spec):
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether it has layers of batch norm."""
+        """True if the network has layers of batch norm."""
         return self.norm == "batch"
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures: a small convolutional network, and its norm."""
         return _with_norm("small convolutional network", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels."""
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
+        ``classes``.
+        """
         channels, height, width = image_shape(shape, self.kind)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         for number, outputs in enumerate((self.width, 2 * self.width), 1):
@@ -192,19 +175,23 @@ class ResNet(Spec):
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether it has layers of batch norm."""
+        """True if the network has layers of batch norm."""
         return self.norm == "batch"
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures, such as 'ResNet-8'."""
         stem = "" if self.stem_stride == 1 else f", stem of stride {self.stem_stride}"
         return _with_norm(f"ResNet-{self.depth}{stem}", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels."""
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
+        ``classes``.
+        """
         channels = image_shape(shape, self.kind)[0]
-        return _ResNet(channels, (self.depth - 2) // 6, classes, self.norm, self.stem_stride)
+        return ResidualNetwork(
+            channels, (self.depth - 2) // 6, classes, self.norm, self.stem_stride
+        )
 
 
 class WideResNet(Spec):
@@ -223,101 +210,15 @@ class WideResNet(Spec):
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures, such as 'WRN-28-10'."""
         return f"WRN-{self.depth}-{self.widen_factor}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels."""
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
+        ``classes``.
+        """
         channels = image_shape(shape, self.kind)[0]
-        return _WideResNet(channels, (self.depth - 4) // 6, self.widen_factor, classes)
-
-
-class _Block(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm1 = norm_2d(norm, outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = norm_2d(norm, outputs)
-        self.stride = stride
-        self.new_channels = outputs - inputs
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        residual = self.conv2(rectify_norm(self.norm1, self.conv1(x)))
-        if self.new_channels:
-            # the mean of one pixel is that pixel; unlike that of a slice, its gradient stays in the
-            # order of memory that the rest has
-            x = F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.new_channels))
-        return rectify_norm(self.norm2, residual, x)
-
-
-class _WideBlock(nn.Module):
-    """Batch norm, ReLU, convolution, twice; a 1 x 1 convolution beside where the channels
-    change."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.norm1 = nn.BatchNorm2d(inputs)
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.shortcut = (
-            nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        active = rectify_norm(self.norm1, x)
-        residual: torch.Tensor = self.conv2(rectify_norm(self.norm2, self.conv1(active)))
-        return residual + (x if self.shortcut is None else self.shortcut(active))
-
-
-def _stages(block: Callable[[int, int, int], nn.Module], blocks: int, widen: int) -> nn.Sequential:
-    """Return three stages of ``blocks`` blocks; the second and third stage halve the image."""
-    layers = []
-    inputs = WIDTHS[0]
-    for width in WIDTHS:
-        for index in range(blocks):
-            stride = 2 if width > WIDTHS[0] and not index else 1
-            layers.append(block(inputs, width * widen, stride))
-            inputs = width * widen
-    return nn.Sequential(*layers)
-
-
-def _draw_convolutions(network: nn.Module) -> None:
-    """Draw the first weights as He et al. 2015 (arXiv 1502.01852), which both papers follow."""
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-
-
-class _ResNet(nn.Module):
-    def __init__(self, channels: int, blocks: int, classes: int, norm: Norm, stride: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, stride, 1, bias=False)
-        self.norm = norm_2d(norm, WIDTHS[0])
-        self.blocks = _stages(partial(_Block, norm=norm), blocks, 1)
-        self.head = nn.Linear(WIDTHS[-1], classes)
-        _draw_convolutions(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.blocks(rectify_norm(self.norm, self.conv(x)))
-        logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
-        return logits
-
-
-class _WideResNet(nn.Module):
-    def __init__(self, channels: int, blocks: int, widen_factor: int, classes: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, 1, 1, bias=False)
-        self.blocks = _stages(_WideBlock, blocks, widen_factor)
-        self.norm = nn.BatchNorm2d(WIDTHS[-1] * widen_factor)
-        self.head = nn.Linear(WIDTHS[-1] * widen_factor, classes)
-        _draw_convolutions(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = rectify_norm(self.norm, self.blocks(self.conv(x)))
-        logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
-        return logits
+        return WideResidualNetwork(channels, (self.depth - 4) // 6, self.widen_factor, classes)
 
 
 # ------------------------------------------------------------------------------------- transformers
@@ -353,11 +254,15 @@ class Vit(Spec):
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures, such as 'ViT of 2 blocks'."""
         return f"ViT of {self.depth} block{'s' if self.depth > 1 else ''}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels, whose sides are multiples of ``patch_size``."""
+        """Return the network for images of ``shape``, whose sides are multiples of ``patch_size``,
+        and so many ``classes``.
+
+        The images have at least 8 x 8 pixels.
+        """
         image = image_shape(shape, self.kind)
         side = math.gcd(*image[1:])
         if side % self.patch_size:
@@ -373,7 +278,8 @@ class Vit(Spec):
 
 
 class OwnModel(Spec):
-    """What `simshuffle.train.train_study` was given to train, and by what.
+    """The network that a caller gave to `simshuffle.train.train_study`, its loss and its
+    optimiser.
 
     Attributes:
         name: for tables and figures.
@@ -392,7 +298,7 @@ class OwnModel(Spec):
 
     @property
     def label(self) -> str:
-        """In words: its name."""
+        """Description for figures: the network's name."""
         return self.name
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

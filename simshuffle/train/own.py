@@ -1,5 +1,5 @@
-"""Studies of the caller's own model, data, loss and optimiser, from Python: runs of many seeds and
-strategies, with the same tables, report and figures as every other study of trainings.
+"""Studies of a caller's own model, data, loss and optimiser, from Python: runs of many seeds and
+strategies, with tables, report and figures as of every other study of trainings.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.partition import Partition
 from simshuffle.train.run import Run
-from simshuffle.train.samples import DatasetSource
 from simshuffle.train.shuffling import check_all, request_of, run_label
+from simshuffle.train.sources import DatasetSource
 from simshuffle.train.study import REFERENCES, Study
 from simshuffle.train.training import (
     SGD_FIELDS,
@@ -372,8 +372,8 @@ def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCe
 
 def argument_of(key: str) -> str:
     """Return the argument of `train_study` that a key of a run comes from."""
-    first, dot, rest = key.partition(".")
-    return f"strategies{dot}{rest}" if first == "exchange" else key
+    record, dot, inner_key = key.partition(".")
+    return f"strategies{dot}{inner_key}" if record == "exchange" else key
 
 
 def mark_of(

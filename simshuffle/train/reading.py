@@ -1,4 +1,4 @@
-"""Recording the operations of a forward pass, and making layers of them."""
+"""Recording the operations of a forward pass as layers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Call:
 
 
 class LayerReader(TorchDispatchMode):
-    """Records all operations of a forward pass, and makes layers of them.
+    """Records all operations of a forward pass as layers.
 
     Args:
         trained: parameters by their identity.
@@ -193,10 +193,10 @@ class LayerReader(TorchDispatchMode):
         ]
         if first_halves:
             draft = first_halves[0]
-            rest = [output for output in outputs if output.draft is not draft]
+            other_outputs = [output for output in outputs if output.draft is not draft]
             draft.predecessors += [
                 source
-                for source in self.drafts.sources(rest, True)
+                for source in self.drafts.sources(other_outputs, True)
                 if source not in draft.predecessors
             ]
             tokens = result.shape[-2]

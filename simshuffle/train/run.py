@@ -25,21 +25,7 @@ from simshuffle.workload.exchange import (
 
 
 class Run(Spec):
-    """One training run.
-
-    Attributes:
-        data: what is learnt.
-        model: the network.
-        partition: who holds which sample before the first epoch.
-        exchange: the strategy.
-        world_size: M, ranks.
-        training: how.
-        cluster: machine, by its file or name, whose hosts, leaf switches and racks the ranks fill
-            one after the other. Needed only where partners are drawn within one of them
-            (``partner_scope``).
-        seed: of all that is drawn. Runs of the same seed begin with the same weights, and with the
-            same shards where M is the same.
-    """
+    """A training run: its data, network, ranks, strategy and training."""
 
     data: Data
     model: Model

@@ -39,13 +39,13 @@ def request_of(study: Study, cells: Mapping[str, TrainingCell], device: str) -> 
         name: description(run, variant, label)
         for name, run, variant, label in zip(cells, runs, _variants(runs), labels, strict=True)
     }
-    asked = {"device": device.partition(":")[0], "torch": version("torch")}
+    device_values = {"device": device.partition(":")[0], "torch": version("torch")}
     trainings = Trainings(study.name, study.description, device, cells, descriptions)
-    return Request(study.name, trainings, {"study.yaml": study.to_yaml()}, asked)
+    return Request(study.name, trainings, {"study.yaml": study.to_yaml()}, device_values)
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
-    """Return the request of a result, from its folder, to be trained on the same kind of device.
+    """Return the request of a result, from its folder, to be trained again on such a device.
 
     Raises:
             InputError: the result used networks and data of a program's own, which are not in
@@ -66,8 +66,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
 
 
 def cells_of(study: Study, device: str) -> dict[str, TrainingCell]:
-    """Return the runs of a study by name: strategy, M, seed and a digest of the run, the same in
-    every study.
+    """Return the runs of a study by name: strategy, M, seed and a digest, which every study gives
+    it.
 
     Raises:
         InputError: a run cannot be trained.
@@ -174,7 +174,9 @@ def _details(exchange: TrainedExchange, training: Training | None) -> list[str]:
         exclude={**exchange.in_name, "exchange_fraction": True, "schedule": {*authors_keys}},
     )
     details = [AUTHORS] if authors_keys else []
-    details += [f"{key.rpartition('.')[2]}={value}" for key, value in _dotted(values).items()]
+    details += [
+        f"{key.rpartition('.')[2]}={value}" for key, value in _by_dotted_key(values).items()
+    ]
     if training is not None and exchange.inference_pass and training.refreshes_statistics:
         details.append(f"importance_pass={training.importance_pass}")
     return details
@@ -182,17 +184,17 @@ def _details(exchange: TrainedExchange, training: Training | None) -> list[str]:
 
 def _partition_label(run: Run) -> str:
     """Return the kind of a run's partition and its values as text."""
-    values = _dotted(run.partition.model_dump(mode="json", exclude={"kind"}))
+    values = _by_dotted_key(run.partition.model_dump(mode="json", exclude={"kind"}))
     return run.partition.kind + "".join(f" {key}={value}" for key, value in values.items())
 
 
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _by_dotted_key(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested mappings as one with dotted keys, each behind ``prefix``."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         dotted_key = f"{prefix}{key}"
         if isinstance(value, dict):
-            flat |= _dotted(value, f"{dotted_key}.")
+            flat |= _by_dotted_key(value, f"{dotted_key}.")
         else:
             flat[dotted_key] = value
     return flat
@@ -210,7 +212,7 @@ def _variants(runs: Sequence[Run]) -> list[str]:
         **dict.fromkeys(("exchange", "seed", "world_size"), True),
         "training": IMPORTANCE_KEYS,
     }
-    values_of_runs = [_dotted(run.model_dump(mode="json", exclude=columns)) for run in runs]
+    values_of_runs = [_by_dotted_key(run.model_dump(mode="json", exclude=columns)) for run in runs]
     varying = _varying_keys(runs, values_of_runs)
     names = {key: key.removesuffix(".kind").rpartition(".")[2] for key in varying}
     records_of_kinds = {key.partition(".")[0] for key in varying if key.endswith(".kind")}
@@ -222,20 +224,21 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     }
     variants = []
     for run, values in zip(runs, values_of_runs, strict=True):
-        set_keys = {*_dotted(run.model_dump(mode="json", exclude_defaults=True))}
-        named = values.keys() & (always_named | set_keys)
+        set_keys = {*_by_dotted_key(run.model_dump(mode="json", exclude_defaults=True))}
+        keys_to_name = values.keys() & (always_named | set_keys)
         texts = [
             f"{names[key]}={values[key]}"
             for key in varying
-            if key in named and (key != SYNC_RANKS or values[key])
+            if key in keys_to_name and (key != SYNC_RANKS or values[key])
         ]
         variants.append(", ".join(texts))
     return variants
 
 
 def _varying_keys(runs: Sequence[Run], values_of_runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the dotted keys whose values vary among runs, also among runs of as many ranks and
-    the same batch norm if they are of the training; without batch norm itself.
+    """Return the dotted keys whose values vary among runs, except batch norm.
+
+    A key of the training counts only if it varies among runs with equal ranks and batch norm.
     """
     ranks_and_norm = [(run.world_size, run.training.batch_norm) for run in runs]
     varying = []

@@ -244,7 +244,9 @@ def locate(values: Any, key: str, folder: Path) -> None:
 
 
 def _expand_blocks(study: Study, problems: list[Problem]) -> Iterator[Run]:
-    """Yield the runs of all blocks; ``problems`` gets those of runs that are not valid."""
+    """Yield the runs of all blocks; append the problems of runs that are not valid to
+    ``problems``.
+    """
     base = study.model_dump(mode="json", exclude_none=True, include=_KEYS)
     for index, block in enumerate(study.runs):
         block_path = f"runs.{index}"

@@ -1,5 +1,5 @@
-"""How a network is trained: all settings of a run except its data, network, ranks and strategy;
-and its optimiser, SGD as `Training` describes it or the caller's own.
+"""Settings of a training, except its data, network, ranks and strategy; and its optimiser, SGD as
+`Training` describes it or the caller's own.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Training(Spec):
 
     @field_validator("sync_ranks")
     @classmethod
-    def _only_synchronised(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _needs_sync(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("batch_norm", "sync") != "sync":
             remedy = "Use batch_norm: sync, or leave it out."
             refuse("", "needs batch_norm: sync", str(value), remedy, "training")
@@ -150,7 +150,7 @@ class Training(Spec):
 
     @property
     def refreshes_statistics(self) -> bool:
-        """Whether the pass that measures importance changes the running statistics."""
+        """True if the pass that measures importance changes the running statistics."""
         return self.importance_pass == "train"  # noqa: S105 - no password
 
     @property
@@ -294,8 +294,8 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
 def training_values(
     model: nn.Module, factory: OptimizerFactory, sgd_fields: Collection[str]
 ) -> dict[str, float]:
-    """Return fields of `Training` under the caller's own optimiser: the learning rate of its first
-    group, and 0 for those of SGD.
+    """Return fields of `Training` for the caller's own optimiser: its first learning rate, and 0
+    for fields of SGD.
 
     Args:
         model: whose weights it optimises.

@@ -19,7 +19,8 @@ from simshuffle.train.loss import Views, info_nce
 from simshuffle.train.models import Mlp
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, RankedNetwork
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Augmentation, Samples
+from simshuffle.train.samples import Augmentation, Samples
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.study import load_study
 from simshuffle.workload.exchange import ImportancePair, LocalShuffle, Strategy
 

@@ -43,7 +43,8 @@ from simshuffle.train.emulation import Emulation
 from simshuffle.train.iterations import epoch_samples
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Augmentation, Samples, TrainingSet
+from simshuffle.train.samples import Augmentation, Samples, TrainingSet
+from simshuffle.train.sources import ArraySource
 from tests.preloaded import fork_ranks, run_ranks
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}

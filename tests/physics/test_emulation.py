@@ -19,7 +19,8 @@ from simshuffle.train.iterations import TrainingEpochs, epoch_samples, local_bat
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses
 from simshuffle.train.recording import between_ranks, description, importance_row
-from simshuffle.train.samples import ArraySource, Samples
+from simshuffle.train.samples import Samples
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import (
     EpochContext,
@@ -227,7 +228,7 @@ def test_order_in_memory_changes_nothing(kind, monkeypatch):
     for usual in (False, True):
         if usual:
             monkeypatch.setattr(
-                "simshuffle.train.network._same_with_channels_last", lambda *_: False
+                "simshuffle.train.probe._equal_with_channels_last", lambda *_: False
             )
         run = Emulation(
             model, source(32, (1, 8, 8)), strategy=PARTIAL, world_size=4, training=training()

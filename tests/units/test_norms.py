@@ -15,10 +15,12 @@ from simshuffle.train.batch_norm import norm_mode
 from simshuffle.train.data import Procedural
 from simshuffle.train.emulate import train_run
 from simshuffle.train.emulation import Emulation
-from simshuffle.train.models import Mlp, ResNet, SmallCnn, Vit, WideResNet, norm_2d
+from simshuffle.train.models import Mlp, ResNet, SmallCnn, Vit, WideResNet
+from simshuffle.train.residual import norm_2d
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Samples
+from simshuffle.train.samples import Samples
 from simshuffle.train.shuffling import description
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import GlobalShuffle, LocalShuffle
 

@@ -24,7 +24,7 @@ from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
 from simshuffle.train.emulate import train_materials
-from simshuffle.train.samples import DatasetSource
+from simshuffle.train.sources import DatasetSource
 from simshuffle.train.training import Training, TrainingOptions
 from tests.drawn import laid_out
 

@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Spec
-from simshuffle.train.distributed.dataset import ShardSampler
+from simshuffle.train.distributed.dataset import ShardDataset, ShardSampler, checksum
+from simshuffle.train.distributed.group import check_equal
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.emulate import read_records
 from simshuffle.train.training import Training
@@ -53,6 +54,41 @@ def read_arguments(
     return read_records(
         Arguments, "scheduler", argument_of_key, strategy=strategy, training=training
     )
+
+
+REMEDIES = {
+    "samples": "Give every rank the same dataset.",
+    "partition": "Give every rank the same partition, seed and targets.",
+    "plan": "This should not happen: the ranks' versions of numpy or simshuffle differ.",
+}
+"""What to do where ranks differ, by the name of the value."""
+
+
+def check_arguments_equal(
+    dataset: ShardDataset, arguments: Arguments, transport: str, weights: ArrayLike | None
+) -> None:
+    """Raise InputError on all ranks if they gave a scheduler different arguments. Collective.
+
+    Args:
+        dataset: whose samples are shuffled.
+        arguments: strategy and training.
+        transport: its name.
+        weights: (N,) by which samples are drawn, or None.
+    """
+    weights_mark = "none"
+    if weights is not None:
+        weights_mark = checksum(np.asarray(weights, float).view(int))
+    values = {
+        "samples": len(dataset),
+        "seed": dataset.seed,
+        "partition": repr(dataset.partition),
+        "transport": transport,
+        "batch_size": arguments.training.local_batch_size,
+        "strategy": repr(arguments.strategy),
+        "drop_last": arguments.training.drop_last,
+        "weights": weights_mark,
+    }
+    check_equal(dataset.ranks, {name: str(value) for name, value in values.items()}, REMEDIES)
 
 
 def read_weights(weights: ArrayLike, num_samples: int) -> Floats:

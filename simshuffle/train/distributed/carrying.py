@@ -22,7 +22,7 @@ from simshuffle.train.distributed.transport import (
     split,
     wait,
 )
-from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
+from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, Strategy
 
 
 class EpochExchange:
@@ -155,8 +155,8 @@ class EpochExchange:
     def _read_from_source(self, first: int) -> None:
         """Store the samples that this rank received in iterations before ``first``."""
         to_this_rank = self.plan.moving & (self.plan.target == self.ranks.rank)
-        before = (self.plan.iteration < first)[:, None]
-        for sample in self.plan.sample[to_this_rank & before]:
+        is_earlier = (self.plan.iteration < first)[:, None]
+        for sample in self.plan.sample[to_this_rank & is_earlier]:
             try:
                 content = self.dataset.read(int(sample))
                 content = self.dataset.to_payload(content, self.schedule.payload)
@@ -197,7 +197,31 @@ class EpochExchange:
             self._problems.append(f"sample {sample} could not be stored: {reason_of(error)}")
 
 
-# ---------------------------------------------------------------------------------------- the check
+# -------------------------------------------------------------------------- staging, and the check
+
+
+def stage_shard(
+    dataset: ShardDataset, strategy: Strategy, owner: Ints, payload: Payload
+) -> Manifest | None:
+    """Copy to local storage the samples that a ``strategy`` keeps there. Collective.
+
+    Args:
+        dataset: of this rank.
+        strategy: keeps on an SSD its rank's samples, all samples, or none.
+        owner: (N,) the rank of each sample.
+        payload: form in which samples are sent.
+
+    Returns:
+        Sizes and checksums of all samples; None unless every rank keeps its own.
+    """
+    if strategy.tier != "ssd":
+        return None
+    if strategy.fraction is None:  # all on every rank
+        dataset.stage(np.arange(len(dataset)))
+        return None
+    rank_samples = np.flatnonzero(owner == dataset.ranks.rank)
+    dataset.stage(rank_samples, reserve=strategy.fraction)
+    return Manifest(dataset, owner, payload)
 
 
 def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload: Payload) -> None:

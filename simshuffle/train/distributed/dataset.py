@@ -21,7 +21,7 @@ from simshuffle.train.distributed.group import RankGroup, run_collectively
 from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
 from simshuffle.train.emulate import read_records
 from simshuffle.train.partition import Partition
-from simshuffle.train.samples import dataset_length
+from simshuffle.train.sources import dataset_length
 from simshuffle.workload.exchange import Shards
 from simshuffle.workload.exchange.states import VERSION
 
@@ -101,9 +101,7 @@ class ShardDataset(Dataset[Any]):
         return self._store
 
     def owner(self) -> Ints:
-        """Return the rank of each sample before the first epoch: (N,) int32, the same on all
-        ranks.
-        """
+        """Return (N,) int32, the rank of each sample before the first epoch; equal on all ranks."""
         random = self.partition.kind == "random"
         targets = np.zeros(len(self), np.int64) if random else self.targets()
         return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
@@ -194,9 +192,7 @@ class ShardDataset(Dataset[Any]):
         return [len(self.read(int(samples[0])))] * len(samples) if len(samples) else []
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
-        """Return the bytes to send of a stored sample; for tensors and arrays the same, 'decoded'
-        or 'encoded'.
-        """
+        """Return the bytes to send of a stored sample: here its stored bytes, for both payloads."""
         return content
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
@@ -256,8 +252,7 @@ class ShardSampler(Sampler[int]):
         return {"version": VERSION, "order": checksum(self._current_order()), "place": self.place}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved position, after the same epoch, or rest of one, was scheduled for as
-        many ranks.
+        """Go on from a saved position in an epoch that is scheduled again, for as many ranks.
 
         Raises:
             InputError: the state is of another version or order.

@@ -41,7 +41,7 @@ class ExchangeError(SimshuffleError, RuntimeError):
 
 @dataclass(frozen=True)
 class RankGroup:
-    """This process among all of the process group."""
+    """This process as a rank of the process group, with collectives of numbers and texts."""
 
     rank: int  # from 0
     world_size: int  # M
@@ -190,15 +190,12 @@ def report_once(
 
 
 def check_equal(ranks: RankGroup, values: dict[str, str], remedies: dict[str, str]) -> None:
-    """Check that every rank has the same ``values``. Collective.
+    """Raise InputError on every rank if ``values`` differ among ranks, naming them. Collective.
 
     Args:
         ranks: the process group.
         values: as text by name.
         remedies: by name of the value, for errors.
-
-    Raises:
-        InputError: on every rank, naming the values that differ.
     """
     problems = []
     for name, value in values.items():

@@ -105,8 +105,8 @@ class ImageFolder(ShardDataset):
         return [self._tree.path(int(sample)).stat().st_size + 4 for sample in samples]
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
-        """Return the bytes to send: those of the file; or class, width, height and pixels, if they
-        are sent 'decoded'.
+        """Return the bytes to send: the file's bytes; or class, width, height and pixels, if
+        'decoded'.
         """
         if payload == "encoded":
             return content

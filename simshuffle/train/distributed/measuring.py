@@ -95,7 +95,7 @@ def epoch_seconds(marks: Floats) -> tuple[float, float]:
 
 
 class Scorer:
-    """Evaluates the network of ``run``, on the same samples as its emulation."""
+    """Evaluates the network of ``run`` on the samples that its emulation is evaluated on."""
 
     def __init__(
         self, run: Run, materials: Materials, ranks: RankGroup, device: torch.device

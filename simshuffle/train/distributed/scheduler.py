@@ -1,6 +1,4 @@
-"""Scheduler: which samples this rank trains on in every epoch, and the exchange between ranks
-meanwhile.
-"""
+"""Scheduler: the samples that this rank trains on in every epoch, and their exchange."""
 
 from __future__ import annotations
 
@@ -18,9 +16,8 @@ from simshuffle.errors import SimshuffleWarning
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
-from simshuffle.train.distributed.carrying import EpochExchange, check_shards
+from simshuffle.train.distributed.carrying import EpochExchange, check_shards, stage_shard
 from simshuffle.train.distributed.dataset import (
-    Manifest,
     ShardDataset,
     ShardSampler,
     checksum,
@@ -38,13 +35,6 @@ from simshuffle.train.iterations import TrainingEpochs, large_batch_message, pas
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, RankPlaces, Shards, Strategy
 from simshuffle.workload.exchange.states import pack_state, unpack_state
-
-_REMEDIES = {
-    "samples": "Give every rank the same dataset.",
-    "partition": "Give every rank the same partition, seed and targets.",
-    "plan": "This should not happen: the ranks' versions of numpy or simshuffle differ.",
-}
-"""What to do where ranks differ, by the name of the value."""
 
 
 class Scheduler(TrainingEpochs):
@@ -96,20 +86,7 @@ class Scheduler(TrainingEpochs):
         arguments = calls.read_arguments(fraction, strategy, batch_size, drop_last, transport)
         self.dataset = dataset
         self.ranks = dataset.ranks
-        weights_mark = "none"
-        if weights is not None:
-            weights_mark = checksum(np.asarray(weights, float).view(int))
-        values = {
-            "samples": len(dataset),
-            "seed": dataset.seed,
-            "partition": repr(dataset.partition),
-            "transport": transport,
-            "batch_size": batch_size,
-            "strategy": repr(arguments.strategy),
-            "drop_last": drop_last,
-            "weights": weights_mark,
-        }
-        check_equal(self.ranks, {name: str(value) for name, value in values.items()}, _REMEDIES)
+        calls.check_arguments_equal(dataset, arguments, transport, weights)
         count = len(dataset)
         world_size = self.ranks.world_size
         super().__init__(
@@ -119,7 +96,7 @@ class Scheduler(TrainingEpochs):
         self._has_warned = False
         self._warn(large_batch_message(count, world_size, arguments.training))
         self.owner = dataset.owner()
-        check_equal(self.ranks, {"partition": checksum(self.owner)}, _REMEDIES)
+        check_equal(self.ranks, {"partition": checksum(self.owner)}, calls.REMEDIES)
         self.sampler = ShardSampler(sum(self.batch_sizes) if drop_last else -(-count // world_size))
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
@@ -178,8 +155,10 @@ class Scheduler(TrainingEpochs):
         self.clean_local_storage()
 
     def scheduling(self, epoch: int) -> None:
-        """Plan the epoch (from 1), or the rest of it: the samples that this rank trains on, which
-        ``sampler`` then yields, and those that it will send and receive.
+        """Plan the epoch (from 1), or its rest: which samples this rank trains on, sends and
+        receives.
+
+        ``sampler`` then yields the samples to train on.
 
         Raises:
             InputError: it is not the epoch after the last one; or the strategy needs an importance
@@ -193,8 +172,8 @@ class Scheduler(TrainingEpochs):
             self.importance = self._shared_importance(epoch)
         self.shards = self.next_shards()
         self.plan = self.next_plan(self.shards, self.importance)
-        plan_mark = checksum(self.shards.order, self.plan.sample, self.plan.target)
-        check_equal(self.ranks, {"plan": plan_mark}, _REMEDIES)
+        mark = checksum(self.shards.order, self.plan.sample, self.plan.target)
+        check_equal(self.ranks, {"plan": mark}, calls.REMEDIES)
         samples = self.training_rows(self.shards)  # (n, M)
         if self._weights is not None:
             rng = stream(self.dataset.seed, "weights", epoch)
@@ -219,15 +198,13 @@ class Scheduler(TrainingEpochs):
 
     def communicate(self) -> Pair:
         """Begin to exchange the samples of the next iteration, without waiting; return (requests
-        of sends, requests of receives).
-
-        After the last iteration of the epoch nothing is left to begin.
+        of sends, requests of receives); none after the last iteration of the epoch.
 
         Raises:
             InputError: no epoch is scheduled.
             ExchangeError: a peer is gone.
         """
-        self._check_epoch_state("communicate", needs_epoch=True)
+        calls.check_epoch_state("communicate", needs_epoch=True, under_way=self._under_way)
         self._communicate_calls += 1
         return ([], []) if self._exchange is None else self._exchange.begin()
 
@@ -239,15 +216,13 @@ class Scheduler(TrainingEpochs):
         """Wait until the samples that `communicate` began to exchange have arrived, and store them
         beside those that are trained on.
 
-        Without arguments, wait for all that is under way, if anything is.
-
-        A sample that cannot be stored is reported by `clean_local_storage`, so that no other
-        rank waits in vain.
+        Without arguments, wait for all that is under way, if anything is. A sample that cannot
+        be stored is reported by `clean_local_storage`, so that no other rank waits in vain.
 
         Raises:
             ExchangeError: a peer is gone.
         """
-        self._check_epoch_state("synchronize", needs_epoch=True)
+        calls.check_epoch_state("synchronize", needs_epoch=True, under_way=self._under_way)
         if self._exchange is None:
             return
         if send_req is None or recv_req is None:
@@ -264,7 +239,7 @@ class Scheduler(TrainingEpochs):
             ExchangeError: on all ranks: a sample did not arrive. No sent sample is removed, and the
                 epoch can be scheduled again.
         """
-        self._check_epoch_state("clean_local_storage", needs_epoch=True)
+        calls.check_epoch_state("clean_local_storage", needs_epoch=True, under_way=self._under_way)
         warning = ""
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
@@ -288,7 +263,7 @@ class Scheduler(TrainingEpochs):
                 InputError: they are not (n,) numbers, but for example their mean, or too many;
                 or no epoch is scheduled.
         """
-        self._check_epoch_state("record_losses", needs_epoch=True)
+        calls.check_epoch_state("record_losses", needs_epoch=True, under_way=self._under_way)
         check_losses(losses, source="scheduler")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
@@ -318,14 +293,14 @@ class Scheduler(TrainingEpochs):
         Raises:
             InputError: ``loss`` gives no loss for each sample.
         """
+        rank = self.ranks.rank
         if refresh_statistics:
-            batches = pass_batches(self.next_shards(), self.batch_sizes)  # of all ranks
-            parts = [batch[:, self.ranks.rank] for batch in batches]
+            batches = [rows[:, rank] for rows in pass_batches(self.next_shards(), self.batch_sizes)]
         else:
-            rank_samples = np.flatnonzero(self.owner == self.ranks.rank)
-            parts = np.split(rank_samples, range(batch_size, len(rank_samples), batch_size))
+            samples = np.flatnonzero(self.owner == rank)
+            batches = np.split(samples, range(batch_size, len(samples), batch_size))
         self._measured = inference_losses(
-            self.dataset, parts, model, loss, collate_fn, training=refresh_statistics
+            self.dataset, batches, model, loss, collate_fn, training=refresh_statistics
         )
 
     def _shared_importance(self, epoch: int) -> Floats | None:
@@ -351,7 +326,7 @@ class Scheduler(TrainingEpochs):
             ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced
                 or damaged, and their ranks.
         """
-        self._check_epoch_state("verify", needs_epoch=False)
+        calls.check_epoch_state("verify", needs_epoch=False, under_way=self._under_way)
         if self._manifest is not None:
             check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
 
@@ -367,13 +342,14 @@ class Scheduler(TrainingEpochs):
         Raises:
             InputError: neither was counted, though samples were taken.
         """
-        done = self.steps_done
+        trained_steps = self.steps_done
         if self._under_way:
             counted = max(self._batches_yielded, self._communicate_calls)
-            done = self.sampler.begin // self.batch_size
-            done += calls.steps_done(steps, counted, self.sampler)
-        importance = self.importance if done else None
-        state = pack_state(self.state(done, importance), self) | {"losses": self.losses.table}
+            trained_steps = self.sampler.begin // self.batch_size
+            trained_steps += calls.steps_done(steps, counted, self.sampler)
+        importance = self.importance if trained_steps else None
+        state = pack_state(self.state(trained_steps, importance), self)
+        state["losses"] = self.losses.table
         return {
             name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
             for name, value in state.items()
@@ -404,14 +380,6 @@ class Scheduler(TrainingEpochs):
         self._under_way = False
         self._stage()
 
-    # --------------------------------------------------------------------------------------- inside
-
-    def _check_epoch_state(self, call: str, *, needs_epoch: bool) -> None:
-        """Raise InputError if a ``call`` needs an epoch and none is under way, or the other way
-        round.
-        """
-        calls.check_epoch_state(call, needs_epoch=needs_epoch, under_way=self._under_way)
-
     def _warn(self, warning: str) -> None:
         """Warn on rank 0, once."""
         if warning and self.ranks.rank == 0 and not self._has_warned:
@@ -419,18 +387,10 @@ class Scheduler(TrainingEpochs):
             warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
     def _stage(self) -> None:
-        """Copy to local storage the samples that the strategy keeps there, and make manifest and
-        transport for the exchange. Collective.
-        """
-        manifest: Manifest | None = None
-        if self.strategy.tier == "ssd" and self.strategy.fraction is None:  # all on every rank
-            self.dataset.stage(np.arange(len(self.dataset)))
-        elif self.strategy.tier == "ssd":
-            rank_samples = np.flatnonzero(self.owner == self.ranks.rank)
-            self.dataset.stage(rank_samples, reserve=self.strategy.fraction or 0.0)
-            manifest = Manifest(self.dataset, self.owner, self._schedule.payload)
-        sizes = np.zeros(0, np.int64) if manifest is None else manifest.sizes
-        self._manifest = manifest
+        """Stage the samples, and make manifest and transport for the exchange. Collective."""
+        payload = self._schedule.payload
+        self._manifest = stage_shard(self.dataset, self.strategy, self.owner, payload)
+        sizes = np.zeros(0, np.int64) if self._manifest is None else self._manifest.sizes
         self._transport = make_transport(self._transport_name, self.ranks, sizes, self._schedule)
 
     @property

@@ -1,4 +1,4 @@
-"""Training a run of a study on real ranks, with the same tables as an emulated run."""
+"""Training a run of a study on real ranks, with tables as of an emulated run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class MeasuredRun(RunRecord):
 
 
 class RankTraining:
-    """One rank's part in the training of a run.
+    """The training of a run on one rank of a process group.
 
     Args:
         run: what to train.

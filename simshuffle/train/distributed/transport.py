@@ -238,8 +238,11 @@ def wait(requests: list[Transfer], ranks: RankGroup) -> None:
 
 
 def split(request: Transfer, sizes: Ints) -> Iterator[tuple[int, bytes]]:
-    """Yield each sample of a received request with its bytes; ``sizes`` (N,) are those of all
-    samples.
+    """Yield each sample of a received request with its bytes.
+
+    Args:
+        request: its buffer has the samples, one after the other.
+        sizes: (N,) bytes of each sample on the network.
     """
     content = request.buffer.cpu().numpy().tobytes()
     begin = 0

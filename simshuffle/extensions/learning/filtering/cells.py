@@ -39,7 +39,8 @@ from simshuffle.train.emulate import find_device, initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Samples, TrainingSet
+from simshuffle.train.samples import Samples, TrainingSet
+from simshuffle.train.sources import ArraySource
 
 Floats = NDArray[np.floating[Any]]
 POINTS = "points"
