@@ -267,7 +267,7 @@ def test_finished_runs_are_found_again_under_their_version_alone(tmp_path, monke
     done = []
     monkeypatch.setattr(
         cell,
-        "trained",
+        "train_materials",
         lambda run, *rest, **how: done.append(run.seed) or train_materials(run, *rest, **how),
     )
 
