@@ -21,8 +21,9 @@ class TrainingEpochs(Epochs):
         training: local batches.
         num_samples: N.
         world_size: M.
-        seed: of all that is drawn. places: host, leaf switch and rack of the ranks, for strategies
-            with partners of the same one.
+        seed: of all that is drawn.
+        places: host, leaf switch and rack of the ranks, for strategies with partners of the same
+            one.
 
     Raises:
         InputError: as of `local_batches`.

@@ -64,8 +64,8 @@ class StudyOptions(TrainingOptions, total=False):
 
     Attributes:
         seeds: a list, or how many, which are 0, 1, ...; 3 by default. Intervals need two or more.
-        loss, optimizer: see `emulate`. partition: who holds which sample before the first epoch,
-            such as ``"dirichlet:alpha=0.3"``.
+        loss, optimizer: see `emulate`.
+        partition: who holds which sample before the first epoch, such as ``"dirichlet:alpha=0.3"``.
         cluster: machine of the ranks, for strategies with near partners.
         over: further lists of values by the dotted key of a run, of which every combination is
             trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
@@ -112,8 +112,9 @@ def train_study(
         train, test: map-style data sets of pairs (input, target), targets whole numbers from 0.
         strategies: as records or text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
         world_size: M, or several.
-        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'. processes: how many train
-            at once; None for one on each core where that pays, and one on a GPU.
+        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
+        processes: how many train at once; None for one on each core where that pays, and one on a
+            GPU.
         progress: whether standard error shows how far it is; or a function that is told instead.
         study: `StudyOptions`.
 

@@ -76,8 +76,9 @@ def split_samples(
     rising.
 
     Args:
-        targets: (n,) labels. test_share: the test part has the whole part of ``test_share`` n
-            samples, its share of every label to within one.
+        targets: (n,) labels.
+        test_share: the test part has the whole part of ``test_share`` n samples, of every label its
+            share to within one.
         rng: chooses the samples.
     """
     shuffled = rng.permutation(len(targets))

@@ -83,8 +83,8 @@ class Study(Spec):
         world_size: M, ranks, of all blocks that do not say their own.
         training: how.
         cluster: machine of the ranks, by its file or name; needed only where partners are drawn
-            within a host, a leaf switch or a rack. seeds: a list, or how many, which are 0, 1, ...;
-            every combination is run with each of them.
+            within a host, a leaf switch or a rack.
+        seeds: a list, or how many, which are 0, 1, ...; every combination is run with each of them.
         runs: blocks, each a product of lists by dotted key. What several blocks make is one run.
     """
 

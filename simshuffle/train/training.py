@@ -47,8 +47,9 @@ class Contrastive(Spec):
 
     Attributes:
         temperature: that cosines are divided by; 0.1 was the best of SimCLR (Chen et al. 2020,
-            table 5). negatives: 'local', the other samples of the rank's own local batch; or
-            'gathered', those of all ranks' batches.
+            table 5).
+        negatives: 'local', the other samples of the rank's own local batch; or 'gathered', those of
+            all ranks' batches.
     """
 
     kind: Literal["contrastive"]

@@ -72,9 +72,9 @@ class Strategy(Spec):
     Attributes:
         kind: its name.
         redraws: whether every epoch draws a new partition of the whole set, so that nobody owns
-            samples, and a host may read, or must hold, any of them. fetches: whether a host fetches
-            samples when it first reads them and keeps them, rather than to have them staged before
-            the first epoch.
+            samples, and a host may read, or must hold, any of them.
+        fetches: whether a host fetches samples when it first reads them and keeps them, rather than
+            to have them staged before the first epoch.
         whole_because: why the exchange of an epoch cannot be planned for fewer iterations, in the
             same proportion; '' if it can.
         styles: how figures draw it, by each `short_name` that it may have, in the order of tables.

@@ -54,17 +54,20 @@ class Epochs:
         world_size: M.
         batch_size: b.
         drop_last: whether samples that fill no batch are left out.
-        seed: of all that is drawn. places: host, leaf switch and rack of the ranks, for strategies
-            with partners of the same one.
+        seed: of all that is drawn.
+        places: host, leaf switch and rack of the ranks, for strategies with partners of the same
+            one.
 
     Attributes:
         num_samples: N.
         batch_sizes: of the iterations of a whole epoch.
         owner: the rank of each sample as the next epoch, or part of one, begins, (N,); to be set
-            before the first. epochs_held: epochs that each sample has been with it by then, (N,);
-            None if the strategy does not need them.
-        epochs_done: epochs that were finished. remaining: samples that are trained on in the next
-            part of an epoch that broke off, (N,) bool; None for a whole epoch.
+            before the first.
+        epochs_held: epochs that each sample has been with it by then, (N,); None if the strategy
+            does not need them.
+        epochs_done: epochs that were finished.
+        remaining: samples that are trained on in the next part of an epoch that broke off, (N,)
+            bool; None for a whole epoch.
         steps_done: iterations of the epoch, or of its part, that were done before.
 
     Raises:
