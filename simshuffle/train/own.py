@@ -71,8 +71,8 @@ class StudyOptions(TrainingOptions, total=False):
             trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
         name, description: of the study.
         model_name, data_name: for tables and figures; by default those of the classes.
-            version: a text that the caller changes with the code of model, data, loss or
-            optimiser. Code cannot be seen from outside, so runs are kept only under a version.
+        version: a text that the caller changes with the code of model, data, loss or optimiser.
+            Code cannot be seen from outside, so runs are kept only under a version.
         kept_in: folder in which finished runs are kept, so that a study that was stopped, or got
             more seeds, goes on. Needs a ``version``.
     """
