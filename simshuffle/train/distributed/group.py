@@ -41,7 +41,7 @@ class ExchangeError(SimshuffleError, RuntimeError):
 
 @dataclass(frozen=True)
 class RankGroup:
-    """This process as a rank of the process group, with collectives of numbers and texts."""
+    """A rank of the process group: that of this process, with collectives of numbers and texts."""
 
     rank: int  # from 0
     world_size: int  # M
