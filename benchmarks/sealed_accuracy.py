@@ -40,7 +40,7 @@ from simshuffle.extensions.learning.accuracy.sensitivity import pooled, table
 from simshuffle.report import canvas, paper
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
 from simshuffle.studies.training.running_statistics import rests_on
-from simshuffle.train.emulate import device_named, emulation_of, materials_of
+from simshuffle.train.emulate import emulation_of, find_device, materials_of
 from simshuffle.train.run import Run
 from simshuffle.train.screening import screen_sources
 from simshuffle.train.shuffling import cells_of, strategy_label
@@ -127,7 +127,7 @@ def by_law(run: Run, cs: dict[str, tuple[float, float, float]], noise: float) ->
             of, run.data.num_samples, run.world_size, training.local_batch_size,
             epochs=training.epochs,
         ).number
-        for of in (run.exchange, Run.alone(run.data, run.model, training, 0).exchange)
+        for of in (run.exchange, Run.of_one_rank(run.data, run.model, training, 0).exchange)
     )  # fmt: skip
     x = 1 / n - 1 / whole
     c, low, high = cs[run.model.kind]
@@ -149,7 +149,7 @@ def by_screening(runs: list[Run], noise: float) -> list[list[float]]:
     base = next(run for run in settings().values() if run.model == runs[0].model
                 and run.world_size == 64 and run.exchange.kind == "global_shuffle")  # fmt: skip
     base = base.model_copy(update={"seed": 10})
-    device = device_named("cpu")
+    device = find_device("cpu")
     materials = materials_of(base, device)
     emulation = emulation_of(base, materials, device)
     for _ in range(base.training.epochs):
@@ -365,7 +365,7 @@ OTHERS: dict[str, tuple[dict[str, Any], float]] = {
 def networks() -> None:
     """Print c of more networks: trained by global shuffle on 64 ranks for four epochs, and screened
     with local shuffle on 512, 1,024 and 2,048."""
-    device = device_named("cpu")
+    device = find_device("cpu")
     first = next(run for run in settings().values() if run.world_size == 64)
     for name, (model, rate) in OTHERS.items():
         values = first.model_dump(mode="json") | {"model": model, "exchange": GLOBAL, "seed": 10}

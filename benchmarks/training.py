@@ -30,7 +30,8 @@ import torch
 
 from simshuffle.train import Emulation, Training
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
-from simshuffle.train.samples import ArraySource, Samples
+from simshuffle.train.samples import Samples
+from simshuffle.train.sources import ArraySource
 from simshuffle.workload.exchange import PartialLocalShuffle
 
 LOCAL_BATCH, CLASSES = 8, 20

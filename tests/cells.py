@@ -362,7 +362,7 @@ EXAMPLES: dict[type, Callable[[], Example]] = {
     ),
     train.TrainingCell: lambda: trained(train.TrainingCell, "samples"),
     train.OwnCell: lambda: trained(
-        train.OwnCell, "samples own", {"own": None, "mark": "a mark"}, mark="else"
+        train.OwnCell, "samples custom", {"custom": None, "mark": "a mark"}, mark="else"
     ),
     RankCell: on_ranks,
     ExtractionCell: extracted,

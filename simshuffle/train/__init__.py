@@ -1,5 +1,6 @@
 """Real training: what the shuffling strategy does to accuracy. The only room that imports torch
-(extra: simshuffle[train])."""
+(extra: simshuffle[train]).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from simshuffle.train.layers import layers, read_layers
 from simshuffle.train.order_recording import recorded_order
 from simshuffle.train.own import train_study
 from simshuffle.train.run import Run
-from simshuffle.train.screening import Screening, screen
+from simshuffle.train.screening import screen
+from simshuffle.train.screening_result import Screening
 from simshuffle.train.training import Training
 
 __all__ = [
@@ -39,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what an extension adds to this module when it is first used."""
+    """Import a name that an extension adds to this module when it is first used."""
     place = merge_extensions().functions.get(f"train.{name}")
     if place is None:
         raise AttributeError(f"module 'simshuffle.train' has no attribute '{name}'")

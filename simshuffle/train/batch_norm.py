@@ -20,7 +20,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.studies.training.tables import ABSENT
-from simshuffle.train.rank_kernels import NormaliseByRank, rescaled, takes
+from simshuffle.train.rank_kernels import NormaliseByRank, rescale_by_rank, supports_kernels
 from simshuffle.train.training import BatchNorm
 
 Tensor = torch.Tensor
@@ -28,72 +28,82 @@ Tensor = torch.Tensor
 
 @dataclass
 class RankRows:
-    """Whose rows the next batch holds: row j ``count`` + i is of rank ``first`` + i."""
+    """The ranks whose rows the next batch holds: row j ``count`` + i is of rank ``first`` + i."""
 
     first: int = 0  # lowest rank
     count: int = 1  # ranks
-    rows: int = 0  # of the batch, a multiple of ``count``
+    rows: int = 0  # rows of the batch, a multiple of ``count``
 
     def expect(self, first: int, count: int, rows: int) -> None:
-        """The next batch has ``rows`` rows, of ``count`` ranks from ``first`` on."""
-        self.first, self.count, self.rows = first, count, rows
+        """Announce that the next batch has ``rows`` rows, of ``count`` ranks from ``first`` on."""
+        self.first = first
+        self.count = count
+        self.rows = rows
 
 
-class OtherNorm(_BatchNorm):
-    """A layer of `LAYERS` whose class was changed, and which was ``ordinary`` before."""
+class ConvertedNorm(_BatchNorm):
+    """A layer of `LAYERS` whose class was changed; before it was of class ``original_class``."""
 
-    ordinary: type[_BatchNorm]
+    original_class: type[_BatchNorm]
 
     @staticmethod
-    def change(layer: Any, to: type[OtherNorm]) -> None:
-        """Let ``layer`` be of class ``to``."""
-        layer.ordinary = type(layer)
-        layer.__class__ = to
+    def change(layer: Any, new_class: type[ConvertedNorm]) -> None:
+        """Change the class of ``layer`` to ``new_class``."""
+        layer.original_class = type(layer)
+        layer.__class__ = new_class
 
     def _check_input_dim(self, input: Tensor) -> None:
-        self.ordinary._check_input_dim(self, input)  # type: ignore[no-untyped-call]
+        self.original_class._check_input_dim(self, input)  # type: ignore[no-untyped-call]
 
 
-class ByRank(OtherNorm):
+class RankBatchNorm(ConvertedNorm):
     """Batch norm with running statistics (M, C), one row for each rank."""
 
     ranks: RankRows
     path: str
 
     def forward(
-        self, input: Tensor, added: Tensor | None = None, *, rectified: bool = False
+        self, input: Tensor, added: Tensor | None = None, *, rectify: bool = False
     ) -> Tensor:
-        """``input`` (rows, C, ...), normalised by rank, see `RankRows`; plus ``added``; and no less
-        than 0 if ``rectified``."""
+        """Normalise ``input`` (rows, C, ...) by rank, see `RankRows`.
+
+        Then add ``added``, and replace negative values by 0 if ``rectify``.
+        """
         self._check_input_dim(input)
         ranks = self.ranks
         if len(input) != ranks.rows:
             rule = f"batch norm by rank needs one row for each sample ({ranks.rows} of this batch)"
             refuse(self.path, rule, f"{len(input)} rows", _SYNC, "model")
-        mine = slice(ranks.first, ranks.first + ranks.count)
-        compiled = takes(input) and input.numel() > ranks.count * input.shape[1]
+        batch_ranks = slice(ranks.first, ranks.first + ranks.count)
+        compiled = supports_kernels(input) and input.numel() > ranks.count * input.shape[1]
         if self.training and compiled:
-            return self._normalised(input, mine, added, rectified)
+            return self._normalise_compiled(input, batch_ranks, added, rectify)
         # statistics of the batch that is evaluated, whoever does it
         if not self.training and self.running_mean is None:
             output = super().forward(input)
         elif compiled and not torch.is_grad_enabled():
-            output = self._rescaled(input, mine)
+            output = self._rescale_compiled(input, batch_ranks)
         else:
-            output = self._seen_wide(input, mine)
+            output = self._normalise_by_torch(input, batch_ranks)
         output = output if added is None else output + added
-        return F.relu(output) if rectified else output
+        return F.relu(output) if rectify else output
 
-    def _seen_wide(self, input: Tensor, mine: slice) -> Tensor:
-        """Of the ranks ``mine``, as torch does it."""
-        ranks, factor = self.ranks, self._count_batch(mine)
-        keeps = not self.training or self.track_running_stats
+    def _normalise_by_torch(self, input: Tensor, batch_ranks: slice) -> Tensor:
+        """Normalise by torch, seeing the ranks of the batch as more channels."""
+        ranks = self.ranks
+        factor = self._count_batch(batch_ranks)
+        has_statistics = not self.training or self.track_running_stats
         channels = ranks.count * input.shape[1]
         wide = input.reshape(ranks.rows // ranks.count, channels, *input.shape[2:])
+        mean = variance = None
+        if has_statistics and self.running_mean is not None:
+            mean = self.running_mean[batch_ranks].view(-1)
+        if has_statistics and self.running_var is not None:
+            variance = self.running_var[batch_ranks].view(-1)
         output = F.batch_norm(
             wide,
-            self.running_mean[mine].view(-1) if keeps and self.running_mean is not None else None,
-            self.running_var[mine].view(-1) if keeps and self.running_var is not None else None,
+            mean,
+            variance,
             None if self.weight is None else self.weight.repeat(ranks.count),
             None if self.bias is None else self.bias.repeat(ranks.count),
             self.training or self.running_mean is None,
@@ -102,49 +112,53 @@ class ByRank(OtherNorm):
         )
         return output.reshape(input.shape)
 
-    def _normalised(
-        self, input: Tensor, mine: slice, added: Tensor | None, rectified: bool
+    def _normalise_compiled(
+        self, input: Tensor, batch_ranks: slice, added: Tensor | None, rectify: bool
     ) -> Tensor:
-        """In training, compiled; the running statistics of the ranks ``mine`` take it in."""
-        factor, normalised = self._count_batch(mine), cast(Any, NormaliseByRank.apply)
+        """Normalise in training by compiled code, and update the running statistics."""
+        factor = self._count_batch(batch_ranks)
+        normalise = cast(Any, NormaliseByRank.apply)
         output: Tensor
-        output, (mean, square) = normalised(
-            input, self._affine(input), added, self.ranks.count, self.eps, rectified
+        output, (mean, square) = normalise(
+            input, self._affine(input), added, self.ranks.count, self.eps, rectify
         )
         if self.track_running_stats and self.running_mean is not None:
             values = input.numel() // mean.numel()
             unbiased = factor * values / (values - 1)
-            self.running_mean[mine].mul_(1 - factor).add_(mean, alpha=factor)
-            known(self.running_var)[mine].mul_(1 - factor).add_(square, alpha=unbiased)
+            variance = require_statistic(self.running_var)
+            self.running_mean[batch_ranks].mul_(1 - factor).add_(mean, alpha=factor)
+            variance[batch_ranks].mul_(1 - factor).add_(square, alpha=unbiased)
         return output
 
-    def _rescaled(self, input: Tensor, mine: slice) -> Tensor:
-        """With the running statistics of the ranks ``mine``, compiled."""
+    def _rescale_compiled(self, input: Tensor, batch_ranks: slice) -> Tensor:
+        """Normalise by the running statistics of the ranks of the batch, by compiled code."""
         weight, bias = self._affine(input)
-        scale = weight * (known(self.running_var)[mine] + self.eps).rsqrt()
-        return rescaled(input, scale, bias - known(self.running_mean)[mine] * scale)
+        mean = require_statistic(self.running_mean)[batch_ranks]
+        variance = require_statistic(self.running_var)[batch_ranks]
+        scale = weight * (variance + self.eps).rsqrt()
+        return rescale_by_rank(input, scale, bias - mean * scale)
 
     def _affine(self, input: Tensor) -> Tensor:
-        """Weight and bias (2, C); 1 and 0 where there are none."""
+        """Return weight and bias (2, C); 1 and 0 where there are none."""
         channels = input.shape[1]
         weight = input.new_ones(channels) if self.weight is None else self.weight
         bias = input.new_zeros(channels) if self.bias is None else self.bias
         return torch.stack([weight, bias])
 
-    def _count_batch(self, mine: slice) -> float:
-        """Count this batch; how far the running statistics go towards its own."""
+    def _count_batch(self, batch_ranks: slice) -> float:
+        """Count this batch; return how far the running statistics move towards its own, 0 to 1."""
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            self.num_batches_tracked[mine] += 1
+            self.num_batches_tracked[batch_ranks] += 1
             if self.momentum is None:  # the mean over all batches so far
-                return 1.0 / float(self.num_batches_tracked[mine.start])
+                return 1.0 / float(self.num_batches_tracked[batch_ranks.start])
         return 0.0 if self.momentum is None else self.momentum
 
 
-class _ScaleAndShift(OtherNorm):
-    """What remains of batch norm without normalisation: its weight and bias."""
+class _ScaleAndShift(ConvertedNorm):
+    """Batch norm without normalisation: its weight and bias alone."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input`` (rows, C, ...) times weight plus bias."""
+        """Return ``input`` (rows, C, ...) times weight plus bias."""
         self._check_input_dim(input)
         if self.weight is None:
             return input
@@ -154,26 +168,28 @@ class _ScaleAndShift(OtherNorm):
         return torch.addcmul(self.bias.view(by_channel), input, self.weight.view(by_channel))
 
 
-def known(statistic: Tensor | None) -> Tensor:
-    """A running statistic of a layer that has one; a ValueError if it has none."""
+def require_statistic(statistic: Tensor | None) -> Tensor:
+    """Return a running statistic of a layer; raise a ValueError if the layer has none."""
     if statistic is None:
         raise ValueError("a layer without running statistics")
     return statistic
 
 
-def rectified(norm: nn.Module, x: Tensor, added: Tensor | None = None) -> Tensor:
-    """No less than 0: ``x`` through the batch norm ``norm``, plus ``added``; at once where that is
-    batch norm by rank."""
+def rectify_norm(norm: nn.Module, x: Tensor, added: Tensor | None = None) -> Tensor:
+    """Return ``x`` through the batch norm ``norm``, plus ``added``, negative values replaced by 0.
+
+    Batch norm by rank does all at once.
+    """
     output: Tensor
-    if isinstance(norm, ByRank):
-        output = norm(x, added, rectified=True)  # as a call, so that hooks see it
+    if isinstance(norm, RankBatchNorm):
+        output = norm(x, added, rectify=True)  # as a call, so that hooks see it
         return output
     output = norm(x)
     return F.relu(output if added is None else output + added)
 
 
 LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-"""What is understood. A layer of a changed class keeps its own one as ``ordinary``."""
+"""The classes of layers that can be converted (`ConvertedNorm`)."""
 _SYNC = (
     "Use batch_norm: sync without sync_ranks, which leaves the model's layers as they are and"
     " normalises over all ranks."
@@ -181,10 +197,12 @@ _SYNC = (
 
 
 def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
-    """Make the batch norm of ``model`` as ``mode`` says, in place: errors as of `group_by_rank`.
+    """Make the batch norm of ``model`` as ``mode`` says, in place; errors as of `group_by_rank`.
+
     For 'sync' it stays: over the whole batch, torch's own does what SyncBatchNorm does over ranks;
-    its running variance is unbiased over all samples in both."""
-    check_materialised(model)
+    its running variance is unbiased over all samples in both.
+    """
+    check_not_lazy(model)
     if mode == "per_rank":
         return group_by_rank(model, world_size)
     if mode == "none":
@@ -194,34 +212,43 @@ def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
 
 def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
     """Make the batch-norm layers of ``model`` keep statistics for each of ``world_size`` ranks, in
-    place, or raise InputError naming a layer that cannot. Parameters stay the same; the buffers
-    ``running_mean`` and ``running_var`` become (M, C), and ``num_batches_tracked`` (M,). The
-    returned `RankRows` must be told whose rows each batch holds."""
+    place.
+
+    Parameters stay unchanged; the buffers ``running_mean`` and ``running_var`` become (M, C), and
+    ``num_batches_tracked`` (M,). The returned `RankRows` must be told whose rows each batch holds.
+
+    Raises:
+        InputError: naming a layer that cannot.
+    """
     check_layers(model)
     ranks = RankRows()
     for path, layer in model.named_modules():
         if type(layer) in LAYERS:
-            OtherNorm.change(layer, ByRank)
-            layer.ranks, layer.path = ranks, path or "(model)"
+            ConvertedNorm.change(layer, RankBatchNorm)
+            layer.ranks = ranks
+            layer.path = path or "(model)"
             for name, buffer in layer.named_buffers(recurse=False):
                 setattr(layer, name, buffer.expand(world_size, *buffer.shape).clone())
     return ranks
 
 
 def scale_and_shift_only(model: nn.Module) -> None:
-    """Leave of the batch norm of ``model`` x weight + bias, in place; errors as of
-    `group_by_rank`."""
+    """Reduce the batch norm of ``model`` to x weight + bias, in place; errors as of
+    `group_by_rank`.
+    """
     check_layers(model)
     for layer in model.modules():
         if type(layer) in LAYERS:
-            OtherNorm.change(layer, _ScaleAndShift)
+            ConvertedNorm.change(layer, _ScaleAndShift)
             for name, _ in list(layer.named_buffers(recurse=False)):
                 setattr(layer, name, None)
 
 
 def check_layers(model: nn.Module) -> None:
-    """See that every layer of ``model`` that keeps statistics is a BatchNorm1d, 2d or 3d of torch,
-    or raise InputError with path and class of those that are not."""
+    """Raise an InputError unless every layer with statistics is torch's BatchNorm1d, 2d or 3d.
+
+    It names path and class of those that are not.
+    """
     problems = []
     for path, layer in model.named_modules():
         if type(layer) in LAYERS or not _keeps_statistics(layer):
@@ -232,8 +259,8 @@ def check_layers(model: nn.Module) -> None:
         raise InputError(problems, "model")
 
 
-def check_materialised(model: nn.Module) -> None:
-    """See that no layer of ``model`` is lazy, its weights still to be made, or raise InputError."""
+def check_not_lazy(model: nn.Module) -> None:
+    """Raise an InputError if a layer of ``model`` is lazy, its weights still to be made."""
     rule, remedy = "has no weights yet", "Give the model one batch before it is trained."
     lazy = [
         Problem(path or "(model)", rule, type(layer).__name__, remedy)
@@ -245,62 +272,76 @@ def check_materialised(model: nn.Module) -> None:
 
 
 def _keeps_statistics(layer: nn.Module) -> bool:
+    """Return True if a layer keeps running statistics, or mixes samples without keeping any."""
     names = ("running_mean", "running_var")
     if any(getattr(layer, name, None) is not None for name in names):
         return True
     # untracked, but it mixes samples
-    alone = nn.modules.instancenorm._InstanceNorm
-    return isinstance(layer, _NormBase) and not isinstance(layer, alone)
+    instance_norm = nn.modules.instancenorm._InstanceNorm
+    return isinstance(layer, _NormBase) and not isinstance(layer, instance_norm)
 
 
-def pooled(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Statistics of equally large groups together, from (groups, C) each: (C,) mean of means; mean
-    of variances + variance of means."""
+def pool_statistics(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Pool the statistics of equally large groups, (groups, C) each.
+
+    Returns:
+        (C,) the mean of means; and (C,) the mean of variances + the variance of means.
+    """
     return mean.mean(0), variance.mean(0) + mean.var(0, correction=0)
 
 
-def ordinary(model: nn.Module, rank: int | None = None) -> nn.Module:
-    """A copy of ``model``, as `group_by_rank` left it, with torch's own batch-norm layers; they
-    have the running statistics of ``rank``, or `pooled` ones if None."""
+def ordinary_copy(model: nn.Module, rank: int | None = None) -> nn.Module:
+    """Return a copy of ``model``, as `group_by_rank` left it, with torch's own batch-norm layers.
+
+    They have the running statistics of ``rank``, or those of all ranks pooled if None.
+    """
     twin = copy.deepcopy(model)
     for layer in twin.modules():
-        if isinstance(layer, ByRank):
+        if isinstance(layer, RankBatchNorm):
             _reduce(layer, rank)
     return twin
 
 
 def _reduce(layer: Any, rank: int | None) -> None:
-    """From a layer by rank to the one it was: (M, C) buffers to (C,)."""
+    """Turn a layer by rank into the one that it was: (M, C) buffers become (C,)."""
     if layer.running_mean is not None:
         if rank is None:
-            layer.running_mean, layer.running_var = pooled(layer.running_mean, layer.running_var)
+            mean, variance = pool_statistics(layer.running_mean, layer.running_var)
+            layer.running_mean = mean
+            layer.running_var = variance
         else:
             layer.running_mean = layer.running_mean[rank].clone()
             layer.running_var = layer.running_var[rank].clone()
         layer.num_batches_tracked = layer.num_batches_tracked[rank or 0].clone()
-    layer.__class__ = layer.ordinary
-    del layer.ranks, layer.path, layer.ordinary
+    layer.__class__ = layer.original_class
+    del layer.ranks, layer.path, layer.original_class
 
 
-def mode_of(model: nn.Module, mode: BatchNorm) -> str:
-    """``mode``, or `ABSENT` where nothing in ``model`` keeps statistics."""
+def norm_mode(model: nn.Module, mode: BatchNorm) -> str:
+    """Return ``mode``, or `ABSENT` where no layer of ``model`` keeps statistics."""
     return mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
 
 
 def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
-    """Let the running statistics of ``model`` move so far towards each batch's; None changes
-    nothing."""
+    """Set how far the running statistics of ``model`` move towards each batch's; None changes
+    nothing.
+    """
     for layer in batch_norm_layers(model) if momentum is not None else []:
         layer.momentum = momentum
 
 
 def statistics_momentum(model: nn.Module) -> float | None:
-    """How far the running statistics of ``model`` move towards those of each batch; None if it has
-    none, or layers that differ or take the mean over all batches."""
-    found = {layer.momentum for layer in batch_norm_layers(model)}
-    return found.pop() if len(found) == 1 else None
+    """Return the momentum of the running statistics of ``model``: how far they move towards the
+    statistics of each batch.
+    """
+    momenta = {layer.momentum for layer in batch_norm_layers(model)}
+    return momenta.pop() if len(momenta) == 1 else None
 
 
 def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
-    """The layers of ``model`` that keep running statistics as batch norm does, in order."""
-    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    """Return the layers of ``model`` that keep running statistics as batch norm does, in order."""
+    return [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, _BatchNorm) and layer.running_mean is not None
+    ]

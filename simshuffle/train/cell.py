@@ -1,4 +1,4 @@
-"""One training run as a cell: of a study's file, or of what the caller gives."""
+"""A training run as a cell: of a study's file, or of the caller's own model and data."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import (
     Materials,
-    device_named,
+    find_device,
     materials_of,
-    trained,
+    train_materials,
     with_first_weights,
 )
 from simshuffle.train.loss import Loss
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import DatasetSource
+from simshuffle.train.sources import DatasetSource
 from simshuffle.train.training import OptimizerFactory, load_optimizers
 
 SECONDS_PER_SAMPLE = 5e-5
@@ -40,145 +40,166 @@ BYTES_OF_TORCH = 0.5e9
 
 
 class TorchCell(PlainCell):
-    """Trains a network."""
+    """A cell that trains a network."""
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
+        """Bytes of a process that has loaded torch; see `Cell`."""
         return BYTES_OF_TORCH
 
     @staticmethod
     def make_ready() -> None:
-        """As for `Cell`: loads what optimisers need."""
+        """Load what optimisers need; see `Cell`."""
         load_optimizers()
 
 
 @dataclass(frozen=True)
 class TrainingCell(TorchCell):
-    """A run."""
+    """A cell that trains a run of a study's file."""
 
-    training_run: Run  # what is trained
-    samples: int  # that an epoch trains on; for the cost alone
+    training_run: Run  # the run that is trained
+    samples: int  # samples that an epoch trains on; for the cost alone
     label: str  # of the run, for people
     device: str  # that trains
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
-        return key_of(self.training_run, self.device)
+        """The values that decide the run; see `Cell`."""
+        return run_key(self.training_run, self.device)
 
     @property
     def cost(self) -> float:
-        """As for `Cell`: by the samples that pass the network, two views of each for a contrastive
-        loss. An inference pass for importance costs about a third of an epoch."""
-        training, exchange = self.training_run.training, self.training_run.exchange
+        """The s of one core, by the samples that pass the network; see `Cell`.
+
+        There are two views of each sample for a contrastive loss. An inference pass for importance
+        costs about a third of an epoch.
+        """
+        training = self.training_run.training
         views = 1.0 if training.temperature is None else 2.0
-        passes = views + (1 / 3 if exchange.inference_pass else 0.0)
+        importance_pass = 1 / 3 if self.training_run.exchange.inference_pass else 0.0
+        passes = views + importance_pass
         # few ranks make small batches, which take longer
-        small = 1.0 + 2.0 * (16 / max(self.training_run.world_size, 16))
-        return SECONDS_PER_SAMPLE * self.samples * training.epochs * passes * small
+        small_batch_factor = 1.0 + 2.0 * (16 / max(self.training_run.world_size, 16))
+        seconds_per_pass = SECONDS_PER_SAMPLE * self.samples * training.epochs
+        return seconds_per_pass * passes * small_batch_factor
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
-        exchanged = self.training_run.exchange.exchange_schedule is not None
-        plans = [PLANS] if exchanged else []
+        """The tables and files of the outcome; see `Cell`."""
+        has_plans = self.training_run.exchange.exchange_schedule is not None
+        plans = [PLANS] if has_plans else []
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: see `simshuffle.studies.training.tables.outcome_of`."""
+        """Train the run; see `simshuffle.studies.training.tables.outcome_of`."""
         with one_thread():
-            where = device_named(self.device)
-            return outcome_of(trained(self.training_run, self.materials(where), where, tell))
+            device = find_device(self.device)
+            materials = self.materials(device)
+            return outcome_of(train_materials(self.training_run, materials, device, tell))
 
     def materials(self, device: torch.device) -> Materials:
-        """What it is trained with, on ``device``; errors as of `materials_of`."""
+        """Return network and samples, on ``device``; errors as of `materials_of`."""
         return materials_of(self.training_run, device)
 
 
 @dataclass(frozen=True, eq=False)
 class OwnTraining:
-    """What the caller gives."""
+    """The model, data, loss and optimiser that a caller gives."""
 
     # makes the network; called once for each run, with torch's generator at its seed
     model: Callable[[], nn.Module]
-    # train, test: map-style data sets of pairs (input, target)
-    train: Dataset[Any]
-    test: Dataset[Any]
+    train: Dataset[Any]  # map-style, of pairs (input, target), to train on
+    test: Dataset[Any]  # map-style, of pairs (input, target), to test with
     loss: Loss  # of each sample
     optimizer: OptimizerFactory | None  # of the network's parameters; SGD if None
 
     def sources(
         self, dtype: torch.dtype, device: torch.device
     ) -> tuple[DatasetSource, DatasetSource]:
-        """The samples for training and for testing, on ``device``; errors as of `DatasetSource`."""
+        """Return the samples for training and for testing, on ``device``; errors as of
+        `DatasetSource`.
+        """
         train = DatasetSource(self.train, dtype=dtype, device=device, name="train")
         return train, DatasetSource(self.test, dtype=dtype, device=device, name="test")
 
 
 @dataclass(frozen=True)
 class OwnCell(TrainingCell):
-    """A run of what the caller gives. It is known again by its ``mark``."""
+    """A cell that trains a model and data of the caller's, which is known again by its ``mark``."""
 
-    own: OwnTraining  # model, data, loss and optimiser
+    custom: OwnTraining  # model, data, loss and optimiser
     mark: str  # stands for them, as far as can be seen from outside: see `mark_of`
 
     @property
     def key(self) -> Any:
-        """As for `Cell`. Code is not in it; the version of the study's model stands for that."""
+        """The values that decide the run, and the mark.
+
+        Code is not in it; the version of the study's model stands for that.
+        """
         return [*super().key, self.mark]
 
     @property
     def memory(self) -> float:
-        """As for `Cell`: every process has data of its own."""
-        return super().memory + 2 * (held(self.own.train) + held(self.own.test))
+        """Bytes of the process, which has data of its own; see `Cell`."""
+        data_nbytes = resident_nbytes(self.custom.train) + resident_nbytes(self.custom.test)
+        return super().memory + 2 * data_nbytes
 
     def materials(self, device: torch.device) -> Materials:
-        """As for `TrainingCell`: what the caller gives."""
-        run, own = self.training_run, self.own
+        """Return network and samples of the caller's, on ``device``."""
+        run = self.training_run
+        train, test = self.custom.sources(torch_dtype(run.training), device)
         return Materials(
-            with_first_weights(run, own.model),
-            *own.sources(torch_dtype(run.training), device),
-            run.data.label,
-            run.model.label,
-            own.loss,
-            own.optimizer,
+            model=with_first_weights(run, self.custom.model),
+            train=train,
+            test=test,
+            data_name=run.data.label,
+            model_name=run.model.label,
+            loss=self.custom.loss,
+            optimizer=self.custom.optimizer,
         )
 
 
-def held(data: Dataset[Any]) -> float:
-    """Bytes of the tensors and arrays that a data set holds; 0 where its samples lie elsewhere."""
-    found = getattr(data, "__dict__", {}).values()
-    parts = [part for value in found for part in (value if isinstance(value, tuple) else (value,))]
-    return float(sum(part.nbytes for part in parts if isinstance(part, torch.Tensor | np.ndarray)))
+def resident_nbytes(data: Dataset[Any]) -> float:
+    """Return the bytes of a data set's tensors and arrays; 0 where its samples lie elsewhere."""
+    attributes = getattr(data, "__dict__", {}).values()
+    arrays = [
+        array
+        for value in attributes
+        for array in (value if isinstance(value, tuple) else (value,))
+        if isinstance(array, torch.Tensor | np.ndarray)
+    ]
+    return float(sum(array.nbytes for array in arrays))
 
 
 Kind = TypeVar("Kind", bound=Cell)
 
 
-def named(cells: Iterable[Kind]) -> dict[str, Kind]:
-    """Cells by label and what stands for all that decides them."""
+def cells_by_name(cells: Iterable[Kind]) -> dict[str, Kind]:
+    """Return cells by a name of label and digest, which stands for all that decides them."""
     return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
 
 
-def key_of(run: Run, device: str) -> list[Any]:
-    """Return what decides a run beside the code: its values, torch, the kind of device, and where
-    its ranks are on the cluster of a file, which may change. Of a file that is gone nothing is."""
+def run_key(run: Run, device: str) -> list[Any]:
+    """Return what decides a run beside the code.
+
+    Its values, torch, the kind of device, and the places of its ranks on the cluster of a file,
+    which may change. Of a file that is gone there are none.
+    """
     key = [run.model_dump(mode="json"), version("torch"), device.partition(":")[0]]
     if run.cluster is not None:
         with suppress(InputError):
             places = places_on(run.cluster, run.world_size)
-            key += [of.tolist() for of in (places.host, places.leaf, places.rack)]
+            key += [indices.tolist() for indices in (places.host, places.leaf, places.rack)]
     return key
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """What computes meanwhile does so with one thread, so that sums are added up in one order."""
-    before = torch.get_num_threads()
+    """Compute with one thread meanwhile, so that sums are added up in one order."""
+    previous_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
             yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous_threads)

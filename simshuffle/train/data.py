@@ -1,5 +1,4 @@
-"""Data sets: those that are made or come with a package. A new one is added to the union at the
-end."""
+"""Data sets that are made or come with a package. A new one is added to the union at the end."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ from simshuffle.train.samples import (
     balanced_labels,
     check_memory,
     long_tailed_labels,
-    split,
-    standardised,
-    with_wrong_labels,
+    replace_labels,
+    split_samples,
+    standardise,
 )
 
 STEPS = 16
@@ -37,8 +36,8 @@ stay exact in 64 bits."""
 
 
 class Procedural(Spec):
-    """Each class is one or several smooth random images; a sample is one of them, shifted, with
-    another contrast, and with noise.
+    """Random images: a class has one or more smooth templates, and a sample is a template, shifted,
+    with another contrast, and with noise.
 
     Sizes, templates, shifts and labels are integers, and every further step is one correctly
     rounded operation. So two machines get the same bytes if they get the same numbers from numpy's
@@ -90,7 +89,8 @@ class Procedural(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _pixels_suffice(self) -> Procedural:
+    def _check_sizes(self) -> Procedural:
+        """Refuse more detail than pixels, and rare images without several prototypes."""
         if self.detail > self.image_size:
             raise PydanticCustomError("detail", "detail must not exceed image_size")
         if self.rare_share is not None and self.prototypes < 2:
@@ -98,40 +98,54 @@ class Procedural(Spec):
         return self
 
     def load(self) -> TrainingSet:
-        """The samples, float32, divided by the standard deviation that signal and noise have
-        together. Raises InputError if they would fill the memory."""
+        """Return the samples, float32, divided by the standard deviation of signal and noise
+        together.
+
+        Raises:
+            InputError: if they would fill the memory.
+        """
         pixels = self.channels * self.image_size**2
-        remedy = "Lower num_samples, test_samples, channels or image_size."
         nbytes = 4 * pixels * (self.num_samples + self.test_samples)
+        remedy = "Lower num_samples, test_samples, channels or image_size."
         check_memory(nbytes, MOST_NBYTES, "num_samples", "data", remedy)
-        nbytes, remedy = 8 * pixels * self.classes * self.prototypes, "Lower classes or prototypes."
-        check_memory(nbytes, MOST_NBYTES, "classes", "data", remedy)
+        template_nbytes = 8 * pixels * self.classes * self.prototypes
+        remedy = "Lower classes or prototypes."
+        check_memory(template_nbytes, MOST_NBYTES, "classes", "data", remedy)
+
         templates = self._templates(stream(self.seed, "procedural templates"))
-        rng, count = stream(self.seed, "procedural train"), self.num_samples
-        labels = long_tailed_labels(count, self.classes, self.imbalance, rng)
+        rng = stream(self.seed, "procedural train")
+        labels = long_tailed_labels(self.num_samples, self.classes, self.imbalance, rng)
         train = self._samples(templates, labels, self.rare_share, rng)
         rng = stream(self.seed, "procedural test")
         labels = balanced_labels(self.test_samples, self.classes, rng)
         test = self._samples(templates, labels, None, rng)
         rng = stream(self.seed, "procedural wrong labels")
-        labels = with_wrong_labels(train.targets, self.classes, self.label_noise, rng)
+        labels = replace_labels(train.targets, self.classes, self.label_noise, rng)
         shape = (self.channels, self.image_size, self.image_size)
-        views = Augmentation(shape, self.shift, self.contrast, self.noise)
-        labelled = Samples(train.inputs, labels)
-        return TrainingSet("procedural", labelled, test, self.classes, augmentation=views)
+        augmentation = Augmentation(shape, self.shift, self.contrast, self.noise)
+        return TrainingSet(
+            "procedural",
+            Samples(train.inputs, labels),
+            test,
+            self.classes,
+            augmentation=augmentation,
+        )
 
     def _templates(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size,
-        image_size)."""
+        """Draw the images of the classes, of mean 0 and standard deviation 1.
+
+        Returns:
+            (classes, prototypes, channels, image_size, image_size)
+        """
         shape = (self.classes, self.prototypes, self.channels, self.detail, self.detail)
         coarse = rng.integers(-128, 128, shape)
-        coarse[..., 0, 0] = np.where(
-            (coarse == coarse[..., :1, :1]).all((-1, -2)), coarse[..., 0, 0] + 1, coarse[..., 0, 0]
-        )
-        fine = _interpolated(
-            _interpolated(coarse, self.image_size).swapaxes(-1, -2), self.image_size
-        ).swapaxes(-1, -2)
-        axes, count = (-3, -2, -1), self.channels * self.image_size**2
+        # an image of one value gets another one, so that its deviation is above 0
+        is_constant = (coarse == coarse[..., :1, :1]).all((-1, -2))
+        coarse[..., 0, 0] = np.where(is_constant, coarse[..., 0, 0] + 1, coarse[..., 0, 0])
+        by_column = _interpolate(coarse, self.image_size).swapaxes(-1, -2)
+        fine = _interpolate(by_column, self.image_size).swapaxes(-1, -2)
+        axes = (-3, -2, -1)
+        count = self.channels * self.image_size**2
         mean = fine.sum(axes, keepdims=True) / count  # sums of integers are the same in any order
         variance = (fine * fine).sum(axes, keepdims=True) / count - mean * mean
         return np.asarray((fine - mean) / np.sqrt(variance), np.float32)
@@ -143,7 +157,7 @@ class Procedural(Spec):
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> Samples:
-        """Samples of these labels, in pieces: drawing one takes several times its memory."""
+        """Draw samples of these labels, 4096 at once: drawing takes several times their memory."""
         count = len(labels)
         inputs = np.empty((count, self.channels, self.image_size, self.image_size), np.float32)
         for first in range(0, count, 4096):
@@ -159,34 +173,44 @@ class Procedural(Spec):
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> NDArray[np.float32]:
-        """A piece of the samples: (n, channels, image_size, image_size)."""
+        """Draw a piece of the samples: (n, channels, image_size, image_size).
+
+        Args:
+            templates: of the classes, from `_templates`.
+            labels: (n,) of the samples.
+            rare_share: of samples that show another image than the first; None for equal shares.
+            rng: that draws.
+        """
         count = len(labels)
-        prototype = (
-            rng.integers(0, self.prototypes, count)
-            if rare_share is None
-            else (rng.random(count) < rare_share) * rng.integers(1, self.prototypes, count)
-        )
+        if rare_share is None:
+            prototype = rng.integers(0, self.prototypes, count)
+        else:
+            is_rare = rng.random(count) < rare_share
+            prototype = is_rare * rng.integers(1, self.prototypes, count)
         shifts = rng.integers(-self.shift, self.shift + 1, (2, count, 1))
         contrast = (1 + self.contrast * (2 * rng.random(count) - 1)).astype(np.float32)
         noise = rng.standard_normal(
             (count, self.channels, self.image_size, self.image_size), dtype=np.float32
         )
         rows, columns = (np.arange(self.image_size) + shifts) % self.image_size
-        drawn = templates[labels, prototype]
-        drawn = np.take_along_axis(drawn, rows[:, None, :, None], axis=2)
-        drawn = np.take_along_axis(drawn, columns[:, None, None, :], axis=3)
-        level = np.float32(np.sqrt(1 + self.noise * self.noise))
-        return np.asarray(
-            (drawn * contrast[:, None, None, None] + noise * np.float32(self.noise)) / level
-        )
+        images = templates[labels, prototype]
+        images = np.take_along_axis(images, rows[:, None, :, None], axis=2)
+        images = np.take_along_axis(images, columns[:, None, None, :], axis=3)
+        deviation = np.float32(np.sqrt(1 + self.noise * self.noise))
+        signal = images * contrast[:, None, None, None]
+        return np.asarray((signal + noise * np.float32(self.noise)) / deviation)
 
 
-def _interpolated(coarse: Ints64, size: int) -> Ints64:
-    """Linear interpolation along the last axis to ``size`` values, which wraps around; in integers,
-    STEPS times too large."""
+def _interpolate(coarse: Ints64, size: int) -> Ints64:
+    """Interpolate linearly along the last axis to ``size`` values, which wraps around.
+
+    In integers, STEPS times too large.
+    """
     detail = coarse.shape[-1]
-    at, rest = np.divmod(np.arange(size) * detail * STEPS // size, STEPS)
-    return np.asarray(coarse[..., at] * (STEPS - rest) + coarse[..., (at + 1) % detail] * rest)
+    index, weight = np.divmod(np.arange(size) * detail * STEPS // size, STEPS)
+    return np.asarray(
+        coarse[..., index] * (STEPS - weight) + coarse[..., (index + 1) % detail] * weight
+    )
 
 
 class Classification(Spec):
@@ -221,7 +245,8 @@ class Classification(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _fits(self) -> Classification:
+    def _check_counts(self) -> Classification:
+        """Refuse more features or clusters than there is room for."""
         if self.informative + self.redundant > self.features:
             raise PydanticCustomError(
                 "features", "features must be at least informative + redundant"
@@ -234,8 +259,12 @@ class Classification(Spec):
         return self
 
     def load(self) -> TrainingSet:
-        """The samples, each feature less its mean and divided by its standard deviation in the
-        training part. Raises InputError if they would fill the memory."""
+        """Return the samples, each feature less its mean, over its standard deviation in the
+        training part.
+
+        Raises:
+            InputError: if they would fill the memory.
+        """
         count = self.num_samples + self.test_samples
         remedy = "Lower num_samples, test_samples or features."
         check_memory(8 * count * self.features, MOST_NBYTES, "num_samples", "data", remedy)
@@ -251,12 +280,12 @@ class Classification(Spec):
             class_sep=self.separation,
             random_state=int(stream(self.seed, "classification").integers(2**32)),
         )
-        train, test = standardised(
+        train, test = standardise(
             inputs[: self.num_samples], inputs[self.num_samples :], by_feature=True
         )
         targets = np.asarray(targets, np.int64)
         rng = stream(self.seed, "classification wrong labels")
-        labels = with_wrong_labels(targets[: self.num_samples], self.classes, self.label_noise, rng)
+        labels = replace_labels(targets[: self.num_samples], self.classes, self.label_noise, rng)
         return TrainingSet(
             "classification",
             Samples(train, labels),
@@ -284,15 +313,17 @@ class Digits(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def load(self) -> TrainingSet:
-        """The samples, less the training pixels' mean and divided by their standard deviation."""
+        """Return the samples, less the training pixels' mean and divided by their standard
+        deviation.
+        """
         bunch = load_digits()
         images = np.asarray(bunch.data, np.float64).reshape(
             (-1, 64) if self.flat else (-1, 1, 8, 8)
         )
         targets = np.asarray(bunch.target, np.int64)
-        train, test = split(targets, self.test_share, stream(self.seed, "digits split"))
-        inputs, test_inputs = standardised(images[train], images[test])
-        labels = with_wrong_labels(
+        train, test = split_samples(targets, self.test_share, stream(self.seed, "digits split"))
+        inputs, test_inputs = standardise(images[train], images[test])
+        labels = replace_labels(
             targets[train], 10, self.label_noise, stream(self.seed, "digits wrong labels")
         )
         return TrainingSet(
@@ -301,7 +332,7 @@ class Digits(Spec):
 
 
 class OwnData(Spec):
-    """What `simshuffle.train.train_study` was given to train on.
+    """The data of a caller of `simshuffle.train.train_study`, by name.
 
     Attributes:
         name: for tables and figures.
@@ -314,7 +345,7 @@ class OwnData(Spec):
 
     @property
     def label(self) -> str:
-        """In words: its name."""
+        """The name."""
         return self.name
 
     def load(self) -> TrainingSet:

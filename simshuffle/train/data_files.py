@@ -23,11 +23,12 @@ from simshuffle.train.samples import (
     TrainingSet,
     channel_statistics,
     check_memory,
-    kept,
-    split,
+    select_subset,
+    split_samples,
 )
 
-SIDE, CHANNELS = 32, 3
+SIDE = 32
+CHANNELS = 3
 PIXELS = CHANNELS * SIDE * SIDE
 """Bytes of an image: the red plane, then the green, then the blue, each row by row
 (www.cs.toronto.edu/~kriz/cifar.html)."""
@@ -50,12 +51,16 @@ class _Cifar(Spec):
 
     @property
     def column(self) -> int:
-        """The label byte that is learnt."""
+        """The index of the label byte that is learnt."""
         return 0
 
     def load(self) -> TrainingSet:
-        """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
-        images. Raises InputError if a file is missing, or not what it should be."""
+        """Return the images as bytes, (n, 3, 32, 32), with mean and deviation of the training
+        images.
+
+        Raises:
+            InputError: if a file is missing, or not what it should be.
+        """
         folder = self._folder()
         *parts, test = (_rows(folder / name, self.classes) for name in self.files)
         expected = TRAIN_TO_TEST // len(parts) * len(test)
@@ -67,27 +72,26 @@ class _Cifar(Spec):
         return self._training_set(np.concatenate(parts), test)
 
     def _folder(self) -> Path:
-        """The folder that holds the files."""
-        given = Path(self.path).expanduser()
+        """Return the folder that holds the files."""
+        root = Path(self.path).expanduser()
         remedy = (
             f"Give the folder of the {self.label} binary version ({PAGE}), unpacked; or unpack that"
             " archive again."
         )
-        if not given.is_dir():
-            refuse("data.path", "must be a folder", str(given), remedy, "data")
-        folder = given / self.folder if (given / self.folder).is_dir() else given
+        if not root.is_dir():
+            refuse("data.path", "must be a folder", str(root), remedy, "data")
+        folder = root / self.folder if (root / self.folder).is_dir() else root
         missing = [name for name in self.files if not (folder / name).is_file()]
         if missing:
             refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
         return folder
 
     def _training_set(self, train: NDArray[np.uint8], test: NDArray[np.uint8]) -> TrainingSet:
-        """Images and labels of the rows, with the statistics of the training images that are
-        kept."""
-        column, count = self.column, self.num_samples
-        if count is not None:
+        """Return images and labels of the rows, with statistics of the selected training images."""
+        column = self.column
+        if self.num_samples is not None:
             rng = stream(self.seed, "cifar subset")
-            train = train[kept(train[:, column].astype(np.int64), count, rng)]
+            train = train[select_subset(train[:, column].astype(np.int64), self.num_samples, rng)]
         parts = [Samples(_images(rows), rows[:, column].astype(np.int64)) for rows in (train, test)]
         mean, std = channel_statistics(parts[0].inputs)
         return TrainingSet(self.label, parts[0], parts[1], self.classes[column], mean, std)
@@ -130,12 +134,12 @@ class Cifar100(_Cifar):
 
     @property
     def column(self) -> int:
-        """As of the base: coarse comes first."""
+        """The index of the label byte that is learnt: coarse labels come first."""
         return 1 if self.labels == "fine" else 0
 
 
 def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The rows of one file: (n, labels + 3,072) bytes, of labels below ``classes``."""
+    """Read the rows of a file: (n, labels + 3,072) bytes, of labels below ``classes``."""
     width = len(classes) + PIXELS
     remedy = f"The file is truncated, or of another form; take it from {PAGE} again."
     try:
@@ -157,6 +161,7 @@ def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def _images(rows: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return the images of rows, (n, 3, 32, 32)."""
     return np.ascontiguousarray(rows[:, -PIXELS:]).reshape(-1, CHANNELS, SIDE, SIDE)
 
 
@@ -174,8 +179,9 @@ UNREADABLE = (
     EOFError,
     Image.DecompressionBombError,
 )
-"""What Pillow raises at a file that is no image, or a broken one."""
+"""The errors that Pillow raises at a file that is no image, or a broken one."""
 Files = list[tuple[Path, str]]
+"""Image files, each with the name of its class."""
 
 
 class ImageFolder(Spec):
@@ -207,13 +213,18 @@ class ImageFolder(Spec):
 
     @property
     def label(self) -> str:
-        """In words."""
+        """The name in words."""
         return f"images of {Path(self.path).name}"
 
     def load(self) -> TrainingSet:
-        """The images as bytes, (n, channels, image_size, image_size), with mean and standard
-        deviation of the training images. Raises InputError if the tree is not as it should be, an
-        image cannot be read, or all take more than ``memory_limit``."""
+        """Return the images as bytes, with mean and standard deviation of the training images.
+
+        They are (n, channels, image_size, image_size).
+
+        Raises:
+                InputError: if the tree is not as it should be, an image cannot be read, or all
+                take more than ``memory_limit``.
+        """
         train, test = self._files()
         nbytes = (len(train) + len(test)) * self.channels * self.image_size**2
         remedy = (
@@ -226,7 +237,7 @@ class ImageFolder(Spec):
         if test:
             parts = [Samples(images, labels), Samples(self._images(test), _labels(test, names))]
         else:
-            shares = split(labels, self.test_share, stream(self.seed, "image folder split"))
+            shares = split_samples(labels, self.test_share, stream(self.seed, "image folder split"))
             if not len(shares[1]):
                 rule = "must leave at least one test image"
                 remedy = "Raise it, or add images."
@@ -236,19 +247,19 @@ class ImageFolder(Spec):
         return TrainingSet(Path(self.path).name, parts[0], parts[1], len(names), mean, std)
 
     def _files(self) -> tuple[Files, Files]:
-        """The image files with their class: to train on, and to test with, if there is a folder for
-        it."""
+        """Return the files to train on, and those to test with if there is a folder for them."""
         root = Path(self.path).expanduser()
         if not root.is_dir():
             rule, remedy = "must be a folder", "Give the folder that holds train/CLASS/IMAGE."
             refuse("data.path", rule, str(root), remedy, "data")
         if not (root / "train").is_dir():
             return _tree(root), []
-        tested = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-        return _tree(root / "train"), _tree(tested) if tested else []
+        test_folders = (root / name for name in ("test", "val") if (root / name).is_dir())
+        test_folder = next(test_folders, None)
+        return _tree(root / "train"), _tree(test_folder) if test_folder else []
 
     def _check_classes(self, names: list[str], train: Files, test: Files) -> None:
-        """At least two classes, all of those tested among them."""
+        """Raise an InputError for fewer than two classes, or a tested class that is not trained."""
         if len(names) < 2:
             rule = "must hold images of at least two classes, as CLASS/IMAGE"
             remedy = "Put each class into a folder."
@@ -259,33 +270,35 @@ class ImageFolder(Spec):
             refuse("data.path", rule, ", ".join(foreign), "Rename or remove them.", self.path)
 
     def _images(self, files: Files) -> NDArray[np.uint8]:
-        """All images, decoded: (n, channels, image_size, image_size)."""
-        out = np.empty((len(files), self.channels, self.image_size, self.image_size), np.uint8)
-        for number, (path, _) in enumerate(files):
-            out[number] = self._image(path)
-        return out
+        """Decode all images: (n, channels, image_size, image_size)."""
+        images = np.empty((len(files), self.channels, self.image_size, self.image_size), np.uint8)
+        for index, (path, _) in enumerate(files):
+            images[index] = self._image(path)
+        return images
 
     def _image(self, path: Path) -> NDArray[np.uint8]:
-        """One image, (channels, image_size, image_size)."""
+        """Decode an image: (channels, image_size, image_size)."""
         try:
             with Image.open(path) as image:
                 # by way of RGBA, because a palette with transparency cannot become RGB at once
                 mode = "RGB" if self.channels == 3 else "L"
-                plain = _of_bytes(image).convert("RGBA").convert(mode)
+                converted = _of_bytes(image).convert("RGBA").convert(mode)
         except UNREADABLE as error:
-            rule, shown = "every image must be readable", f"{type(error).__name__}: {error}"
-            refuse("data.path", rule, shown, "Repair or remove the file.", str(path))
-        cut = ImageOps.fit(plain, (self.image_size, self.image_size), Image.Resampling.BILINEAR)
-        return (
-            np.asarray(cut, np.uint8)
-            .reshape(self.image_size, self.image_size, self.channels)
-            .transpose(2, 0, 1)
-        )
+            rule = "every image must be readable"
+            value = f"{type(error).__name__}: {error}"
+            refuse("data.path", rule, value, "Repair or remove the file.", str(path))
+        size = (self.image_size, self.image_size)
+        square = ImageOps.fit(converted, size, Image.Resampling.BILINEAR)
+        pixels = np.asarray(square, np.uint8).reshape(*size, self.channels)
+        return pixels.transpose(2, 0, 1)
 
 
 def _of_bytes(image: Image.Image) -> Image.Image:
-    """The image with a byte for each value: Pillow would cut those of 16 bits off at 255. Raises
-    ValueError if it is not known what its values range over."""
+    """Return the image with a byte for each value: Pillow would cut 16 bits off at 255.
+
+    Raises:
+        ValueError: if the range of its values is not known.
+    """
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in {"I", "F"}:
@@ -296,18 +309,22 @@ def _of_bytes(image: Image.Image) -> Image.Image:
 
 
 def _tree(folder: Path) -> Files:
-    """The image files below each folder in ``folder``, sorted, with its name; none may be empty."""
-    classes = sorted(
+    """Return the image files below each folder in ``folder``, sorted, with its name.
+
+    Raises:
+        InputError: if a folder has none.
+    """
+    class_folders = sorted(
         path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
     files = [
-        (path, below.name)
-        for below in classes
-        for path in sorted(below.rglob("*"))
+        (path, class_folder.name)
+        for class_folder in class_folders
+        for path in sorted(class_folder.rglob("*"))
         if path.suffix.lower() in ENDINGS and path.is_file()
     ]
-    count = Counter(name for _, name in files)
-    empty = [below.name for below in classes if not count[below.name]]
+    images_of_class = Counter(name for _, name in files)
+    empty = [path.name for path in class_folders if not images_of_class[path.name]]
     if empty:
         rule = f"every class must have images (files ending in {', '.join(sorted(ENDINGS))})"
         remedy = "Add images, or remove the folder."
@@ -316,5 +333,6 @@ def _tree(folder: Path) -> Files:
 
 
 def _labels(files: Files, names: list[str]) -> Ints64:
-    number = {name: label for label, name in enumerate(names)}
-    return np.array([number[name] for _, name in files], np.int64)
+    """Return the label of each file, (n,): the index of its class in ``names``."""
+    label_of_class = {name: label for label, name in enumerate(names)}
+    return np.array([label_of_class[name] for _, name in files], np.int64)

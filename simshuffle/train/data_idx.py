@@ -30,29 +30,29 @@ from simshuffle.train.samples import (
     TrainingSet,
     channel_statistics,
     check_memory,
-    kept,
+    select_subset,
 )
 
 DIMENSIONS = {"images": 3, "labels": 1}
-"""Of the two kinds of files: (n, height, width) and (n,)."""
+"""Dimensions of the two kinds of files: (n, height, width) and (n,)."""
 BYTES = 0x0800
 """First four bytes of a file of bytes, as one number, less its dimensions."""
 PARTS = {"train": "train", "test": "t10k|test"}
-"""What the names of the files of each part begin with; EMNIST calls the second one 'test'."""
+"""The beginning of the names of files of each part; EMNIST calls the second part 'test'."""
 FILES = ", ".join(
-    f"{part}-{what}-idx{count}-ubyte"
+    f"{part}-{content}-idx{count}-ubyte"
     for part in ("train", "t10k")
-    for what, count in DIMENSIONS.items()
+    for content, count in DIMENSIONS.items()
 )
 PACKAGED = Path("/usr/share/datasets/fashion-mnist")
-"""Where the Debian package dataset-fashion-mnist puts them."""
+"""The folder of the Debian package dataset-fashion-mnist."""
 Content = tuple[NDArray[np.uint8], str]  # the values, and the SHA-256 of the whole file
 
 
 class _Idx(Spec):
     """A set in four files."""
 
-    again: ClassVar[str]  # what helps against a broken file
+    remedy: ClassVar[str]  # against a broken file
     digests: ClassVar[Mapping[tuple[str, str], str]] = {}
     kind: str
     path: str | None = None
@@ -62,71 +62,85 @@ class _Idx(Spec):
 
     @property
     def name(self) -> str:
-        """For captions."""
+        """The name for captions."""
         raise NotImplementedError
 
     def folder(self) -> Path:
-        """Where the files are."""
+        """Return the folder of the files."""
         raise NotImplementedError
 
     def load(self) -> TrainingSet:
-        """The images as bytes, (n, 1, height, width), or (n, height width) if ``flat``, with mean
-        and standard deviation of the training images that are kept. Labels are numbered by the
-        rising values that the training images have. Raises InputError if a file is missing, or not
-        what it should be."""
+        """Return the images as bytes, with mean and standard deviation of the selected training
+        images.
+
+        They are (n, 1, height, width), or (n, height width) if ``flat``. Labels are numbered by the
+        rising values that the training images have.
+
+        Raises:
+            InputError: if a file is missing, or not what it should be.
+        """
         folder = self.folder()
-        files = _found(folder, self.again)
-        read = {key: self._read(path, *key) for key, path in files.items()}
-        images = {part: read[part, "images"] for part in PARTS}
-        values = {part: read[part, "labels"] for part in PARTS}
+        files = _find_files(folder)
+        arrays = {key: self._read(path, *key) for key, path in files.items()}
+        images = {part: arrays[part, "images"] for part in PARTS}
+        values = {part: arrays[part, "labels"] for part in PARTS}
         for part in PARTS:
             if len(images[part]) != len(values[part]):
                 rule = f"{files[part, 'labels'].name} must have a label for each image"
-                shown = f"{len(values[part])} labels of {len(images[part])} images"
-                refuse("data.path", rule, shown, self.again, str(folder))
-        one, other = (images[part].shape[1:] for part in PARTS)
-        if one != other:
+                value = f"{len(values[part])} labels of {len(images[part])} images"
+                refuse("data.path", rule, value, self.remedy, str(folder))
+        train_size, test_size = (images[part].shape[1:] for part in PARTS)
+        if train_size != test_size:
             rule = "images of both parts must have the same size"
-            shown = f"{one[0]} x {one[1]} and {other[0]} x {other[1]} pixels"
-            refuse("data.path", rule, shown, self.again, str(folder))
-        known = _classes(values, str(folder), self.again)
-        return self._training_set(images, values, known)
+            value = f"{train_size[0]} x {train_size[1]} and {test_size[0]} x {test_size[1]} pixels"
+            refuse("data.path", rule, value, self.remedy, str(folder))
+        label_values = _classes(values, str(folder), self.remedy)
+        return self._training_set(images, values, label_values)
 
     def _training_set(
         self,
         images: Mapping[str, NDArray[np.uint8]],
         values: Mapping[str, NDArray[np.uint8]],
-        known: NDArray[np.uint8],
+        label_values: NDArray[np.uint8],
     ) -> TrainingSet:
-        labels = {part: _numbered(values[part], known) for part in PARTS}
-        chosen = kept(labels["train"], self.num_samples, stream(self.seed, "idx subset"))
-        # without a copy where all are kept
-        few = len(chosen) < len(labels["train"])
-        train = images["train"][chosen] if few else images["train"]
+        """Return images and numbered labels of both parts.
+
+        Args:
+            images: (n, height, width) by part.
+            values: (n,) of the labels, by part.
+            label_values: all values of labels, rising.
+        """
+        labels = {part: _number_labels(values[part], label_values) for part in PARTS}
+        selected = select_subset(labels["train"], self.num_samples, stream(self.seed, "idx subset"))
+        # without a copy where all are selected
+        is_subset = len(selected) < len(labels["train"])
+        train = images["train"][selected] if is_subset else images["train"]
         mean, std = channel_statistics(train[:, None])
         return TrainingSet(
             self.name,
-            Samples(self._shaped(train), labels["train"][chosen]),
-            Samples(self._shaped(images["test"]), labels["test"]),
-            len(known),
+            Samples(self._shape_inputs(train), labels["train"][selected]),
+            Samples(self._shape_inputs(images["test"]), labels["test"]),
+            len(label_values),
             mean,
             std,
         )
 
-    def _shaped(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _shape_inputs(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return images as vectors if ``flat``, else with an axis of one channel."""
         return images.reshape(len(images), -1) if self.flat else images[:, None]
 
-    def _read(self, path: Path, part: str, what: str) -> NDArray[np.uint8]:
-        """The values of one file, checked."""
+    def _read(self, path: Path, part: str, content: str) -> NDArray[np.uint8]:
+        """Return the values of a file of ``content``, 'images' or 'labels', checked."""
         try:
-            values, digest = _content(path, what, self.again)
+            values, digest = _read_content(path, content, self.remedy)
         except (OSError, EOFError, zlib.error) as error:  # BadGzipFile is an OSError
             rule = f"{path.name} must be readable, and whole if it is compressed"
-            refuse("data.path", rule, str(error), f"Check its permissions. {self.again}", str(path))
-        expected = self.digests.get((part, what), digest)
+            remedy = f"Check its permissions. {self.remedy}"
+            refuse("data.path", rule, str(error), remedy, str(path))
+        expected = self.digests.get((part, content), digest)
         if digest != expected:
             rule = f"{path.name}, not compressed, must have SHA-256 {expected}, as published"
-            remedy = f"{self.again} If this is another set, take kind: idx."
+            remedy = f"{self.remedy} If this is another set, take kind: idx."
             refuse("data.path", rule, digest, remedy, str(path))
         return values
 
@@ -137,15 +151,14 @@ class FashionMnist(_Idx):
     t10k-labels-idx1-ubyte, each plain or compressed with gzip; they must be the published ones.
 
     Attributes:
-        path: the folder with the files; None for that of the Debian package
-            dataset-fashion-mnist.
+        path: the folder with the files; None for that of the Debian package dataset-fashion-mnist.
         num_samples: training images to keep, drawn with equal shares of each label; None for all.
         seed: of that draw.
         flat: vectors of 784 values; otherwise images of shape (1, 28, 28).
     """
 
     label: ClassVar[str] = "Fashion-MNIST"
-    again = "Take it from github.com/zalandoresearch/fashion-mnist again."
+    remedy = "Take it from github.com/zalandoresearch/fashion-mnist again."
     # of what gunzip makes of them: another gzip is the same set. Computed from the files of
     # Debian's dataset-fashion-mnist 0.0~git20200523.55506a9-1; with name and time in their headers,
     # which Debian takes out, these have the MD5 in the README of zalandoresearch/fashion-mnist
@@ -159,11 +172,11 @@ class FashionMnist(_Idx):
 
     @property
     def name(self) -> str:
-        """For captions."""
+        """The name for captions."""
         return self.label
 
     def folder(self) -> Path:
-        """Where the files are, or raise InputError if nobody says so."""
+        """Return the folder of the files, or raise InputError if no folder is known."""
         if self.path is None and not PACKAGED.is_dir():
             rule = f"is needed where {PACKAGED} is not there"
             remedy = (
@@ -175,8 +188,8 @@ class FashionMnist(_Idx):
 
 
 class Idx(_Idx):
-    """Grey images in IDX files as those of `FashionMnist`, whatever they show: MNIST, KMNIST,
-    EMNIST, or a set of one's own. Names may have something before, as
+    """Grey images in IDX files, in the format of `FashionMnist`: MNIST, KMNIST, EMNIST, or a set of
+    one's own. Names may have something before, as
     emnist-letters-train-images-idx3-ubyte, and 'test' in place of 't10k'. Labels are numbered by
     their rising values.
 
@@ -187,108 +200,137 @@ class Idx(_Idx):
         flat: vectors of height times width values; otherwise images of shape (1, height, width).
     """
 
-    again = "Take or make it again."
+    remedy = "Take or make it again."
     kind: Literal["idx"]
     path: str
 
     @property
     def name(self) -> str:
-        """For captions."""
+        """The name for captions."""
         return Path(self.path).name
 
     @property
     def label(self) -> str:
-        """In words."""
+        """The name in words."""
         return f"images of {self.name}"
 
     def folder(self) -> Path:
-        """Where the files are."""
+        """Return the folder of the files."""
         return Path(self.path).expanduser()
 
 
-def _found(folder: Path, again: str) -> dict[tuple[str, str], Path]:
-    """The four files by part and what they hold; a plain one rather than a compressed one of the
-    same name."""
+def _find_files(folder: Path) -> dict[tuple[str, str], Path]:
+    """Return the four files by part and content; a plain file before a compressed one.
+
+    Raises:
+        InputError: if files are missing, or there are several of a kind.
+    """
     remedy = f"Give the folder with {FILES}, plain or .gz."
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         refuse("data.path", "must be a folder that can be read", str(error), remedy, "data")
-    files, missing = dict[tuple[str, str], Path](), []
-    for part, start in PARTS.items():
-        for what, count in DIMENSIONS.items():
-            pattern = rf"((.+[-_.])?({start})-{what}[-.]idx{count}-ubyte)(\.gz)?"
-            found = [match for match in (re.fullmatch(pattern, name) for name in names) if match]
-            if len({match[1] for match in found}) > 1:
-                rule = f"must hold one set; of {part} {what} there are several files"
-                shown, apart = ", ".join(match[0] for match in found), "Give each set a folder."
-                refuse("data.path", rule, shown, apart, str(folder))
-            if found:
-                files[part, what] = folder / found[0][0]
+    files = dict[tuple[str, str], Path]()
+    missing = []
+    for part, beginning in PARTS.items():
+        for content, count in DIMENSIONS.items():
+            pattern = rf"((.+[-_.])?({beginning})-{content}[-.]idx{count}-ubyte)(\.gz)?"
+            matches = [match for name in names if (match := re.fullmatch(pattern, name))]
+            if len({match[1] for match in matches}) > 1:
+                rule = f"must hold one set; of {part} {content} there are several files"
+                listed = ", ".join(match[0] for match in matches)
+                refuse("data.path", rule, listed, "Give each set a folder.", str(folder))
+            if matches:
+                files[part, content] = folder / matches[0][0]
             else:
-                missing.append(f"{start.partition('|')[0]}-{what}-idx{count}-ubyte")
+                missing.append(f"{beginning.partition('|')[0]}-{content}-idx{count}-ubyte")
     if missing:
         rule = f"must hold {', '.join(missing)}, plain or .gz"
         refuse("data.path", rule, str(folder), remedy, "data")
     return files
 
 
-def _content(path: Path, what: str, again: str) -> Content:
-    """What one file holds. Raises InputError if it is no IDX file of ``what``; OSError, EOFError or
-    zlib.error if it cannot be read or unpacked."""
+def _read_content(path: Path, content: str, remedy: str) -> Content:
+    """Read the values of a file.
+
+    Args:
+        path: of the file.
+        content: 'images' or 'labels'.
+        remedy: against a broken file.
+
+    Raises:
+        InputError: if it is no IDX file of this content.
+        OSError, EOFError, zlib.error: if it cannot be read or unpacked.
+    """
     with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"  # by content: some browsers unpack what they load
+        is_packed = raw.read(2) == b"\x1f\x8b"  # by content: some browsers unpack what they load
         raw.seek(0)
-        with closing(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw) as file:
-            count = DIMENSIONS[what]
-            head = file.read(4 + 4 * count)
-            _check_magic(head[:4], path, what, again)
-            sizes = [int.from_bytes(head[at : at + 4], "big") for at in range(4, len(head), 4)]
-            if len(head) < 4 + 4 * count or not all(sizes):
-                rule = f"{path.name} must name {count} sizes above 0 after its first four bytes"
-                refuse("data.path", rule, f"the bytes {head.hex(' ')}", again, str(path))
+        unpacked = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if is_packed else raw
+        with closing(unpacked) as file:
+            dimensions = DIMENSIONS[content]
+            head = file.read(4 + 4 * dimensions)
+            _check_magic(head[:4], path, content, remedy)
+            sizes = [
+                int.from_bytes(head[offset : offset + 4], "big")
+                for offset in range(4, len(head), 4)
+            ]
+            if len(head) < 4 + 4 * dimensions or not all(sizes):
+                rule = (
+                    f"{path.name} must name {dimensions} sizes above 0 after its first four bytes"
+                )
+                refuse("data.path", rule, f"the bytes {head.hex(' ')}", remedy, str(path))
             nbytes = int(np.prod(np.array(sizes, object)))
             check_memory(nbytes, MOST_NBYTES, "data.path", str(path), "Take a part of the set.")
             values = np.empty(nbytes, np.uint8)
             filled = cast(Any, file).readinto(values)
-            rest = file.read(1)  # at the end gzip checks its sum
-            if filled < nbytes or rest:
-                shown = "more" if rest else f"{filled:,}"
+            surplus = file.read(1)  # at the end gzip checks its sum
+            if filled < nbytes or surplus:
+                found_size = "more" if surplus else f"{filled:,}"
                 rule = f"{path.name} must hold the {nbytes:,} values that it announces"
-                refuse("data.path", rule, shown, again, str(path))
+                refuse("data.path", rule, found_size, remedy, str(path))
     digest = hashlib.sha256(head)
     digest.update(values.data)
     return values.reshape(sizes), digest.hexdigest()
 
 
-def _check_magic(first: bytes, path: Path, what: str, again: str) -> None:
-    """See that a file of ``what`` begins with these four bytes, or raise InputError."""
-    magic = int.from_bytes(first, "big") - BYTES
-    if len(first) == 4 and magic == DIMENSIONS[what]:
+def _check_magic(first_bytes: bytes, path: Path, content: str, remedy: str) -> None:
+    """Raise an InputError unless a file of ``content`` begins with these four bytes."""
+    dimensions = int.from_bytes(first_bytes, "big") - BYTES
+    if len(first_bytes) == 4 and dimensions == DIMENSIONS[content]:
         return
-    rule = f"{path.name} must be an IDX file of {what}: bytes in {DIMENSIONS[what]} dimensions"
-    shown, remedy = f"first bytes {first.hex(' ') or 'none'}", again
-    if len(first) == 4 and magic in DIMENSIONS.values():
-        other = next(name for name, count in DIMENSIONS.items() if count == magic)
-        shown, remedy = f"{other} ({shown})", "Exchange the names of images and labels."
-    elif len(first) == 4 and first[:2] == b"\0\0":
-        shown = f"type 0x{first[2]:02x} in {first[3]} dimensions"
-    refuse("data.path", rule, shown, remedy, str(path))
+    rule = (
+        f"{path.name} must be an IDX file of {content}: bytes in {DIMENSIONS[content]} dimensions"
+    )
+    value = f"first bytes {first_bytes.hex(' ') or 'none'}"
+    if len(first_bytes) == 4 and dimensions in DIMENSIONS.values():
+        actual_content = next(name for name, count in DIMENSIONS.items() if count == dimensions)
+        value = f"{actual_content} ({value})"
+        remedy = "Exchange the names of images and labels."
+    elif len(first_bytes) == 4 and first_bytes[:2] == b"\0\0":
+        value = f"type 0x{first_bytes[2]:02x} in {first_bytes[3]} dimensions"
+    refuse("data.path", rule, value, remedy, str(path))
 
 
-def _classes(values: Mapping[str, NDArray[np.uint8]], source: str, again: str) -> NDArray[np.uint8]:
-    """The values of the labels, rising; at least two, and no others in the test part."""
-    known = np.unique(values["train"])
-    if len(known) < 2:
+def _classes(
+    values: Mapping[str, NDArray[np.uint8]], source: str, remedy: str
+) -> NDArray[np.uint8]:
+    """Return the values of the training labels, rising.
+
+    Raises:
+        InputError: if there are fewer than two, or others in the test part.
+    """
+    label_values = np.unique(values["train"])
+    if len(label_values) < 2:
         rule = "training images must have at least two labels"
-        refuse("data.path", rule, f"{known[0]} alone", again, source)
-    foreign = np.setdiff1d(values["test"], known)
+        refuse("data.path", rule, f"{label_values[0]} alone", remedy, source)
+    foreign = np.setdiff1d(values["test"], label_values)
     if len(foreign):
         rule = "labels of the test part must be among those of the training part"
-        shown = ", ".join(map(str, foreign))
-        refuse("data.path", rule, shown, f"Leave such test images out. {again}", source)
-    return known
+        listed = ", ".join(map(str, foreign))
+        refuse("data.path", rule, listed, f"Leave such test images out. {remedy}", source)
+    return label_values
 
 
-def _numbered(values: NDArray[np.uint8], known: NDArray[np.uint8]) -> Ints64:
-    return np.searchsorted(known, values).astype(np.int64)
+def _number_labels(values: NDArray[np.uint8], label_values: NDArray[np.uint8]) -> Ints64:
+    """Return the index of each value in ``label_values``, which rise."""
+    return np.searchsorted(label_values, values).astype(np.int64)

@@ -20,13 +20,14 @@ from simshuffle.spec.validation import Record, validate_record
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
-from simshuffle.train.iterations import large_batch_warning
+from simshuffle.train.iterations import large_batch_message
 from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import TrainingRecorder
 from simshuffle.train.run import Run, check_order
-from simshuffle.train.samples import ArraySource, Augmentation, DatasetSource, Source, TrainingSet
+from simshuffle.train.samples import Augmentation, TrainingSet
+from simshuffle.train.sources import ArraySource, DatasetSource, Source
 from simshuffle.train.training import OptimizerFactory, Training, TrainingOptions, training_values
 from simshuffle.workload.exchange import Strategy, TrainedExchange
 
@@ -43,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EmulatedRun(RunRecord):
-    """What `emulate` returns: the record of the run, and"""
+    """The result of `emulate`: the record of the run, and the trained model."""
 
     # a copy of the caller's model with the trained weights, on the CPU, in eval mode; batch-norm
     # statistics are pooled over ranks
@@ -52,15 +53,13 @@ class EmulatedRun(RunRecord):
 
 @dataclass(frozen=True)
 class Materials:
-    """What a run is trained with."""
+    """The network, samples, loss and optimiser of a run."""
 
-    model: nn.Module  # the initial weights, in float32 on the CPU
-    # train, test: the samples, on the device that trains
-    train: Source
-    test: Source
-    # data_name, model_name: for the description of the run
-    data_name: str
-    model_name: str
+    model: nn.Module  # with the initial weights, in float32 on the CPU
+    train: Source  # the samples to train on, on the device that trains
+    test: Source  # the samples to test with, on the device that trains
+    data_name: str  # for the description of the run
+    model_name: str  # for the description of the run
     loss: Loss = cross_entropy  # of each sample
     optimizer: OptimizerFactory | None = None  # of the network's parameters; SGD if None
     # how views of the samples are made; None if there is none
@@ -90,34 +89,47 @@ def train_run(
     Raises:
         InputError: the run cannot be trained so.
     """
-    where = device_named(device)
-    return trained(run, materials_of(run, where, data), where, progress)
+    torch_device = find_device(device)
+    materials = materials_of(run, torch_device, data)
+    return train_materials(run, materials, torch_device, progress)
 
 
 def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None) -> Materials:
-    """What a run of a study's file is trained with, on ``device``; ``data`` are those of ``run`` if
-    they are loaded already. Raises InputError if there are none, or the network cannot take
-    them."""
+    """Return network and samples of a run of a study's file, on ``device``.
+
+    ``data`` are those of ``run`` if they are loaded already.
+
+    Raises:
+        InputError: if there are no samples, or the network cannot take them.
+    """
     data = run.data.load() if data is None else data
     train, test = (
         ArraySource(part, data.mean, data.std, dtype=torch_dtype(run.training), device=device)
         for part in (data.train, data.test)
     )
-    model, names = initial_model(run, data), (data.name, run.model.kind)
-    return Materials(model, train, test, *names, augmentation=data.augmentation)
+    return Materials(
+        model=initial_model(run, data),
+        train=train,
+        test=test,
+        data_name=data.name,
+        model_name=run.model.kind,
+        augmentation=data.augmentation,
+    )
 
 
-def trained(
+def train_materials(
     run: Run, materials: Materials, device: torch.device, progress: Progress | None
 ) -> RunRecord:
     """Train ``materials`` as ``run`` says on ``device``."""
     names = {"data": materials.data_name, "model": materials.model_name}
     emulation = emulation_of(run, materials, device)
-    return _carried_out(emulation, materials.test, progress, **names, partition=run.partition.kind)
+    return _train_all_epochs(
+        emulation, materials.test, progress, **names, partition=run.partition.kind
+    )
 
 
 def emulation_of(run: Run, materials: Materials, device: torch.device) -> Emulation:
-    """``run`` before its first epoch, of ``materials``; errors as of `Emulation`."""
+    """Return the emulation of ``run`` before its first epoch; errors as of `Emulation`."""
     train = materials.train
     return Emulation(
         materials.model,
@@ -136,8 +148,10 @@ def emulation_of(run: Run, materials: Materials, device: torch.device) -> Emulat
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
-    """See, much faster than an epoch takes, that ``run`` can be trained: that ranks get samples,
-    and that the network takes them; or raise InputError."""
+    """Raise an InputError unless ``run`` can be trained, in much less time than an epoch.
+
+    It checks that ranks get samples, and that the network takes them.
+    """
     data = run.data.load() if data is None else data
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     check_materials(run, initial_model(run, data), source, augmentation=data.augmentation)
@@ -151,27 +165,28 @@ def check_materials(
     loss: Loss = cross_entropy,
     augmentation: Augmentation | None = None,
 ) -> None:
-    """See that ``model`` can be trained on ``source`` as ``run`` says, or raise InputError."""
-    count, world_size, training = len(source), run.world_size, run.training
-    check_ranks(count, world_size)
-    check_order(run, count)
-    contrast_of(run.shuffled(count), augmentation, loss)
-    ranked_network(model, source, world_size, training, torch.device("cpu"), loss)
+    """Raise an InputError unless ``model`` can be trained on ``source`` as ``run`` says."""
+    num_samples = len(source)
+    check_ranks(num_samples, run.world_size)
+    check_order(run, num_samples)
+    contrast_of(run.new_epochs(num_samples), augmentation, loss)
+    cpu = torch.device("cpu")
+    ranked_network(model, source, run.world_size, run.training, cpu, loss=loss)
 
 
 def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:
     """Warn where a local batch is larger than the shard of a rank."""
-    if warning := large_batch_warning(num_samples, world_size, training):
+    if warning := large_batch_message(num_samples, world_size, training):
         warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
 
 def initial_model(run: Run, data: TrainingSet) -> nn.Module:
-    """The network of ``run`` with the weights that it begins with, in float32 on the CPU."""
+    """Build the network of ``run`` with its first weights, in float32 on the CPU."""
     return with_first_weights(run, lambda: run.model.build(data.train.shape, data.classes))
 
 
 def with_first_weights(run: Run, build: Callable[[], nn.Module]) -> nn.Module:
-    """What ``build`` makes, with the weights that the seed of ``run`` draws."""
+    """Return what ``build`` makes, with the weights that the seed of ``run`` draws."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(run.rng("weights").integers(2**63 - 1)))
         return build()
@@ -223,14 +238,21 @@ def emulate(
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
     """
-    of_optimizer = {}
+    optimizer_values = {}
     if optimizer is not None:
-        of_optimizer = training_values(copy.deepcopy(model), optimizer, training)
-    given: dict[str, Any] = {"strategy": strategy, "world_size": world_size, "partition": partition}
-    chosen = records_of(_Chosen, "emulate", **given, training={**training, **of_optimizer})
-    where, dtype = device_named(device), torch_dtype(chosen.training)
-    source = DatasetSource(train, dtype=dtype, device=where, name="train")
-    test_source = DatasetSource(test, dtype=dtype, device=where, name="test")
+        optimizer_values = training_values(copy.deepcopy(model), optimizer, training)
+    chosen = read_records(
+        _Arguments,
+        "emulate",
+        strategy=strategy,
+        world_size=world_size,
+        partition=partition,
+        training={**training, **optimizer_values},
+    )
+    torch_device = find_device(device)
+    dtype = torch_dtype(chosen.training)
+    source = DatasetSource(train, dtype=dtype, device=torch_device, name="train")
+    test_source = DatasetSource(test, dtype=dtype, device=torch_device, name="test")
     emulation = Emulation(
         model,
         source,
@@ -239,19 +261,19 @@ def emulate(
         training=chosen.training,
         owner=chosen.partition.owner(source.targets, chosen.world_size, stream(seed, "partition")),
         seed=seed,
-        device=where,
+        device=torch_device,
         loss=loss,
         optimizer=optimizer,
     )
     warn_of_large_batch(len(source), chosen.world_size, chosen.training)
     names = {"data": type(train).__name__, "model": type(model).__name__}
-    record = _carried_out(
+    record = _train_all_epochs(
         emulation, test_source, progress, **names, partition=chosen.partition.kind
     )
     return EmulatedRun(**record.__dict__, model=emulation.model().to("cpu").eval())
 
 
-class _Chosen(Spec):
+class _Arguments(Spec):
     """The arguments of `emulate` that are records."""
 
     strategy: TrainedExchange
@@ -260,33 +282,51 @@ class _Chosen(Spec):
     training: Training
 
 
-def records_of(
-    kind: type[Record], source: str, called: Mapping[str, str] | None = None, **given: Any
+def read_records(
+    kind: type[Record],
+    source: str,
+    argument_names: Mapping[str, str] | None = None,
+    **arguments: Any,
 ) -> Record:
-    """Arguments that are records, each ``given`` as one, as plain values, or as text; or raise
-    InputError, told by their names, or by what they are ``called``."""
-    raw = {name: plain_record(value, name, source) for name, value in given.items()}
-    found, problems = validate_record(raw, kind)
-    if problems or found is None:
-        names = called or {}
-        told = [replace(each, path=names.get(each.path, each.path)) for each in problems]
-        raise InputError(told, source)
-    return found
+    """Read arguments that are records, each given as one, as plain values, or as text.
+
+    Args:
+        kind: the record that has a field for each argument.
+        source: where they come from, for the error.
+        argument_names: what paths of problems are called, where that is not the path.
+        **arguments: by the name of the field.
+
+    Raises:
+        InputError: if one is not valid.
+    """
+    raw = {name: plain_values(value, name, source) for name, value in arguments.items()}
+    record, problems = validate_record(raw, kind)
+    if problems or record is None:
+        names = argument_names or {}
+        renamed = [
+            replace(problem, path=names.get(problem.path, problem.path)) for problem in problems
+        ]
+        raise InputError(renamed, source)
+    return record
 
 
-def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
-    """A record, or the plain values of one named by text; or raise InputError, told of ``name``."""
-    if not isinstance(given, str):
-        return given
+def plain_values(record: Any, name: str, source: str = "emulate") -> Any:
+    """Return a record, or the plain values of one named by text; ``name`` stands in errors."""
+    if not isinstance(record, str):
+        return record
     try:
-        return parse_kind(given)
+        return parse_kind(record)
     except ScenarioError as error:
-        raise InputError([replace(each, path=name) for each in error.problems], source) from None
+        problems = [replace(problem, path=name) for problem in error.problems]
+        raise InputError(problems, source) from None
 
 
-def device_named(name: str) -> torch.device:
-    """The device of that name, for 'auto' a GPU if there is one, else the CPU; or raise
-    InputError."""
+def find_device(name: str) -> torch.device:
+    """Return the device of a name; for 'auto' a GPU if there is one, else the CPU.
+
+    Raises:
+        InputError: if it cannot be used.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -299,22 +339,22 @@ def device_named(name: str) -> torch.device:
     return device
 
 
-def _carried_out(
+def _train_all_epochs(
     emulation: Emulation, test: Source, progress: Progress | None, **names: str
 ) -> RunRecord:
-    """All epochs of ``emulation``, evaluated on ``test``, as a record; ``names`` describe it."""
+    """Train all epochs of ``emulation``, and evaluate on ``test``; ``names`` describe the run."""
     source, network, training = emulation.source, emulation.network, emulation.training
     evaluation = Evaluation(training, test, source, emulation.world_size, emulation.rng)
     device = emulation.device.type
     recorder = TrainingRecorder(emulation, network.model, source.targets, device=device, **names)
 
-    def told(share: float) -> None:
+    def tell(share: float) -> None:
         if progress is not None:
             progress((emulation.epochs_done + share) / training.epochs)
 
     for epoch in range(1, training.epochs + 1):
         try:
-            outcome = emulation.epoch(told)
+            outcome = emulation.epoch(tell)
         except Diverged as error:
             return recorder.record(str(error))
         scores = evaluation.scores(network) if training.evaluates(epoch) else {}

@@ -2,8 +2,8 @@
 
 The averaged gradient of M ranks with local batches of b samples is that of one batch of M b
 samples, if batch norm goes by rank. So one network, with running statistics for each rank, is
-trained on the batches of all ranks together; which samples those are, the strategy's shards and
-exchange plan say.
+trained on the batches of all ranks together. The strategy's shards and exchange plan decide the
+samples of these batches.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from torch import nn
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.train.batch_norm import ordinary
-from simshuffle.train.iterations import Shuffled
+from simshuffle.train.batch_norm import ordinary_copy
+from simshuffle.train.iterations import TrainingEpochs
 from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
-from simshuffle.train.samples import Augmentation, Source
+from simshuffle.train.samples import Augmentation
+from simshuffle.train.sources import Source
 from simshuffle.train.training import OptimizerFactory, Training, optimizer_of, set_rate
 from simshuffle.workload.exchange import (
     ExchangePlan,
@@ -49,24 +50,27 @@ class Diverged(SimshuffleError, ArithmeticError):
     """
 
     def __init__(
-        self, epoch: int, iteration: int, rank: int, rate: float, what: str = "the loss"
+        self, epoch: int, iteration: int, rank: int, rate: float, quantity: str = "the loss"
     ) -> None:
-        self.epoch, self.iteration, self.rank, self.learning_rate = epoch, iteration, rank, rate
+        self.epoch = epoch
+        self.iteration = iteration
+        self.rank = rank
+        self.learning_rate = rate
         super().__init__(
-            f"{what} is not finite: epoch {epoch}, iteration {iteration}, first on rank {rank},"
+            f"{quantity} is not finite: epoch {epoch}, iteration {iteration}, first on rank {rank},"
             f" learning rate {rate:g}. Use a lower learning rate or a longer warm-up."
         )
 
 
 def check_weights(model: nn.Module, epoch: int, iteration: int, rate: float) -> None:
-    """See that all weights are finite after an iteration, or raise Diverged."""
+    """Raise Diverged unless all weights are finite after an iteration."""
     if not all(bool(torch.isfinite(weight).all()) for weight in model.parameters()):
-        what = "a weight, which all ranks share, after the update"
-        raise Diverged(epoch, iteration, 0, rate, what)
+        quantity = "a weight, which all ranks share, after the update"
+        raise Diverged(epoch, iteration, 0, rate, quantity)
 
 
 def now(device: torch.device) -> float:
-    """Seconds of a clock, when all that ``device`` was told to do is done."""
+    """Return the s of a clock, after waiting for ``device`` to finish its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -74,7 +78,7 @@ def now(device: torch.device) -> float:
 
 @dataclass
 class Stopwatch:
-    """Seconds by name; waits for the device."""
+    """Seconds by name, measured after waiting for the device."""
 
     device: torch.device
     seconds: dict[str, float] = field(default_factory=dict)
@@ -89,27 +93,27 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class EpochOutcome:
-    """One epoch."""
+    """The outcome of an epoch."""
 
     epoch: int  # from 1
-    shards: Shards  # who trained on what
-    plan: ExchangePlan  # the exchange after it
+    shards: Shards  # samples that each rank trained on
+    plan: ExchangePlan  # the exchange after the epoch
     importance: Floats | None  # (N,) nats, that the plan was made with; None where it needs none
     train_loss: float  # mean over the samples as they were trained on, nats
-    samples: int  # trained on, by all ranks
+    samples: int  # samples that all ranks trained on
     learning_rate: float  # of the last iteration
     iterations: list[dict[str, float]]  # for each, the seconds forward_s, backward_s and update_s
     importance_s: float  # s, of the inference pass over all shards; 0 without one
     seconds: float  # s, of all iterations
 
 
-class Emulation(Shuffled):
+class Emulation(TrainingEpochs):
     """A training on M emulated ranks, epoch by epoch.
 
     Args:
         model: the initial weights. It is copied, and stays as it is.
         source: the training samples; must give inputs of ``training.dtype`` on ``device``.
-        strategy: which rank trains on what, and what is exchanged.
+        strategy: which rank trains on which samples, and which are exchanged.
         world_size: M.
         training: how.
         owner: the rank of each sample before the first epoch, (N,); None for a random partition.
@@ -124,7 +128,7 @@ class Emulation(Shuffled):
 
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
-        batch_sizes, owner, held, epochs_done: as of `Shuffled`.
+        batch_sizes, owner, epochs_held, epochs_done: as of `TrainingEpochs`.
         last_losses: (N,) nats, of each sample as it was last trained on; NaN where it never was.
 
     Raises:
@@ -149,28 +153,36 @@ class Emulation(Shuffled):
         augmentation: Augmentation | None = None,
     ) -> None:
         super().__init__(strategy, training, len(source), world_size, seed, places)
-        self.source, self.device = source, torch.device(device)
+        self.source = source
+        self.device = torch.device(device)
         self.owner = (
             initial_owner(len(source), world_size, self.rng("partition"))
             if owner is None
             else np.asarray(owner)
         )
-        contrast = contrast_of(self, augmentation, loss)
         self.network = ranked_network(
-            model, source, world_size, training, self.device, loss, contrast
+            model,
+            source,
+            world_size,
+            training,
+            self.device,
+            loss=loss,
+            contrast=contrast_of(self, augmentation, loss),
         )
         self.optimizer = optimizer_of(self.network.model, training, optimizer)
         self.last_losses: Floats = np.full(len(source), np.nan)
 
     def epoch(self, progress: Progress | None = None) -> EpochOutcome:
-        """Train for one epoch, and exchange after it. ``progress`` is called after every iteration
-        with the share of the epoch done.
+        """Train for one epoch, and exchange after it.
+
+        ``progress`` is called after every iteration with the share of the epoch that is done.
 
         Raises:
             Diverged: a loss is not finite, and the weights are those before its iteration; or a
                 weight is not finite.
         """
-        epoch, sizes = self.epochs_done + 1, self.batch_sizes
+        epoch = self.epochs_done + 1
+        sizes = self.batch_sizes
         shards = self.next_shards()
         watch = Stopwatch(self.device)
         with watch.measure("importance"):
@@ -178,73 +190,93 @@ class Emulation(Shuffled):
         plan = self.next_plan(shards, importance)
         samples = epoch_samples(shards, drop_last=self.training.drop_last)
         with watch.measure("iterations"):
-            total, rows = self._iterations(epoch, samples, progress)
+            total_loss, iteration_rows = self._iterations(epoch, samples, progress)
         last = len(sizes) - 1
         check_weights(self.network.model, epoch, last, self.learning_rate(epoch, last))
         self.finish_epoch(plan)
+        num_samples = sum(sizes) * self.world_size
         return EpochOutcome(
             epoch=epoch,
             shards=shards,
             plan=plan,
             importance=importance,
-            train_loss=total / (sum(sizes) * self.world_size),
-            samples=sum(sizes) * self.world_size,
+            train_loss=total_loss / num_samples,
+            samples=num_samples,
             learning_rate=self.learning_rate(epoch, last),
-            iterations=rows,
+            iterations=iteration_rows,
             importance_s=(watch.seconds["importance"] if self.strategy.inference_pass else 0.0),
             seconds=watch.seconds["iterations"],
         )
 
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
+        """Return the importance of each sample, (N,) nats; None if the strategy needs none."""
         if not self.strategy.needs_importance:
             return None
         if not self.strategy.inference_pass:  # in the first epoch all are alike
             return np.where(np.isnan(self.last_losses), 1.0, self.last_losses)
         if self.training.refreshes_statistics:
-            with self._drawing("importance pass", epoch):
+            with self._seed_layers("importance pass", epoch):
                 losses = refreshing_losses(self.network, self.source, shards, self.batch_sizes)
         else:
             losses = inference_losses(self.network, self.source, shards)
-        finite = np.isfinite(losses[shards.order])
-        if not finite.all():
-            rank = int(np.searchsorted(shards.start, int(np.argmin(finite)), side="right")) - 1
-            what = "the inference loss of a sample"
-            raise Diverged(epoch, 0, rank, self.learning_rate(epoch, 0), what)
+        is_finite = np.isfinite(losses[shards.order])
+        if not is_finite.all():
+            position = int(np.argmin(is_finite))
+            rank = int(np.searchsorted(shards.start, position, side="right")) - 1
+            quantity = "the inference loss of a sample"
+            raise Diverged(epoch, 0, rank, self.learning_rate(epoch, 0), quantity)
         return losses
 
     def _iterations(
         self, epoch: int, samples: Ints, progress: Progress | None
     ) -> tuple[float, list[dict[str, float]]]:
-        total, rows, begin = 0.0, [], 0
-        with self._drawing("dropout", epoch):
+        """Train the iterations of an epoch.
+
+        Args:
+            epoch: from 1.
+            samples: (n, M) of the epoch.
+            progress: see `epoch`.
+
+        Returns:
+            The sum of all losses (nats); and the s of each phase of each iteration.
+        """
+        total_loss, rows, begin = 0.0, [], 0
+        with self._seed_layers("dropout", epoch):
             for iteration, size in enumerate(self.batch_sizes):
-                watch, part = Stopwatch(self.device), samples[begin : begin + size]
+                watch = Stopwatch(self.device)
+                batch = samples[begin : begin + size]
                 rate = self.learning_rate(epoch, iteration)
                 try:
-                    losses = self.step(part, rate, watch)
+                    losses = self.step(batch, rate, watch)
                 except _NotFinite as error:
                     raise Diverged(epoch, iteration, error.rank, rate) from None
-                self.last_losses[part] = losses
-                total += float(losses.sum())
-                rows.append({f"{n}_s": watch.seconds[n] for n in ("forward", "backward", "update")})
+                self.last_losses[batch] = losses
+                total_loss += float(losses.sum())
+                phases = ("forward", "backward", "update")
+                rows.append({f"{phase}_s": watch.seconds[phase] for phase in phases})
                 begin += size
                 if progress is not None:
                     progress((iteration + 1) / len(self.batch_sizes))
-        return total, rows
+        return total_loss, rows
 
     @contextmanager
-    def _drawing(self, name: str, epoch: int) -> Iterator[None]:
-        """Layers that draw do so from the stream of that name."""
+    def _seed_layers(self, name: str, epoch: int) -> Iterator[None]:
+        """Within the context, let layers draw from the random stream of a name and epoch."""
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(self.rng(name, epoch).integers(2**63 - 1)))
             yield
 
     def step(self, samples: Ints, rate: float, watch: Stopwatch | None = None) -> Floats:
-        """One iteration: every rank on its column of ``samples`` (n, M), n its local batch; one
-        update with learning rate ``rate``, which an optimiser of the caller's takes relative to
-        that of the training.
+        """Train one iteration, with one update.
 
-        Returns the loss of each sample before the update, (n, M) nats.
+        Args:
+            samples: (n, M); every rank trains on its column, n is its local batch.
+            rate: learning rate, which an optimiser of the caller's takes relative to that of the
+                training.
+            watch: measures the phases.
+
+        Returns:
+            The loss of each sample before the update, (n, M) nats.
         """
         watch = watch or Stopwatch(self.device)
         losses = self.gradient(samples, watch)
@@ -254,34 +286,39 @@ class Emulation(Shuffled):
         return losses
 
     def gradient(self, samples: Ints, watch: Stopwatch | None = None) -> Floats:
-        """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights; returns the
-        losses (n, M) in nats."""
+        """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights.
+
+        Returns:
+            The losses (n, M) in nats.
+        """
         watch = watch or Stopwatch(self.device)
-        found: Floats = np.empty(samples.shape)
+        all_losses: Floats = np.empty(samples.shape)
         self.optimizer.zero_grad()
         for first, part in self.network.parts(samples):
-            of_part = found[:, first : first + part.shape[1]]  # a view, filled in
+            part_losses = all_losses[:, first : first + part.shape[1]]  # a view, filled in
             with watch.measure("forward"):
                 losses = self.network.trained_losses(self.source, first, part, self.epochs_done + 1)
-                of_part[:] = losses.detach().cpu().numpy().reshape(part.shape)
-            finite = np.isfinite(of_part).all(axis=0)
-            if not finite.all():
-                raise _NotFinite(first + int(np.argmin(finite)))
+                part_losses[:] = losses.detach().cpu().numpy().reshape(part.shape)
+            is_finite = np.isfinite(part_losses).all(axis=0)
+            if not is_finite.all():
+                raise _NotFinite(first + int(np.argmin(is_finite)))
             with watch.measure("backward"):
                 (losses.sum() / samples.size).backward()  # type: ignore[no-untyped-call]
-        return found
+        return all_losses
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Copies of the weights, by name as in the model."""
+        """Return copies of the weights, by name as in the model."""
         return {
             name: weight.detach().clone() for name, weight in self.network.model.named_parameters()
         }
 
     def model(self, rank: int | None = None) -> nn.Module:
-        """A copy of the trained model with ordinary layers, and statistics of ``rank``; pooled if
-        None."""
-        group = None if rank is None else rank // self.network.group
-        return ordinary(self.network.model, group)
+        """Return a copy of the trained model with ordinary layers.
+
+        It has the statistics of ``rank``, or those of all ranks pooled if None.
+        """
+        group = None if rank is None else rank // self.network.ranks_per_group
+        return ordinary_copy(self.network.model, group)
 
 
 class _NotFinite(Exception):

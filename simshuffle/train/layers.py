@@ -1,4 +1,4 @@
-"""A network of torch as a list of layers, from one forward pass without numbers."""
+"""Read a network of torch as a list of layers, from one forward pass without numbers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from simshuffle.workload.layers import LayerList
 def read_layers(
     module: nn.Module, example: torch.Tensor | Sequence[torch.Tensor], name: str = ""
 ) -> LayerList:
-    """A network as a list of layers, as `simshuffle.workload.layers.LayerList` describes them.
+    """Return a network as a list of layers, as `simshuffle.workload.layers.LayerList` describes
+    them.
 
     One forward pass shows them. It computes nothing and allocates nothing, and leaves the module as
     it was. Attention counts as one layer that keeps its scores, fused or not. Parameters that no
-    call has shown are a layer 'unused', the first. What the loss keeps is not in it.
+    call has shown are a layer 'unused', the first. The values that the loss keeps are not counted.
 
     Args:
         module: whose forward pass takes ``example``; in training mode dropouts keep their masks.
@@ -45,46 +46,48 @@ def read_layers(
         refuse("module", "has nothing to train", name, "Add a layer.", "layers")
     try:
         with torch.no_grad(), torch.device("meta"), sdpa_kernel(SDPBackend.MATH):
-            empty = tuple(each.to("meta") for each in inputs)
+            empty = tuple(tensor.to("meta") for tensor in inputs)
             reader = LayerReader(trained, empty)
             with _names_of(module, reader), reader:
                 functional_call(module, values, empty)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        shown = ", ".join(f"a batch of shape {tuple(each.shape)}" for each in inputs)
+        batches = ", ".join(f"a batch of shape {tuple(tensor.shape)}" for tensor in inputs)
         remedy = "Give a batch as the network takes it."
         rule = (
             f"cannot take the example: {str(error).splitlines()[0] if str(error) else 'it fails'}"
         )
-        raise InputError(Problem("module", rule, shown, remedy), "layers") from error
+        raise InputError(Problem("module", rule, batches, remedy), "layers") from error
     return reader.network(name)
 
 
 def layers(
     module: nn.Module, example: torch.Tensor | Sequence[torch.Tensor]
 ) -> dict[str, list[Any]]:
-    """What of the gradient of a network is ready when, as a scenario may take it at
-    ``workload.model.layers``: 'parameters' of each layer, in the order of the forward pass; and
+    """Return when which part of a network's gradient is ready, as a scenario may take it.
+
+    At ``workload.model.layers``: 'parameters' of each layer, in the order of the forward pass; and
     'backward', the share of the backward pass that each takes. Arguments and errors as of
-    `read_layers`."""
+    `read_layers`.
+    """
     parameters, backward = read_layers(module, example).gradient_parts
     return {"parameters": parameters, "backward": backward}
 
 
 @contextmanager
 def _names_of(module: nn.Module, reader: LayerReader) -> Iterator[None]:
-    """While it lasts, the reader knows which part of ``module`` is called."""
+    """Tell the reader meanwhile which part of ``module`` is called."""
 
-    def entering(path: str, part: nn.Module) -> Any:
+    def enter(path: str, part: nn.Module) -> Any:
         is_leaf = not any(part.children())
-        return lambda *_: reader.path.append((path, is_leaf))
+        return lambda *_: reader.drafts.path.append((path, is_leaf))
 
-    def leaving(*_: Any) -> None:
-        reader.path.pop()
+    def leave(*_: Any) -> None:
+        reader.drafts.path.pop()
 
     hooks = []
     for path, part in module.named_modules():
-        hooks.append(part.register_forward_pre_hook(entering(path, part)))
-        hooks.append(part.register_forward_hook(leaving))
+        hooks.append(part.register_forward_pre_hook(enter(path, part)))
+        hooks.append(part.register_forward_hook(leave))
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
-"""Losses: one number for each sample, of that sample alone; and the contrastive loss, where the two
-views of a sample are to be told from those of the other samples of the batch, its negatives.
+"""Losses: one number for each sample, of that sample alone; and the contrastive loss, which tells
+two views of a sample from views of other samples of the batch, its negatives.
 
 InfoNCE (van den Oord, Li and Vinyals 2018, arXiv 1807.03748) of normalised embeddings, in the
 symmetric form of CLIP (Radford et al. 2021, arXiv 2103.00020): from each view its partner has to be
@@ -20,65 +20,67 @@ import torch.nn.functional as F
 from simshuffle.errors import InputError, refuse
 from simshuffle.spec.arrays import Ints
 from simshuffle.spec.rng import stream
-from simshuffle.train.iterations import Shuffled
+from simshuffle.train.iterations import TrainingEpochs
 from simshuffle.train.samples import Augmentation
 from simshuffle.train.training import Contrastive
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""The loss of each sample, (n,), by what the model puts out, (n, classes), and the targets,
-(n,)."""
+"""Returns the loss of each sample, (n,), given the outputs of the model, (n, classes), and the
+targets, (n,)."""
 FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
-"""What torch raises where shapes or kinds do not fit."""
+"""The errors that torch raises where shapes or types do not fit."""
 
 
 def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Of each sample, nats."""
+    """Return the cross-entropy of each sample, (n,) nats."""
     return F.cross_entropy(output, target, reduction="none")
 
 
 def loss_name(loss: Loss) -> str:
-    """What tables call it: the name of the function or class."""
+    """Return the name of a loss in tables: that of the function or class."""
     return str(getattr(loss, "__name__", type(loss).__name__))
 
 
 def check_losses(losses: object, count: int | None = None, source: str = "training") -> None:
-    """See that these are losses of ``count`` samples, of any number if None, or raise
-    InputError."""
+    """Raise an InputError unless ``losses`` are of ``count`` samples, of any number if None."""
     if isinstance(losses, torch.Tensor) and losses.ndim == 1 and count in {None, len(losses)}:
         return
-    shown = f"a {type(losses).__name__}"
+    value = f"a {type(losses).__name__}"
     if isinstance(losses, torch.Tensor):
-        shown = f"shape {tuple(losses.shape)}"
+        value = f"shape {tuple(losses.shape)}"
     rule = (
         f"must be one number for each sample, shape ({'n' if count is None else count},): the"
         " importance of a sample is its own loss, and every rank takes the mean of its own samples"
     )
-    refuse("loss", rule, shown, "Use reduction='none'; the mean is taken for you.", source)
+    refuse("loss", rule, value, "Use reduction='none'; the mean is taken for you.", source)
 
 
 def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
-    """See that a network can be trained with ``loss``, on a few samples of several ranks: that it
-    takes them, gives a loss for each, mixes none and has a gradient; or raise InputError."""
+    """Raise an InputError unless a network can be trained with ``loss``.
+
+    It is tried on a few samples of several ranks: it must take them, give a loss for each, mix none
+    and have a gradient.
+    """
     if not callable(loss):
         rule = "must be a function of outputs and targets"
         remedy = "Use CrossEntropyLoss(reduction='none')."
         refuse("loss", rule, f"a {type(loss).__name__}", remedy, "training")
     with torch.enable_grad():
-        given = logits.detach().clone().requires_grad_()
+        outputs = logits.detach().clone().requires_grad_()
         try:
-            losses = loss(given, targets)
+            losses = loss(outputs, targets)
             check_losses(losses, len(targets))
-            first = loss(given[:2], targets[:2])
+            losses_of_two = loss(outputs[:2], targets[:2])
         except InputError:
             raise
         except FAULTS as error:
-            shown = f"outputs {tuple(logits.shape)}, targets {tuple(targets.shape)}"
+            value = f"outputs {tuple(logits.shape)}, targets {tuple(targets.shape)}"
             rule, remedy = f"cannot take them: {error}", "Make model, data and loss fit."
-            refuse("loss", rule, shown, remedy, "training")
+            refuse("loss", rule, value, remedy, "training")
     if not losses.requires_grad:
         rule, remedy = "must have a gradient", "Compute it with torch's functions alone."
         refuse("loss", rule, loss_name(loss), remedy, "training")
-    if not torch.allclose(losses[:2], first, rtol=1e-4, atol=1e-6, equal_nan=True):
+    if not torch.allclose(losses[:2], losses_of_two, rtol=1e-4, atol=1e-6, equal_nan=True):
         rule = "of a sample must not depend on the other samples, which may be of other ranks"
         remedy = "Take out what goes over the whole batch."
         refuse("loss", rule, loss_name(loss), remedy, "training")
@@ -88,44 +90,59 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
 
 
 class Views:
-    """Two views of every one of ``count`` samples in every epoch, the same whoever asks, emulated
-    or real rank. Draws are made for all samples together and take twice their memory."""
+    """The two views of each of ``num_samples`` samples in every epoch.
 
-    def __init__(self, augmentation: Augmentation, count: int, seed: int) -> None:
-        self._how, self._count, self._seed, self._epoch = augmentation, count, seed, 0
+    They are equal on emulated and real ranks. Draws are made for all samples together and take
+    twice their memory.
+    """
+
+    def __init__(self, augmentation: Augmentation, num_samples: int, seed: int) -> None:
+        self._augmentation = augmentation
+        self._num_samples = num_samples
+        self._seed = seed
+        self._epoch = 0
 
     def pair(self, inputs: torch.Tensor, samples: Ints, epoch: int) -> torch.Tensor:
-        """The first views of all samples, and then the second: (2 n, *shape); of inputs (n, *shape)
-        as the network would get them, the samples' numbers (n,), and the epoch, from 1."""
+        """Return the first views of all samples, and then the second: (2 n, *shape).
+
+        Args:
+            inputs: (n, *shape) as the network would get them.
+            samples: (n,) their indices.
+            epoch: from 1.
+        """
         if epoch != self._epoch:
             self._draw(epoch)
-        which = torch.from_numpy(np.asarray(samples, np.int64))
-        return torch.cat([self._view(number, inputs, which) for number in (0, 1)])
+        indices = torch.from_numpy(np.asarray(samples, np.int64))
+        return torch.cat([self._view(view, inputs, indices) for view in (0, 1)])
 
     def _draw(self, epoch: int) -> None:
-        rng, how = stream(self._seed, "views", epoch), self._how
-        size = (2, self._count)
-        self._shift = torch.from_numpy(rng.integers(-how.shift, how.shift + 1, (*size, 2)))
-        contrast = 1 + how.contrast * (2 * rng.random(size, dtype=np.float32) - 1)
+        """Draw shift, contrast and noise of both views of all samples."""
+        rng = stream(self._seed, "views", epoch)
+        augmentation = self._augmentation
+        size = (2, self._num_samples)
+        shift = rng.integers(-augmentation.shift, augmentation.shift + 1, (*size, 2))
+        self._shift = torch.from_numpy(shift)
+        contrast = 1 + augmentation.contrast * (2 * rng.random(size, dtype=np.float32) - 1)
         self._contrast = torch.from_numpy(contrast)
-        noise = rng.standard_normal((*size, *how.shape), dtype=np.float32)
+        noise = rng.standard_normal((*size, *augmentation.shape), dtype=np.float32)
         self._noise = torch.from_numpy(noise)
         self._epoch = epoch
 
-    def _view(self, number: int, inputs: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-        """One view of each of the samples ``which``."""
-        how = self._how
-        pixels = inputs.reshape(len(inputs), how.shape[0], -1)
-        places = self._places(self._shift[number, which]).to(inputs.device)
-        shifted = pixels.gather(2, places[:, None, :].expand_as(pixels))
-        contrast = self._contrast[number, which].to(inputs).view(-1, 1, 1)
-        noise = self._noise[number, which].to(inputs).view(pixels.shape)
-        view: torch.Tensor = (shifted * contrast + noise * how.noise) / (1 + how.noise**2) ** 0.5
-        return view.reshape(inputs.shape)
+    def _view(self, view: int, inputs: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        """Return view 0 or 1 of each of the samples ``indices``."""
+        augmentation = self._augmentation
+        pixels = inputs.reshape(len(inputs), augmentation.shape[0], -1)
+        source_pixels = self._source_pixels(self._shift[view, indices]).to(inputs.device)
+        shifted = pixels.gather(2, source_pixels[:, None, :].expand_as(pixels))
+        contrast = self._contrast[view, indices].to(inputs).view(-1, 1, 1)
+        noise = self._noise[view, indices].to(inputs).view(pixels.shape)
+        deviation = (1 + augmentation.noise**2) ** 0.5
+        values: torch.Tensor = (shifted * contrast + noise * augmentation.noise) / deviation
+        return values.reshape(inputs.shape)
 
-    def _places(self, shift: torch.Tensor) -> torch.Tensor:
-        """Where the pixels of images shifted by (n, 2) come from: (n, height width)."""
-        _, height, width = self._how.shape
+    def _source_pixels(self, shift: torch.Tensor) -> torch.Tensor:
+        """Return where the pixels of images shifted by (n, 2) come from: (n, height width)."""
+        _, height, width = self._augmentation.shape
         rows = (torch.arange(height) + shift[:, :1]) % height
         columns = (torch.arange(width) + shift[:, 1:]) % width
         return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
@@ -134,16 +151,24 @@ class Views:
 # ----------------------------------------------------------------------------------------- the loss
 
 
-def info_nce(one: torch.Tensor, other: torch.Tensor, temperature: float) -> torch.Tensor:
-    """The loss of each sample, nats, (groups, n), given the embeddings of its two views, (groups,
-    n, numbers) each; negatives are the other samples of the group.
+def info_nce(
+    first_views: torch.Tensor, second_views: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Return the InfoNCE loss of each sample, (groups, n) nats.
 
-    -log of the share that exp(cosine / temperature) of its own partner has in the sum over all
-    partners of the group; mean of both directions.
+    It is -log of the share that exp(cosine / temperature) of the sample's own partner has in the
+    sum over all partners of the group; the mean of both directions. Negatives are the other samples
+    of the group.
+
+    Args:
+        first_views: (groups, n, numbers) embeddings.
+        second_views: (groups, n, numbers) embeddings.
+        temperature: that cosines are divided by.
     """
-    similarity = F.normalize(one, dim=-1) @ F.normalize(other, dim=-1).mT / temperature
-    own = similarity.diagonal(dim1=-2, dim2=-1)
-    return (similarity.logsumexp(-1) + similarity.logsumexp(-2)) / 2 - own
+    cosines = F.normalize(first_views, dim=-1) @ F.normalize(second_views, dim=-1).mT
+    similarity = cosines / temperature
+    own_similarity = similarity.diagonal(dim1=-2, dim2=-1)
+    return (similarity.logsumexp(-1) + similarity.logsumexp(-2)) / 2 - own_similarity
 
 
 @dataclass(frozen=True)
@@ -155,25 +180,37 @@ class Contrast:
 
     @property
     def gathered(self) -> bool:
-        """Whether negatives come from all ranks."""
+        """True if negatives come from all ranks."""
         return self.loss.negatives == "gathered"
 
     def losses(self, embeddings: torch.Tensor, ranks: int) -> torch.Tensor:
-        """The loss of each sample, (n ranks,), given the embeddings (2 n ranks, numbers) of their
-        first views and then of their second, the rank being the fastest index."""
-        one, other = embeddings.view(2, -1, 1 if self.gathered else ranks, embeddings.shape[-1])
-        by_group = info_nce(one.transpose(0, 1), other.transpose(0, 1), self.loss.temperature)
+        """Return the loss of each sample, (n ranks,).
+
+        Args:
+            embeddings: (2 n ranks, numbers) of the first views and then of the second, the rank
+                being the fastest index.
+            ranks: how many there are.
+        """
+        groups = 1 if self.gathered else ranks
+        first_views, second_views = embeddings.view(2, -1, groups, embeddings.shape[-1])
+        by_group = info_nce(
+            first_views.transpose(0, 1), second_views.transpose(0, 1), self.loss.temperature
+        )
         return by_group.T.reshape(-1)
 
 
 def contrast_of(
-    run: Shuffled, augmentation: Augmentation | None, loss: Loss = cross_entropy
+    epochs: TrainingEpochs, augmentation: Augmentation | None, loss: Loss = cross_entropy
 ) -> Contrast | None:
-    """What a contrastive training needs; None of other trainings. Raises InputError if a local
-    batch has no negatives, data without ``augmentation`` no views, the caller gives another
-    ``loss``, or the exchange needs the importance of samples."""
-    how, sizes = run.training.loss, run.batch_sizes
-    if not isinstance(how, Contrastive):
+    """Return loss and views of a contrastive training; None for other trainings.
+
+    Raises:
+        InputError: if a local batch has no negatives, data without ``augmentation`` no views, the
+            caller gives another ``loss``, or the exchange needs the importance of samples.
+    """
+    contrastive = epochs.training.loss
+    sizes = epochs.batch_sizes
+    if not isinstance(contrastive, Contrastive):
         return None
     if loss is not cross_entropy:
         rule = "contrastive takes the place of a loss of your own"
@@ -181,18 +218,19 @@ def contrast_of(
     if augmentation is None:
         rule = "contrastive needs two views of each sample, and these data have none"
         remedy = "Use procedural data, or loss: cross_entropy."
-        refuse("training.loss", rule, how.kind, remedy, "training")
-    if run.strategy.needs_importance:
+        refuse("training.loss", rule, contrastive.kind, remedy, "training")
+    if epochs.strategy.needs_importance:
         rule = (
             "cannot go by importance with a contrastive loss: a sample's loss is not its own there,"
             " but depends on its negatives"
         )
         remedy = "Use partial_local_shuffle, or loss: cross_entropy."
-        refuse("exchange", rule, run.strategy.kind, remedy, "training")
-    if min(sizes) * (run.world_size if how.negatives == "gathered" else 1) < 2:
-        which = "local_batch_size" if max(sizes) == 1 else "the last local batch"
-        rule = f"leaves a sample without negatives: {which} holds one sample"
+        refuse("exchange", rule, epochs.strategy.kind, remedy, "training")
+    ranks_together = epochs.world_size if contrastive.negatives == "gathered" else 1
+    if min(sizes) * ranks_together < 2:
+        batch = "local_batch_size" if max(sizes) == 1 else "the last local batch"
+        rule = f"leaves a sample without negatives: {batch} holds one sample"
         remedy = "Use another local_batch_size, drop_last: true, or negatives: gathered."
-        size = str(run.training.local_batch_size)
+        size = str(epochs.training.local_batch_size)
         refuse("training.local_batch_size", rule, size, remedy, "training")
-    return Contrast(how, Views(augmentation, run.num_samples, run.seed))
+    return Contrast(contrastive, Views(augmentation, epochs.num_samples, epochs.seed))

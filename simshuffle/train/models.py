@@ -1,8 +1,8 @@
 """Networks. To add one, write a class like these and add it to the union at the end.
 
 ``build`` makes the network for samples of a shape, (features,) or (channels, height, width), with
-weights drawn from torch's global generator. Its last layer is linear and named ``head``; what goes
-into it are the features. ``label`` is what it is in words, for figures.
+weights drawn from torch's global generator. Its last layer is linear and named ``head``; its inputs
+are the features. ``label`` is a name in words, for figures.
 
 Sources: He et al. 2015 (arXiv 1512.03385), section 4.2, for `ResNet`; Zagoruyko and Komodakis 2016
 (arXiv 1605.07146) for `WideResNet`; Dosovitskiy et al. 2020 (arXiv 2010.11929) for `Vit`; Wu and He
@@ -13,46 +13,32 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from torch import nn
 
 from simshuffle.errors import refuse
 from simshuffle.spec.record import Few, Spec
-from simshuffle.train.batch_norm import ByRank, rectified
+from simshuffle.train.batch_norm import RankBatchNorm, rectify_norm
+from simshuffle.train.residual import Norm, ResidualNetwork, WideResidualNetwork, norm_2d
 from simshuffle.train.transformer import VisionTransformer
 
 SMALLEST_SIDE = 8
 """Pixels: the convolutional networks halve an image twice."""
-WIDTHS = (16, 32, 64)
-"""Channels of the three stages of a residual network."""
-MOST_GROUPS = 8
-"""Of a group norm: the first stage's 16 channels are then groups of two, as the 64 channels of the
-first layer of a ResNet-50 in the paper's usual 32 groups."""
-Norm = Literal["batch", "group"]
-
-
-def norm_2d(norm: Norm, channels: int) -> nn.Module:
-    """Batch norm, or group norm in as many groups as the channels can be divided into, at most
-    `MOST_GROUPS`, of at least two channels each."""
-    if norm == "batch":
-        return nn.BatchNorm2d(channels)
-    fitting = [n for n in range(1, MOST_GROUPS + 1) if not channels % n and channels >= 2 * n]
-    return nn.GroupNorm(max(fitting, default=1), channels)
 
 
 def _with_norm(label: str, norm: Norm) -> str:
+    """Return the label of a network with its norm, if that is not batch norm."""
     return label if norm == "batch" else f"{label}, group norm"
 
 
 def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
-    """``shape`` as (channels, height, width), of at least 8 x 8 pixels, or raise InputError."""
+    """Return ``shape`` as (channels, height, width), of at least 8 x 8 pixels, or raise
+    InputError.
+    """
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
         side = f"{SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
         rule = f"{kind} takes images (channels, height, width) of at least {side}"
@@ -62,16 +48,15 @@ def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
 
 
 class _Chain(nn.Sequential):
-    """One layer after the other; batch norm and the rectifier after it at once where that can
-    be."""
+    """Layers one after the other; batch norm and the rectifier after it at once where possible."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         layers = list(self)
         while layers:
             layer = layers.pop(0)
-            if isinstance(layer, ByRank) and layers and isinstance(layers[0], nn.ReLU):
+            if isinstance(layer, RankBatchNorm) and layers and isinstance(layers[0], nn.ReLU):
                 layers.pop(0)
-                input = rectified(layer, input)
+                input = rectify_norm(layer, input)
             else:
                 input = layer(input)
         return input
@@ -93,13 +78,13 @@ class Mlp(Spec):
 
     @property
     def label(self) -> str:
-        """In words: 'two-layer network'."""
+        """Description for figures, such as 'two-layer network'."""
         words = ("one", "two", "three", "four", "five", "six")
         count = words[self.layers - 1] if self.layers <= len(words) else str(self.layers)
         return f"{count}-layer network"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For samples of whatever shape."""
+        """Return the network for samples of any ``shape`` and so many ``classes``."""
         parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
         inputs = math.prod(shape)
         for number in range(1, self.layers + 1):
@@ -129,16 +114,18 @@ class SmallCnn(Spec):
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether it has layers of batch norm."""
+        """True if the network has layers of batch norm."""
         return self.norm == "batch"
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures: a small convolutional network, and its norm."""
         return _with_norm("small convolutional network", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels."""
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
+        ``classes``.
+        """
         channels, height, width = image_shape(shape, self.kind)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         for number, outputs in enumerate((self.width, 2 * self.width), 1):
@@ -155,10 +142,12 @@ class SmallCnn(Spec):
 # ------------------------------------------------------------------------------- residual networks
 
 
-def _six_n_plus(rest: int, some: str) -> AfterValidator:
+def _six_n_plus(remainder: int, examples: str) -> AfterValidator:
+    """Return a check that a depth is 6 n + ``remainder``."""
+
     def check(depth: int) -> int:
-        if depth % 6 != rest:
-            raise PydanticCustomError("depth", f"must be 6 n + {rest}: {some}, ...")
+        if depth % 6 != remainder:
+            raise PydanticCustomError("depth", f"must be 6 n + {remainder}: {examples}, ...")
         return depth
 
     return AfterValidator(check)
@@ -186,19 +175,23 @@ class ResNet(Spec):
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether it has layers of batch norm."""
+        """True if the network has layers of batch norm."""
         return self.norm == "batch"
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures, such as 'ResNet-8'."""
         stem = "" if self.stem_stride == 1 else f", stem of stride {self.stem_stride}"
         return _with_norm(f"ResNet-{self.depth}{stem}", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels."""
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
+        ``classes``.
+        """
         channels = image_shape(shape, self.kind)[0]
-        return _ResNet(channels, (self.depth - 2) // 6, classes, self.norm, self.stem_stride)
+        return ResidualNetwork(
+            channels, (self.depth - 2) // 6, classes, self.norm, self.stem_stride
+        )
 
 
 class WideResNet(Spec):
@@ -217,99 +210,15 @@ class WideResNet(Spec):
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures, such as 'WRN-28-10'."""
         return f"WRN-{self.depth}-{self.widen_factor}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels."""
+        """Return the network for images of ``shape``, at least 8 x 8 pixels, and so many
+        ``classes``.
+        """
         channels = image_shape(shape, self.kind)[0]
-        return _WideResNet(channels, (self.depth - 4) // 6, self.widen_factor, classes)
-
-
-class _Block(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm1 = norm_2d(norm, outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = norm_2d(norm, outputs)
-        self.stride, self.added = stride, outputs - inputs
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        residual = self.conv2(rectified(self.norm1, self.conv1(x)))
-        if self.added:
-            # the mean of one pixel is that pixel; unlike that of a slice, its gradient stays in the
-            # order of memory that the rest has
-            x = F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.added))
-        return rectified(self.norm2, residual, x)
-
-
-class _WideBlock(nn.Module):
-    """Batch norm, ReLU, convolution, twice; a 1 x 1 convolution beside where the channels
-    change."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.norm1 = nn.BatchNorm2d(inputs)
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.shortcut = (
-            nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        active = rectified(self.norm1, x)
-        residual: torch.Tensor = self.conv2(rectified(self.norm2, self.conv1(active)))
-        return residual + (x if self.shortcut is None else self.shortcut(active))
-
-
-def _stages(block: Callable[[int, int, int], nn.Module], blocks: int, widen: int) -> nn.Sequential:
-    """Three stages of so many blocks; the first block of all stages but the first halves the
-    image."""
-    out, inputs = [], WIDTHS[0]
-    for width in WIDTHS:
-        for number in range(blocks):
-            out.append(block(inputs, width * widen, 2 if width > WIDTHS[0] and not number else 1))
-            inputs = width * widen
-    return nn.Sequential(*out)
-
-
-def _draw_convolutions(network: nn.Module) -> None:
-    """First weights as He et al. 2015 (arXiv 1502.01852), which both papers follow."""
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-
-
-class _ResNet(nn.Module):
-    def __init__(self, channels: int, blocks: int, classes: int, norm: Norm, stride: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, stride, 1, bias=False)
-        self.norm = norm_2d(norm, WIDTHS[0])
-        self.blocks = _stages(partial(_Block, norm=norm), blocks, 1)
-        self.head = nn.Linear(WIDTHS[-1], classes)
-        _draw_convolutions(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.blocks(rectified(self.norm, self.conv(x)))
-        logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
-        return logits
-
-
-class _WideResNet(nn.Module):
-    def __init__(self, channels: int, blocks: int, widen_factor: int, classes: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, 1, 1, bias=False)
-        self.blocks = _stages(_WideBlock, blocks, widen_factor)
-        self.norm = nn.BatchNorm2d(WIDTHS[-1] * widen_factor)
-        self.head = nn.Linear(WIDTHS[-1] * widen_factor, classes)
-        _draw_convolutions(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = rectified(self.norm, self.blocks(self.conv(x)))
-        logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
-        return logits
+        return WideResidualNetwork(channels, (self.depth - 4) // 6, self.widen_factor, classes)
 
 
 # ------------------------------------------------------------------------------------- transformers
@@ -320,8 +229,8 @@ class Vit(Spec):
     attention and a perceptron four times as wide, each after its own layer norm and beside a
     shortcut, without dropout; a layer norm, and a linear head.
 
-    What goes into the head is the mean over patches, which does as well as the class token
-    (appendix D.3 there). No batch norm: every sample is normalised by itself.
+    The head takes the mean over patches, which does as well as the class token (appendix D.3
+    there). No batch norm: every sample is normalised by itself.
 
     Attributes:
         patch_size: pixels along a side of a patch; both sides of the image are multiples of it.
@@ -345,17 +254,21 @@ class Vit(Spec):
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description for figures, such as 'ViT of 2 blocks'."""
         return f"ViT of {self.depth} block{'s' if self.depth > 1 else ''}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For images of at least 8 x 8 pixels, whose sides are multiples of ``patch_size``."""
+        """Return the network for images of ``shape``, whose sides are multiples of ``patch_size``,
+        and so many ``classes``.
+
+        The images have at least 8 x 8 pixels.
+        """
         image = image_shape(shape, self.kind)
         side = math.gcd(*image[1:])
         if side % self.patch_size:
             rule = f"must divide both sides of the images, {image[1]} x {image[2]} pixels"
-            fitting = [str(n) for n in range(1, side + 1) if not side % n]
-            remedy = f"Take {' or '.join(fitting)}."
+            divisors = [str(n) for n in range(1, side + 1) if not side % n]
+            remedy = f"Take {' or '.join(divisors)}."
             refuse("model.patch_size", rule, str(self.patch_size), remedy, "training")
         keys = self.model_dump(include={"patch_size", "width", "depth", "heads"})
         return VisionTransformer(image, classes, **keys)
@@ -365,7 +278,8 @@ class Vit(Spec):
 
 
 class OwnModel(Spec):
-    """What `simshuffle.train.train_study` was given to train, and by what.
+    """The network that a caller gave to `simshuffle.train.train_study`, its loss and its
+    optimiser.
 
     Attributes:
         name: for tables and figures.
@@ -384,7 +298,7 @@ class OwnModel(Spec):
 
     @property
     def label(self) -> str:
-        """In words: its name."""
+        """Description for figures: the network's name."""
         return self.name
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

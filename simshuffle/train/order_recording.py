@@ -1,4 +1,4 @@
-"""The order in which a DataLoader of torch hands out samples, for ``study loader --check``."""
+"""The order in which torch DataLoaders hand out samples, for ``study loader --check``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from simshuffle.errors import InputError, Problem, refuse
 
 Loader = DataLoader[Any]
-Numbers = Callable[[Any], Any]
+NumberOf = Callable[[Any], Any]
+"""Gives the number of a sample, or the numbers of a batch."""
 
 
 def recorded_order(
@@ -23,44 +24,50 @@ def recorded_order(
     path: str | Path,
     *,
     set_epoch: Callable[[int], object] | None = None,
-    number: Numbers | None = None,
+    number: NumberOf | None = None,
     rank: int = 0,
 ) -> pd.DataFrame:
-    """Record in what order loaders hand out samples, and write that to a file for ``simshuffle
+    """Record in what order loaders hand out samples, and write it to a file for ``simshuffle
     loader --check``.
 
-    The loader goes through its epochs with its own sampler, workers and random numbers. Of a data
-    set that is asked for samples by index no sample is read; an IterableDataset is read as always.
+    Each loader runs its epochs with its own sampler, workers and random numbers. Of a data set
+    that gives samples by index no sample is read; an IterableDataset is read as always.
 
     Args:
-        loaders: of a rank, or of several ranks, one after the other.
-        epochs: how many.
+        loaders: one of a rank, or one of each of several ranks.
+        epochs: how many epochs to record.
         path: of the file, which must not exist; it ends in .csv or .parquet.
         set_epoch: called with the number of each epoch before it begins, as the training does it.
         number: of an IterableDataset, gives the number of a sample, or the numbers of a batch that
-            the data set itself has made; a whole number that an item is stands for itself if it is
-            left out. Where processes are spawned it must be a function of a module.
+                    the data set itself has made; if left out, items must be whole numbers,
+            which stand for themselves. Where processes are spawned it must be a function of a
+            module.
         rank: of the first loader.
 
     Returns:
-        The table: a row for each sample, with the columns epoch, rank, worker, position (among all
-        that the worker hands out in the epoch) and sample.
+            The table: a row for each sample, with the columns epoch, rank, worker, position (of
+        the sample among all that the worker hands out in the epoch) and sample.
 
     Raises:
-        InputError: the file is there already or cannot be of that kind, there is no epoch, or what
-            a loader hands out has no number.
+            InputError: the file exists or cannot be of that kind, there is no epoch, or a
+            loader hands out something that has no number.
     """
     file = Path(path)
     _check(file, epochs)
-    several = [loaders] if isinstance(loaders, DataLoader) else list(loaders)
+    rank_loaders = [loaders] if isinstance(loaders, DataLoader) else list(loaders)
     parts = []
     for epoch in range(epochs):
         if set_epoch is not None:
             set_epoch(epoch)
-        for place, loader in enumerate(several):
-            worker, sample = _of_epoch(loader, number)
-            own = {"epoch": epoch, "rank": rank + place, "worker": worker, "sample": sample}
-            part = pd.DataFrame(own)
+        for offset, loader in enumerate(rank_loaders):
+            workers, samples = _record_epoch(loader, number)
+            columns = {
+                "epoch": epoch,
+                "rank": rank + offset,
+                "worker": workers,
+                "sample": samples,
+            }
+            part = pd.DataFrame(columns)
             part["position"] = part.groupby("worker").cumcount()
             parts.append(part[["epoch", "rank", "worker", "position", "sample"]])
     table = pd.concat(parts, ignore_index=True)
@@ -77,13 +84,15 @@ def recorded_order(
 
 
 def _check(path: Path, epochs: int) -> None:
-    problems, rule, remedy = [], "", ""
+    """Raise InputError if ``path`` cannot be written or there is no epoch to record."""
+    rule = ""
     if path.suffix not in {".csv", ".parquet"}:
         rule, remedy = "must end in .csv or .parquet", "Name such a file."
     elif path.exists():
         rule, remedy = "must not exist", "Name another file, or remove it."
     elif not path.parent.is_dir():
         rule, remedy = "must be in a folder that exists", "Make it."
+    problems = []
     if rule:
         problems.append(Problem("path", rule, repr(str(path)), remedy))
     if epochs < 1:
@@ -92,54 +101,61 @@ def _check(path: Path, epochs: int) -> None:
         raise InputError(problems, "recorded order")
 
 
-class _Indices(Dataset[Any]):
-    """A data set whose samples are their indices."""
+class _IndexDataset(Dataset[Any]):
+    """A data set whose samples are their own indices."""
 
     def __getitem__(self, index: Any) -> Any:
         return index
 
 
-class _Note:
-    """In place of the collation: the worker, and the numbers of a batch."""
+class _NumberCollation:
+    """A ``collate_fn`` that returns the worker's id and the samples' numbers instead of a batch."""
 
-    def __init__(self, number: Numbers | None) -> None:
+    def __init__(self, number: NumberOf | None) -> None:
         self.number = number
 
     def __call__(self, batch: Any) -> tuple[int, list[Any]]:
         info = get_worker_info()
         items = batch if isinstance(batch, list) else [batch]
-        found = [item if self.number is None else self.number(item) for item in items]
-        numbers = [each for of in found for each in np.ravel(np.asarray(of)).tolist()]
-        return 0 if info is None else info.id, numbers
+        numbers = items if self.number is None else [self.number(item) for item in items]
+        flat = [
+            number
+            for numbers_of_item in numbers
+            for number in np.ravel(np.asarray(numbers_of_item)).tolist()
+        ]
+        return 0 if info is None else info.id, flat
 
 
-def _of_epoch(loader: Loader, number: Numbers | None) -> tuple[list[int], list[int]]:
-    """Worker and number of each sample that a loader hands out in an epoch."""
+def _record_epoch(loader: Loader, number: NumberOf | None) -> tuple[list[int], list[int]]:
+    """Return the worker and the number of each sample that a loader hands out in an epoch."""
     workers: list[int] = []
     samples: list[int] = []
-    with _noting(loader, number):
+    with _numbers_as_batches(loader, number):
         for worker, numbers in loader:
-            if not all(type(each) is int for each in numbers):
-                given = next(each for each in numbers if type(each) is not int)
+            unnumbered = [item for item in numbers if type(item) is not int]
+            if unnumbered:
                 rule = "every item must have a whole number that stands for the sample"
                 remedy = "Give number=, a function that says it of an item."
-                refuse("number", rule, repr(given)[:60], remedy, "loader")
+                refuse("number", rule, repr(unnumbered[0])[:60], remedy, "loader")
             workers += [worker] * len(numbers)
             samples += numbers
     return workers, samples
 
 
 @contextmanager
-def _noting(loader: Loader, number: Numbers | None) -> Iterator[None]:
-    """The loader gives worker and numbers in place of batches, and is itself again afterwards."""
-    own = {name: getattr(loader, name) for name in ("dataset", "collate_fn", "_iterator")}
-    changed: dict[str, Any] = {"collate_fn": _Note(number), "_iterator": None}
+def _numbers_as_batches(loader: Loader, number: NumberOf | None) -> Iterator[None]:
+    """Within the context ``loader`` gives worker and numbers instead of batches; its attributes
+    are restored afterwards.
+    """
+    original = {name: getattr(loader, name) for name in ("dataset", "collate_fn", "_iterator")}
+    replacement: dict[str, Any] = {"collate_fn": _NumberCollation(number), "_iterator": None}
     if not isinstance(loader.dataset, IterableDataset):
-        changed |= {"dataset": _Indices(), "collate_fn": _Note(None)}
+        replacement |= {"dataset": _IndexDataset(), "collate_fn": _NumberCollation(None)}
     try:
-        for name, value in changed.items():
-            object.__setattr__(loader, name, value)  # its own refuses another data set
+        for name, value in replacement.items():
+            # DataLoader.__setattr__ refuses another data set
+            object.__setattr__(loader, name, value)
         yield
     finally:
-        for name, value in own.items():
+        for name, value in original.items():
             object.__setattr__(loader, name, value)

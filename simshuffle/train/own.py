@@ -1,5 +1,6 @@
-"""Studies of a model, data, loss and optimiser of the caller's, from Python: many runs of seeds and
-strategies, with the tables, report and figures of every other study of trainings."""
+"""Studies of a caller's own model, data, loss and optimiser, from Python: runs of many seeds and
+strategies, with tables, report and figures as of every other study of trainings.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ from simshuffle.study.executors import LocalExecutor
 from simshuffle.study.standing import Progress, study_progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
-from simshuffle.train.batch_norm import mode_of
-from simshuffle.train.cell import OwnCell, OwnTraining, named
+from simshuffle.train.batch_norm import norm_mode
+from simshuffle.train.cell import OwnCell, OwnTraining, cells_by_name
 from simshuffle.train.emulate import (
     check_materials,
-    device_named,
-    plain_record,
+    find_device,
+    plain_values,
     warn_of_large_batch,
     with_first_weights,
 )
@@ -42,11 +43,11 @@ from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.partition import Partition
 from simshuffle.train.run import Run
-from simshuffle.train.samples import DatasetSource
 from simshuffle.train.shuffling import check_all, request_of, run_label
+from simshuffle.train.sources import DatasetSource
 from simshuffle.train.study import REFERENCES, Study
 from simshuffle.train.training import (
-    OF_SGD,
+    SGD_FIELDS,
     OptimizerFactory,
     TrainingOptions,
     own_optimizer,
@@ -58,8 +59,8 @@ Strategies = Sequence[str | Strategy]
 
 
 class StudyOptions(TrainingOptions, total=False):
-    """What a study of the caller's takes, on emulated and on real ranks, beside fields of
-    `Training`, of all runs.
+    """Options of a study of the caller's own training, on emulated and on real ranks; the other
+    keys are fields of `Training`, for all runs.
 
     Attributes:
         seeds: a list, or how many, which are 0, 1, ...; 3 by default. Intervals need two or more.
@@ -70,8 +71,8 @@ class StudyOptions(TrainingOptions, total=False):
             trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
         name, description: of the study.
         model_name, data_name: for tables and figures; by default those of the classes.
-        version: a text of the caller's that is changed with the code of model, data, loss or
-            optimiser. Code cannot be seen from outside, so runs are kept only under a version.
+        version: a text that the caller changes with the code of model, data, loss or optimiser.
+            Code cannot be seen from outside, so runs are kept only under a version.
         kept_in: folder in which finished runs are kept, so that a study that was stopped, or got
             more seeds, goes on. Needs a ``version``.
     """
@@ -102,8 +103,8 @@ def train_study(
     progress: bool | Progress = True,
     **study: Unpack[StudyOptions],
 ) -> Result:
-    """Train a model on emulated ranks under several strategies, each with every number of ranks and
-    seed.
+    """Train a model on emulated ranks under several strategies, each with every number of ranks
+    and seed.
 
     Args:
         model: makes the network, such as ``lambda: MyNet()``. It is called for every run with the
@@ -112,8 +113,9 @@ def train_study(
         strategies: as records or text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
         world_size: M, or several.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
-        processes: at once; None for one on each core where that pays, and one on a GPU.
-        progress: whether standard error shows how far it is; or what is told instead.
+        processes: how many train at once; None for one on each core where that pays, and one on a
+            GPU.
+        progress: whether standard error shows how far it is; or a function that is told instead.
         study: `StudyOptions`.
 
     Returns:
@@ -125,62 +127,75 @@ def train_study(
         SimulationError: all runs were lost.
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
-    _check_alone()
-    own = own_of(model, train, test, study)
-    request = own_request(own, strategies, world_size, device, study)
-    executor = LocalExecutor(processes or (None if device_named(device).type == "cpu" else 1))
-    shown = study_progress("run") if progress is True else nullcontext(progress or None)
-    with shown as tell, kept_runs(study) as store:
+    _check_single_process()
+    custom = custom_from_arguments(model, train, test, study)
+    request = own_request(custom, strategies, world_size, device, study)
+    executor = LocalExecutor(processes or (None if find_device(device).type == "cpu" else 1))
+    display = study_progress("run") if progress is True else nullcontext(progress or None)
+    with display as tell, run_store(study) as store:
         try:
-            return with_contents(engine.run(STUDY, request, executor, store, tell))
+            return load_files(engine.run(STUDY, request, executor, store, tell))
         except engine.Interrupted as stop:
-            there = stop.result and with_contents(stop.result)
-            raise engine.Interrupted(stop.done, stop.total, there) from None
+            partial_result = stop.result and load_files(stop.result)
+            raise engine.Interrupted(stop.done, stop.total, partial_result) from None
 
 
-def own_of(
+def custom_from_arguments(
     model: Callable[[], nn.Module], train: Dataset[Any], test: Dataset[Any], study: StudyOptions
 ) -> OwnTraining:
-    """What the caller gives."""
-    loss, optimizer = study.get("loss", cross_entropy), study.get("optimizer")
-    return OwnTraining(model, train, test, loss, optimizer)
+    """Collect the caller's model, data, loss and optimiser from the arguments of `train_study`."""
+    return OwnTraining(model, train, test, study.get("loss", cross_entropy), study.get("optimizer"))
 
 
 def own_request(
-    own: OwnTraining,
+    custom: OwnTraining,
     strategies: Strategies,
     world_size: int | Sequence[int],
     device: str,
     study: StudyOptions,
 ) -> Request[Trainings]:
-    """The runs of a study, with what they are made of; arguments and errors as of `train_study`."""
+    """Return the request of a study of the caller's own training.
+
+    Args:
+        custom: model, data, loss and optimiser.
+        strategies, world_size, device, study: as of `train_study`.
+
+    Raises:
+        InputError: an argument is not valid, or a run cannot be trained so.
+    """
     if study.get("kept_in") is not None and not study.get("version"):
         rule, remedy = "is needed where runs are kept", "Give one, and change it with your code."
         refuse("version", rule, "none", remedy, "train_study")
-    where = device_named(device).type
-    runs = _block(strategies, world_size, study.get("over") or {})
-    made = _study({**_values(_network(own.model), own, study), "runs": [runs]})
-    cells = own_cells(made, own, device if device != "auto" else where)
-    request = request_of(made, cells, where)
+    device_type = find_device(device).type
+    block = _run_block(strategies, world_size, study.get("over") or {})
+    values = _study_values(_make_network(custom.model), custom, study)
+    valid_study = _validate_study({**values, "runs": [block]})
+    cells = own_cells(valid_study, custom, device if device != "auto" else device_type)
+    request = request_of(valid_study, cells, device_type)
     marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
     return replace(request, asked={**request.asked, "own": marks})
 
 
 @contextmanager
-def kept_runs(study: StudyOptions) -> Iterator[Disk]:
-    """Where finished runs are kept: for good, or until the study is done."""
+def run_store(study: StudyOptions) -> Iterator[Disk]:
+    """Within the context, give the store of finished runs: a folder of the caller's, or one that
+    is removed at the end.
+    """
     if (folder := study.get("kept_in")) is not None:
         yield Disk(Path(folder).absolute())
     else:
-        with tempfile.TemporaryDirectory(prefix="simshuffle-") as place:
-            yield Disk(Path(place).absolute())
+        with tempfile.TemporaryDirectory(prefix="simshuffle-") as temporary:
+            yield Disk(Path(temporary).absolute())
 
 
-def with_contents(result: Result) -> Result:
-    """``result`` with its plans in memory, wherever they were kept."""
+def load_files(result: Result) -> Result:
+    """Return ``result`` with the contents of its files in memory, wherever they were stored."""
     files = {
-        place: {n: of if isinstance(of, bytes) else of.read_bytes() for n, of in within.items()}
-        for place, within in result.files_in.items()
+        run: {
+            name: file if isinstance(file, bytes) else file.read_bytes()
+            for name, file in run_files.items()
+        }
+        for run, run_files in result.files_in.items()
     }
     return replace(result, files_in=files)
 
@@ -188,68 +203,85 @@ def with_contents(result: Result) -> Result:
 # ------------------------------------------------------------------------------------ the arguments
 
 
-def _network(model: Callable[[], nn.Module]) -> nn.Module:
-    """What ``model`` makes, for its name and parameters; or raise InputError where that is none."""
-    made = None
+def _make_network(model: Callable[[], nn.Module]) -> nn.Module:
+    """Call ``model`` once, for the network's name and parameters; no random state changes.
+
+    Raises:
+        InputError: it makes no network.
+    """
+    network = None
     if callable(model) and not isinstance(model, nn.Module):
         with torch.random.fork_rng(devices=[]):
-            made = model()
-    if isinstance(made, nn.Module):
-        return made
+            network = model()
+    if isinstance(network, nn.Module):
+        return network
     rule = "must make a torch.nn.Module, a new one for every run"
-    shown = f"a {type(model if made is None else made).__name__}"
-    refuse("model", rule, shown, "Pass model=lambda: MyNet().", "train_study")
+    value = f"a {type(model if network is None else network).__name__}"
+    refuse("model", rule, value, "Pass model=lambda: MyNet().", "train_study")
 
 
-def _values(network: nn.Module, own: OwnTraining, study: StudyOptions) -> dict[str, Any]:
-    """The values of the study's file but its runs; of a key that is not set None."""
-    others = StudyOptions.__annotations__.keys() - TrainingOptions.__annotations__
-    training = {key: value for key, value in study.items() if key not in others}
-    over, version, optimizer = study.get("over") or {}, study.get("version", ""), "SGD"
-    if own.optimizer is not None:
-        sgd = {
+def _study_values(network: nn.Module, custom: OwnTraining, study: StudyOptions) -> dict[str, Any]:
+    """Return the values of a study's file, except its runs; None for a key that is not set.
+
+    Args:
+        network: as ``custom`` makes it.
+        custom: model, data, loss and optimiser.
+        study: options.
+    """
+    study_keys = StudyOptions.__annotations__.keys() - TrainingOptions.__annotations__
+    training = {key: value for key, value in study.items() if key not in study_keys}
+    varied_keys = study.get("over") or {}
+    version = study.get("version", "")
+    optimizer = "SGD"
+    if custom.optimizer is not None:
+        sgd_fields = {
             key
-            for key in OF_SGD
-            if key in training or any(keys_overlap(of, f"training.{key}") for of in over)
+            for key in SGD_FIELDS
+            if key in training
+            or any(keys_overlap(varied, f"training.{key}") for varied in varied_keys)
         }
-        training |= training_values(network, own.optimizer, sgd)
-        optimizer = type(own_optimizer(network, own.optimizer)).__name__
+        training |= training_values(network, custom.optimizer, sgd_fields)
+        optimizer = type(own_optimizer(network, custom.optimizer)).__name__
     model = {
         "kind": "own",
         "name": study.get("model_name") or type(network).__name__,
-        "loss": loss_name(own.loss),
+        "loss": loss_name(custom.loss),
         "optimizer": optimizer,
-        "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
+        "has_batch_norm": norm_mode(network, "per_rank") != ABSENT,
         "version": version,
     }
-    name, seeds = study.get("data_name") or _called(own.train), study.get("seeds", 3)
+    data_name = study.get("data_name") or _data_name(custom.train)
+    seeds = study.get("seeds", 3)
     return {
         "name": study.get("name", "own"),
         "description": study.get("description", ""),
-        "data": {"kind": "own", "name": name, "version": version},
+        "data": {"kind": "own", "name": data_name, "version": version},
         "model": model,
-        "partition": plain_record(study.get("partition", "random"), "partition"),
+        "partition": plain_values(study.get("partition", "random"), "partition"),
         "cluster": study.get("cluster"),
         "training": training,
         "seeds": seeds if isinstance(seeds, int) else list(seeds),
     }
 
 
-def _study(raw: dict[str, Any]) -> Study:
-    """The study of these values, or raise InputError."""
-    study, problems = validate_record({key: of for key, of in raw.items() if of is not None}, Study)
+def _validate_study(raw: dict[str, Any]) -> Study:
+    """Return the study with these plain values, None being a key that is not set; or raise
+    InputError, naming arguments of `train_study`.
+    """
+    present = {key: value for key, value in raw.items() if value is not None}
+    study, problems = validate_record(present, Study)
     if problems or study is None:
         raise InputError(problems, "train_study")
     try:
         study.all_runs()
     except InputError as error:
-        told = [replace(each, path=_argument(each.path)) for each in error.problems]
-        raise InputError(told, "train_study") from None
+        renamed = [replace(problem, path=_argument(problem.path)) for problem in error.problems]
+        raise InputError(renamed, "train_study") from None
     return study
 
 
 def _argument(path: str) -> str:
-    """Which argument a key of the study's only block comes from."""
+    """Return the argument of `train_study` that a key of the study's only block comes from."""
     key = path.removeprefix("runs.0.")
     if key == path or key.partition(".")[0] == "world_size":
         return key
@@ -257,42 +289,52 @@ def _argument(path: str) -> str:
     return name if name != key else f"over.{key}"
 
 
-def _block(
+def _run_block(
     strategies: Strategies,
     world_size: int | Sequence[int],
     over: Mapping[str, Sequence[Any]],
 ) -> dict[str, list[Any]]:
-    """The block of runs, as a study's file has it."""
-    several = [strategies] if isinstance(strategies, str) else strategies
+    """Return the block of runs as a study's file has it: lists of values by dotted key.
+
+    Arguments as of `train_study` and `StudyOptions`.
+    """
     for key, values in over.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             rule, remedy = "must be a list of values", f"Write [{values!r}]."
             refuse(f"over.{key}", rule, repr(values), remedy, "train_study")
+    strategy_list = [strategies] if isinstance(strategies, str) else strategies
     return {
-        "exchange": _plain(several, "strategies"),
+        "exchange": _plain_records(strategy_list, "strategies"),
         "world_size": [world_size] if isinstance(world_size, int) else list(world_size),
         **{
-            key: _plain(values, f"over.{key}") if key in REFERENCES else list(values)
+            key: _plain_records(values, f"over.{key}") if key in REFERENCES else list(values)
             for key, values in over.items()
         },
     }
 
 
-def _plain(values: Sequence[Any], name: str) -> list[Any]:
-    """Records, each given as such or by text, as plain values."""
-    records = [plain_record(value, name) for value in values]
-    return [each.model_dump(mode="json") if isinstance(each, Spec) else each for each in records]
+def _plain_records(values: Sequence[Any], name: str) -> list[Any]:
+    """Return records, each given as an object or by text, as plain values.
+
+    Args:
+        values: the records.
+        name: of the argument, for errors.
+    """
+    records = [plain_values(value, name) for value in values]
+    return [
+        record.model_dump(mode="json") if isinstance(record, Spec) else record for record in records
+    ]
 
 
-def _called(data: Dataset[Any]) -> str:
-    """A name for the data: its class; of a subset that of the whole."""
-    return _called(data.dataset) if hasattr(data, "dataset") else type(data).__name__
+def _data_name(data: Dataset[Any]) -> str:
+    """Return a name for the data: its class; of a subset that of the whole set."""
+    return _data_name(data.dataset) if hasattr(data, "dataset") else type(data).__name__
 
 
-def _check_alone() -> None:
-    """See that torchrun did not start several processes to train it all, or raise InputError."""
-    grouped = dist.is_available() and dist.is_initialized()
-    count = dist.get_world_size() if grouped else int(os.environ.get("WORLD_SIZE", "1"))
+def _check_single_process() -> None:
+    """Raise InputError if torchrun started several processes, which would all train everything."""
+    has_group = dist.is_available() and dist.is_initialized()
+    count = dist.get_world_size() if has_group else int(os.environ.get("WORLD_SIZE", "1"))
     if count > 1:
         rule = "emulates all ranks in one process"
         remedy = "Start it without torchrun, or use simshuffle.train.distributed.train_study."
@@ -302,45 +344,54 @@ def _check_alone() -> None:
 # ----------------------------------------------------------------------------------------- the runs
 
 
-def own_cells(study: Study, own: OwnTraining, device: str) -> dict[str, OwnCell]:
-    """The runs of a study of what the caller gives, by name; InputError where one cannot be
-    trained."""
-    runs, cpu = study.all_runs(), torch.device("cpu")
-    train, test = own.sources(torch.float32, cpu)
-    firsts = {run.seed: run for run in runs}
+def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCell]:
+    """Return the runs of a study of the caller's own training, as cells by name.
+
+    Raises:
+        InputError: a run cannot be trained.
+    """
+    runs = study.all_runs()
+    cpu = torch.device("cpu")
+    train, test = custom.sources(torch.float32, cpu)
+    run_of_seed = {run.seed: run for run in runs}
     marks = {
-        seed: mark_of(with_first_weights(run, own.model), own, train, test)
-        for seed, run in firsts.items()
+        seed: mark_of(with_first_weights(run, custom.model), custom, train, test)
+        for seed, run in run_of_seed.items()
     }
 
     def check(run: Run) -> None:
         dtype = torch_dtype(run.training)
-        source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
-        check_materials(run, with_first_weights(run, own.model), source, own.loss)
+        source = train if dtype == torch.float32 else custom.sources(dtype, cpu)[0]
+        check_materials(run, with_first_weights(run, custom.model), source, custom.loss)
         warn_of_large_batch(len(train), run.world_size, run.training)
 
     check_all(runs, "train_study", check, argument_of)
-    return named(
-        OwnCell(run, len(train), run_label(run), device, own, marks[run.seed]) for run in runs
+    return cells_by_name(
+        OwnCell(run, len(train), run_label(run), device, custom, marks[run.seed]) for run in runs
     )
 
 
 def argument_of(key: str) -> str:
-    """Which argument of `train_study` a key of a run comes from."""
-    first, dot, rest = key.partition(".")
-    return f"strategies{dot}{rest}" if first == "exchange" else key
+    """Return the argument of `train_study` that a key of a run comes from."""
+    record, dot, inner_key = key.partition(".")
+    return f"strategies{dot}{inner_key}" if record == "exchange" else key
 
 
-def mark_of(network: nn.Module, own: OwnTraining, train: DatasetSource, test: DatasetSource) -> str:
-    """What stands for ``own`` in a run that begins with ``network``: its layers and first weights,
-    all labels, names and numbers of loss and optimiser. Neither inputs, which may be drawn, nor
-    code."""
+def mark_of(
+    network: nn.Module, custom: OwnTraining, train: DatasetSource, test: DatasetSource
+) -> str:
+    """Return a digest that tells trainings of the caller's apart.
+
+    It covers layers and first weights of ``network``, with which a run begins, all labels, names
+    and numbers of loss and optimiser. It covers neither inputs, which may be drawn at random, nor
+    code.
+    """
     digest = hashlib.sha256(repr(network).encode())
     for key, value in network.state_dict().items():
         digest.update(key.encode() + value.detach().cpu().numpy().tobytes())
     for source in (train, test):
         digest.update(np.ascontiguousarray(source.targets).tobytes())
-    settings = "" if own.optimizer is None else repr(own_optimizer(network, own.optimizer))
-    loss = repr(own.loss) if isinstance(own.loss, nn.Module) else loss_name(own.loss)
+    settings = "" if custom.optimizer is None else repr(own_optimizer(network, custom.optimizer))
+    loss = repr(custom.loss) if isinstance(custom.loss, nn.Module) else loss_name(custom.loss)
     digest.update(f"{len(train)} {len(test)} {loss} {settings}".encode())
     return digest.hexdigest()

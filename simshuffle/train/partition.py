@@ -1,5 +1,5 @@
-"""Partitions: who holds which sample before the first epoch. Shards differ in size by one sample at
-most, whatever the rule.
+"""Partitions: the rank that holds each sample before the first epoch. Shards differ in size by one
+sample at most, whatever the rule.
 
 ``owner`` gives the rank of each sample, (N,) int32, by the labels (N,); it raises InputError if
 there are fewer samples than ranks.
@@ -21,19 +21,19 @@ Concentration = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1e-4,
 
 
 class RandomPartition(Spec):
-    """Every rank gets samples at random, whatever their labels."""
+    """Random shards, whatever the labels of the samples."""
 
     kind: Literal["random"]
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample."""
+        """Return the rank of each sample, (N,) int32."""
         check_ranks(len(targets), world_size)
         return initial_owner(len(targets), world_size, rng)
 
 
 class DirichletPartition(Spec):
-    """Every rank has its own mix of labels, drawn from a Dirichlet distribution (Hsu, Qi and Brown
-    2019, arXiv 1909.06335).
+    """Shards with a mix of labels for each rank, drawn from a Dirichlet distribution (Hsu, Qi and
+    Brown 2019, arXiv 1909.06335).
 
     With K labels of which label k makes up the part p_k of the set, rank r draws its mix q_r from
     Dirichlet(alpha K p): with equally frequent labels every parameter is alpha. A large alpha gives
@@ -54,38 +54,38 @@ class DirichletPartition(Spec):
     alpha: Concentration
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample."""
-        sizes = _sizes(len(targets), world_size)
+        """Return the rank of each sample, (N,) int32."""
+        shard_sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
-        left = np.bincount(label)
-        parameters = np.maximum(self.alpha * len(left) * left / len(targets), 1e-6)
+        label_counts = np.bincount(label)
+        parameters = np.maximum(self.alpha * len(label_counts) * label_counts / len(targets), 1e-6)
         if world_size == 1:
             return np.zeros(len(targets), np.int32)
         mixes = rng.dirichlet(parameters, world_size)
-        taken = _by_turns(mixes, left, sizes, rng)
+        dealt_counts = _deal_by_turns(mixes, label_counts, shard_sizes, rng)
         owner = np.empty(len(targets), np.int32)
-        owner[_by_label(targets, rng)] = np.concatenate(
-            [np.repeat(np.arange(world_size), column) for column in taken.T]
+        owner[_sort_by_label(targets, rng)] = np.concatenate(
+            [np.repeat(np.arange(world_size), rank_counts) for rank_counts in dealt_counts.T]
         )
         return owner
 
 
 class SortedPartition(Spec):
-    """The samples sorted by label and cut into M pieces: a rank sees one label or a few."""
+    """Shards of samples sorted by label and cut into M pieces: a rank has one label or a few."""
 
     kind: Literal["sorted"]
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample."""
+        """Return the rank of each sample, (N,) int32."""
         sizes = _sizes(len(targets), world_size)
         owner = np.empty(len(targets), np.int32)
-        owner[_by_label(targets, rng)] = np.repeat(np.arange(world_size), sizes)
+        owner[_sort_by_label(targets, rng)] = np.repeat(np.arange(world_size), sizes)
         return owner
 
 
 class ShardsPartition(Spec):
-    """The samples sorted by label and cut into M times k pieces, of which every rank gets k at
-    random (McMahan et al. 2017, AISTATS).
+    """Shards of the samples sorted by label and cut into M times k pieces, of which every rank gets
+    k at random (McMahan et al. 2017, AISTATS).
 
     Pieces differ in size by one sample at most.
 
@@ -97,7 +97,7 @@ class ShardsPartition(Spec):
     shards_per_rank: Annotated[Count, Field(le=10_000)] = 2
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample."""
+        """Return the rank of each sample, (N,) int32."""
         sizes = _sizes(len(targets), world_size)
         k = self.shards_per_rank
         # the rank of each piece, in the order of labels
@@ -109,7 +109,7 @@ class ShardsPartition(Spec):
             np.arange(k + 1) * sizes[:, None] // k, axis=1
         ).ravel()
         owner = np.empty(len(targets), np.int32)
-        owner[_by_label(targets, rng)] = np.repeat(ranks, pieces)
+        owner[_sort_by_label(targets, rng)] = np.repeat(ranks, pieces)
         return owner
 
 
@@ -120,7 +120,7 @@ Partition = Annotated[
 
 
 def check_ranks(num_samples: int, world_size: int) -> None:
-    """See that every rank can get a sample, or raise InputError."""
+    """Raise an InputError unless every rank can get a sample."""
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
         remedy = "Take fewer ranks or more samples."
@@ -130,56 +130,80 @@ def check_ranks(num_samples: int, world_size: int) -> None:
 def label_divergence(
     owner: Ints, targets: Ints, world_size: int, samples: Ints | None = None
 ) -> float:
-    """How much the ranks' labels differ from the set's: mean over ranks of the total variation
-    distance, half the sum of absolute differences of shares, 0 to 1. ``owner`` is the rank of each
-    sample, or of each of ``samples``, which the ranks have where that is not each sample once."""
+    """Return how much the ranks' labels differ from the set's, from 0 to 1.
+
+    It is the mean over ranks of the total variation distance: half the sum of absolute differences
+    of shares.
+
+    Args:
+        owner: (n,) the rank of each sample, or of each of ``samples``.
+        targets: (N,) the label of each sample.
+        world_size: M.
+        samples: (n,) the samples that ranks have, where that is not each sample once.
+    """
     _, label = np.unique(targets, return_inverse=True)
     classes = int(label.max()) + 1
-    of_rank = label if samples is None else label[samples]
-    counts = np.bincount(
-        owner.astype(np.int64) * classes + of_rank, minlength=world_size * classes
-    ).reshape(world_size, classes)
+    owned_label = label if samples is None else label[samples]
+    # (M, classes) samples of each
+    pair = owner.astype(np.int64) * classes + owned_label
+    counts = np.bincount(pair, minlength=world_size * classes).reshape(world_size, classes)
     share = counts / counts.sum(axis=1, keepdims=True)
-    whole = np.bincount(label) / len(targets)
-    return float(0.5 * np.abs(share - whole).sum(axis=1).mean())
+    overall_share = np.bincount(label) / len(targets)
+    return float(0.5 * np.abs(share - overall_share).sum(axis=1).mean())
 
 
 def _sizes(num_samples: int, world_size: int) -> Ints:
-    """Samples of each rank, (M,): the same as in a random partition."""
+    """Return the samples of each rank, (M,), as in a random partition."""
     check_ranks(num_samples, world_size)
     return np.bincount(np.arange(num_samples) * world_size // num_samples, minlength=world_size)
 
 
-def _by_label(targets: Ints64, rng: np.random.Generator) -> Ints:
-    """The samples' numbers sorted by label, those of one label in random order: (N,)."""
+def _sort_by_label(targets: Ints64, rng: np.random.Generator) -> Ints:
+    """Return sample indices sorted by label, samples of one label in random order: (N,)."""
     shuffled = rng.permutation(len(targets))
     return np.asarray(shuffled[np.argsort(targets[shuffled], kind="stable")])
 
 
-def _by_turns(mixes: Floats, left: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
-    """How many samples of each label each rank gets, (M, K), by mixes (M, K), samples of labels
-    (K,) and of ranks (M,)."""
-    taken, left = np.zeros(mixes.shape, np.int64), left.copy()
-    for turn in range(int(sizes.max())):
-        waiting = rng.permutation(np.flatnonzero(sizes > turn))
+def _deal_by_turns(
+    mixes: Floats, label_counts: Ints, shard_sizes: Ints, rng: np.random.Generator
+) -> Ints:
+    """Decide how many samples of each label each rank gets, (M, K), as `DirichletPartition` says.
+
+    Args:
+        mixes: (M, K) the share of each label for each rank.
+        label_counts: (K,) samples of each label.
+        shard_sizes: (M,) samples of each rank.
+        rng: that draws.
+    """
+    dealt = np.zeros(mixes.shape, np.int64)
+    remaining = label_counts.copy()
+    for turn in range(int(shard_sizes.max())):
+        waiting = rng.permutation(np.flatnonzero(shard_sizes > turn))
         while len(waiting):
-            label = _drawn(mixes[waiting], left, rng)
+            label = _draw_labels(mixes[waiting], remaining, rng)
+            # the first ranks that drew a label get it, as many as samples remain
             order = np.argsort(label, kind="stable")
             first = np.searchsorted(label[order], label[order])
             served = np.empty(len(waiting), np.bool_)
-            served[order] = np.arange(len(waiting)) - first < left[label[order]]
-            np.add.at(taken, (waiting[served], label[served]), 1)
-            left -= np.bincount(label[served], minlength=len(left))
+            served[order] = np.arange(len(waiting)) - first < remaining[label[order]]
+            np.add.at(dealt, (waiting[served], label[served]), 1)
+            remaining -= np.bincount(label[served], minlength=len(remaining))
             waiting = waiting[~served]
-    return taken
+    return dealt
 
 
-def _drawn(mixes: Floats, left: Ints, rng: np.random.Generator) -> Ints:
-    """A label, of which samples are left (K,), for each of the ranks (n,), by their mixes (n,
-    K)."""
-    weights = mixes * (left > 0)
-    hopeless = weights.sum(axis=1) <= 0
-    weights[hopeless] = left
-    upto = np.cumsum(weights, axis=1)
-    label = (upto <= (rng.random(len(mixes)) * upto[:, -1])[:, None]).sum(axis=1)
-    return np.asarray(np.minimum(label, np.max(np.flatnonzero(left > 0))))
+def _draw_labels(mixes: Floats, remaining: Ints, rng: np.random.Generator) -> Ints:
+    """Draw a label for each rank, (n,), by its mix among the labels of which samples remain.
+
+    Args:
+        mixes: (n, K) the share of each label for each rank.
+        remaining: (K,) samples of each label.
+        rng: that draws.
+    """
+    weights = mixes * (remaining > 0)
+    has_no_label = weights.sum(axis=1) <= 0
+    weights[has_no_label] = remaining
+    cumulative = np.cumsum(weights, axis=1)
+    threshold = (rng.random(len(mixes)) * cumulative[:, -1])[:, None]
+    label = (cumulative <= threshold).sum(axis=1)
+    return np.asarray(np.minimum(label, np.max(np.flatnonzero(remaining > 0))))

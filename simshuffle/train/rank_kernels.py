@@ -27,7 +27,7 @@ BLOCK = 256
 
 @compiled
 def _tile(values: Any, block: Any) -> None:
-    """Put ``values`` (C,) into every place of a block."""
+    """Copy ``values`` (C,) into every place of a block."""
     channels = len(values)
     for place in range(0, len(block), channels):
         for c in range(channels):
@@ -46,8 +46,10 @@ def _fold(sums: Any, total: Any) -> None:
 
 @compiled
 def _moments(x: Any, rank: int, mean: Any, square: Any, total: Any, work: Any) -> None:
-    """Fill ``mean`` and ``square`` (M, C) of ``rank``; its mean also goes into work[1]. The block
-    work[0] is empty, before and after."""
+    """Fill ``mean`` and ``square`` (M, C) of ``rank``; its mean also goes into work[1].
+
+    The block work[0] is empty, before and after.
+    """
     rows, numbers = x.shape
     ranks, channels = mean.shape
     width, values = work.shape[1], (rows // ranks) * (numbers // channels)
@@ -67,8 +69,8 @@ def _moments(x: Any, rank: int, mean: Any, square: Any, total: Any, work: Any) -
         for begin in range(0, numbers, width):
             a = x[row, begin : begin + width]
             for k in range(len(a)):
-                away = a[k] - middle[k]
-                sums[k] += away * away
+                deviation = a[k] - middle[k]
+                sums[k] += deviation * deviation
         _fold(sums, total)
     for c in range(channels):
         square[rank, c] = total[c] / values
@@ -87,10 +89,13 @@ def normalise(
     total: Any,
     factor: Any,
 ) -> None:
-    """Fill ``moments`` (2, M, C), mean and biased variance by rank, from ``x`` (b M, S C), and
-    ``y`` with (x - mean) / sqrt(variance + eps) weight + bias, plus ``added`` if that has rows,
-    and no less than 0 if ``rectified``. ``affine`` (2, C) is weight and bias; the last three are
-    for its own use, as of `_room` (4)."""
+    """Normalise ``x`` (b M, S C) by rank.
+
+    Fills ``moments`` (2, M, C), mean and biased variance by rank, and ``y`` with (x - mean) /
+    sqrt(variance + eps) weight + bias, plus ``added`` if that has rows, and no less than 0 if
+    ``rectified``. ``affine`` (2, C) is weight and bias; the last three are for its own use, as of
+    `_workspace` (4).
+    """
     rows, numbers = x.shape
     mean, square = moments[0], moments[1]
     ranks, channels = mean.shape
@@ -104,37 +109,40 @@ def normalise(
         _tile(factor[0], scale)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
-                a, to = x[row, begin : begin + width], y[row, begin : begin + width]
+                a, out = x[row, begin : begin + width], y[row, begin : begin + width]
                 for k in range(len(a)):
-                    to[k] = (a[k] - middle[k]) * scale[k] + shift[k]
+                    out[k] = (a[k] - middle[k]) * scale[k] + shift[k]
                 if len(added):
-                    more = added[row, begin : begin + width]
+                    addend = added[row, begin : begin + width]
                     for k in range(len(a)):
-                        to[k] += more[k]
+                        out[k] += addend[k]
                 if rectified:
                     for k in range(len(a)):
-                        to[k] = zero if to[k] <= zero else to[k]
+                        out[k] = zero if out[k] <= zero else out[k]
 
 
 @compiled
 def _sums(
-    given: Any, x: Any, y: Any, passed: Any, rank: int, ranks: int, total: Any, work: Any
+    output_gradient: Any, x: Any, y: Any, passed: Any, rank: int, ranks: int, total: Any, work: Any
 ) -> None:
-    """Of ``rank``, whose mean is in work[2]: fill ``total`` (2, C) with the sums of the gradient
-    ``given`` and of its products with x - mean. If ``y`` has rows, of what a rectifier that put
-    that out lets through; and of that fill ``passed``."""
+    """Sum the gradients of ``rank``, whose mean is in work[2].
+
+    Fills ``total`` (2, C) with the sums of the gradient ``output_gradient`` and of its products
+    with x - mean. If ``y`` has rows, these are of the part that a rectifier with output ``y`` lets
+    through; ``passed`` is filled with that part.
+    """
     rows, numbers = x.shape
     width, sums, products, middle = work.shape[1], work[0], work[1], work[2]
     zero = x.dtype.type(0)  # a whole number would make it float64
     total[:] = 0
     for row in range(rank, rows, ranks):
         for begin in range(0, numbers, width):
-            a, g = x[row, begin : begin + width], given[row, begin : begin + width]
+            a, g = x[row, begin : begin + width], output_gradient[row, begin : begin + width]
             if len(y):
-                came, to = y[row, begin : begin + width], passed[row, begin : begin + width]
+                activation, out = y[row, begin : begin + width], passed[row, begin : begin + width]
                 for k in range(len(a)):
-                    to[k] = zero if came[k] <= zero else g[k]
-                g = to
+                    out[k] = zero if activation[k] <= zero else g[k]
+                g = out
             for k in range(len(a)):
                 sums[k] += g[k]
                 products[k] += g[k] * (a[k] - middle[k])
@@ -144,7 +152,7 @@ def _sums(
 
 @entry
 def gradients(
-    given: Any,
+    output_gradient: Any,
     x: Any,
     y: Any,
     weight: Any,
@@ -158,10 +166,14 @@ def gradients(
     total: Any,
     factor: Any,
 ) -> None:
-    """Of what has the gradient ``given`` by the output of `normalise`: fill ``of_x`` (b M, S C) and
-    ``of_affine`` (2, C) float64. ``y`` is that output if it was rectified, and else has no rows;
-    then ``passed`` becomes what the rectifier lets through, and is ``of_x`` itself if ``inside``.
-    The last three are for its own use, as of `_room` (6)."""
+    """Compute the gradients of a loss whose gradient by the output of `normalise` is
+    ``output_gradient``.
+
+    Fills ``of_x`` (b M, S C) and ``of_affine`` (2, C) float64. ``y`` is that output if it was
+    rectified, and else has no rows; then ``passed`` becomes the part that the rectifier lets
+    through, and is ``of_x`` itself if ``inside``. The last three are for its own use, as of
+    `_workspace` (6).
+    """
     rows, numbers = x.shape
     mean, square = moments[0], moments[1]
     ranks, channels = mean.shape
@@ -170,7 +182,7 @@ def gradients(
     of_affine[:] = 0
     for rank in range(ranks):
         _tile(mean[rank], middle)
-        _sums(given, x, y, passed, rank, ranks, total, work)
+        _sums(output_gradient, x, y, passed, rank, ranks, total, work)
         for c in range(channels):
             spread = square[rank, c] + eps
             of_affine[0, c] += total[1, c] / math.sqrt(spread)
@@ -183,20 +195,22 @@ def gradients(
         _tile(factor[2], slope)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
-                a, to = x[row, begin : begin + width], of_x[row, begin : begin + width]
+                a, out = x[row, begin : begin + width], of_x[row, begin : begin + width]
                 if inside:  # said apart, so that the compiler sees that nothing else overlaps
                     for k in range(len(a)):
-                        to[k] = (to[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
+                        out[k] = (out[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
                 else:
-                    g = (passed if len(y) else given)[row, begin : begin + width]
+                    g = (passed if len(y) else output_gradient)[row, begin : begin + width]
                     for k in range(len(a)):
-                        to[k] = (g[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
+                        out[k] = (g[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
 
 
 @entry
 def rescale(x: Any, scale: Any, shift: Any, y: Any, work: Any) -> None:
-    """Fill ``y`` with ``x`` (b M, S C) times ``scale`` plus ``shift`` (M, C); ``work`` (2, block)
-    is for its own use."""
+    """Fill ``y`` with ``x`` (b M, S C) times ``scale`` plus ``shift`` (M, C).
+
+    ``work`` (2, block) is for its own use.
+    """
     rows, numbers = x.shape
     ranks, width = len(scale), work.shape[1]
     factor, added = work[0], work[1]
@@ -205,51 +219,55 @@ def rescale(x: Any, scale: Any, shift: Any, y: Any, work: Any) -> None:
         _tile(shift[rank], added)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
-                a, to = x[row, begin : begin + width], y[row, begin : begin + width]
+                a, out = x[row, begin : begin + width], y[row, begin : begin + width]
                 for k in range(len(a)):
-                    to[k] = a[k] * factor[k] + added[k]
+                    out[k] = a[k] * factor[k] + added[k]
 
 
 # -------------------------------------------------------------------------------- as torch calls it
 
 
-def takes(x: Tensor) -> bool:
-    """Whether these kernels do the batch norm of ``x``: on a CPU, in float32 or float64, with
-    channels last in memory."""
+def supports_kernels(x: Tensor) -> bool:
+    """Return True if these kernels can do the batch norm of ``x``.
+
+    They can on a CPU, in float32 or float64, with channels last in memory.
+    """
     if x.device.type != "cpu" or x.dtype not in {torch.float32, torch.float64} or not x.numel():
         return False
     return x.ndim in {2, 4} and x.is_contiguous(memory_format=_order(x))
 
 
 def _order(x: Tensor) -> torch.memory_format:
+    """Return the memory format in which the kernels read ``x``."""
     return torch.channels_last if x.ndim == 4 else torch.contiguous_format
 
 
 def _flat(x: Tensor | None, like: Tensor) -> Any:
-    """``x`` as (rows, S C) numbers in the order of memory; without rows if None."""
+    """Return ``x`` as (rows, S C) numbers in the order of memory; an array without rows if None."""
     if x is None:
         return np.empty((0, 0), like.detach().numpy().dtype)
-    given = x.detach().contiguous(memory_format=_order(x))
-    return (given.permute(0, 2, 3, 1) if x.ndim == 4 else given).reshape(len(x), -1).numpy()
+    contiguous = x.detach().contiguous(memory_format=_order(x))
+    rows = contiguous.permute(0, 2, 3, 1) if x.ndim == 4 else contiguous
+    return rows.reshape(len(x), -1).numpy()
 
 
-def _room(x: Tensor, blocks: int) -> tuple[Any, Any, Any]:
-    """Zeros (blocks, block), (2, C) float64 and (3, C); the others of the type of ``x``."""
-    channels, given = x.shape[1], x.detach().numpy().dtype
+def _workspace(x: Tensor, blocks: int) -> tuple[Any, Any, Any]:
+    """Return zeros (blocks, block), (2, C) float64 and (3, C); the others of the type of ``x``."""
+    channels = x.shape[1]
+    dtype = x.detach().numpy().dtype
     width = -(-BLOCK // channels) * channels
     return (
-        np.zeros((blocks, width), given),
+        np.zeros((blocks, width), dtype),
         np.zeros((2, channels)),
-        np.zeros((3, channels), given),
+        np.zeros((3, channels), dtype),
     )
 
 
-def rescaled(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """``x`` (b M, C, ...) times ``scale`` plus ``shift``, (M, C) each; without gradient."""
+def rescale_by_rank(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Return ``x`` (b M, C, ...) times ``scale`` plus ``shift``, (M, C) each; without gradient."""
     y = torch.empty_like(x)
-    rescale(
-        _flat(x, x), scale.detach().numpy(), shift.detach().numpy(), _flat(y, x), _room(x, 2)[0]
-    )
+    work, _, _ = _workspace(x, 2)
+    rescale(_flat(x, x), scale.detach().numpy(), shift.detach().numpy(), _flat(y, x), work)
     return y
 
 
@@ -266,9 +284,13 @@ class NormaliseByRank(torch.autograd.Function):
         eps: float,
         rectified: bool,
     ) -> tuple[Tensor, Tensor]:
-        """What is made of ``x`` (b M, C, ...), M = ``ranks``; mean and biased variance
-        (2, M, C)."""
-        moments, y = x.new_empty(2, ranks, x.shape[1]), torch.empty_like(x)
+        """Normalise ``x`` (b M, C, ...), M = ``ranks``.
+
+        Returns:
+            The output; and mean and biased variance (2, M, C).
+        """
+        moments = x.new_empty(2, ranks, x.shape[1])
+        y = torch.empty_like(x)
         normalise(
             _flat(x, x),
             affine.detach().numpy(),
@@ -277,24 +299,26 @@ class NormaliseByRank(torch.autograd.Function):
             _flat(added, x),
             rectified,
             _flat(y, x),
-            *_room(x, 4),
+            *_workspace(x, 4),
         )
         context.save_for_backward(x, affine, moments, *([y] if rectified else []))
-        context.eps, context.added = eps, added is not None
+        context.eps = eps
+        context.has_added = added is not None
         context.mark_non_differentiable(moments)
         return y, moments
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, given: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        """The gradients by ``x``, ``affine`` and ``added``."""
+    def backward(context: Any, output_gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        """Return the gradients by ``x``, ``affine`` and ``added``."""
         x, affine, moments, *outputs = context.saved_tensors
-        of_x, of_affine = torch.empty_like(x), torch.empty(*affine.shape, dtype=torch.float64)
+        of_x = torch.empty_like(x)
+        of_affine = torch.empty(*affine.shape, dtype=torch.float64)
         y, passed = (outputs[0], of_x) if outputs else (None, None)
-        if outputs and context.added:
+        if outputs and context.has_added:
             passed = torch.empty_like(x)
         gradients(
-            _flat(given, x),
+            _flat(output_gradient, x),
             _flat(x, x),
             _flat(y, x),
             affine[0].detach().numpy(),
@@ -304,7 +328,9 @@ class NormaliseByRank(torch.autograd.Function):
             _flat(passed, x),
             passed is of_x,
             of_affine.numpy(),
-            *_room(x, 6),
+            *_workspace(x, 6),
         )
-        of_added = (given if passed is None else passed) if context.added else None
+        of_added = None
+        if context.has_added:
+            of_added = output_gradient if passed is None else passed
         return of_x, of_affine.to(x.dtype), of_added, None, None, None

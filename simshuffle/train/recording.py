@@ -1,4 +1,4 @@
-"""From a training to its record: the tables of a run, and its description."""
+"""Turn a training into its record: the tables of a run, and its description."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from simshuffle.studies.training.tables import (
     ITERATION_COLUMNS,
     RunRecord,
 )
-from simshuffle.train.batch_norm import mode_of, statistics_momentum
+from simshuffle.train.batch_norm import norm_mode, statistics_momentum
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
-from simshuffle.train.iterations import Shuffled
+from simshuffle.train.iterations import TrainingEpochs
 from simshuffle.train.partition import label_divergence
 from simshuffle.train.training import STATISTICS, Statistics, Training
 from simshuffle.workload.exchange import ExchangePlan, Strategy
@@ -36,7 +36,7 @@ NAN = float("nan")
 
 
 def strategy_label(strategy: Strategy) -> str:
-    """Kind, Q, and the values that are not the default ones, as 'importance_pair-0.1-lagging'."""
+    """Return kind, Q, and values other than the default, as 'importance_pair-0.1-lagging'."""
     parts = [strategy.kind]
     if strategy.fraction:
         parts.append(f"{strategy.fraction:g}")
@@ -45,34 +45,39 @@ def strategy_label(strategy: Strategy) -> str:
 
 
 def _unusual(record: BaseModel) -> list[str]:
-    """The values of ``record`` that are not the default ones, as text; those of the schedule only
-    if they say who sends what to whom."""
-    found = []
+    """Return the values of ``record`` that are not the default, as text.
+
+    Those of the schedule only if they say who sends which sample to whom.
+    """
+    texts = []
     for name, field in type(record).model_fields.items():
         value = getattr(record, name)
         if name == "order":
-            found += [value.short_name, *_unusual(value)]
+            texts += [value.short_name, *_unusual(value)]
         elif name == "schedule":
-            usual = field.get_default(call_default_factory=True)
-            found += [
+            default = field.get_default(call_default_factory=True)
+            texts += [
                 str(getattr(value, key))
                 for key in ("partner_rule", "partner_lifetime", "rank_importance")
-                if getattr(value, key) != getattr(usual, key)
+                if getattr(value, key) != getattr(default, key)
             ]
         elif name not in {"kind", "exchange_fraction", "source"} and value != field.get_default(
             call_default_factory=True
         ):
-            found.append(name if value is True else str(value))
-    return found
+            texts.append(name if value is True else str(value))
+    return texts
 
 
 def description(
-    strategy: Strategy, training: Training, network: nn.Module, **others: Any
+    strategy: Strategy, training: Training, network: nn.Module, **run_values: Any
 ) -> dict[str, Any]:
-    """What was run, as plain values; ``others`` are the values that none of strategy, training and
-    network has, among them ``world_size``."""
+    """Describe a run as plain values.
+
+    ``run_values`` are those that none of strategy, training and network has, among them
+    ``world_size``.
+    """
     return {
-        **others,
+        **run_values,
         "strategy": strategy.kind,
         "label": strategy_label(strategy),
         "exchange_fraction": strategy.fraction,
@@ -80,84 +85,120 @@ def description(
         "selection": getattr(strategy, "selection", ""),
         "partner_rule": getattr(strategy.exchange_schedule, "partner_rule", ""),
         "local_batch_size": training.local_batch_size,
-        "batch_norm": mode_of(network, training.batch_norm),
+        "batch_norm": norm_mode(network, training.batch_norm),
         "sync_ranks": training.sync_ranks,
         "statistics_momentum": statistics_momentum(network),
         "importance_pass": training.importance_pass if strategy.inference_pass else "",
         "parameters": sum(weight.numel() for weight in network.parameters()),
-        "learning_rate": training.peak_learning_rate(others["world_size"]),
+        "learning_rate": training.peak_learning_rate(run_values["world_size"]),
         "epochs": training.epochs,
         "exchange": strategy.model_dump(mode="json"),
     }
 
 
 class OwnStatistics:
-    """The running statistics of a rank's own batch norm, or those that a group of ranks shares,
-    told of every epoch: on how many samples do they rest?"""
+    """Counts on how many samples the running statistics of ranks rest.
+
+    They are those of a rank's own batch norm, or those that a group of ranks shares.
+    """
 
     def __init__(self, strategy: Strategy, training: Training, network: nn.Module) -> None:
-        self._training, self._momentum = training, statistics_momentum(network) or None
+        self._training = training
+        self._momentum = statistics_momentum(network) or None
         # an importance pass that refreshes them shows them the shard once more
         self._passes = 2 if strategy.inference_pass and training.refreshes_statistics else 1
-        self._owners: list[Ints] = []
-        self._groups, self._kept = 0, 0.0
+        self._owners: list[Ints] = []  # (N,) the group of each sample, of the last epochs
+        self._groups = 0
+        self._kept_share = 0.0  # weight that remains of a statistic after an epoch
 
     def add(self, owner: Ints, world_size: int, iterations: int) -> None:
-        """Add an epoch of so many ``iterations``, in which ``owner`` (N,) says which of
-        ``world_size`` ranks had each sample."""
-        mode, ranks = self._training.by_group(world_size)
+        """Add an epoch.
+
+        Args:
+            owner: (N,) the rank that had each sample, -1 for none.
+            world_size: M.
+            iterations: of the epoch.
+        """
+        mode, ranks_per_group = self._training.norm_groups(world_size)
         if mode == "per_rank" and self._momentum is not None:
-            self._kept = epoch_kept(self._momentum, self._passes * iterations)
-            self._owners.append((owner // ranks).astype(np.int32))  # -1 stays
-            del self._owners[: -epochs_remembered(self._kept)]
-            self._groups = world_size // ranks
+            self._kept_share = epoch_kept(self._momentum, self._passes * iterations)
+            self._owners.append((owner // ranks_per_group).astype(np.int32))  # -1 stays
+            del self._owners[: -epochs_remembered(self._kept_share)]
+            self._groups = world_size // ranks_per_group
 
     def effective_samples(self) -> float | None:
-        """`effective_number` after the last epoch; None where
-        ranks have no statistics of their own, or layers differ in their momentum."""
+        """Return `effective_number` after the last epoch.
+
+        None where ranks have no statistics of their own, or layers differ in their momentum.
+        """
         if not self._owners:
             return None
-        return effective_number(self._owners, self._groups, self._kept)
+        return effective_number(self._owners, self._groups, self._kept_share)
 
 
 class TrainingRecorder:
-    """Collects what becomes the record of a run: of who has which sample before the first epoch,
-    the network, the label of each sample, (N,), and what else describes it."""
+    """Collects the tables of a run.
 
-    def __init__(self, run: Shuffled, network: nn.Module, targets: Ints, **others: Any) -> None:
-        self._strategy, self._owner, self._targets = run.strategy, run.owner, targets
-        sizes = {"world_size": run.world_size, "seed": run.seed, "num_samples": run.num_samples}
-        self._described = description(run.strategy, run.training, network, **sizes, **others)
-        self._statistics = OwnStatistics(run.strategy, run.training, network)
+    Args:
+        epochs: before the first epoch.
+        network: that is trained.
+        targets: (N,) the label of each sample.
+        **run_values: what else describes the run.
+    """
+
+    def __init__(
+        self, epochs: TrainingEpochs, network: nn.Module, targets: Ints, **run_values: Any
+    ) -> None:
+        self._strategy = epochs.strategy
+        self._owner = epochs.owner
+        self._targets = targets
+        self._description = description(
+            epochs.strategy,
+            epochs.training,
+            network,
+            world_size=epochs.world_size,
+            seed=epochs.seed,
+            num_samples=epochs.num_samples,
+            **run_values,
+        )
+        self._statistics = OwnStatistics(epochs.strategy, epochs.training, network)
         self._epochs: list[dict[str, Any]] = []
         self._iterations: list[dict[str, Any]] = []
         self._importance: list[dict[str, Any]] = []
         self._plans: list[ExchangePlan] = []
         self._begin = time.perf_counter()
-        self._samples, self._seconds = 0, 0.0
+        self._samples = 0
+        self._seconds = 0.0
 
     def add(
         self, outcome: EpochOutcome, losses: Floats, scores: Mapping[Statistics, Score]
     ) -> None:
-        """Add an epoch: its outcome, the losses (N,) of samples as they were last trained on, and
-        the scores after it."""
+        """Add an epoch.
+
+        Args:
+            outcome: of the epoch.
+            losses: (N,) of samples as they were last trained on, nats.
+            scores: after the epoch.
+        """
         epoch, shards = outcome.epoch, outcome.shards
-        of_row = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
-        # the last rank of those that trained on a sample; -1 where none did
+        world_size = len(shards.sizes)
+        rank_of_row = np.repeat(np.arange(world_size), shards.sizes)
+        # (N,) the last rank of those that trained on a sample; -1 where none did
         owner = np.full(len(self._targets), -1, np.int64)
-        owner[shards.order] = of_row
+        owner[shards.order] = rank_of_row
         losses = np.where(owner < 0, NAN, losses)
         if outcome.importance is not None and self._strategy.inference_pass:
             self._importance.append(importance_row(epoch, "inference", outcome.importance, owner))
         self._importance.append(importance_row(epoch, "training", losses, owner))
         self._iterations += [
-            {"exchange_s": 0.0, **row, "epoch": epoch, "iteration": number}
-            for number, row in enumerate(outcome.iterations)
+            {"exchange_s": 0.0, **row, "epoch": epoch, "iteration": iteration}
+            for iteration, row in enumerate(outcome.iterations)
         ]
-        self._statistics.add(owner, len(shards.sizes), len(outcome.iterations))
+        self._statistics.add(owner, world_size, len(outcome.iterations))
         self._plans.append(outcome.plan)
         self._samples += outcome.samples
         self._seconds += outcome.seconds
+        divergence = label_divergence(rank_of_row, self._targets, world_size, shards.order)
         self._epochs.append(
             {
                 "epoch": epoch,
@@ -165,26 +206,24 @@ class TrainingRecorder:
                 "learning_rate": outcome.learning_rate,
                 "train_loss": outcome.train_loss,
                 "moved": outcome.plan.samples_moved,
-                "label_divergence": label_divergence(
-                    of_row, self._targets, len(shards.sizes), shards.order
-                ),
+                "label_divergence": divergence,
                 "importance_s": outcome.importance_s,
                 **{
-                    f"{name}_{of}": getattr(scores[name], of) if name in scores else NAN
-                    for of in ("accuracy", "loss")
+                    f"{name}_{measure}": getattr(scores[name], measure) if name in scores else NAN
+                    for measure in ("accuracy", "loss")
                     for name in STATISTICS
                 },
             }
         )
 
     def record(self, message: str = "") -> RunRecord:
-        """The record, of a run that failed if there is a ``message``."""
-        measured = {
+        """Return the record, of a run that failed if there is a ``message``."""
+        measured_values = {
             "samples_per_s": self._samples / self._seconds if self._seconds else NAN,
             "effective_samples": self._statistics.effective_samples(),
         }
         return RunRecord(
-            description=self._described | measured,
+            description=self._description | measured_values,
             status="failed" if message else "done",
             message=message,
             epochs=pd.DataFrame(self._epochs, columns=list(EPOCH_COLUMNS)),
@@ -198,13 +237,22 @@ class TrainingRecorder:
 
 
 def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict[str, Any]:
-    """A row of the importance table: of ``losses`` (N,), NaN of none yet, and the rank (N,) of
-    each."""
-    known = ~np.isnan(losses)
-    values, ranks = losses[known], owner[known]
+    """Return a row of the importance table.
+
+    Args:
+        epoch: from 1.
+        source: 'inference' or 'training'.
+        losses: (N,) nats; NaN where there is none yet.
+        owner: (N,) the rank of each sample.
+    """
+    has_loss = ~np.isnan(losses)
+    values, ranks = losses[has_loss], owner[has_loss]
     low, middle, high = np.percentile(values, [10, 50, 90])
     tenth = -(-len(values) // 10)
     total = values.sum()
+    top_tenth_share = tenth / len(values)
+    if total > 0:
+        top_tenth_share = np.partition(values, -tenth)[-tenth:].sum() / total
     return {
         "epoch": epoch,
         "source": source,
@@ -215,18 +263,19 @@ def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict
         "p50": middle,
         "p90": high,
         "max": values.max(),
-        "top_tenth_share": np.partition(values, -tenth)[-tenth:].sum() / total
-        if total > 0
-        else tenth / len(values),
-        "between_ranks": between_ranks(values, ranks),
+        "top_tenth_share": top_tenth_share,
+        "between_ranks": variance_between_ranks(values, ranks),
     }
 
 
-def between_ranks(values: Floats, ranks: Ints) -> float:
-    """Variance of the ranks' means, weighted with their samples, over that of ``values``: 0 to
-    1."""
-    count = np.bincount(ranks)
-    mean = np.bincount(ranks, values) / np.maximum(count, 1)
+def variance_between_ranks(values: Floats, ranks: Ints) -> float:
+    """Return the variance of the ranks' means over that of ``values``: 0 to 1.
+
+    Means are weighted with their samples.
+    """
+    samples_of_rank = np.bincount(ranks)
+    mean_of_rank = np.bincount(ranks, values) / np.maximum(samples_of_rank, 1)
     variance = values.var()
-    between = float((count * (mean - values.mean()) ** 2).sum() / len(values))
-    return between / variance if variance > 0 else 0.0
+    squares = samples_of_rank * (mean_of_rank - values.mean()) ** 2
+    variance_between = float(squares.sum() / len(values))
+    return variance_between / variance if variance > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Study: many training runs that differ in a few things, read from a file."""
+"""Study: many training runs that differ in a few settings, read from a file."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ SeedCount = Annotated[int, Field(ge=1, le=MOST_RUNS)]
 
 
 def _seed_list(value: object) -> object:
+    """Return a count n of seeds as 0, 1, ..., n - 1, and a list of seeds as it is."""
     if type(value) is int and 1 <= value <= MOST_RUNS:
         return list(range(value))
     seeds = value if isinstance(value, list) else []
@@ -51,12 +52,12 @@ def _seed_list(value: object) -> object:
     return value
 
 
-def _block(value: object) -> object:
-    """A block with every single value as a list of one, and its count of seeds as seeds."""
+def _block_lists(value: object) -> object:
+    """Return a block with every single value as a list of one, and its count of seeds as seeds."""
     if not isinstance(value, dict):
         return value
-    listed = {key: _seed_list(each) if key == "seeds" else each for key, each in value.items()}
-    return {key: each if isinstance(each, list) else [each] for key, each in listed.items()}
+    block = {key: _seed_list(values) if key == "seeds" else values for key, values in value.items()}
+    return {key: values if isinstance(values, list) else [values] for key, values in block.items()}
 
 
 _counted = BeforeValidator(
@@ -64,12 +65,12 @@ _counted = BeforeValidator(
 )
 Seeds = Annotated[list[int], _counted]
 """Seeds; a count n stands for 0, 1, ..., n - 1."""
-Block = Annotated[dict[str, list[Any]], BeforeValidator(_block)]
-"""Values by the dotted key of a run, of every combination of which one is made; or by 'seeds'."""
+Block = Annotated[dict[str, list[Any]], BeforeValidator(_block_lists)]
+"""Lists of values by the dotted key of a run, or 'seeds'; every combination of them is one run."""
 
 
 class Study(Spec):
-    """Runs of many combinations.
+    """Training runs of many combinations of settings.
 
     Attributes:
         kind: 'shuffling': strategies compared by the accuracy that they reach.
@@ -101,48 +102,58 @@ class Study(Spec):
     runs: Annotated[list[Block], Field(min_length=1)]
 
     def to_yaml(self) -> str:
-        """The study as YAML that `load_study` reads back to an equal one."""
+        """Return the study as YAML, which `load_study` reads back to an equal one."""
         return as_yaml(self)
 
     def all_runs(self) -> list[Run]:
-        """Every run once, in the order of the blocks, or raise InputError with all that are not
-        valid."""
+        """Return every run once, in the order of the blocks.
+
+        Raises:
+            InputError: with all runs that are not valid.
+        """
         problems: list[Problem] = []
-        listed = sum(
+        count = sum(
             math.prod(map(len, ({"seeds": self.seeds} | block).values())) for block in self.runs
         )
         runs = {
             json.dumps(run.model_dump(mode="json"), sort_keys=True): run
-            for run in (_expanded(self, problems) if listed <= MOST_RUNS else ())
+            for run in (_expand_blocks(self, problems) if count <= MOST_RUNS else ())
         }
-        if listed > MOST_RUNS:
+        if count > MOST_RUNS:
             rule = f"must make at most {MOST_RUNS:,} runs"
-            problems.append(Problem("runs", rule, f"{listed:,}", "Leave some values out."))
+            problems.append(Problem("runs", rule, f"{count:,}", "Leave some values out."))
         if problems:
             raise InputError(list(dict.fromkeys(problems)), self.name)
         return list(runs.values())
 
 
 def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -> Study:
-    """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
-    by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``, which blocks no longer vary; or
-    raise InputError with every problem of the file and of the runs that its blocks make."""
+    """Read the study of a file, or a shipped one by its name below ``studies/``.
+
+    Args:
+        reference: path or name.
+        values: set by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``; blocks no longer
+            vary these keys.
+
+    Raises:
+        InputError: with every problem of the file and of the runs that its blocks make.
+    """
     path = find_file(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
-    left = PendingSwitches(Study)
+    pending = PendingSwitches(Study)
     for key, value in sort_outermost_first(values or {}).items():
-        _set(raw, key, value, problems, left)
-    switches = left.settle(raw, values or {})
+        _set(raw, key, value, problems, pending)
+    switches = pending.settle(raw, values or {})
     for key in REFERENCES:
         expand_name(raw, key, REFERENCES, problems)
     locate(raw.get("data"), "path", path.parent)
     if isinstance(raw.get("cluster"), str) and is_file(path.parent / raw["cluster"]):
         raw["cluster"] = str((path.parent / raw["cluster"]).absolute())
-    for number, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
-        _normalise(block, f"runs.{number}", path.parent, problems)
-    study, found = validate_record(raw, Study)
-    problems += drop_reported_problems(found, problems)
+    for index, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
+        _normalise(block, f"runs.{index}", path.parent, problems)
+    study, study_problems = validate_record(raw, Study)
+    problems += drop_reported_problems(study_problems, problems)
     if study is not None:
         try:
             study.all_runs()
@@ -155,19 +166,24 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
 
 
 def as_yaml(study: Spec) -> str:
-    """The values of a study as YAML."""
+    """Return the values of a study as YAML."""
     values = study.model_dump(mode="json", exclude_none=True)
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=130)
 
 
 def document(path: Path) -> dict[str, Any]:
-    """The plain values of a study's file, or raise InputError if it does not hold one mapping."""
+    """Return the plain values of a study's file.
+
+    Raises:
+        InputError: the file does not hold one mapping.
+    """
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        several = f"{len(documents)} documents"
-        given = type(documents[0]).__name__ if len(documents) == 1 else several
+        value = f"{len(documents)} documents"
+        if len(documents) == 1:
+            value = type(documents[0]).__name__
         remedy = "See studies/ for examples."
-        refuse("", "must hold the mapping of one study", given, remedy, str(path))
+        refuse("", "must hold the mapping of one study", value, remedy, str(path))
     return copy.deepcopy(documents[0])
 
 
@@ -183,10 +199,12 @@ _KEYS = set(Run.model_fields) - {"seed"}
 
 
 def _set(
-    raw: dict[str, Any], key: str, value: Any, problems: list[Problem], left: PendingSwitches
+    raw: dict[str, Any], key: str, value: Any, problems: list[Problem], pending: PendingSwitches
 ) -> None:
-    """Set a dotted key, and take it out of the blocks, which would set it again."""
-    if left.set_key(raw, key, value, problems, REFERENCES) and key != "runs":
+    """Set the ``value`` of a dotted key, and remove the key from the blocks, which would set it
+    again.
+    """
+    if pending.set_key(raw, key, value, problems, REFERENCES) and key != "runs":
         blocks = raw["runs"] if isinstance(raw.get("runs"), list) else []
         for number, block in enumerate(blocks):
             if isinstance(block, dict):
@@ -194,58 +212,95 @@ def _set(
 
 
 def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> None:
-    """Bring a block into its form: records by their kind, files where they are."""
+    """Replace records that a block names by their kind, and paths relative to the study.
+
+    Args:
+        block: of the file; it is changed.
+        path: the block's own, for problems.
+        folder: of the study.
+        problems: gets further ones.
+    """
     if not isinstance(block, dict):
         return
-    found: list[Problem] = []
+    block_problems: list[Problem] = []
     for key in [key for key in block if key in REFERENCES]:
         values = block[key] if isinstance(block[key], list) else [block[key]]
         records = [{key: copy.deepcopy(value)} for value in values]
         for record in records:
-            expand_name(record, key, REFERENCES, found)
+            expand_name(record, key, REFERENCES, block_problems)
             if key == "data":
                 locate(record[key], "path", folder)
         block[key] = [record[key] for record in records]
-    problems += [problem.below(path) for problem in found]
+    problems += [problem.below(path) for problem in block_problems]
 
 
 def locate(values: Any, key: str, folder: Path) -> None:
-    """Make the path at ``key``, if there is one, absolute: beside the study if it is there."""
+    """Make the path at ``key`` of ``values``, if there is one, absolute: in the study's ``folder``
+    if it exists there.
+    """
     if isinstance(values, dict) and isinstance(values.get(key), str):
-        given = Path(values[key]).expanduser()
-        values[key] = str((folder / given if (folder / given).exists() else given).absolute())
+        path = Path(values[key]).expanduser()
+        values[key] = str((folder / path if (folder / path).exists() else path).absolute())
 
 
-def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
+def _expand_blocks(study: Study, problems: list[Problem]) -> Iterator[Run]:
+    """Yield the runs of all blocks; append the problems of runs that are not valid to
+    ``problems``.
+    """
     base = study.model_dump(mode="json", exclude_none=True, include=_KEYS)
-    for number, block in enumerate(study.runs):
-        at = f"runs.{number}"
+    for index, block in enumerate(study.runs):
+        block_path = f"runs.{index}"
         seeds = block.get("seeds", study.seeds)
         lists = {key: values for key, values in block.items() if key != "seeds"}
         axes = {key: lists[key] for key in lists if key.split(".")[0] in _KEYS}
-        known = sorted({*_KEYS, "seeds"})
+        valid_keys = sorted({*_KEYS, "seeds"})
         problems += [
             Problem(
-                f"{at}.{key}", "is not a known key", "", suggest_nearest(key.split(".")[0], known)
+                f"{block_path}.{key}",
+                "is not a known key",
+                "",
+                suggest_nearest(key.split(".")[0], valid_keys),
             )
             for key in lists
             if key not in axes
         ]
-        if bad := grid_problems(lists):
-            problems += [problem.below(at) for problem in bad]
+        if list_problems := grid_problems(lists):
+            problems += [problem.below(block_path) for problem in list_problems]
             continue
         for values in grid(sort_outermost_first(axes)):
-            raw, found, left = copy.deepcopy(base), list[Problem](), PendingSwitches(Run)
-            ready = all(left.set_key(raw, *item, found, REFERENCES) for item in values.items())
-            warn_of_switches(left.settle(raw, values))
-            if ready and all(expand_name(raw, key, REFERENCES, found) for key in REFERENCES):
-                run, found = validate_record(raw, Run)
-                if run is not None and not found:
-                    yield from (run.model_copy(update={"seed": seed}) for seed in seeds)
-            problems += [replace(p, path=_blamed(p.path, at, axes)) for p in found]
+            run, run_problems = _run_of(base, values)
+            if run is not None and not run_problems:
+                yield from (run.model_copy(update={"seed": seed}) for seed in seeds)
+            problems += [
+                replace(problem, path=_path_in_file(problem.path, block_path, axes))
+                for problem in run_problems
+            ]
 
 
-def _blamed(path: str, at: str, keys: Iterable[str]) -> str:
-    """Where in the study's file the value stands that a problem of a run's key comes from."""
-    of_block = any(keys_overlap(path, key) for key in keys)
-    return f"{at}.{path}" if of_block or path in {"exchange", "world_size"} else path
+def _run_of(base: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[Run | None, list[Problem]]:
+    """Return the run of one combination, and its problems; None if it is not valid.
+
+    Args:
+        base: plain values of the study that all runs share.
+        values: by dotted key.
+    """
+    raw = copy.deepcopy(dict(base))
+    problems: list[Problem] = []
+    pending = PendingSwitches(Run)
+    ready = all(pending.set_key(raw, *item, problems, REFERENCES) for item in values.items())
+    warn_of_switches(pending.settle(raw, values))
+    if not ready or not all(expand_name(raw, key, REFERENCES, problems) for key in REFERENCES):
+        return None, problems
+    return validate_record(raw, Run)
+
+
+def _path_in_file(path: str, block_path: str, keys: Iterable[str]) -> str:
+    """Return where in the study's file the value stands that a problem of a run's key comes from.
+
+    Args:
+        path: the run's dotted key.
+        block_path: of the block that made the run.
+        keys: dotted keys that the block sets.
+    """
+    from_block = any(keys_overlap(path, key) for key in keys)
+    return f"{block_path}.{path}" if from_block or path in {"exchange", "world_size"} else path

@@ -1,5 +1,6 @@
-"""How a network is trained: everything of a run but its data, network, ranks and strategy; and
-optimisers: SGD as `Training` describes it, or one of the caller's."""
+"""Settings of a training, except its data, network, ranks and strategy; and its optimiser, SGD as
+`Training` describes it or the caller's own.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ recalibrated: of the training set or a sample of it, with the weights as they ar
 STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
 BatchNorm = Literal["per_rank", "sync", "none"]
 ImportancePass = Literal["train", "eval"]
-"""How the pass that measures importance before an epoch runs the network: 'eval', with the running
-statistics of the rank, which stay; or 'train', where each local batch is normalised by itself and
-they take it in, so that they rest on the shard once more before anything new comes."""
+"""How the network runs in the pass that measures importance before an epoch: 'eval', with the
+rank's running statistics, which do not change; or 'train', where each local batch is normalised by
+itself and updates them, so that they rest on the shard once more before new samples come."""
 Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 
 
@@ -39,9 +40,10 @@ class CrossEntropy(Spec):
 
 
 class Contrastive(Spec):
-    """Two views of each sample are to be told from those of other samples, its negatives, by what
-    the network puts out, normalised: InfoNCE, see `simshuffle.train.loss`. Labels are used
-    in the evaluation alone.
+    """InfoNCE: the network's normalised outputs must tell two views of a sample from views of
+    other samples, its negatives; see `simshuffle.train.loss`.
+
+    Labels are used in the evaluation alone.
 
     Attributes:
         temperature: that cosines are divided by; 0.1 was the best of SimCLR (Chen et al. 2020,
@@ -122,61 +124,67 @@ class Training(Spec):
 
     @field_validator("sync_ranks")
     @classmethod
-    def _only_synchronised(cls, value: int | None, told: ValidationInfo) -> int | None:
-        if value is not None and told.data.get("batch_norm", "sync") != "sync":
+    def _needs_sync(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("batch_norm", "sync") != "sync":
             remedy = "Use batch_norm: sync, or leave it out."
             refuse("", "needs batch_norm: sync", str(value), remedy, "training")
         return value
 
-    def by_group(self, world_size: int) -> tuple[BatchNorm, int]:
-        """How batch norm treats groups of neighbouring ranks, and how many ranks each has:
-        ('per_rank', k), where every group normalises by itself and has statistics of its own;
-        ('sync', ``world_size``), where all ranks are one; or ('none', 1). Raises InputError if the
-        ranks do not make whole groups."""
+    def norm_groups(self, world_size: int) -> tuple[BatchNorm, int]:
+        """Return how batch norm treats groups of neighbouring ranks, and how many ranks a group
+        has.
+
+        ('per_rank', k): every group normalises by itself and has statistics of its own.
+        ('sync', ``world_size``): all ranks are one group. ('none', 1): no batch norm.
+
+        Raises:
+            InputError: the ranks do not make whole groups.
+        """
         if self.batch_norm != "sync":
             return self.batch_norm, 1
-        together = self.sync_ranks or world_size
-        if world_size % together:
+        group_size = self.sync_ranks or world_size
+        if world_size % group_size:
             remedy = f"Use a divisor of {world_size}, or leave it out, for all ranks."
             rule = f"must divide the number of ranks, {world_size}"
-            refuse("training.sync_ranks", rule, str(together), remedy, "training")
-        return "per_rank" if together < world_size else "sync", together
+            refuse("training.sync_ranks", rule, str(group_size), remedy, "training")
+        return "per_rank" if group_size < world_size else "sync", group_size
 
     @property
     def refreshes_statistics(self) -> bool:
-        """Whether the pass that measures importance changes the running statistics."""
+        """True if the pass that measures importance changes the running statistics."""
         return self.importance_pass == "train"  # noqa: S105 - no password
 
     @property
     def temperature(self) -> float | None:
-        """Of a contrastive loss; None of another."""
+        """The temperature of a contrastive loss; None of another loss."""
         return self.loss.temperature if isinstance(self.loss, Contrastive) else None
 
     def evaluates(self, epoch: int) -> bool:
-        """Whether the network is evaluated after that epoch, from 1."""
+        """Return whether the network is evaluated after ``epoch``, counted from 1."""
         return epoch % self.evaluate_every == 0 or epoch == self.epochs
 
     def peak_learning_rate(self, world_size: int) -> float:
-        """The learning rate after the warm-up, with ``world_size`` ranks."""
+        """Return the learning rate after the warm-up, with ``world_size`` ranks."""
         ratio = world_size * self.local_batch_size / self.reference_batch_size
         power = {"linear": 1.0, "sqrt": 0.5, "none": 0.0}[self.learning_rate_scaling]
         return float(self.learning_rate * ratio**power)
 
     def learning_rate_at(self, progress: float, world_size: int) -> float:
-        """The learning rate after ``progress`` epochs (a number from 0 to ``epochs``)."""
+        """Return the learning rate after ``progress`` epochs, a number from 0 to ``epochs``."""
         peak = self.peak_learning_rate(world_size)
         if progress < self.warmup_epochs:
             return peak * progress / self.warmup_epochs
         if self.decay == "none":
             return peak
-        rest = max(self.epochs - self.warmup_epochs, 1e-12)
-        gone = min((progress - self.warmup_epochs) / rest, 1.0)
-        return peak * 0.5 * (1.0 + math.cos(math.pi * gone))
+        decay_epochs = max(self.epochs - self.warmup_epochs, 1e-12)
+        share = min((progress - self.warmup_epochs) / decay_epochs, 1.0)  # of the decay, 0 to 1
+        return peak * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
 class TrainingOptions(TypedDict, total=False):
-    """Fields of `Training`, which says what they mean, as arguments of a function, but for
-    ``loss``, which is a function there."""
+    """Fields of `Training`, which says what they mean, as arguments of a function, except
+    ``loss``, which is a function there.
+    """
 
     epochs: int
     local_batch_size: int
@@ -205,18 +213,21 @@ class TrainingOptions(TypedDict, total=False):
 
 OptimizerFactory = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
 """Makes an optimiser, such as ``functools.partial(torch.optim.AdamW, lr=1e-3)``, of parameters."""
-OF_SGD = ("learning_rate", "momentum", "weight_decay", "nesterov")
-"""Fields of `Training` whose place an optimiser of the caller's takes."""
+SGD_FIELDS = ("learning_rate", "momentum", "weight_decay", "nesterov")
+"""Fields of `Training` that the caller's own optimiser takes the place of."""
 
 
 def load_optimizers() -> None:
-    """Load what the first optimiser of a process makes torch load, torch._dynamo and sympy: more
-    than a second, in which a small network is trained."""
+    """Load the modules that torch loads for the first optimiser of a process, torch._dynamo and
+    sympy.
+
+    It takes more than a second, in which a small network is trained.
+    """
     torch.optim.SGD([torch.zeros(1)], lr=1.0)
 
 
 def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
-    """The optimiser of ``model``; its learning rate is set before every step."""
+    """Return SGD for the weights of ``model``; its learning rate is set before every step."""
     return torch.optim.SGD(
         model.parameters(),
         lr=training.learning_rate,
@@ -230,8 +241,11 @@ def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
 def optimizer_of(
     model: nn.Module, training: Training, factory: OptimizerFactory | None
 ) -> torch.optim.Optimizer:
-    """The optimiser that trains ``model``: SGD, or that of ``factory``, whose groups keep the ratio
-    of their rates; errors as of `own_optimizer`. `set_rate` sets its learning rate."""
+    """Return the optimiser that trains ``model``: SGD, or one made by ``factory``, whose parameter
+    groups keep the ratio of their learning rates.
+
+    `set_rate` sets its learning rate. Errors as of `own_optimizer`.
+    """
     optimizer = sgd(model, training) if factory is None else own_optimizer(model, factory)
     for group in optimizer.param_groups:
         group["relative_lr"] = float(group["lr"]) / training.learning_rate
@@ -239,29 +253,38 @@ def optimizer_of(
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Let the next step of ``optimizer``, one of `optimizer_of`, have this learning rate."""
+    """Set the learning rate of the next step of ``optimizer``, one of `optimizer_of`."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["relative_lr"]
 
 
 def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Optimizer:
-    """The optimiser of ``model`` that ``factory`` makes. Raises InputError if it makes none, or one
-    that leaves out a weight, has no learning rate, or steps only with a closure."""
+    """Return the optimiser of ``model`` that ``factory`` makes.
+
+    Raises:
+        InputError: it makes none, or one that leaves out a weight, has no learning rate, or steps
+            only with a closure.
+    """
     if not callable(factory):
-        _refuse("must be a function that makes an optimiser of the weights", f"a {_shown(factory)}")
+        rule = "must be a function that makes an optimiser of the weights"
+        _refuse(rule, f"a {_factory_name(factory)}")
     try:
         optimizer = factory(model.parameters())
     except (TypeError, ValueError) as error:
-        _refuse(f"cannot be made of the model's parameters: {error}", _shown(factory))
+        _refuse(f"cannot be made of the model's parameters: {error}", _factory_name(factory))
     if not isinstance(optimizer, torch.optim.Optimizer):
         _refuse("must make a torch.optim.Optimizer", f"a {type(optimizer).__name__}")
     groups = optimizer.param_groups
     if not all(float(group.get("lr", 0.0)) > 0 for group in groups):
-        _refuse("must have a learning rate lr above 0 in every group", _shown(factory))
-    held = {id(weight) for group in groups for weight in group["params"]}
-    left = [n for n, w in model.named_parameters() if w.requires_grad and id(w) not in held]
-    if left:
-        _refuse("must hold all weights that are trained", f"none of {', '.join(left[:3])}")
+        _refuse("must have a learning rate lr above 0 in every group", _factory_name(factory))
+    optimised = {id(weight) for group in groups for weight in group["params"]}
+    missing = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and id(weight) not in optimised
+    ]
+    if missing:
+        _refuse("must hold all weights that are trained", f"none of {', '.join(missing[:3])}")
     try:
         optimizer.step()  # there are no gradients yet: nothing changes
     except TypeError:
@@ -270,16 +293,24 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
 
 
 def training_values(
-    model: nn.Module, factory: OptimizerFactory, given: Collection[str]
+    model: nn.Module, factory: OptimizerFactory, sgd_fields: Collection[str]
 ) -> dict[str, float]:
-    """Fields of `Training` under an optimiser of the caller's: the learning rate of its first
-    group, and nothing of SGD. Raises InputError if one of them is ``given`` too; or as of
-    `own_optimizer`."""
+    """Return fields of `Training` for the caller's own optimiser: its first learning rate, and 0
+    for fields of SGD.
+
+    Args:
+        model: whose weights it optimises.
+        factory: makes the optimiser.
+        sgd_fields: fields of `Training` that the caller sets too.
+
+    Raises:
+        InputError: one of `SGD_FIELDS` is set too; or as of `own_optimizer`.
+    """
     optimizer = own_optimizer(model, factory)
     problems = [
         Problem(name, "is not used beside an optimizer", "both", "Set it in the optimizer alone.")
-        for name in OF_SGD
-        if name in given
+        for name in SGD_FIELDS
+        if name in sgd_fields
     ]
     if problems:
         raise InputError(problems, "training")
@@ -287,10 +318,12 @@ def training_values(
     return {"learning_rate": rate, "momentum": 0.0, "weight_decay": 0.0}
 
 
-def _shown(factory: OptimizerFactory) -> str:
+def _factory_name(factory: OptimizerFactory) -> str:
+    """Return the name of a function, or of the class of another object."""
     return str(getattr(factory, "__name__", type(factory).__name__))
 
 
 def _refuse(rule: str, value: str) -> NoReturn:
+    """Raise InputError about the argument ``optimizer``."""
     remedy = "For example optimizer=functools.partial(torch.optim.AdamW, lr=1e-3)."
     refuse("optimizer", rule, value, remedy, "training")

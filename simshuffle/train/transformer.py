@@ -30,10 +30,10 @@ class VisionTransformer(nn.Module):
         heads: int,
     ) -> None:
         super().__init__()
-        channels, height, across = shape
+        channels, height, image_width = shape
         self.patches = nn.Conv2d(channels, width, patch_size, patch_size)
-        count = (height // patch_size) * (across // patch_size)
-        self.positions = nn.Parameter(torch.empty(count, width))
+        num_patches = (height // patch_size) * (image_width // patch_size)
+        self.positions = nn.Parameter(torch.empty(num_patches, width))
         nn.init.normal_(self.positions, std=FIRST_POSITIONS)
         # one by one, because nn.TransformerEncoder begins all blocks with the same weights
         self.blocks = nn.Sequential(*(_block(width, heads) for _ in range(depth)))
@@ -41,7 +41,7 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The logits of images."""
+        """Return the logits (n, classes) of images."""
         x = self.patches(x).flatten(2).transpose(1, 2) + self.positions
         logits: torch.Tensor = self.head(self.norm(self.blocks(x)).mean(1))
         return logits

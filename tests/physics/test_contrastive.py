@@ -14,12 +14,13 @@ from torch import nn
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.train import Emulation, Training, check_run
-from simshuffle.train.evaluate import ClassMeans, Evaluation, chosen_samples, score
+from simshuffle.train.evaluate import ClassMeans, Evaluation, first_samples_of_classes, score
 from simshuffle.train.loss import Views, info_nce
 from simshuffle.train.models import Mlp
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, RankedNetwork
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Augmentation, Samples
+from simshuffle.train.samples import Augmentation, Samples
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.study import load_study
 from simshuffle.workload.exchange import ImportancePair, LocalShuffle, Strategy
 
@@ -181,12 +182,12 @@ def test_the_nearest_class_mean_by_hand():
     over the root of 41. Class 2 has no samples."""
     inputs = np.array([[3, 0], [1, 0], [0, 9], [0, 1]], np.float32)
     train = ArraySource(Samples(inputs, np.array([0, 0, 1, 3])))
-    means = ClassMeans(RankedNetwork.alone(Still(), 3), train, np.array([2, 1, 3, 0]), 0.5)
+    means = ClassMeans(RankedNetwork.of_one_rank(Still(), 3), train, np.array([2, 1, 3, 0]), 0.5)
     assert means.means.tolist() == [[[1, 0], [0, 1], [0, 0], [0, 1]]]
     logits = means.logits(torch.tensor([[5.0, 4.0]]))[0].tolist()
     assert logits == pytest.approx([10 / 41**0.5, 8 / 41**0.5, 0, 8 / 41**0.5])
     targets = np.arange(200) % 2
-    chosen = chosen_samples(targets, np.arange(200)[::-1])
+    chosen = first_samples_of_classes(targets, np.arange(200)[::-1])
     assert np.bincount(targets[chosen]).tolist() == [64, 64]
     assert chosen.min() == 200 - 128
 
@@ -203,7 +204,7 @@ def test_own_accuracy_is_the_mean_of_ranks_with_their_own_class_means(monkeypatc
     alone = []
     for rank in range(RANKS):
         model = run.model(rank).eval()
-        means = ClassMeans(RankedNetwork.alone(model, 50), run.source, evaluation.order, 0.3)
+        means = ClassMeans(RankedNetwork.of_one_rank(model, 50), run.source, evaluation.order, 0.3)
         alone.append(score(model, test, 50, means=means))
     assert found["own"].accuracy == pytest.approx(np.mean([each.accuracy for each in alone]))
     assert found["own"].loss == pytest.approx(np.mean([each.loss for each in alone]))

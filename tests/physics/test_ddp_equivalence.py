@@ -37,13 +37,14 @@ import pytest
 import torch
 from torch import nn
 
-from simshuffle.train import models
+from simshuffle.train import models, residual
 from simshuffle.train.emulate import initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.iterations import epoch_samples
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Augmentation, Samples, TrainingSet
+from simshuffle.train.samples import Augmentation, Samples, TrainingSet
+from simshuffle.train.sources import ArraySource
 from tests.preloaded import fork_ranks, run_ranks
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
@@ -187,7 +188,7 @@ def run_of(name: str, world_size: int) -> Run:
 
 
 def smooth_rectified(norm: nn.Module, x: torch.Tensor, added: Any = None) -> torch.Tensor:
-    """SiLU of ``x`` through the batch norm ``norm``, plus ``added``: for `models.rectified`."""
+    """SiLU of ``x`` through the batch norm ``norm``, plus ``added``: for `rectify_norm`."""
     output = norm(x)
     return nn.functional.silu(output if added is None else output + added)
 
@@ -199,7 +200,7 @@ def networks(name: str) -> Iterator[None]:
     A ResNet of a quarter of the channels has the same layers in the same order. Its convolutions,
     on which most of the time would go, cost a sixteenth.
     """
-    with patch.object(models, "WIDTHS", (4, 8, 16)):
+    with patch.object(residual, "WIDTHS", (4, 8, 16)):
         if CASES[name]["training"]["dtype"] == "float64":
             yield
             return
@@ -213,7 +214,8 @@ def smooth_layers() -> Iterator[None]:
     with (
         patch.object(nn, "ReLU", nn.SiLU),
         patch.object(nn, "MaxPool2d", nn.AvgPool2d),
-        patch.object(models, "rectified", smooth_rectified),
+        patch.object(models, "rectify_norm", smooth_rectified),
+        patch.object(residual, "rectify_norm", smooth_rectified),
     ):
         yield
 

@@ -15,11 +15,12 @@ from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import statistics_momentum
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, own_pairs, own_score, recalibrate, score
-from simshuffle.train.iterations import Shuffled, epoch_samples, local_batches
+from simshuffle.train.iterations import TrainingEpochs, epoch_samples, local_batches
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses
 from simshuffle.train.recording import between_ranks, description, importance_row
-from simshuffle.train.samples import ArraySource, Samples
+from simshuffle.train.samples import Samples
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import (
     EpochContext,
@@ -227,7 +228,7 @@ def test_order_in_memory_changes_nothing(kind, monkeypatch):
     for usual in (False, True):
         if usual:
             monkeypatch.setattr(
-                "simshuffle.train.network._same_with_channels_last", lambda *_: False
+                "simshuffle.train.probe._equal_with_channels_last", lambda *_: False
             )
         run = Emulation(
             model, source(32, (1, 8, 8)), strategy=PARTIAL, world_size=4, training=training()
@@ -430,7 +431,7 @@ def test_local_batches(num, ranks, b, drop, sizes):
 
 def test_the_learning_rate_of_an_iteration_is_that_of_its_middle():
     how = Training(epochs=2, learning_rate=0.8, warmup_epochs=1.0, decay="none")
-    run = Shuffled(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
+    run = TrainingEpochs(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
     rates = [run.learning_rate(epoch, i) for epoch in (1, 2) for i in (0, 1)]
     assert rates == pytest.approx([0.2, 0.6, 0.8, 0.8], abs=1e-15)
 

@@ -12,12 +12,12 @@ from simshuffle.train.batch_norm import (
     apply_mode,
     batch_norm_layers,
     group_by_rank,
-    ordinary,
-    pooled,
-    rectified,
+    ordinary_copy,
+    pool_statistics,
+    rectify_norm,
     scale_and_shift_only,
 )
-from simshuffle.train.rank_kernels import takes
+from simshuffle.train.rank_kernels import supports_kernels
 
 RANKS, LOCAL, CHANNELS = 3, 4, 5
 LAYERS = {
@@ -73,7 +73,7 @@ def test_by_rank_is_one_batch_norm_for_each_rank(kind, variant):
             LOCAL
         ).view(-1, *[1] * (len(shape) - 1))
         x = ordered(kind, x)
-        assert takes(x) == (kind in {"1d", "2d, channels last"})
+        assert supports_kernels(x) == (kind in {"1d", "2d, channels last"})
         ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
         seed = torch.randn(shape, dtype=torch.float64)
         mine, looped = layer(ours), by_loop(alone, theirs)
@@ -110,7 +110,7 @@ def test_rectified_is_the_same_as_a_sum_and_a_rectifier_after_it(kind, added):
     group_by_rank(layer, RANKS).expect(0, RANKS, RANKS * LOCAL)
     layer.weight.data[0] = layer.bias.data[0] = 0.0  # so that exactly 0 comes out
     for one in alone:
-        one.load_state_dict(ordinary(layer, 0).state_dict())
+        one.load_state_dict(ordinary_copy(layer, 0).state_dict())
     given = [torch.randn(shape, dtype=torch.float64) for _ in range(2)]
     if added:
         given[1][:, 0] = 0
@@ -121,7 +121,7 @@ def test_rectified_is_the_same_as_a_sum_and_a_rectifier_after_it(kind, added):
         layer.train(training)
         for one in alone:
             one.train(training)
-        ours = rectified(layer, mine[0], mine[1] if added else None)
+        ours = rectify_norm(layer, mine[0], mine[1] if added else None)
         sum_ = by_loop(alone, theirs[0])
         expected = torch.relu(sum_ + theirs[1] if added else sum_)
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
@@ -140,7 +140,7 @@ def test_what_is_no_number_goes_through_a_rectifier():
     layer = nn.BatchNorm1d(2)
     group_by_rank(layer, 1).expect(0, 1, 3)
     x = torch.tensor([[1.0, float("nan")], [2.0, 0.0], [4.0, 0.0]])
-    assert rectified(layer, x).isnan().all(0).tolist() == [False, True]
+    assert rectify_norm(layer, x).isnan().all(0).tolist() == [False, True]
 
 
 def test_float32_is_as_exact_as_torchs_own():
@@ -191,7 +191,7 @@ def test_pooled_statistics_are_those_of_all_values_together():
         torch.randn(7, 11, 4, dtype=torch.float64)
         + torch.arange(7.0, dtype=torch.float64)[:, None, None]
     )
-    mean, variance = pooled(values.mean(1), values.var(1, correction=0))
+    mean, variance = pool_statistics(values.mean(1), values.var(1, correction=0))
     torch.testing.assert_close(mean, values.view(-1, 4).mean(0), rtol=0, atol=1e-12)
     torch.testing.assert_close(
         variance, values.view(-1, 4).var(0, correction=0), rtol=0, atol=1e-12
@@ -204,7 +204,7 @@ def test_ordinary_gives_torchs_own_layers_back(rank):
     group_by_rank(model, RANKS).expect(0, RANKS, RANKS * LOCAL)
     model(torch.randn(RANKS * LOCAL, 3, 2, 2, dtype=torch.float64))
     before = copy.deepcopy(model.state_dict())
-    plain = ordinary(model, rank)
+    plain = ordinary_copy(model, rank)
     assert type(plain[1]) is nn.BatchNorm2d
     fresh = nn.Sequential(nn.Conv2d(3, CHANNELS, 1), nn.BatchNorm2d(CHANNELS)).double()
     # names and shapes are those of the model that it was made from

@@ -19,7 +19,8 @@ from simshuffle.train.emulation import Emulation
 from simshuffle.train.partition import label_divergence
 from simshuffle.train.recording import TrainingRecorder
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Samples
+from simshuffle.train.samples import Samples
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import LoaderShuffle
 from simshuffle.workload.orders.fetching import count_fetches, divide_into_pieces

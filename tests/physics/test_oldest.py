@@ -10,7 +10,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.studies.training.running_statistics import epoch_kept
-from simshuffle.train.iterations import planned
+from simshuffle.train.iterations import plan_exchanges
 from simshuffle.workload.exchange import (
     EpochContext,
     ExchangePlan,
@@ -39,7 +39,7 @@ def partial(fraction: float, selection: Any, schedule: Any = None) -> PartialLoc
 def ages(strategy: Any, epochs: int, seed: int = 0) -> tuple[list[Any], list[Any]]:
     """Of each epoch: ages (N,) of all samples before it and (steps, M) of those that are sent,
     followed by hand."""
-    recorded = planned(
+    recorded = plan_exchanges(
         strategy, num_samples=RANKS * EACH, world_size=RANKS, batch_size=5, epochs=epochs, seed=seed
     )
     age, before, sent = dict.fromkeys(range(RANKS * EACH), 0), [], []
@@ -127,7 +127,7 @@ def test_statistics_rest_on_more_samples_if_the_oldest_go(fraction, at_random, o
         "oldest": (oldest, law(16, kept, lambda d: max(0.0, 1 - d * fraction))),
     }
     for selection, (trained, by_law) in expected.items():
-        recorded = planned(
+        recorded = plan_exchanges(
             partial(fraction, selection),
             num_samples=16384,
             world_size=1024,
@@ -197,11 +197,13 @@ def test_the_simulator_sends_the_oldest():
 
 
 def test_plans_without_a_training_go_on_from_one_another():
-    recorded = planned(partial(0.5, "oldest"), num_samples=24, world_size=3, batch_size=4, epochs=5)
+    recorded = plan_exchanges(
+        partial(0.5, "oldest"), num_samples=24, world_size=3, batch_size=4, epochs=5
+    )
     for owner, plan in zip(owners(recorded), recorded.plans, strict=False):
         assert (owner[plan.sample] == np.arange(3)).all()
     with pytest.raises(InputError, match="importance"):
-        planned(
+        plan_exchanges(
             ImportanceExchange(kind="importance_exchange", exchange_fraction=0.5),
             num_samples=24,
             world_size=3,

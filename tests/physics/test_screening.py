@@ -13,7 +13,8 @@ from torch.utils.data import TensorDataset
 from simshuffle.errors import InputError
 from simshuffle.extensions.learning.accuracy.sensitivity import of_screening, screened
 from simshuffle.train import emulate
-from simshuffle.train.screening import Screening, screen
+from simshuffle.train.screening import screen
+from simshuffle.train.screening_result import Screening
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SAMPLES, CLASSES = 96, 4

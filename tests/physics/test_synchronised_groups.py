@@ -14,7 +14,8 @@ from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, recalibrate, score
 from simshuffle.train.models import Mlp, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses, ranked_network
-from simshuffle.train.samples import ArraySource, Augmentation, Samples
+from simshuffle.train.samples import Augmentation, Samples
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Contrastive, Training
 from simshuffle.workload.exchange import ImportanceExchange, LocalShuffle, PartialLocalShuffle
 

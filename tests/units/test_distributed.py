@@ -84,17 +84,17 @@ def warned(action) -> list[str]:
 def storage_error(rank: int, folder: Path) -> dict:
     shard = ShardDataset(dataset(), folder / "storage")
     scheduler = Scheduler(shard, 4, 0.5)
-    put, before = shard.store.put, shard.store.samples().tolist()
+    put, before = shard.store.write, shard.store.samples().tolist()
 
     def broken(sample, content):
         raise OSError(28, "No space left on device")
 
     if rank == 1:
-        shard.store.put = broken
+        shard.store.write = broken
     error = refused(lambda: epoch(scheduler, 1))
     after = shard.store.samples().tolist()
     scheduler.verify()
-    shard.store.put = put
+    shard.store.write = put
     read = epoch(scheduler, 1)
     scheduler.verify()
     return {
@@ -114,11 +114,11 @@ def damage(rank: int, folder: Path) -> dict:
     missing, twice, broken = int(lists[0][0]), int(lists[1][0]), int(lists[2][0])
     if rank == 0:
         shard.store.remove(missing)
-        shard.store.put(twice, encode(dataset()[twice]))
+        shard.store.write(twice, encode(dataset()[twice]))
     if rank == 2:
         content = bytearray(shard.store.get(broken))
         content[-1] ^= 1
-        shard.store.put(broken, bytes(content))
+        shard.store.write(broken, bytes(content))
     return {
         "error": refused(scheduler.verify),
         "missing": missing,
@@ -133,7 +133,7 @@ def mismatch(rank: int, folder: Path) -> dict:
 
 def no_room(rank: int, folder: Path) -> dict:
     shard = ShardDataset(dataset(), folder / "storage")
-    shard.store.room = lambda: ("host:1", 1000)
+    shard.store.free_space = lambda: ("host:1", 1000)
     return {
         "error": refused(lambda: Scheduler(shard, 4, 0.5)),
         "written": len(shard.store.samples()),
@@ -767,7 +767,7 @@ def test_items_as_bytes_and_back():
 
 def test_a_sample_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     store = FolderStore(tmp_path / "samples")
-    store.put(3, b"old")
+    store.write(3, b"old")
 
     def failing(self, content):
         with self.open("wb") as file:
@@ -777,7 +777,7 @@ def test_a_sample_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", failing)
     for sample in (3, 4):
         with pytest.raises(OSError, match="No space"):
-            store.put(sample, b"new")
+            store.write(sample, b"new")
     monkeypatch.undo()
     assert store.samples().tolist() == [3]
     assert store.get(3) == b"old"

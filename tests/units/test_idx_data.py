@@ -17,7 +17,7 @@ from simshuffle.train.emulate import check_run, train_run
 from simshuffle.train.models import Mlp
 from simshuffle.train.partition import SortedPartition
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import LocalShuffle
 

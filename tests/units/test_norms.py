@@ -11,14 +11,16 @@ from torch import nn
 
 from simshuffle.errors import InputError
 from simshuffle.studies.training.tables import ABSENT
-from simshuffle.train.batch_norm import mode_of
+from simshuffle.train.batch_norm import norm_mode
 from simshuffle.train.data import Procedural
 from simshuffle.train.emulate import train_run
 from simshuffle.train.emulation import Emulation
-from simshuffle.train.models import Mlp, ResNet, SmallCnn, Vit, WideResNet, norm_2d
+from simshuffle.train.models import Mlp, ResNet, SmallCnn, Vit, WideResNet
+from simshuffle.train.residual import norm_2d
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Samples
+from simshuffle.train.samples import Samples
 from simshuffle.train.shuffling import description
+from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
 from simshuffle.workload.exchange import GlobalShuffle, LocalShuffle
 
@@ -58,7 +60,7 @@ def source(count: int, shape: tuple[int, ...] = (1, 8, 8)) -> ArraySource:
 
 @pytest.mark.parametrize("record", WITHOUT + WITH, ids=lambda r: r.label)
 def test_records_know_whether_their_network_has_batch_norm(record):
-    found = mode_of(built(record), "per_rank") != ABSENT
+    found = norm_mode(built(record), "per_rank") != ABSENT
     assert record.has_batch_norm == found == (record in WITH)
 
 
@@ -209,7 +211,7 @@ def test_four_ranks_are_one_with_the_batch_of_all(record):
             local_batch_size=16 // ranks, momentum=0.9, dtype="float64", batch_norm="per_rank"
         )
         run = Emulation(built(record), data, strategy=LOCAL, world_size=ranks, training=training)
-        assert not run.network.by_rank
+        assert not run.network.statistics_by_rank
         for batch in batches:
             run.step(batch.reshape(-1, ranks), 0.1)
         after.append(run.network.model.state_dict())

@@ -23,8 +23,8 @@ from simshuffle.study import executors
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
-from simshuffle.train.emulate import trained
-from simshuffle.train.samples import DatasetSource
+from simshuffle.train.emulate import train_materials
+from simshuffle.train.sources import DatasetSource
 from simshuffle.train.training import Training, TrainingOptions
 from tests.drawn import laid_out
 
@@ -267,8 +267,8 @@ def test_finished_runs_are_found_again_under_their_version_alone(tmp_path, monke
     done = []
     monkeypatch.setattr(
         cell,
-        "trained",
-        lambda run, *rest, **how: done.append(run.seed) or trained(run, *rest, **how),
+        "train_materials",
+        lambda run, *rest, **how: done.append(run.seed) or train_materials(run, *rest, **how),
     )
 
     def runs(**values: Any) -> int:

@@ -23,7 +23,7 @@ from simshuffle.studies.training.tables import collect
 from simshuffle.studies.training.text import parts
 from simshuffle.studies.training.wording import as_report
 from simshuffle.train import emulate
-from simshuffle.train.iterations import planned
+from simshuffle.train.iterations import plan_exchanges
 from simshuffle.workload.exchange import PairSchedule, PartialLocalShuffle
 from tests.drawn import laid_out, rows_of
 from tests.mixing import effective_samples, owners
@@ -40,7 +40,7 @@ def halves(selection):
         selection=selection,
         schedule=PairSchedule(partner_rule="random_pairs"),
     )
-    return planned(strategy, num_samples=8, world_size=2, batch_size=4, epochs=3)
+    return plan_exchanges(strategy, num_samples=8, world_size=2, batch_size=4, epochs=3)
 
 
 def counted(recorded, kept):

@@ -20,7 +20,12 @@ from simshuffle.train.data import (
     ImageFolder,
     Procedural,
 )
-from simshuffle.train.samples import balanced_labels, channel_statistics, split, with_wrong_labels
+from simshuffle.train.samples import (
+    balanced_labels,
+    channel_statistics,
+    replace_labels,
+    split_samples,
+)
 
 
 def procedural(**keys):
@@ -74,7 +79,7 @@ def write_images(folder, classes=("ant", "bee"), count=5, size=(12, 9), ending="
 
 def test_a_split_has_its_share_of_every_label_and_uses_every_sample_once():
     targets = np.repeat([0, 1, 2], [101, 50, 7])
-    train, test = split(targets, 0.3, np.random.default_rng(0))
+    train, test = split_samples(targets, 0.3, np.random.default_rng(0))
     assert sorted([*train, *test]) == list(range(158))
     assert len(test) == 47  # the whole part of 0.3 x 158
     share = np.bincount(targets[test]) / [101, 50, 7]
@@ -83,7 +88,7 @@ def test_a_split_has_its_share_of_every_label_and_uses_every_sample_once():
 
 def test_wrong_labels_are_wrong_and_as_many_as_said():
     targets = balanced_labels(1000, 7, np.random.default_rng(1))
-    noisy = with_wrong_labels(targets, 7, 0.25, np.random.default_rng(2))
+    noisy = replace_labels(targets, 7, 0.25, np.random.default_rng(2))
     assert (noisy != targets).sum() == 250
     assert set(noisy) == set(range(7))
     assert np.bincount(targets).max() - np.bincount(targets).min() == 1

@@ -22,7 +22,8 @@ from simshuffle.train.data import Digits
 from simshuffle.train.models import Mlp, SmallCnn
 from simshuffle.train.partition import DirichletPartition
 from simshuffle.train.recording import strategy_label
-from simshuffle.train.samples import ArraySource, DatasetSource, Samples, TrainingSet
+from simshuffle.train.samples import Samples, TrainingSet
+from simshuffle.train.sources import ArraySource, DatasetSource
 from simshuffle.workload.exchange import (
     ImportanceExchange,
     ImportancePair,

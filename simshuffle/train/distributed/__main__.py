@@ -1,5 +1,6 @@
 """torchrun --nproc-per-node M -m simshuffle.train.distributed STUDY: the runs of a study on real
-ranks, with the usual tables."""
+ranks, with the usual tables.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from simshuffle.spec.library import read_value
 from simshuffle.studies.training.study import STUDY
 from simshuffle.study.store import CELLS, Disk
 from simshuffle.study.study import fingerprint
-from simshuffle.train.distributed.group import RankGroup, collectively, leave
-from simshuffle.train.distributed.study import carried_out, on_ranks
+from simshuffle.train.distributed.group import RankGroup, leave, run_collectively
+from simshuffle.train.distributed.study import request_on_ranks, run_on_ranks
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.shuffling import request
 from simshuffle.train.study import load_study
@@ -29,8 +30,8 @@ from simshuffle.train.study import load_study
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
-def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says."""
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; None is that of the process."""
     parser = argparse.ArgumentParser(prog="simshuffle.train.distributed", description=__doc__)
     parser.add_argument("study", help="a study file, or a name below studies/")
     parser.add_argument(
@@ -54,12 +55,12 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         default="gloo",
         help="of torch.distributed; with nccl every rank trains on a GPU",
     )
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Run as one of the ranks that torchrun started; returns the exit code."""
-    chosen = arguments(given)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as one of the ranks that torchrun started; return the exit status."""
+    options = parse_arguments(argv)
     if "RANK" not in os.environ:
         problem = Problem(
             "",
@@ -67,17 +68,17 @@ def main(given: Sequence[str] | None = None) -> int:
             "",
             "torchrun --standalone --nproc-per-node 2 -m simshuffle.train.distributed ...",
         )
-        return _refused(InputError(problem, "simshuffle.train.distributed"))
+        return _report_input_error(InputError(problem, "simshuffle.train.distributed"))
     signal.signal(signal.SIGTERM, _stop)  # torchrun ends the others so if one fails
     device = torch.device("cpu")
-    if chosen.backend == "nccl":
+    if options.backend == "nccl":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     try:
-        dist.init_process_group(chosen.backend)
-        _run_study(chosen, device)
+        dist.init_process_group(options.backend)
+        _run_study(options, device)
     except InputError as error:
-        return _refused(error)
+        return _report_input_error(error)
     except SimshuffleError as error:
         sys.stderr.write(f"{error}\n")
         return FAILED
@@ -87,34 +88,39 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _stop(number: int, frame: object) -> None:
+    """Raise KeyboardInterrupt; a signal handler."""
     raise KeyboardInterrupt
 
 
-def _refused(error: InputError) -> int:
+def _report_input_error(error: InputError) -> int:
+    """Write the error to standard error, on rank 0; return the exit status."""
     if int(os.environ.get("RANK", "0")) == 0:
         sys.stderr.write(f"{error}\n")
     return BAD_INPUT
 
 
-def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
-    """Every run of the study, one after the other, those that are in the result folder excepted."""
+def _run_study(options: argparse.Namespace, device: torch.device) -> None:
+    """Train every run of the study, one after the other, except those in the result folder; then
+    save the result and print its tables on rank 0.
+    """
     ranks = RankGroup.current()
     values: dict[str, Any] = {"world_size": ranks.world_size}
-    for text in chosen.set:
+    for text in options.set:
         key, equals, value = text.partition("=")
         if not equals:
             rule, remedy = "is written KEY=VALUE", "For example --set seeds=1."
             refuse("--set", rule, repr(text), remedy, "command line")
         values[key] = read_value(value, f"--set {key}")
-    emulated = request(load_study(chosen.study, values), device.type)
-    asked = on_ranks(emulated, ranks.world_size, chosen.transport, chosen.storage, device)
-    wanted = fingerprint(STUDY, asked)
-    folder: Path = chosen.out or Path("results") / f"ranks-{asked.name.replace('/', '-')}-{wanted}"
-    again, first = meta_of(folder).get("fingerprint") == wanted, ranks.rank == 0
-    collectively(ranks, lambda: check_place(folder, replace=again) if first else None)
-    result = carried_out(ranks, asked, Disk((folder.parent / CELLS).absolute()))
+    emulated = request(load_study(options.study, values), device.type)
+    real = request_on_ranks(emulated, ranks.world_size, options.transport, options.storage, device)
+    mark = fingerprint(STUDY, real)
+    folder: Path = options.out or Path("results") / f"ranks-{real.name.replace('/', '-')}-{mark}"
+    replaces = meta_of(folder).get("fingerprint") == mark
+    is_first = ranks.rank == 0
+    run_collectively(ranks, lambda: check_place(folder, replace=replaces) if is_first else None)
+    result = run_on_ranks(ranks, real, Disk((folder.parent / CELLS).absolute()))
     if result is not None:
-        result.save(folder, replace=again)
+        result.save(folder, replace=replaces)
         text = "\n".join(str(part) for part in result.parts())
         sys.stdout.write(f"{text}\nTables: {folder}\n")
 

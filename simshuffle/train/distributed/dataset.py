@@ -1,5 +1,6 @@
-"""ShardDataset: a map-style dataset of which this rank holds a shard in local storage; and the
-sampler that says what of it the rank trains on."""
+"""ShardDataset: a map-style dataset of which this rank holds a shard in local storage; and
+ShardSampler, which yields the samples that the rank trains on.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
-from simshuffle.train.distributed.group import RankGroup, collectively
+from simshuffle.train.distributed.group import RankGroup, run_collectively
 from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
-from simshuffle.train.emulate import records_of
+from simshuffle.train.emulate import read_records
 from simshuffle.train.partition import Partition
-from simshuffle.train.samples import length_of
+from simshuffle.train.sources import dataset_length
 from simshuffle.workload.exchange import Shards
 from simshuffle.workload.exchange.states import VERSION
 
@@ -69,20 +70,26 @@ class ShardDataset(Dataset[Any]):
         decode: Callable[[bytes], Any] = decode,
     ) -> None:
         self.ranks = RankGroup.current()
-        self._count = length_of(source, "source", "dataset")
-        self.source, self.seed, self.transform = source, seed, transform
-        self.partition = records_of(_Chosen, "dataset", partition=partition).partition
-        self._encode, self._decode, self._targets = encode, decode, targets
-        self._place = None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
+        self._count = dataset_length(source, "source", "dataset")
+        self.source = source
+        self.seed = seed
+        self.transform = transform
+        self.partition = read_records(_Arguments, "dataset", partition=partition).partition
+        self._encode = encode
+        self._decode = decode
+        self._targets = targets
+        self._folder = None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
         self.staged = False
         self._store: Store | None = None
 
     def __len__(self) -> int:
-        """N, of the whole set."""
+        """Return N, the samples of the whole set."""
         return self._count
 
     def __getitem__(self, sample: int) -> Any:
-        """The item of that number, or raise InputError if it was not staged on this rank."""
+        """Return the item with the number ``sample``, or raise InputError if it was not staged on
+        this rank.
+        """
         item = self.item(self.store.get(int(sample))) if self.staged else self.source[int(sample)]
         return item if self.transform is None else self.transform(item)
 
@@ -90,61 +97,74 @@ class ShardDataset(Dataset[Any]):
     def store(self) -> Store:
         """The local storage of this rank."""
         if self._store is None:
-            self._store = MemoryStore() if self._place is None else FolderStore(self._place)
+            self._store = MemoryStore() if self._folder is None else FolderStore(self._folder)
         return self._store
 
     def owner(self) -> Ints:
-        """The rank of each sample before the first epoch: (N,) int32, the same on all ranks."""
+        """Return (N,) int32, the rank of each sample before the first epoch; equal on all ranks."""
         random = self.partition.kind == "random"
         targets = np.zeros(len(self), np.int64) if random else self.targets()
         return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
 
     def targets(self) -> Ints64:
-        """The label of every sample, (N,), or raise InputError."""
-        known = getattr(self.source, "targets", None) if self._targets is None else self._targets
-        if known is None or np.shape(known) != (len(self),):
-            shown = "none" if known is None else f"shape {np.shape(known)}"
-            remedy, kind = "Pass targets=, or use the random partition.", self.partition.kind
+        """Return the label of every sample, (N,), or raise InputError if there are none."""
+        labels = getattr(self.source, "targets", None) if self._targets is None else self._targets
+        if labels is None or np.shape(labels) != (len(self),):
+            value = "none" if labels is None else f"shape {np.shape(labels)}"
+            remedy = "Pass targets=, or use the random partition."
+            kind = self.partition.kind
             rule = f"must be the labels of all {len(self)} samples for the partition '{kind}'"
-            refuse("targets", rule, shown, remedy, "dataset")
-        return np.asarray(known, np.int64)
+            refuse("targets", rule, value, remedy, "dataset")
+        return np.asarray(labels, np.int64)
 
     def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
-        """Copy ``samples`` to local storage, and remove all others from there; ``reserve`` is kept
-        free beside them, as a part of them: Q for an exchange. Collective. Raises InputError,
-        before anything is written, if they do not fit; ExchangeError if a rank could not read or
-        write one."""
+        """Copy ``samples`` to local storage, and remove all others from there. Collective.
+
+        Args:
+            samples: of this rank.
+            reserve: space to leave free, as a fraction of the samples' bytes: Q for an exchange.
+
+        Raises:
+            InputError: they do not fit; nothing is written.
+            ExchangeError: a rank could not read or write one.
+        """
 
         def clear() -> None:
             self.store.clear()  # which is made here, so that all ranks hear where it cannot be
 
         def copy() -> None:
             for sample in samples:
-                self.store.put(int(sample), self.read(int(sample)))
+                self.store.write(int(sample), self.read(int(sample)))
 
-        collectively(self.ranks, clear)
-        self._check_room(samples, reserve)
-        collectively(self.ranks, copy)
+        run_collectively(self.ranks, clear)
+        self._check_space(samples, reserve)
+        run_collectively(self.ranks, copy)
         self.staged = True
 
-    def _check_room(self, samples: Ints, reserve: float) -> None:
-        """See that what all ranks of a host want to store fits there, by the sizes of `nbytes`."""
-        room = self.store.room()
-        device, free = room or ("", 0)
-        wanted = int(sum(self.nbytes(samples)) * (1.0 + reserve)) if room else 0
+    def _check_space(self, samples: Ints, reserve: float) -> None:
+        """Raise InputError if the shards of all ranks that share a device do not fit on it.
+        Collective.
+
+        Sizes are those of `nbytes`; ``reserve`` as of `stage`.
+        """
+        space = self.store.free_space()
+        device, free_nbytes = space or ("", 0)
+        nbytes = int(sum(self.nbytes(samples)) * (1.0 + reserve)) if space else 0
         devices = self.ranks.gather_texts(device)
-        needs = self.ranks.gather(np.array([wanted, free], np.int64))
+        parts = self.ranks.gather(np.array([nbytes, free_nbytes], np.int64))
         problems = []
         for device in sorted(set(devices) - {""}):
-            here = [need for need, name in zip(needs, devices, strict=True) if name == device]
-            total, free = sum(int(need[0]) for need in here), min(int(need[1]) for need in here)
-            if total > free:
+            sharing = [part for part, name in zip(parts, devices, strict=True) if name == device]
+            total = sum(int(part[0]) for part in sharing)
+            free_nbytes = min(int(part[1]) for part in sharing)
+            if total > free_nbytes:
                 rule = (
-                    f"the shards of {len(here)} ranks must fit on {device}: {total / 1e9:.4g} GB"
+                    f"the shards of {len(sharing)} ranks must fit on {device}: {total / 1e9:.4g} GB"
                     " with what is exchanged"
                 )
                 remedy = "Use more hosts, a larger disk, or a smaller fraction."
-                problems.append(Problem("storage", rule, f"{free / 1e9:.4g} GB free", remedy))
+                value = f"{free_nbytes / 1e9:.4g} GB free"
+                problems.append(Problem("storage", rule, value, remedy))
         if problems:
             raise InputError(problems, "dataset")
 
@@ -157,78 +177,88 @@ class ShardDataset(Dataset[Any]):
     # ----------------------------------------------------- what other kinds of samples do otherwise
 
     def read(self, sample: int) -> bytes:
-        """A sample as it is stored, read from ``source``."""
+        """Read a sample from ``source``, and return it as it is stored."""
         return self._encode(self.source[sample])
 
     def item(self, content: bytes) -> Any:
-        """The item of a stored sample."""
+        """Return the item of a stored sample."""
         return self._decode(content)
 
     def nbytes(self, samples: Ints) -> list[int]:
-        """Bytes that each of ``samples`` will take; here as many as the first, which is read for
-        it."""
+        """Return the bytes that each of ``samples`` will take in local storage.
+
+        Here all are taken to be as large as the first one, which is read.
+        """
         return [len(self.read(int(samples[0])))] * len(samples) if len(samples) else []
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
-        """What is sent of a stored sample: for tensors and arrays the same, 'decoded' or
-        'encoded'."""
+        """Return the bytes to send of a stored sample: here its stored bytes, for both payloads."""
         return content
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
-        """What is stored of a received sample."""
+        """Return the bytes to store of a received sample."""
         return received
 
 
 class ShardSampler(Sampler[int]):
-    """Sample numbers, in the ``order`` (n,) in which this rank trains on them, which the scheduler
-    sets for every epoch. Its length is the same on all ranks: N/M, rounded up, or down with
-    ``drop_last``; a smaller shard repeats its first samples, as torch's DistributedSampler does.
-    Where the rest of an epoch was dealt anew it differs by one at most, and batches are as many.
+    """Yields the samples that this rank trains on, in the order that the scheduler sets for every
+    epoch.
 
-    It has a state of its own, as torchdata's ``StatefulDataLoader`` asks: how far it is in the
-    order. Of a loader that reads ahead that is more than what was trained on.
+    Its length is the same on all ranks: N/M, rounded up, or down with ``drop_last``; a smaller
+    shard repeats its first samples, as torch's DistributedSampler does. Where the rest of an
+    epoch was dealt anew, lengths differ by one at most, and the numbers of batches not at all.
+
+    It has a state of its own, as torchdata's ``StatefulDataLoader`` asks: its position in the
+    order. Under a loader that reads ahead, that is beyond the samples that were trained on.
 
     Attributes:
-        order: (n,) of the epoch, or of what was left of it when it was dealt.
-        begin: the place in it where this run of the sampler began.
-        place: the place in it of the next sample.
+        order: (n,) sample numbers of the epoch, or of its rest when it was dealt.
+        begin: position in the order where this run of the sampler began.
+        place: position in the order of the next sample.
     """
 
     def __init__(self, length: int) -> None:
-        self._length, self._next, self._started = length, 0, False
-        self.begin, self.place = 0, 0
+        self._length = length
+        self._next = 0
+        self._has_order = False
+        self.begin = 0
+        self.place = 0
         self.order: Ints = np.zeros(0, np.int64)
 
     def start(self, order: Ints, begin: int) -> None:
-        """Give ``order`` from that place on."""
-        self.order, self._started = order, True
+        """Set the ``order`` of an epoch, to be yielded from position ``begin`` on."""
+        self.order = order
+        self._has_order = True
         self._next = self.begin = self.place = begin
 
     def __len__(self) -> int:
-        """Samples of an epoch, or of what is left of it."""
-        return len(self.order) - self._next if self._started else self._length
+        """Return the samples of an epoch, or of its rest."""
+        return len(self.order) - self._next if self._has_order else self._length
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers, or raise InputError where no epoch is scheduled."""
-        order = self._known()
+        """Return an iterator over sample numbers, or raise InputError if no epoch is scheduled."""
+        order = self._current_order()
         self.begin = self.place = self._next
 
-        def rest() -> Iterator[int]:
+        def count_samples() -> Iterator[int]:
             for sample in order[self.begin :].tolist():
                 self.place += 1
                 yield sample
 
-        return rest()
+        return count_samples()
 
     def state_dict(self) -> dict[str, Any]:
-        """How far it is, and a mark of its order."""
-        return {"version": VERSION, "order": mark(self._known()), "place": self.place}
+        """Return the position, and a checksum of the order."""
+        return {"version": VERSION, "order": checksum(self._current_order()), "place": self.place}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, after the same epoch, or rest of one, was scheduled for as many ranks.
-        Raises InputError if it is of another version or order."""
-        wanted = {"version": VERSION, "order": mark(self._known())}
-        for name, value in wanted.items():
+        """Go on from a saved position in an epoch that is scheduled again, for as many ranks.
+
+        Raises:
+            InputError: the state is of another version or order.
+        """
+        expected = {"version": VERSION, "order": checksum(self._current_order())}
+        for name, value in expected.items():
             if state.get(name) != value:
                 rule = f"must be {value}, of what this rank trains on now"
                 remedy = "Load the scheduler's state instead, and make the loader anew."
@@ -236,39 +266,54 @@ class ShardSampler(Sampler[int]):
         self._next = int(state["place"])
         self.begin = self.place = self._next
 
-    def _known(self) -> Ints:
-        if not self._started:
+    def _current_order(self) -> Ints:
+        """Return the order, or raise InputError if no epoch was scheduled."""
+        if not self._has_order:
             remedy = "Call scheduler.scheduling(epoch) first."
             refuse("sampler", "has no order yet", "", remedy, "scheduler")
         return self.order
 
 
-def mark(*arrays: Ints) -> str:
-    """A number that stands for the arrays."""
-    found = 0
+def checksum(*arrays: Ints) -> str:
+    """Return the CRC-32 of all ``arrays`` together, in 8 hexadecimal digits."""
+    crc = 0
     for array in arrays:
-        found = zlib.crc32(np.ascontiguousarray(array, np.int64).tobytes(), found)
-    return f"{found:08x}"
+        crc = zlib.crc32(np.ascontiguousarray(array, np.int64).tobytes(), crc)
+    return f"{crc:08x}"
 
 
-def drawn(shards: Shards, count: int, weights: Floats, rng: np.random.Generator) -> Ints:
-    """``count`` samples of each rank's shard, drawn with replacement in proportion to ``weights``
-    (N,): (count, M) sample numbers. So a sample of weight w comes count w / W times in an epoch,
-    where W is the weight of its shard. Raises InputError if a shard has no weight."""
+def draw_by_weight(shards: Shards, count: int, weights: Floats, rng: np.random.Generator) -> Ints:
+    """Draw ``count`` samples of each rank's shard, with replacement, in proportion to ``weights``.
+
+    A sample of weight w comes count w / W times in an epoch on average, where W is the weight of
+    its shard.
+
+    Args:
+        shards: samples of each rank.
+        count: samples that a rank trains on.
+        weights: (N,), of each sample.
+        rng: draws.
+
+    Returns:
+        (count, M) sample numbers, a column for each rank.
+
+    Raises:
+        InputError: a shard has no weight.
+    """
     columns = []
     for rank, start in enumerate(shards.start[:-1]):
-        own = shards.order[start : shards.start[rank + 1]]
-        if not (total := weights[own].sum()) > 0:
+        shard = shards.order[start : shards.start[rank + 1]]
+        if not (total := weights[shard].sum()) > 0:
             rule = f"rank {rank} has no sample with a weight above 0"
             remedy = "Use the random partition, or weights that no class lacks."
-            refuse("weights", rule, f"{len(own)} samples", remedy, "scheduler")
-        columns.append(rng.choice(own, count, p=weights[own] / total))
+            refuse("weights", rule, f"{len(shard)} samples", remedy, "scheduler")
+        columns.append(rng.choice(shard, count, p=weights[shard] / total))
     return np.stack(columns, axis=1)
 
 
 class Manifest:
-    """What every rank knows of every sample that was staged: its size on the way, and a checksum of
-    it.
+    """Sizes and checksums of all samples that were staged, in the form in which they are sent; the
+    same on every rank.
 
     Attributes:
         sizes: (N,) int64, bytes.
@@ -278,40 +323,41 @@ class Manifest:
     def __init__(self, dataset: ShardDataset, owner: Ints, payload: Payload) -> None:
         self.sizes = np.zeros(len(owner), np.int64)
         self.checksums = np.zeros(len(owner), np.uint32)
-        mine = np.flatnonzero(owner == dataset.ranks.rank)
-        found: list[tuple[int, int]] = []
+        samples = np.flatnonzero(owner == dataset.ranks.rank)
+        entries: list[tuple[int, int]] = []  # size and checksum of this rank's samples
 
-        def look() -> None:
-            for sample in mine:
+        def add_entries() -> None:
+            for sample in samples:
                 content = dataset.to_payload(dataset.store.get(int(sample)), payload)
-                found.append((len(content), zlib.crc32(content)))
+                entries.append((len(content), zlib.crc32(content)))
 
-        collectively(dataset.ranks, look)
-        table = np.array(found, np.int64).reshape(len(mine), 2)
-        parts = dataset.ranks.gather(table.ravel())
-        for rank, part in enumerate(parts):
-            of_rank = owner == rank
-            self.sizes[of_rank], self.checksums[of_rank] = part.reshape(-1, 2).T
+        run_collectively(dataset.ranks, add_entries)
+        table = np.array(entries, np.int64).reshape(len(samples), 2)
+        for rank, part in enumerate(dataset.ranks.gather(table.ravel())):
+            is_owned = owner == rank
+            self.sizes[is_owned], self.checksums[is_owned] = part.reshape(-1, 2).T
 
     def fits(self, sample: int, content: bytes) -> bool:
-        """Whether ``content`` is that of the sample."""
-        known = int(self.sizes[sample]), int(self.checksums[sample])
-        return (len(content), zlib.crc32(content)) == known
+        """Return whether ``content`` is that of the sample, by size and checksum."""
+        entry = int(self.sizes[sample]), int(self.checksums[sample])
+        return (len(content), zlib.crc32(content)) == entry
 
 
-class _Chosen(Spec):
+class _Arguments(Spec):
+    """Arguments of `ShardDataset` that are records."""
+
     partition: Partition
 
 
-def check_sharded(dataset: object) -> None:
-    """See that ``dataset`` is one whose shards can be stored and exchanged, or raise InputError."""
+def require_shard_dataset(dataset: object) -> None:
+    """Raise InputError unless ``dataset`` is one whose shards can be stored and exchanged."""
     if not isinstance(dataset, ShardDataset):
         remedy = "Wrap it: ShardDataset(dataset, storage)."
-        shown = type(dataset).__name__
-        refuse("dataset", "must be a ShardDataset", shown, remedy, "scheduler")
+        value = type(dataset).__name__
+        refuse("dataset", "must be a ShardDataset", value, remedy, "scheduler")
 
 
 def default_device(module: torch.nn.Module) -> torch.device:
-    """Where the weights of ``module`` are."""
+    """Return the device of the first weight of ``module``; the CPU if it has none."""
     weight = next(module.parameters(), None)
     return torch.device("cpu") if weight is None else weight.device

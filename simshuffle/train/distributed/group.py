@@ -1,4 +1,6 @@
-"""The process group: numbers and texts from all ranks, and errors that all ranks agree on."""
+"""The process group: numbers and texts gathered from all ranks, and errors that all ranks raise
+together.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,13 @@ LINE = 160
 
 class ExchangeError(SimshuffleError, RuntimeError):
     """An exchange that could not be carried out, or shards that are not what they should be. No
-    sample has been removed for it."""
+    sample has been removed for it.
+    """
 
 
 @dataclass(frozen=True)
 class RankGroup:
-    """This process among all."""
+    """A rank of the process group: that of this process, with collectives of numbers and texts."""
 
     rank: int  # from 0
     world_size: int  # M
@@ -48,7 +51,11 @@ class RankGroup:
 
     @classmethod
     def current(cls) -> RankGroup:
-        """Of the default process group, or raise InputError where there is none."""
+        """Return this process of the default process group, or raise InputError if there is none.
+
+        From then on this process reports errors that its script does not catch as `report_once`
+        does.
+        """
         if not (dist.is_available() and dist.is_initialized()):
             call = "torch.distributed.init_process_group('gloo')"
             remedy = f"Start the script with torchrun, and call {call} first."
@@ -57,74 +64,82 @@ class RankGroup:
         device = torch.device("cpu")
         if backend == "nccl":
             device = torch.device("cuda", torch.cuda.current_device())
-        before = sys.excepthook  # Python's, or that of torch, which names the rank
-        if getattr(before, "__module__", "").partition(".")[0] in {"sys", "torch"}:
-            sys.excepthook = partial(tell_once, before)
+        hook = sys.excepthook  # Python's, or that of torch, which names the rank
+        if getattr(hook, "__module__", "").partition(".")[0] in {"sys", "torch"}:
+            sys.excepthook = partial(report_once, hook)
         return cls(dist.get_rank(), dist.get_world_size(), str(backend), device)
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
-        with self.communicating("a barrier"):
+        with self.report_failures("a barrier"):
             dist.barrier()
 
     def gather(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
-        """The ``values`` (n,) of every rank, by rank; n may differ, the type must not."""
+        """Return the ``values`` (n,) of every rank, by rank. Collective.
+
+        n may differ among ranks, the type must not.
+        """
         raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
-        with self.communicating("gathering from all ranks"):
-            sizes = [int(n) for n in self._all(torch.tensor([len(raw)]))]
+        with self.report_failures("gathering from all ranks"):
+            sizes = [int(size) for size in self._all_gather(torch.tensor([len(raw)]))]
             padded = np.zeros(max(*sizes, 1), np.uint8)
             padded[: len(raw)] = raw
-            found = self._all(torch.from_numpy(padded))
+            parts = self._all_gather(torch.from_numpy(padded))
         return [
-            np.frombuffer(part.numpy()[:n].tobytes(), values.dtype)
-            for part, n in zip(found, sizes, strict=True)
+            np.frombuffer(part.numpy()[:size].tobytes(), values.dtype)
+            for part, size in zip(parts, sizes, strict=True)
         ]
 
     def gather_texts(self, text: str) -> list[str]:
-        """The ``text`` of every rank."""
+        """Return the ``text`` of every rank, by rank. Collective."""
         parts = self.gather(np.frombuffer(text.encode(), np.uint8))
         return [part.tobytes().decode() for part in parts]
 
     def agree(self, problem: str) -> None:
-        """Raise ExchangeError on every rank with the problems of all, '' being none, if there is
-        one."""
-        found = [
+        """Raise ExchangeError on every rank if one has a ``problem``, '' being none, with the
+        problems of all. Collective.
+        """
+        problems = [
             f"rank {rank}: {text}" for rank, text in enumerate(self.gather_texts(problem)) if text
         ]
-        if found:
-            raise ExchangeError("\n".join(found))
+        if problems:
+            raise ExchangeError("\n".join(problems))
 
     @contextmanager
-    def communicating(self, what: str) -> Iterator[None]:
-        """Give a failure of the backend (a lost peer, a timeout) as an `ExchangeError`."""
+    def report_failures(self, action: str) -> Iterator[None]:
+        """Raise failures of the backend (a lost peer, a timeout) during ``action`` as
+        ExchangeError.
+        """
         try:
             yield
         except (RuntimeError, ValueError) as error:
             if isinstance(error, SimshuffleError):
                 raise
-            self.lost(what, error)
+            self.fail(action, error)
 
-    def lost(self, what: str, error: Exception) -> NoReturn:
-        """Raise ExchangeError: the connection failed during ``what``."""
+    def fail(self, action: str, error: Exception) -> NoReturn:
+        """Raise ExchangeError: the connection failed during ``action``."""
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ExchangeError(
-            f"rank {self.rank}: {what} failed ({self.backend}): {reason}. No sample was removed; a"
-            " peer has probably ended or is too late."
+            f"rank {self.rank}: {action} failed ({self.backend}): {reason}. No sample was removed;"
+            " a peer has probably ended or is too late."
         ) from error
 
-    def _all(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        here = tensor.to(self.device)
-        parts = [torch.empty_like(here) for _ in range(self.world_size)]
-        dist.all_gather(parts, here)
+    def _all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the ``tensor`` of every rank, on the CPU; all have one shape."""
+        on_device = tensor.to(self.device)
+        parts = [torch.empty_like(on_device) for _ in range(self.world_size)]
+        dist.all_gather(parts, on_device)
         return [part.cpu() for part in parts]
 
 
 def leave(code: int = 0) -> NoReturn:
-    """End the process, after all ranks have come here if ``code`` is 0; closes the process group.
+    """End the process with the exit status ``code``, after all ranks have come here if it is 0;
+    close the process group.
 
-    Python is not taken apart for it. Threads of gloo that still hold tensors of
-    DistributedDataParallel can abort a process while that is done ("terminate called without an
-    active exception", torch 2.13), and torchrun then calls a training failed that has ended well.
+    Python's own shutdown is skipped. Threads of gloo that still hold tensors of
+    DistributedDataParallel can abort a process during it ("terminate called without an active
+    exception", torch 2.13), and torchrun then reports a training as failed that has ended well.
     """
     if code == 0 and dist.is_initialized():
         dist.barrier()
@@ -134,57 +149,70 @@ def leave(code: int = 0) -> NoReturn:
     os._exit(code)
 
 
-def tell_once(
-    before: Callable[[type[BaseException], BaseException, TracebackType | None], Any],
+def report_once(
+    default_hook: Callable[[type[BaseException], BaseException, TracebackType | None], Any],
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """What a rank does with an error that its script does not catch; ``before`` tells other errors.
-    The first rank tells it, an error of ours without traceback, with the line of the script. Others
-    say another one in a line; most follow from the first. An error of ours ends the process with
-    the status of the command line."""
-    ours, text = isinstance(error, SimshuffleError), str(error)
+    """Report an error that this rank's script does not catch; for ``sys.excepthook``.
+
+    The first rank reports it: an error of this package without traceback, with the line of the
+    script, others by the ``default_hook``. Further ranks write another error in a line; most follow
+    from the first. An error of this package ends the process with the status of the command line.
+    """
+    is_ours = isinstance(error, SimshuffleError)
+    text = str(error)
     rank = os.environ.get("RANK", "0")
     try:
-        rank, store = str(dist.get_rank()), distributed_c10d._get_default_store()
+        rank = str(dist.get_rank())
+        store = distributed_c10d._get_default_store()
         # of ranks with the same text one alone goes on to ask whether any was before it: asked the
-        # other way round, a second one could come in between and tell it again
-        alone = store.add(f"simshuffle {zlib.crc32(text.encode()):08x}", 1) == 1
-        first = alone and store.add("simshuffle error", 1) == 1
+        # other way round, a second one could come in between and report it again
+        has_new_text = store.add(f"simshuffle {zlib.crc32(text.encode()):08x}", 1) == 1
+        is_first = has_new_text and store.add("simshuffle error", 1) == 1
     except (RuntimeError, ValueError):  # there is no group, or whoever kept the store is gone
-        first = alone = True
-    if first and ours:
-        own = [str(Path(str(of.__file__)).parent) for of in (errors, torch)]
+        is_first = has_new_text = True
+    if is_first and is_ours:
+        library_folders = [str(Path(str(module.__file__)).parent) for module in (errors, torch)]
         frames = traceback.extract_tb(trace)
-        lines = [of for of in frames if not of.filename.startswith((*own, "<"))]
-        place = "".join(f", {of.filename}, line {of.lineno}" for of in lines[-1:])
+        in_script = [
+            frame for frame in frames if not frame.filename.startswith((*library_folders, "<"))
+        ]
+        place = "".join(f", {frame.filename}, line {frame.lineno}" for frame in in_script[-1:])
         sys.stderr.write(f"{text}\n(rank {rank}{place})\n")
-    elif first:
-        before(kind, error, trace)
-    elif alone:
+    elif is_first:
+        default_hook(kind, error, trace)
+    elif has_new_text:
         sys.stderr.write(f"rank {rank}: {kind.__name__}: {' '.join(text.split())[:LINE]}\n")
-    if ours:
+    if is_ours:
         leave(2 if isinstance(error, InputError) else 1)
 
 
-def alike(ranks: RankGroup, values: dict[str, str], remedies: dict[str, str]) -> None:
-    """See that every rank has the same ``values``, given as text by name, or raise InputError on
-    every rank, naming what differs, with the remedy of that name."""
+def check_equal(ranks: RankGroup, values: dict[str, str], remedies: dict[str, str]) -> None:
+    """Raise InputError on every rank if ``values`` differ among ranks, naming them. Collective.
+
+    Args:
+        ranks: the process group.
+        values: as text by name.
+        remedies: by name of the value, for errors.
+    """
     problems = []
     for name, value in values.items():
-        found = ranks.gather_texts(value)
-        other = next((rank for rank, text in enumerate(found) if text != found[0]), None)
-        if other is not None:
-            shown = f"{found[0]} on rank 0, {found[other]} on rank {other}"
+        texts = ranks.gather_texts(value)
+        differing = next((rank for rank, text in enumerate(texts) if text != texts[0]), None)
+        if differing is not None:
+            difference = f"{texts[0]} on rank 0, {texts[differing]} on rank {differing}"
             remedy = remedies.get(name, "Give every rank the same.")
-            problems.append(Problem(name, "must be the same on all ranks", shown, remedy))
+            problems.append(Problem(name, "must be the same on all ranks", difference, remedy))
     if problems:
         raise InputError(problems, "torch.distributed")
 
 
-def collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
-    """Do ``action`` on this rank; afterwards all ranks raise ExchangeError if it failed on one."""
+def run_collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
+    """Run ``action`` on this rank; all ranks then raise ExchangeError if it failed on one.
+    Collective.
+    """
     problem = ""
     try:
         action()
@@ -194,12 +222,14 @@ def collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What ``error`` says, with the kind of an error that is not our own."""
+    """Return the text of ``error``, with the class of an error that is not of this package."""
     return str(error) if isinstance(error, SimshuffleError) else f"{type(error).__name__}: {error}"
 
 
-def named(samples: Sequence[int] | Ints, texts: Sequence[str] = ()) -> str:
-    """Sample numbers, with ``texts`` in brackets, as text; of many only the first."""
-    known = [f" ({text})" for text in texts] or [""] * SHOWN
-    shown = ", ".join(f"{int(of)}{text}" for of, text in zip(samples, known, strict=False))
-    return shown if len(samples) <= SHOWN else f"{shown} and {len(samples) - SHOWN} more"
+def list_samples(samples: Sequence[int] | Ints, texts: Sequence[str] = ()) -> str:
+    """Return sample numbers as text, each with one of ``texts`` in brackets; at most `SHOWN`."""
+    brackets = [f" ({text})" for text in texts] or [""] * SHOWN
+    listed = ", ".join(
+        f"{int(sample)}{bracket}" for sample, bracket in zip(samples, brackets, strict=False)
+    )
+    return listed if len(samples) <= SHOWN else f"{listed} and {len(samples) - SHOWN} more"

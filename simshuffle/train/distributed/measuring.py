@@ -1,5 +1,6 @@
-"""What is measured on real ranks: the importance of samples, by losses that all ranks share; when
-every rank did what in an epoch, by marks of its clock; and scores, which rank 0 evaluates."""
+"""Measurements on real ranks: the importance of samples, by losses that all ranks share; the time
+of each phase of an epoch, by marks of every rank's clock; and scores, which rank 0 evaluates.
+"""
 
 from __future__ import annotations
 
@@ -27,60 +28,74 @@ from simshuffle.train.run import Run
 from simshuffle.train.training import Statistics
 
 PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
-"""What an iteration goes through, as of `simshuffle.report.timeline.PHASES`."""
+"""Phases of an iteration in their order, by names of `simshuffle.report.timeline.PHASES`."""
 _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
-"""Which of them make up each time of the iterations table."""
+"""Indices into `PHASES` whose times are added up for each column of the iterations table."""
 
 
-def marks(begin: float, measured: float, bounds: Sequence[Sequence[float]], end: float) -> Floats:
-    """When one rank did what in an epoch, s of its own clock, in one array: when it began,
-    importance was measured and the last exchange ended; and for each iteration when each of
-    `PHASES` began and the last ended."""
+def clock_marks(
+    begin: float, measured: float, bounds: Sequence[Sequence[float]], end: float
+) -> Floats:
+    """Return one array (3 + 8 iterations,) with the clock marks of one rank in an epoch, in s of
+    its own clock.
+
+    Args:
+        begin: when the epoch began.
+        measured: when importance was measured.
+        bounds: for each iteration, when each of the 7 `PHASES` began, and when the last one ended.
+        end: when the last exchange ended.
+    """
     return np.concatenate([[begin, measured, end], np.ravel(bounds)])
 
 
-def timeline_rows(epoch: int, every: Floats) -> list[dict[str, NDArray[Any]]]:
-    """Rows of the timeline, given the marks (M, n) of all ranks; without bytes."""
-    ranks, bounds = len(every), _bounds(every).swapaxes(0, 1)
-    measured = every[None, :, :2]
-    last = np.stack([bounds[-1, :, -1], every[:, 2]], axis=-1)[None]
+def timeline_rows(epoch: int, marks: Floats) -> list[dict[str, NDArray[Any]]]:
+    """Return rows of the timeline, without bytes, given the `clock_marks` (M, n) of all ranks."""
+    num_ranks = len(marks)
+    bounds = _bounds(marks).swapaxes(0, 1)  # (iterations, M, 8)
+    importance_bounds = marks[None, :, :2]
+    last_exchange_bounds = np.stack([bounds[-1, :, -1], marks[:, 2]], axis=-1)[None]
     parts = (
-        (["importance"], measured, True),
+        (["importance"], importance_bounds, True),
         (list(PHASES), bounds, False),
-        (["exchange"], last, True),
+        (["exchange"], last_exchange_bounds, True),
     )
     return [
-        phase_rows(epoch, names, at, np.zeros((len(at), ranks, len(names))), final=final)
-        for names, at, final in parts
+        phase_rows(epoch, names, times, np.zeros((len(times), num_ranks, len(names))), final=final)
+        for names, times, final in parts
     ]
 
 
-def _bounds(every: Floats) -> Floats:
-    """(M, iterations, 8), from marks as `marks` has them."""
-    return every[:, 3:].reshape(len(every), -1, len(PHASES) + 1)
+def _bounds(marks: Floats) -> Floats:
+    """Return the bounds of all phases, (M, iterations, 8), of `clock_marks` (M, n)."""
+    return marks[:, 3:].reshape(len(marks), -1, len(PHASES) + 1)
 
 
-def iteration_seconds(every: Floats) -> list[dict[str, float]]:
-    """The times of each iteration in s, means over the ranks; of the marks (M, n) of all."""
-    took = np.diff(_bounds(every), axis=-1).mean(axis=0)  # (iterations, 7)
+def iteration_seconds(marks: Floats) -> list[dict[str, float]]:
+    """Return the times of each iteration, in s, as means over ranks; from the `clock_marks` (M, n)
+    of all ranks.
+    """
+    seconds = np.diff(_bounds(marks), axis=-1).mean(axis=0)  # (iterations, 7)
     # the wait for the last exchange belongs to the last iteration
-    took[-1, -1] += (every[:, 2] - _bounds(every)[:, -1, -1]).mean()
+    seconds[-1, -1] += (marks[:, 2] - _bounds(marks)[:, -1, -1]).mean()
     return [
-        {f"{name}_s": float(row[list(parts)].sum()) for name, parts in _COLUMNS.items()}
-        for row in took
+        {f"{name}_s": float(row[list(phases)].sum()) for name, phases in _COLUMNS.items()}
+        for row in seconds
     ]
 
 
-def epoch_seconds(every: Floats) -> tuple[float, float]:
-    """Of the measuring of importance, and of the epoch in all, s: means over the ranks."""
-    return float((every[:, 1] - every[:, 0]).mean()), float((every[:, 2] - every[:, 0]).mean())
+def epoch_seconds(marks: Floats) -> tuple[float, float]:
+    """Return the times of measuring importance and of the whole epoch, in s, as means over ranks;
+    from the `clock_marks` (M, n) of all ranks.
+    """
+    importance_s = (marks[:, 1] - marks[:, 0]).mean()
+    return float(importance_s), float((marks[:, 2] - marks[:, 0]).mean())
 
 
 # ------------------------------------------------------------------------------------------- scores
 
 
 class Scorer:
-    """Evaluates the network of ``run``, on the same samples as its emulation."""
+    """Evaluates the network of ``run`` on the samples that its emulation is evaluated on."""
 
     def __init__(
         self, run: Run, materials: Materials, ranks: RankGroup, device: torch.device
@@ -88,44 +103,47 @@ class Scorer:
         self.ranks = ranks
         train, world_size = materials.train, run.world_size
         self.network = ranked_network(
-            materials.model,
-            train,
-            world_size,
-            run.training,
-            device,
-            materials.loss,
+            materials.model, train, world_size, run.training, device, loss=materials.loss
         )
         self.evaluation = Evaluation(run.training, materials.test, train, world_size, run.rng)
 
     def scores(self, model: nn.Module) -> dict[Statistics, Score]:
-        """The scores on rank 0, nothing on the others. Collective."""
-        layers = batch_norm_layers(model)
-        mine = [
+        """Return the scores on rank 0, an empty dict on the others. Collective.
+
+        Args:
+            model: of this rank, with its own running statistics.
+        """
+        values = [
             statistic.double().cpu().numpy().ravel()
-            for layer in layers
+            for layer in batch_norm_layers(model)
             for statistic in _statistics(layer)
         ]
-        found = self.ranks.gather(np.concatenate([np.zeros(0), *mine]))
+        parts = self.ranks.gather(np.concatenate([np.zeros(0), *values]))
         if self.ranks.rank != 0:
             return {}
         with torch.no_grad():
-            for kept, weight in zip(
+            for own_weight, weight in zip(
                 self.network.model.parameters(), model.parameters(), strict=True
             ):
-                kept.copy_(weight)
-            table = torch.from_numpy(np.array([np.asarray(part, np.float64) for part in found]))
+                own_weight.copy_(weight)
+
+            # row: rank; columns: the statistics of all layers, one after the other
+            table = torch.from_numpy(np.array([np.asarray(part, np.float64) for part in parts]))
             for layer in batch_norm_layers(self.network.model):
                 for statistic in _statistics(layer):
                     size = statistic.shape[-1]
-                    of_groups = table[:: self.network.group, :size]
-                    statistic.copy_(of_groups if statistic.ndim == 2 else of_groups[0])
+                    by_group = table[:: self.network.ranks_per_group, :size]
+                    statistic.copy_(by_group if statistic.ndim == 2 else by_group[0])
                     table = table[:, size:]
         return self.evaluation.scores(self.network)
 
 
 def _statistics(layer: nn.Module) -> list[torch.Tensor]:
+    """Return the running mean and variance of a batch-norm layer, if it has them."""
     return [
-        each for each in (layer.running_mean, layer.running_var) if isinstance(each, torch.Tensor)
+        statistic
+        for statistic in (layer.running_mean, layer.running_var)
+        if isinstance(statistic, torch.Tensor)
     ]
 
 
@@ -133,8 +151,8 @@ def _statistics(layer: nn.Module) -> list[torch.Tensor]:
 
 
 class TrainedLosses:
-    """The loss of each sample as it was last trained on. Every rank records its own; `share` makes
-    the table the same on all.
+    """The loss of each sample as it was last trained on. Every rank records those of its own
+    samples; `share` makes the table equal on all.
 
     Attributes:
         table: (N,) nats; NaN where a sample was never trained on.
@@ -143,29 +161,37 @@ class TrainedLosses:
     def __init__(self, num_samples: int, world_size: int) -> None:
         self.table: Floats = np.full(num_samples, np.nan)
         self._samples: Ints = np.zeros((0, world_size), np.int64)
-        self._mine: Floats = np.zeros(0)
-        self._known = 0
+        self._losses: Floats = np.zeros(0)  # of this rank's samples in the epoch
+        self._num_recorded = 0
 
     def begin(self, samples: Ints) -> None:
-        """A new epoch, in which rank r trains on column r of ``samples`` (n, M), -1 being none."""
-        self._samples, self._mine, self._known = samples, np.zeros(len(samples)), 0
+        """Begin an epoch; rank r trains on column r of ``samples`` (n, M), -1 being none."""
+        self._samples = samples
+        self._losses = np.zeros(len(samples))
+        self._num_recorded = 0
 
     def record(self, losses: Floats) -> None:
-        """The losses of the next local batch; InputError if there are more than the epoch has
-        samples."""
-        end = self._known + len(losses)
-        if end > len(self._mine):
-            rule = f"are more than the {len(self._mine)} that this rank trains on in the epoch"
+        """Record the losses of the next local batch.
+
+        Raises:
+            InputError: there are more than the epoch has samples.
+        """
+        end = self._num_recorded + len(losses)
+        if end > len(self._losses):
+            rule = f"are more than the {len(self._losses)} that this rank trains on in the epoch"
             refuse("losses", rule, str(end), "Record those of each local batch once.", "scheduler")
-        self._mine[self._known : end] = losses
-        self._known = end
+        self._losses[self._num_recorded : end] = losses
+        self._num_recorded = end
 
     def share(self, ranks: RankGroup) -> bool:
-        """Bring the losses of the epoch into the table, on all ranks; False if a rank lacks
-        some."""
-        parts = ranks.gather(self._mine[: self._known])
-        wanted = (self._samples >= 0).sum(axis=0)
-        complete = all(len(part) == n for part, n in zip(parts, wanted, strict=True))
+        """Bring the losses of the epoch into the table on all ranks; return False if a rank has not
+        recorded all of its samples. Collective.
+        """
+        parts = ranks.gather(self._losses[: self._num_recorded])
+        samples_of_ranks = (self._samples >= 0).sum(axis=0)
+        complete = all(
+            len(part) == count for part, count in zip(parts, samples_of_ranks, strict=True)
+        )
         for rank, part in enumerate(parts):
             # of a sample that was repeated, the later loss stays
             self.table[self._samples[: len(part), rank]] = part
@@ -173,8 +199,12 @@ class TrainedLosses:
         return complete
 
     def importance(self, ranks: RankGroup, epoch: int) -> Floats:
-        """The importance (N,) for ``epoch`` (from 1) by the losses of the one before; in the first
-        all are alike. Raises InputError, on all ranks, if one lacks some. Collective."""
+        """Return the importance (N,) for ``epoch`` (from 1): the losses in the epoch before, and 1
+        of samples never trained on. Collective.
+
+        Raises:
+            InputError: on all ranks, if one has not recorded all of its samples.
+        """
         if not self.share(ranks):
             rule = f"of all samples of epoch {epoch - 1} must be recorded"
             remedy = "Call scheduler.record_losses(losses) for every local batch."
@@ -191,47 +221,71 @@ def inference_losses(
     *,
     training: bool = False,
 ) -> Floats:
-    """The loss of each sample of ``batches``, in local storage, in the order of their numbers:
-    (n,); of one that comes twice the first. With this rank's running statistics in eval mode; with
-    ``training`` in training mode, where they take in every batch. Raises InputError if ``loss``
-    gives none for each sample, or samples have no targets."""
+    """Return the loss of each sample of ``batches``, in the order of sample numbers: (n,).
+
+    Of a sample that comes twice it is the first loss.
+
+    Args:
+        dataset: whose local storage has the samples.
+        batches: sample numbers of each batch.
+        model: of this rank, with its own running statistics.
+        loss: gives one for each sample.
+        collate_fn: of the DataLoader; None for the default.
+        training: use training mode, in which running statistics are updated by every batch, instead
+            of eval mode.
+
+    Raises:
+        InputError: ``loss`` gives none for each sample, or samples have no targets.
+    """
     network = model.module if isinstance(model, DistributedDataParallel) else model
-    device, before = default_device(network), network.training
-    found = [np.zeros(0)]
+    device = default_device(network)
+    previous_mode = network.training
+    parts = [np.zeros(0)]
     network.train(training)
     with torch.no_grad():
-        named = [batch.tolist() for batch in batches]
-        for batch in DataLoader(dataset, batch_sampler=named, collate_fn=collate_fn):
+        sample_lists = [batch.tolist() for batch in batches]
+        for batch in DataLoader(dataset, batch_sampler=sample_lists, collate_fn=collate_fn):
             inputs, targets = _pair(batch)
             losses = loss(network(inputs.to(device)), targets.to(device))
             check_losses(losses, len(targets), "scheduler")
-            found.append(losses.double().cpu().numpy())
-    network.train(before)
-    first = np.unique(np.array([i for batch in named for i in batch]), return_index=True)[1]
-    return np.concatenate(found)[first]
+            parts.append(losses.double().cpu().numpy())
+    network.train(previous_mode)
+    samples = np.array([sample for batch in sample_lists for sample in batch])
+    first_occurrence = np.unique(samples, return_index=True)[1]
+    return np.concatenate(parts)[first_occurrence]
 
 
 def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        several = isinstance(batch, tuple | list)
-        shown = f"{len(batch)} values" if several else f"a {type(batch).__name__}"
+    """Return inputs and targets of a batch, or raise InputError if it is no such pair."""
+    is_sequence = isinstance(batch, tuple | list)
+    if not is_sequence or len(batch) != 2:
+        value = f"{len(batch)} values" if is_sequence else f"a {type(batch).__name__}"
         rule, remedy = "must give pairs (input, target)", "Give each sample its label."
-        refuse("dataset", rule, shown, remedy, "scheduler")
+        refuse("dataset", rule, value, remedy, "scheduler")
     return batch[0], batch[1]
 
 
 def shared_importance(measured: Floats | None, owner: Ints, ranks: RankGroup, epoch: int) -> Floats:
-    """The importance (N,) of all samples for ``epoch`` (from 1), of which every rank has
-    ``measured`` that of its own by ``owner``, in the order of their numbers. Collective. Raises
-    InputError on all ranks if one has not."""
+    """Return the importance (N,) of all samples for ``epoch`` (from 1). Collective.
+
+    Args:
+        measured: importance of this rank's samples, in the order of their numbers; None if it was
+            not measured.
+        owner: (N,) the rank of each sample.
+        ranks: the process group.
+        epoch: for errors.
+
+    Raises:
+        InputError: on all ranks, if one has not measured it.
+    """
     importance = np.zeros(len(owner))
     for rank, part in enumerate(ranks.gather(np.zeros(0) if measured is None else measured)):
-        of_rank = np.flatnonzero(owner == rank)
-        if len(part) != len(of_rank):
+        rank_samples = np.flatnonzero(owner == rank)
+        if len(part) != len(rank_samples):
             rule, value = f"must be measured for epoch {epoch}", f"none on rank {rank}"
             remedy = (
                 "Call scheduler.measure_importance(model) on every rank before scheduling(epoch)."
             )
             refuse("importance", rule, value, remedy, "scheduler")
-        importance[of_rank] = part
+        importance[rank_samples] = part
     return importance

@@ -12,32 +12,40 @@ from torch.nn.parallel import DistributedDataParallel
 
 from simshuffle.train.batch_norm import (
     LAYERS,
-    OtherNorm,
+    ConvertedNorm,
     check_layers,
-    check_materialised,
+    check_not_lazy,
     scale_and_shift_only,
 )
 from simshuffle.train.training import BatchNorm
 
 
-def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
-    """``model`` in torch's DistributedDataParallel, every rank keeping its own running statistics;
-    ``more`` goes to its constructor. By default all ranks would get the buffers of rank 0 before
-    every forward pass in training, and evaluate with the statistics of its shard."""
-    known = inspect.signature(DistributedDataParallel.__init__).parameters
+def data_parallel(model: nn.Module, **options: Any) -> DistributedDataParallel:
+    """Wrap ``model`` in torch's DistributedDataParallel, so that every rank keeps its own running
+    statistics; ``options`` go to its constructor.
+
+    By default all ranks would get the buffers of rank 0 before every forward pass in training, and
+    evaluate with the statistics of its shard.
+    """
+    parameters = inspect.signature(DistributedDataParallel.__init__).parameters
     # renamed in torch 2.13
-    keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    return DistributedDataParallel(model, **{keep: False, **more})
+    keep = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
+    return DistributedDataParallel(model, **{keep: False, **options})
 
 
 def with_batch_norm(
     model: nn.Module, mode: BatchNorm, group: dist.ProcessGroup | None = None
 ) -> nn.Module:
-    """``model`` with batch norm as ``mode``, in place but for 'per_rank', which it is on real
-    ranks. 'sync' is over the ranks of ``group``, or all if None. It takes torch's SyncBatchNorm on
-    a GPU; that refuses CPUs, where layers of our own do the same. Raises InputError naming a layer
-    that cannot be treated so."""
-    check_materialised(model)
+    """Return ``model`` with its batch norm changed to ``mode``, in place; 'per_rank' needs no
+    change on real ranks.
+
+    'sync' is over the ranks of ``group``, or all if None. It uses torch's SyncBatchNorm on a
+    GPU; that refuses CPUs, where layers of this package do the same.
+
+    Raises:
+        InputError: a layer cannot be changed so; the error names it.
+    """
+    check_not_lazy(model)
     if mode == "none":
         scale_and_shift_only(model)
     elif mode == "sync":
@@ -46,7 +54,7 @@ def with_batch_norm(
             return nn.SyncBatchNorm.convert_sync_batchnorm(model, group)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
         for layer in model.modules():
             if type(layer) in LAYERS:
-                OtherNorm.change(layer, _OverRanks)
+                ConvertedNorm.change(layer, SyncedBatchNorm)
                 layer.group = group  # type: ignore[assignment]
     else:
         check_layers(model)
@@ -54,12 +62,16 @@ def with_batch_norm(
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over the ranks of a group, all if None; so is its gradient, as each rank's sum enters
-    the loss of every rank of them."""
+    """The sum over the ranks of a group, all if None.
+
+    Its gradient is summed over them too, as each rank's sum enters the loss of every one of
+    these ranks.
+    """
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
-        total, ctx.group = value.clone(), group
+        ctx.group = group
+        total = value.clone()
         dist.all_reduce(total, group=group)
         return total
 
@@ -70,9 +82,11 @@ class _SumOverRanks(torch.autograd.Function):
         return total, None
 
 
-class _Gathered(torch.autograd.Function):
-    """The rows of all ranks, which have equally many. A row enters the loss of every rank, so its
-    gradient is the sum of theirs."""
+class _GatherRows(torch.autograd.Function):
+    """The rows of all ranks, which have equally many.
+
+    A row enters the loss of every rank, so its gradient is the sum of the gradients on all ranks.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
@@ -87,30 +101,32 @@ class _Gathered(torch.autograd.Function):
         return total[:, dist.get_rank()]
 
 
-def gathered(rows: torch.Tensor, world_size: int) -> torch.Tensor:
-    """The ``rows`` (n, numbers) of every rank, (n M, numbers) with the rank as the fastest index,
-    with a gradient to all of them. Collective."""
-    everyone: torch.Tensor = _Gathered.apply(rows)  # type: ignore[no-untyped-call]
-    return everyone.view(len(rows) * world_size, -1)
+def gather_rows(rows: torch.Tensor, world_size: int) -> torch.Tensor:
+    """Return the ``rows`` (n, numbers) of all ranks, (n M, numbers) with the rank as the fastest
+    index; their gradient reaches all ranks. Collective.
+    """
+    all_rows: torch.Tensor = _GatherRows.apply(rows)  # type: ignore[no-untyped-call]
+    return all_rows.view(len(rows) * world_size, -1)
 
 
-class _OverRanks(OtherNorm):
-    """Batch norm over the equally large batches of the ranks of a group, all if None; so is its
-    unbiased running variance."""
+class SyncedBatchNorm(ConvertedNorm):
+    """Batch norm over the equally large batches of the ranks of a group, all if None, as torch's
+    SyncBatchNorm; the running variance is the unbiased one of all these batches.
+    """
 
     group: dist.ProcessGroup | None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """``input`` (n, C, ...), normalised."""
+        """Return ``input`` (n, C, ...), normalised."""
         self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
-        shape = (1, -1, *[1] * (input.ndim - 2))
-        others = [axis for axis in range(input.ndim) if axis != 1]
+        shape = (1, -1, *[1] * (input.ndim - 2))  # to broadcast (C,) over input
+        other_axes = [axis for axis in range(input.ndim) if axis != 1]
         count = input.numel() // input.shape[1] * dist.get_world_size(self.group)
-        mean = self._sum(input.sum(others)) / count
+        mean = self._sum(input.sum(other_axes)) / count
         centred = input - mean.view(shape)
-        variance = self._sum((centred * centred).sum(others)) / count
+        variance = self._sum((centred * centred).sum(other_axes)) / count
         self._track(mean.detach(), variance.detach() * (count / max(count - 1, 1)))
         output = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.weight is None:
@@ -118,10 +134,12 @@ class _OverRanks(OtherNorm):
         return output * self.weight.view(shape) + self.bias.view(shape)
 
     def _sum(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the sum of ``value`` over the ranks of the group."""
         total: torch.Tensor = _SumOverRanks.apply(value, self.group)  # type: ignore[no-untyped-call]
         return total
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        """Move the running statistics towards ``mean`` (C,) and ``variance`` (C,) of a batch."""
         if (
             self.running_mean is None
             or self.running_var is None

@@ -1,4 +1,4 @@
-"""Scheduler: what this rank trains on in every epoch, and the exchange between ranks meanwhile."""
+"""Scheduler: the samples that this rank trains on in every epoch, and their exchange."""
 
 from __future__ import annotations
 
@@ -16,40 +16,35 @@ from simshuffle.errors import SimshuffleWarning
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
-from simshuffle.train.distributed.carrying import EpochExchange, check_shards
+from simshuffle.train.distributed.carrying import EpochExchange, check_shards, stage_shard
 from simshuffle.train.distributed.dataset import (
-    Manifest,
     ShardDataset,
     ShardSampler,
-    check_sharded,
-    drawn,
-    mark,
+    checksum,
+    draw_by_weight,
+    require_shard_dataset,
 )
-from simshuffle.train.distributed.group import alike
+from simshuffle.train.distributed.group import check_equal
 from simshuffle.train.distributed.measuring import (
     TrainedLosses,
     inference_losses,
     shared_importance,
 )
-from simshuffle.train.distributed.transport import Pair, Transfer, TransportName, transport_named
-from simshuffle.train.iterations import Shuffled, large_batch_warning, pass_batches
+from simshuffle.train.distributed.transport import Pair, Transfer, TransportName, make_transport
+from simshuffle.train.iterations import TrainingEpochs, large_batch_message, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 from simshuffle.workload.exchange import ExchangePlan, MessageSchedule, RankPlaces, Shards, Strategy
 from simshuffle.workload.exchange.states import pack_state, unpack_state
 
-_SAME = {
-    "samples": "Give every rank the same dataset.",
-    "partition": "Give every rank the same partition, seed and targets.",
-    "plan": "This should not happen: the ranks' versions of numpy or simshuffle differ.",
-}
 
+class Scheduler(TrainingEpochs):
+    """Shuffles the samples of a `ShardDataset` between ranks.
 
-class Scheduler(Shuffled):
-    """Shuffles the samples of a `ShardDataset` between ranks. All methods but ``record_losses`` are
-    collective: every rank calls them, in the same order. The samples are staged when it is made.
+    All methods except ``record_losses`` are collective: every rank calls them, in the same order.
+    The samples are staged when it is made.
 
     Args:
-        dataset: whose samples.
+        dataset: the samples that are shuffled.
         batch_size: b, samples of a rank in an iteration; also that of the DataLoader.
         fraction: Q of partial local shuffle, by the default schedule.
         strategy: instead of ``fraction``: any strategy, as a record or text, such as
@@ -65,7 +60,7 @@ class Scheduler(Shuffled):
     Attributes:
         batch_size, drop_last: as given.
         sampler: of the DataLoader.
-        batch_sizes, owner, held, epochs_done, left, steps_done: as of `Epochs`.
+        batch_sizes, owner, epochs_held, epochs_done, remaining, steps_done: as of `Epochs`.
         shards, plan: of the epoch that was scheduled last; None before.
         importance: (N,) nats that the plan was made with; None without.
 
@@ -87,47 +82,44 @@ class Scheduler(Shuffled):
         places: RankPlaces | None = None,
         weights: ArrayLike | None = None,
     ) -> None:
-        check_sharded(dataset)
-        chosen = calls.read_arguments(fraction, strategy, batch_size, drop_last, transport)
-        self.dataset, self.ranks = dataset, dataset.ranks
-        given = {
-            "samples": len(dataset),
-            "seed": dataset.seed,
-            "partition": repr(dataset.partition),
-            "transport": transport,
-            "batch_size": batch_size,
-            "strategy": repr(chosen.strategy),
-            "drop_last": drop_last,
-            "weights": "none" if weights is None else mark(np.asarray(weights, float).view(int)),
-        }
-        alike(self.ranks, {name: str(value) for name, value in given.items()}, _SAME)
-        count, world_size = len(dataset), self.ranks.world_size
-        super().__init__(chosen.strategy, chosen.training, count, world_size, dataset.seed, places)
-        self._transport_name, self._warned = transport, False
-        self._tell(large_batch_warning(count, world_size, chosen.training))
+        require_shard_dataset(dataset)
+        arguments = calls.read_arguments(fraction, strategy, batch_size, drop_last, transport)
+        self.dataset = dataset
+        self.ranks = dataset.ranks
+        calls.check_arguments_equal(dataset, arguments, transport, weights)
+        count = len(dataset)
+        world_size = self.ranks.world_size
+        super().__init__(
+            arguments.strategy, arguments.training, count, world_size, dataset.seed, places
+        )
+        self._transport_name = transport
+        self._has_warned = False
+        self._warn(large_batch_message(count, world_size, arguments.training))
         self.owner = dataset.owner()
-        alike(self.ranks, {"partition": mark(self.owner)}, _SAME)
+        check_equal(self.ranks, {"partition": checksum(self.owner)}, calls.REMEDIES)
         self.sampler = ShardSampler(sum(self.batch_sizes) if drop_last else -(-count // world_size))
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
         self.importance: Floats | None = None
         self._weights = None if weights is None else calls.read_weights(weights, count)
         self.losses = TrainedLosses(count, world_size)
-        self._measured: Floats | None = None
+        self._measured: Floats | None = None  # importance of this rank's samples
         self._exchange: EpochExchange | None = None
-        self._scheduled, self._handed, self._communicated = False, 0, 0
+        self._under_way = False  # whether an epoch is
+        self._batches_yielded = 0  # by `epoch`, in this epoch
+        self._communicate_calls = 0  # in this epoch
         self._stage()
 
     # ------------------------------------------------------------------------------------- an epoch
 
     def epoch(self, epoch: int, loader: DataLoader[Any] | None = None) -> Iterator[Any]:
-        """The local batches of an epoch (from 1), with the exchange around them: one loop in the
-        place of `scheduling`, `synchronize`, `communicate` and `clean_local_storage`.
+        """Return the local batches of an epoch (from 1), with the exchange around them: one loop
+        in place of `scheduling`, `synchronize`, `communicate` and `clean_local_storage`.
 
         After each batch it waits for the samples of the iteration before and begins to exchange
-        those of this one; with the last batch the epoch ends. After a ``break`` it is still under
-        way: call `clean_local_storage`, on all ranks. Of an epoch that was broken off before a
-        checkpoint, the rest.
+        those of this one; with the last batch the epoch ends. After a ``break`` it is still
+        under way: call `clean_local_storage`, on all ranks. Of an epoch that was broken off
+        before a checkpoint, it gives the rest.
 
         Args:
             epoch: the one after the last.
@@ -142,16 +134,17 @@ class Scheduler(Shuffled):
             loader = DataLoader(
                 self.dataset, self.batch_size, sampler=self.sampler, drop_last=self.drop_last
             )
-        self._tell(calls.loader_warning(loader, self.sampler, self.batch_size, self.drop_last))
+        self._warn(calls.loader_difference(loader, self.sampler, self.batch_size, self.drop_last))
         return self._batches(epoch, loader)
 
     def _batches(self, epoch: int, loader: DataLoader[Any]) -> Iterator[Any]:
+        """Yield the batches of `epoch`."""
         schedule = self.strategy.exchange_schedule
         overlap = schedule is not None and schedule.overlap
         self.scheduling(epoch)
         pending: Pair = ([], [])
-        for number, batch in enumerate(loader, 1):
-            self._handed = number
+        for batch_number, batch in enumerate(loader, 1):
+            self._batches_yielded = batch_number
             yield batch
             self.synchronize(*pending)
             pending = self.communicate()
@@ -162,48 +155,57 @@ class Scheduler(Shuffled):
         self.clean_local_storage()
 
     def scheduling(self, epoch: int) -> None:
-        """Plan the epoch (from 1), or the rest of it: what this rank trains on, which ``sampler``
-        then yields, and what it will send and receive.
+        """Plan the epoch (from 1), or its rest: which samples this rank trains on, sends and
+        receives.
+
+        ``sampler`` then yields the samples to train on.
 
         Raises:
             InputError: it is not the epoch after the last one; or the strategy needs an importance
                 that was not measured or recorded.
             ExchangeError: the ranks have planned differently.
         """
-        calls.check_epoch(epoch, self.epochs_done, under_way=self._scheduled)
+        calls.check_epoch(epoch, self.epochs_done, under_way=self._under_way)
         if self.steps_done or self.remaining is not None:  # it was saved with the plan
             self._measured = None
         else:
             self.importance = self._shared_importance(epoch)
         self.shards = self.next_shards()
         self.plan = self.next_plan(self.shards, self.importance)
-        planned = mark(self.shards.order, self.plan.sample, self.plan.target)
-        alike(self.ranks, {"plan": planned}, _SAME)
-        samples, begin = self.training_rows(self.shards), self.steps_done * self.batch_size
+        mark = checksum(self.shards.order, self.plan.sample, self.plan.target)
+        check_equal(self.ranks, {"plan": mark}, calls.REMEDIES)
+        samples = self.training_rows(self.shards)  # (n, M)
         if self._weights is not None:
             rng = stream(self.dataset.seed, "weights", epoch)
-            samples = drawn(self.shards, len(samples), self._weights, rng)
-        mine = samples[:, self.ranks.rank]
-        self.sampler.start(mine[mine >= 0], begin)
+            samples = draw_by_weight(self.shards, len(samples), self._weights, rng)
+        begin = self.steps_done * self.batch_size
+        rank_samples = samples[:, self.ranks.rank]
+        self.sampler.start(rank_samples[rank_samples >= 0], begin)
         self.losses.begin(samples[begin:])
         if self._manifest is not None:
-            iterations = len(self.batch_sizes)
-            how = self.plan, self._schedule, self._transport, iterations, self.steps_done
-            self._exchange = EpochExchange(self.dataset, self._manifest, *how)
-        self._scheduled, self._handed, self._communicated = True, 0, 0
+            self._exchange = EpochExchange(
+                self.dataset,
+                self._manifest,
+                self.plan,
+                schedule=self._schedule,
+                transport=self._transport,
+                iterations=len(self.batch_sizes),
+                first=self.steps_done,
+            )
+        self._under_way = True
+        self._batches_yielded = 0
+        self._communicate_calls = 0
 
     def communicate(self) -> Pair:
-        """Begin to exchange the samples of the next iteration, without waiting: (requests of sends,
-        requests of receives).
-
-        After the last iteration of the epoch nothing is left to begin.
+        """Begin to exchange the samples of the next iteration, without waiting; return (requests
+        of sends, requests of receives); none after the last iteration of the epoch.
 
         Raises:
             InputError: no epoch is scheduled.
             ExchangeError: a peer is gone.
         """
-        self._need("communicate", epoch=True)
-        self._communicated += 1
+        calls.check_epoch_state("communicate", needs_epoch=True, under_way=self._under_way)
+        self._communicate_calls += 1
         return ([], []) if self._exchange is None else self._exchange.begin()
 
     def synchronize(
@@ -211,18 +213,16 @@ class Scheduler(Shuffled):
         send_req: list[Transfer] | None = None,
         recv_req: list[Transfer] | None = None,
     ) -> None:
-        """Wait until what `communicate` began has arrived, and store it beside the samples that are
-        trained on.
+        """Wait until the samples that `communicate` began to exchange have arrived, and store them
+        beside those that are trained on.
 
-        Without arguments, wait for all that is under way, if anything is.
-
-        A sample that cannot be stored is told by `clean_local_storage`, so that no other rank waits
-        in vain.
+        Without arguments, wait for all that is under way, if anything is. A sample that cannot
+        be stored is reported by `clean_local_storage`, so that no other rank waits in vain.
 
         Raises:
             ExchangeError: a peer is gone.
         """
-        self._need("synchronize", epoch=True)
+        calls.check_epoch_state("synchronize", needs_epoch=True, under_way=self._under_way)
         if self._exchange is None:
             return
         if send_req is None or recv_req is None:
@@ -231,35 +231,39 @@ class Scheduler(Shuffled):
             self._exchange.finish(send_req, recv_req)
 
     def clean_local_storage(self) -> None:
-        """End the epoch: carry out what is left of the plan, wait for it, and, if all has arrived
-        on all ranks, remove what was sent.
+        """End the epoch: carry out the rest of the plan, wait for it, and, if everything has
+        arrived on all ranks, remove the sent samples.
 
         Raises:
             InputError: no epoch is scheduled.
-            ExchangeError: on all ranks: a sample did not arrive. Nothing that was sent is removed,
-                and the epoch can be scheduled again.
+            ExchangeError: on all ranks: a sample did not arrive. No sent sample is removed, and the
+                epoch can be scheduled again.
         """
-        self._need("clean_local_storage", epoch=True)
+        calls.check_epoch_state("clean_local_storage", needs_epoch=True, under_way=self._under_way)
         warning = ""
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
-            self._scheduled = False
+            self._under_way = False
             iterations = -(-len(self.sampler) // self.batch_size)
-            warning = calls.count_warning(exchange.begun, iterations, self.batch_size)
+            warning = calls.exchange_count_message(exchange.num_begun, iterations, self.batch_size)
             exchange.finish_all()
             exchange.settle()
-        self._scheduled = False
+        self._under_way = False
         if self.plan is not None:
             self.finish_epoch(self.plan)
-        self._tell(warning)
+        self._warn(warning)
 
     # ----------------------------------------------------------------------------------- importance
 
     def record_losses(self, losses: torch.Tensor) -> None:
-        """Note the losses (n,) of this rank's next local batch as it was trained on, for a strategy
-        with lagging importance. Raises InputError if they are not (n,) numbers, but for example
-        their mean, or too many, or no epoch is scheduled."""
-        self._need("record_losses", epoch=True)
+        """Record the losses (n,) of this rank's next local batch as it was trained on, for a
+        strategy with lagging importance.
+
+        Raises:
+                InputError: they are not (n,) numbers, but for example their mean, or too many;
+                or no epoch is scheduled.
+        """
+        calls.check_epoch_state("record_losses", needs_epoch=True, under_way=self._under_way)
         check_losses(losses, source="scheduler")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
@@ -275,8 +279,8 @@ class Scheduler(Shuffled):
         """Measure the loss of each of this rank's samples, for a strategy with importance of its
         own; before `scheduling`. Not collective, unless layers of the model are.
 
-        The model, or the one in DistributedDataParallel, is used in eval mode, so with this rank's
-        running statistics, which stay as they are.
+        The model, or the one in DistributedDataParallel, is used in eval mode, so with this
+        rank's running statistics, which do not change.
 
         Args:
             model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its
@@ -289,17 +293,21 @@ class Scheduler(Shuffled):
         Raises:
             InputError: ``loss`` gives no loss for each sample.
         """
+        rank = self.ranks.rank
         if refresh_statistics:
-            of_all = pass_batches(self.next_shards(), self.batch_sizes)
-            parts = [batch[:, self.ranks.rank] for batch in of_all]
+            batches = [rows[:, rank] for rows in pass_batches(self.next_shards(), self.batch_sizes)]
         else:
-            mine = np.flatnonzero(self.owner == self.ranks.rank)
-            parts = np.split(mine, range(batch_size, len(mine), batch_size))
+            samples = np.flatnonzero(self.owner == rank)
+            batches = np.split(samples, range(batch_size, len(samples), batch_size))
         self._measured = inference_losses(
-            self.dataset, parts, model, loss, collate_fn, training=refresh_statistics
+            self.dataset, batches, model, loss, collate_fn, training=refresh_statistics
         )
 
     def _shared_importance(self, epoch: int) -> Floats | None:
+        """Return the importance (N,) for the plan of ``epoch``; None if the strategy needs none.
+
+        Collective.
+        """
         if not self.strategy.needs_importance:
             return None
         if not self.strategy.inference_pass:
@@ -310,21 +318,21 @@ class Scheduler(Shuffled):
     # ----------------------------------------------------------------------- checks and checkpoints
 
     def verify(self) -> None:
-        """See that every sample is on just one rank, on the one that the plans say, and as it was
-        when it was staged. Reads all of them.
+        """Check that every sample is on just one rank, on the one that the plans say, and as it
+        was when it was staged. Reads all samples.
 
         Raises:
             InputError: an epoch is under way.
             ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced
                 or damaged, and their ranks.
         """
-        self._need("verify", epoch=False)
+        calls.check_epoch_state("verify", needs_epoch=False, under_way=self._under_way)
         if self._manifest is not None:
             check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
 
     def state_dict(self, steps: int | None = None) -> dict[str, Any]:
-        """What a checkpoint needs to go on from here, between epochs or in the middle of one, by
-        any number of ranks: the same on all ranks, for torch.save. Not collective.
+        """Return a checkpoint's state to go on from here, between epochs or in the middle of one,
+        with any number of ranks; equal on all ranks, for torch.save. Not collective.
 
         Args:
             steps: iterations of this epoch that are done since it was scheduled. By default the
@@ -334,13 +342,14 @@ class Scheduler(Shuffled):
         Raises:
             InputError: neither was counted, though samples were taken.
         """
-        done = self.steps_done
-        if self._scheduled:
-            counted = max(self._handed, self._communicated)
-            done = self.sampler.begin // self.batch_size
-            done += calls.steps_done(steps, counted, self.sampler)
-        importance = self.importance if done else None
-        state = pack_state(self.state(done, importance), self) | {"losses": self.losses.table}
+        trained_steps = self.steps_done
+        if self._under_way:
+            counted = max(self._batches_yielded, self._communicate_calls)
+            trained_steps = self.sampler.begin // self.batch_size
+            trained_steps += calls.steps_done(steps, counted, self.sampler)
+        importance = self.importance if trained_steps else None
+        state = pack_state(self.state(trained_steps, importance), self)
+        state["losses"] = self.losses.table
         return {
             name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
             for name, value in state.items()
@@ -348,10 +357,12 @@ class Scheduler(Shuffled):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint of any number of ranks, of any rank: every rank stages its
-        samples from the source. What is left of an epoch that was under way comes with
-        ``scheduling(epochs_done + 1)``: the same batches by as many ranks; by others each sample
-        that was left, once, and few change their rank (`Epochs.resume`). Losses that were recorded
-        in that epoch before the checkpoint are not in it.
+        samples from the source.
+
+        The rest of an epoch that was under way comes with ``scheduling(epochs_done + 1)``: the same
+        batches with as many ranks; with another number each remaining sample once, and few change
+        their rank (`Epochs.resume`). Losses that were recorded in that epoch before the checkpoint
+        are not in it.
 
         Raises:
             InputError: it is of another number of samples, another version, or, in the middle of
@@ -359,40 +370,30 @@ class Scheduler(Shuffled):
                 weights.
             ExchangeError: a rank could not read or store a sample.
         """
-        found = unpack_state(state, self)
-        calls.check_rest(found, self, weighted=self._weights is not None)
-        self.resume(found)
-        self.importance = found.importance
+        saved = unpack_state(state, self)
+        calls.check_remaining_weights(saved, self, weighted=self._weights is not None)
+        self.resume(saved)
+        self.importance = saved.importance
         self.losses = TrainedLosses(len(self.owner), self.ranks.world_size)
         self.losses.table[:] = np.asarray(state["losses"])
-        self._exchange, self._scheduled = None, False
+        self._exchange = None
+        self._under_way = False
         self._stage()
 
-    # --------------------------------------------------------------------------------------- inside
-
-    def _need(self, call: str, *, epoch: bool) -> None:
-        calls.need(call, epoch=epoch, under_way=self._scheduled)
-
-    def _tell(self, warning: str) -> None:
+    def _warn(self, warning: str) -> None:
         """Warn on rank 0, once."""
-        if warning and self.ranks.rank == 0 and not self._warned:
-            self._warned = True
+        if warning and self.ranks.rank == 0 and not self._has_warned:
+            self._has_warned = True
             warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
     def _stage(self) -> None:
-        """Copy to local storage what the strategy keeps there, and make ready what carries it."""
-        manifest: Manifest | None = None
-        if self.strategy.tier == "ssd" and self.strategy.fraction is None:  # all on every rank
-            self.dataset.stage(np.arange(len(self.dataset)))
-        elif self.strategy.tier == "ssd":
-            mine = np.flatnonzero(self.owner == self.ranks.rank)
-            self.dataset.stage(mine, reserve=self.strategy.fraction or 0.0)
-            manifest = Manifest(self.dataset, self.owner, self._schedule.payload)
-        sizes = np.zeros(0, np.int64) if manifest is None else manifest.sizes
-        self._manifest = manifest
-        name, schedule = self._transport_name, self._schedule
-        self._transport = transport_named(name, self.ranks, sizes, schedule)
+        """Stage the samples, and make manifest and transport for the exchange. Collective."""
+        payload = self._schedule.payload
+        self._manifest = stage_shard(self.dataset, self.strategy, self.owner, payload)
+        sizes = np.zeros(0, np.int64) if self._manifest is None else self._manifest.sizes
+        self._transport = make_transport(self._transport_name, self.ranks, sizes, self._schedule)
 
     @property
     def _schedule(self) -> MessageSchedule:
+        """The strategy's schedule of messages; the default one if it exchanges nothing."""
         return self.strategy.exchange_schedule or MessageSchedule()

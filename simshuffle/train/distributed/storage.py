@@ -1,5 +1,6 @@
-"""Local storage of a rank: the samples that it holds, by number, in a folder or in memory; items
-of a dataset as bytes. Nothing that is read back is executed."""
+"""Local storage of a rank: its samples by number, in a folder or in memory; and items of a dataset
+as bytes. Nothing that is read back is executed.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +21,21 @@ _PART = re.compile(r"\.\d{12}\.part")
 
 
 class FolderStore:
-    """One file for each sample in a ``folder`` of this rank alone, made if need be, named by its
-    number in 12 digits; there whole or not at all, even if the process is killed. Raises InputError
-    if there is something else, or it cannot be made."""
+    """Stores each sample as a file of its ``folder``, which is this rank's alone and is made if
+    need be.
+
+    A file is named by the sample's number in 12 digits. It is there whole or not at all, even
+    if the process is killed.
+
+    Raises:
+        InputError: the folder holds something else, or cannot be made.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            others = [
+            other_names = [
                 entry.name
                 for entry in os.scandir(folder)
                 if not (_NAME.fullmatch(entry.name) or _PART.fullmatch(entry.name))
@@ -37,12 +44,14 @@ class FolderStore:
             remedy = "Name a folder on the local storage."
             rule = "must be a folder that can be written"
             refuse("storage", rule, str(error), remedy, "dataset")
-        if others:
-            rule = f"holds something else than samples: {others[0]}"
+        if other_names:
+            rule = f"holds something else than samples: {other_names[0]}"
             refuse("storage", rule, str(folder), "Name a folder of its own for it.", "dataset")
 
-    def put(self, sample: int, content: bytes) -> None:
-        """Store a sample, whole or not at all: written beside, then renamed. Raises OSError."""
+    def write(self, sample: int, content: bytes) -> None:
+        """Store a sample, whole or not at all: written beside, then renamed. Raises OSError if
+        that fails.
+        """
         part = self.folder / f".{sample:012d}.part"
         try:
             part.write_bytes(content)
@@ -51,24 +60,28 @@ class FolderStore:
             part.unlink(missing_ok=True)
 
     def get(self, sample: int) -> bytes:
-        """What was stored. Raises InputError if the sample is not here, OSError if it is not
-        readable."""
+        """Return the content that was stored.
+
+        Raises:
+            InputError: the sample is not stored here.
+            OSError: it is not readable.
+        """
         try:
             return self._path(sample).read_bytes()
         except FileNotFoundError:
             _refuse_absent(sample, str(self.folder))
 
     def remove(self, sample: int) -> None:
-        """Remove a sample if it is here."""
+        """Remove a sample if it is stored here."""
         self._path(sample).unlink(missing_ok=True)
 
     def samples(self) -> Ints64:
-        """The numbers of all samples that are here, rising."""
+        """Return the numbers of all samples that are stored here, rising."""
         names = (entry.name for entry in os.scandir(self.folder))
         return np.array(sorted(int(name) for name in names if _NAME.fullmatch(name)), np.int64)
 
     def clear(self) -> None:
-        """Remove all samples; also what a killed process left half-written."""
+        """Remove all samples, and files that a killed process left half-written."""
         for entry in list(os.scandir(self.folder)):
             if _NAME.fullmatch(entry.name) or _PART.fullmatch(entry.name):
                 Path(entry.path).unlink(missing_ok=True)
@@ -78,9 +91,11 @@ class FolderStore:
         self.clear()
         self.folder.rmdir()
 
-    def room(self) -> tuple[str, int]:
-        """Name of the device that is written to, the same for all ranks that share it: host and
-        number of the file system; and its free bytes."""
+    def free_space(self) -> tuple[str, int]:
+        """Return the name of the device that is written to, and its free bytes.
+
+        The name, host and number of the file system, is equal for all ranks that share the device.
+        """
         state = os.statvfs(self.folder)
         return f"{os.uname().nodename}:{self.folder.stat().st_dev}", state.f_bavail * state.f_frsize
 
@@ -89,88 +104,98 @@ class FolderStore:
 
 
 class MemoryStore:
-    """Samples in this process's memory."""
+    """Stores samples in this process's memory; methods as of `FolderStore`."""
 
     def __init__(self) -> None:
-        self._held: dict[int, bytes] = {}
+        self._contents: dict[int, bytes] = {}
 
-    def put(self, sample: int, content: bytes) -> None:
-        """As `FolderStore.put`."""
-        self._held[sample] = bytes(content)
+    def write(self, sample: int, content: bytes) -> None:
+        """Store a sample."""
+        self._contents[sample] = bytes(content)
 
     def get(self, sample: int) -> bytes:
-        """As `FolderStore.get`."""
+        """Return the content that was stored, or raise InputError if there is none."""
         try:
-            return self._held[sample]
+            return self._contents[sample]
         except KeyError:
             _refuse_absent(sample, "the memory of this process")
 
     def remove(self, sample: int) -> None:
-        """As `FolderStore.remove`."""
-        self._held.pop(sample, None)
+        """Remove a sample if it is stored here."""
+        self._contents.pop(sample, None)
 
     def samples(self) -> Ints64:
-        """As `FolderStore.samples`."""
-        return np.array(sorted(self._held), np.int64)
+        """Return the numbers of all samples that are stored here, rising."""
+        return np.array(sorted(self._contents), np.int64)
 
     def clear(self) -> None:
-        """As `FolderStore.clear`."""
-        self._held.clear()
+        """Remove all samples."""
+        self._contents.clear()
 
     def close(self) -> None:
-        """As `FolderStore.close`."""
+        """Remove all samples."""
         self.clear()
 
-    def room(self) -> None:
-        """Nobody knows."""
+    def free_space(self) -> None:
+        """Return None: the free memory is not known."""
 
 
 Store = FolderStore | MemoryStore
 
 
-def _refuse_absent(sample: int, where: str) -> NoReturn:
+def _refuse_absent(sample: int, place: str) -> NoReturn:
+    """Raise InputError: the sample is not in ``place``, the local storage."""
     remedy = (
         "Read the samples that the scheduler's sampler names, and draw by Scheduler(weights=), not"
         " by a sampler of your own; with storage in memory, do not use persistent_workers."
     )
-    refuse(f"sample {sample}", "is not in this rank's local storage", where, remedy, "dataset")
+    refuse(f"sample {sample}", "is not in this rank's local storage", place, remedy, "dataset")
 
 
 # ----------------------------------------------------------------------------------- items as bytes
 
 
 _HEAD = 8
-"""Bytes at the beginning that say how long the description of the parts is."""
+"""Bytes at the beginning that hold the length of the parts' description."""
 
 
 def encode(item: Any) -> bytes:
-    """``item`` as bytes: bytes stay as they are, with one letter before them; of a tuple or list
-    every part is encoded. Raises InputError if a part is of another type."""
+    """Return ``item`` as bytes.
+
+    Bytes become b"b" and themselves. Another item becomes b"i", the length of a description in 8
+    bytes, the description as JSON, [whether it is a tuple or list, how `_encode_part` describes
+    each part], and the parts' contents.
+
+    Raises:
+        InputError: a part is of another type than tensors, arrays, numbers, texts and bytes.
+    """
     if isinstance(item, bytes | bytearray):
         return b"b" + bytes(item)
-    parts = list(item) if isinstance(item, tuple | list) else [item]
-    described, contents = zip(*(_part(part) for part in parts), strict=True) if parts else ((), ())
-    about = json.dumps([isinstance(item, tuple | list), described], separators=(",", ":")).encode()
-    return b"".join([b"i", len(about).to_bytes(_HEAD, "little"), about, *contents])
+    is_sequence = isinstance(item, tuple | list)
+    parts = [_encode_part(value) for value in (item if is_sequence else [item])]
+    described = [description for description, _ in parts]
+    head = json.dumps([is_sequence, described], separators=(",", ":")).encode()
+    contents = [content for _, content in parts]
+    return b"".join([b"i", len(head).to_bytes(_HEAD, "little"), head, *contents])
 
 
 def decode(content: bytes) -> Any:
-    """The item of which ``content`` was made; a list comes back as a tuple."""
+    """Return the item that `encode` made ``content`` of; a list comes back as a tuple."""
     if content[:1] == b"b":
         return content[1:]
     size = int.from_bytes(content[1 : 1 + _HEAD], "little")
     begin = 1 + _HEAD + size
-    several, described = json.loads(content[1 + _HEAD : begin])
+    is_sequence, described = json.loads(content[1 + _HEAD : begin])
     parts = []
-    for part in described:
-        nbytes = part[-1]
-        parts.append(_whole(part, content[begin : begin + nbytes]))
+    for description in described:
+        nbytes = description[-1]
+        parts.append(_decode_part(description, content[begin : begin + nbytes]))
         begin += nbytes
-    return tuple(parts) if several else parts[0]
+    return tuple(parts) if is_sequence else parts[0]
 
 
-def _part(value: Any) -> tuple[list[Any], bytes]:
-    """How a part is described, ending in its number of bytes, and these bytes."""
+def _encode_part(value: Any) -> tuple[list[Any], bytes]:
+    """Return the description of a part, [kind, ..., number of bytes], and these bytes."""
     if isinstance(value, torch.Tensor):
         array = value.detach().cpu().contiguous()
         raw = array.reshape(-1).view(torch.uint8).numpy().tobytes() if array.numel() else b""
@@ -191,15 +216,17 @@ def _part(value: Any) -> tuple[list[Any], bytes]:
     refuse("items", rule, type(value).__name__, remedy, "dataset")
 
 
-def _whole(part: list[Any], raw: bytes) -> Any:
-    kind = part[0]
+def _decode_part(description: list[Any], raw: bytes) -> Any:
+    """Return the part that `_encode_part` gave the description and the bytes ``raw`` of."""
+    kind = description[0]
     if kind == "plain":
-        return part[1]
+        return description[1]
     if kind == "bytes":
         return raw
+    _, type_name, shape, _ = description
     if kind == "tensor":
-        dtype = getattr(torch, part[1])
+        dtype = getattr(torch, type_name)
         flat = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.empty(0, dtype=dtype)
-        return flat.reshape(part[2])
-    array = np.frombuffer(raw, np.dtype(part[1])).reshape(part[2]).copy()
+        return flat.reshape(shape)
+    array = np.frombuffer(raw, np.dtype(type_name)).reshape(shape).copy()
     return array if kind == "array" else array[()]

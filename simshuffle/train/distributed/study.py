@@ -1,4 +1,6 @@
-"""A study, of a file or of the caller's, whose runs are trained on real ranks, each as a cell."""
+"""Studies, of a file or of the caller's own training, whose runs are trained on real ranks, each
+as a cell.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,25 @@ from simshuffle.study.cell import Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, fingerprint
 from simshuffle.train.cell import TrainingCell
-from simshuffle.train.distributed.group import RankGroup, alike
+from simshuffle.train.distributed.group import RankGroup, check_equal
 from simshuffle.train.distributed.training import check_world, train_distributed
 from simshuffle.train.distributed.transport import TransportName
-from simshuffle.train.emulate import device_named
+from simshuffle.train.emulate import find_device
 from simshuffle.train.own import (
     Strategies,
     StudyOptions,
-    kept_runs,
-    own_of,
+    custom_from_arguments,
+    load_files,
     own_request,
-    with_contents,
+    run_store,
 )
 
 
 @dataclass(frozen=True)
 class RankCell(PlainCell):
     """A run on the ranks that torchrun started. Every one of them runs the cell at the same time;
-    what the first one gives is its outcome."""
+    the outcome is that of rank 0.
+    """
 
     emulated: TrainingCell  # the same run on emulated ranks
     transport: TransportName = "isend"  # of the samples
@@ -45,21 +48,21 @@ class RankCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """The values that decide the run; see `Cell`."""
         return [*self.emulated.key, self.transport]
 
     @property
     def label(self) -> str:
-        """As for `Cell`."""
+        """The label of the emulated run; see `Cell`."""
         return self.emulated.label
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
+        """The names of the outcome's files, with the timeline; see `Cell`."""
         return self.emulated.parts | {TIMELINE}
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`, with what every rank did when."""
+        """Train on all ranks; return the outcome, with the timeline of every rank, on rank 0."""
         device = torch.device(self.torch_device)
         record = train_distributed(
             self.emulated.training_run,
@@ -70,48 +73,63 @@ class RankCell(PlainCell):
         )
         if record is None:
             return Outcome()
-        outcome, timeline = outcome_of(record), BytesIO()
+        outcome = outcome_of(record)
+        timeline = BytesIO()
         record.timeline.to_parquet(timeline, index=False, compression="zstd")
         return replace(outcome, files={**outcome.files, TIMELINE: timeline.getvalue()})
 
 
-def on_ranks(
+def request_on_ranks(
     emulated: Request[Trainings],
     world_size: int,
     transport: TransportName,
     storage: Path | None,
     device: torch.device,
 ) -> Request[Trainings]:
-    """What is asked of a study, with real ranks in the place of emulated ones."""
+    """Return the request of a study with real ranks in place of emulated ones.
+
+    Args:
+        emulated: the request with emulated ranks.
+        world_size: number of processes.
+        transport: of the samples.
+        storage: folder of the shards; None for memory.
+        device: of this rank.
+    """
     cells = {
         name: RankCell(cast(TrainingCell, cell), transport, storage, str(device))
         for name, cell in emulated.values.cells.items()
     }
-    where = f"{device.type}, {world_size} processes"
-    asked = {**emulated.asked, "ranks": world_size, "transport": transport}
+    label = f"{device.type}, {world_size} processes"
     return replace(
-        emulated, values=replace(emulated.values, cells=cells, device=where), asked=asked
+        emulated,
+        values=replace(emulated.values, cells=cells, device=label),
+        asked={**emulated.asked, "ranks": world_size, "transport": transport},
     )
 
 
-def carried_out(ranks: RankGroup, asked: Request[Trainings], store: Disk) -> Result | None:
-    """The result of a study on real ranks: on rank 0, None on the others. Runs that rank 0 finds in
-    ``store`` are not trained again. Collective. Raises InputError where the ranks' studies differ
-    or a run cannot be trained, ExchangeError where samples could not be exchanged."""
-    alike(
+def run_on_ranks(ranks: RankGroup, request: Request[Trainings], store: Disk) -> Result | None:
+    """Train the runs of a study on real ranks; return its result on rank 0, None on the others.
+
+    Collective. Runs that rank 0 finds in ``store`` are not trained again.
+
+    Raises:
+        InputError: the ranks' studies differ, or a run cannot be trained.
+        ExchangeError: samples could not be exchanged.
+    """
+    check_equal(
         ranks,
-        {"study": fingerprint(STUDY, asked)},
+        {"study": fingerprint(STUDY, request)},
         {"study": "Give every rank the same study, model and data, and the same versions."},
     )
-    first = ranks.rank == 0
-    for cell in asked.values.cells.values():
+    is_first = ranks.rank == 0
+    for cell in request.values.cells.values():
         digest = digest_of(cell)
-        there = "there" if first and store.has(digest, cell.parts) else ""
-        if not any(ranks.gather_texts(there)):
+        is_stored = "stored" if is_first and store.has(digest, cell.parts) else ""
+        if not any(ranks.gather_texts(is_stored)):
             outcome = cell.run(lambda share: None)
-            if first:
+            if is_first:
                 store.add(digest, outcome)
-    return engine.run(STUDY, asked, store=store) if first else None
+    return engine.run(STUDY, request, store=store) if is_first else None
 
 
 def train_study(
@@ -126,7 +144,8 @@ def train_study(
     device: str = "cpu",
     **study: Unpack[StudyOptions],
 ) -> Result | None:
-    """`simshuffle.train.train_study` on the ranks of the process group. Every rank calls it.
+    """Train as `simshuffle.train.train_study`, on the ranks of the process group. Every rank calls
+    it.
 
     Random transforms of ``train`` are drawn once, when a rank stages its shard.
 
@@ -146,13 +165,14 @@ def train_study(
         InputError: an argument is not valid, or a run cannot be trained so.
         ExchangeError: samples could not be exchanged; none is lost.
     """
-    ranks, where = RankGroup.current(), device_named(device)
+    ranks = RankGroup.current()
+    torch_device = find_device(device)
     if world_size is not None:
         check_world(world_size, ranks.world_size)
-    own = own_of(model, train, test, study)
-    emulated = own_request(own, strategies, ranks.world_size, device, study)
+    custom = custom_from_arguments(model, train, test, study)
+    emulated = own_request(custom, strategies, ranks.world_size, device, study)
     folder = None if storage is None else Path(storage)
-    request = on_ranks(emulated, ranks.world_size, transport, folder, where)
-    with kept_runs(study) as store:
-        result = carried_out(ranks, request, store)
-        return result and with_contents(result)
+    request = request_on_ranks(emulated, ranks.world_size, transport, folder, torch_device)
+    with run_store(study) as store:
+        result = run_on_ranks(ranks, request, store)
+        return result and load_files(result)

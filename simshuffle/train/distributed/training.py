@@ -1,4 +1,4 @@
-"""A run of a study on real ranks, with the same tables as an emulated run."""
+"""Training a run of a study on real ranks, with tables as of an emulated run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from simshuffle.train.batch_norm import set_statistics_momentum
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.measuring import (
     Scorer,
+    clock_marks,
     epoch_seconds,
     iteration_seconds,
-    marks,
     timeline_rows,
 )
-from simshuffle.train.distributed.network import data_parallel, gathered, with_batch_norm
+from simshuffle.train.distributed.network import data_parallel, gather_rows, with_batch_norm
 from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
@@ -44,21 +44,29 @@ from simshuffle.train.training import optimizer_of, set_rate
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs (n, *shape) and targets (n,) of a rank."""
 Watcher = Callable[["RankTraining", int], None]
-"""Told after every epoch (from 1), on every rank."""
+"""Called with the training and the epoch (from 1) after every epoch, on every rank."""
 
 
 @dataclass(frozen=True)
 class MeasuredRun(RunRecord):
-    """The record of a run on real ranks, and"""
+    """The record of a run on real ranks, with the times of all phases."""
 
-    # columns `simshuffle.report.timeline.PHASE_COLUMNS`, as a simulation has them: what each rank
-    # did when, in s since all began. Waiting for the others' gradients is in ``allreduce``, and for
-    # their samples in ``exchange``; bytes are 0.
+    # columns `simshuffle.report.timeline.PHASE_COLUMNS`, as a simulation has them: when each rank
+    # was in which phase, in s since all began. Waiting for the others' gradients is in
+    # ``allreduce``, and for their samples in ``exchange``; bytes are 0.
     timeline: pd.DataFrame
 
 
 class RankTraining:
-    """One rank's part in the training of ``run``, as `train_distributed` makes it."""
+    """The training of a run on one rank of a process group.
+
+    Args:
+        run: what to train.
+        materials: network and samples.
+        transport: of the samples.
+        storage: folder on the local storage for the shards; None for memory.
+        device: that trains, of this rank.
+    """
 
     def __init__(
         self,
@@ -69,11 +77,13 @@ class RankTraining:
         storage: str | Path | None,
         device: torch.device,
     ) -> None:
-        self.run, self.device = run, device
-        self._loss, self._collate = materials.loss, materials.train.collate
+        self.run = run
+        self.device = device
+        self._loss = materials.loss
+        self._collate = materials.train.collate
         training = run.training
-        shuffled = run.shuffled(len(materials.train))
-        self._contrast = contrast_of(shuffled, materials.augmentation, materials.loss)
+        epochs = run.new_epochs(len(materials.train))
+        self._contrast = contrast_of(epochs, materials.augmentation, materials.loss)
         dataset = ShardDataset(
             materials.train.items,
             storage,
@@ -91,20 +101,21 @@ class RankTraining:
             transport=transport,
             places=run.places(),
         )
-        self.scheduler.training = training  # the rest of it, of which a learning rate is made
+        self.scheduler.training = training  # with the settings of the learning rate too
         model = copy.deepcopy(materials.model).to(device, torch_dtype(training))
         set_statistics_momentum(model, training.statistics_momentum)
-        mode, together = training.by_group(run.world_size)
-        # of the ranks that this one normalises with, where they are some and not all
+        mode, ranks_per_group = training.norm_groups(run.world_size)
+        # the ranks that this one normalises with; None for itself alone or all
         self._group: dist.ProcessGroup | None = None
-        if mode == "per_rank" and together > 1:
-            mode, self._group = "sync", dist.new_subgroups(together)[0]  # type: ignore[no-untyped-call]
+        if mode == "per_rank" and ranks_per_group > 1:
+            mode = "sync"
+            self._group = dist.new_subgroups(ranks_per_group)[0]  # type: ignore[no-untyped-call]
         self.model = with_batch_norm(model, mode, self._group)
         self.network = data_parallel(self.model)
         self.optimizer = optimizer_of(self.model, training, materials.optimizer)
-        self._ready = 0.0
+        self._gradients_ready = 0.0  # s of the clock, when the last gradient was there
         for weight in self.model.parameters():
-            weight.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+            weight.register_post_accumulate_grad_hook(self._mark_gradient)  # type: ignore[no-untyped-call]
         self._loader = DataLoader(
             dataset,
             training.local_batch_size,
@@ -114,15 +125,19 @@ class RankTraining:
         )
 
     def end(self) -> None:
-        """Give up what the training alone needed."""
+        """Remove the shard from local storage, and the process group of the batch norm."""
         self.scheduler.dataset.unstage()
         if self._group is not None:
             dist.destroy_process_group(self._group)
 
     def epoch(self, epoch: int) -> tuple[Floats, Floats]:
-        """Train for one epoch (from 1): the losses (n,) of this rank's samples, nats; and its
-        `marks`."""
-        begin, scheduler = self._now(), self.scheduler
+        """Train for one epoch, counted from 1.
+
+        Returns:
+            Losses (n,) of this rank's samples, in nats; and its `clock_marks`.
+        """
+        begin = self._now()
+        scheduler = self.scheduler
         if scheduler.strategy.inference_pass:
             scheduler.measure_importance(
                 self.model,
@@ -132,46 +147,59 @@ class RankTraining:
             )
         measured = self._now()
         scheduler.scheduling(epoch)
-        losses, bounds = [], []
+        losses = []
+        bounds = []
         pending: Pair = ([], [])
-        at = self._now()
+        iteration_begin = self._now()
         for iteration, batch in enumerate(self._loader):
-            found, pending, passed = self._step(epoch, iteration, batch, pending)
-            losses.append(found)
-            bounds.append([at, *passed])
-            at = passed[-1]
+            batch_losses, pending, phase_ends = self._step(epoch, iteration, batch, pending)
+            losses.append(batch_losses)
+            bounds.append([iteration_begin, *phase_ends])
+            iteration_begin = phase_ends[-1]
         scheduler.synchronize(*pending)
-        return np.concatenate(losses), marks(begin, measured, bounds, self._now())
+        return np.concatenate(losses), clock_marks(begin, measured, bounds, self._now())
 
     def _step(
         self, epoch: int, iteration: int, batch: Batch, pending: Pair
     ) -> tuple[Floats, Pair, list[float]]:
-        """An iteration, in the order of the authors' training loop: samples are waited for after
-        the backward pass. Returns losses, what is under way, and when each of `PHASES` ended."""
-        scheduler, schedule = self.scheduler, self.scheduler.strategy.exchange_schedule
-        passed = [self._now()]
+        """Train on one batch, in the order of the authors' training loop: samples are waited for
+        after the backward pass.
+
+        Args:
+            epoch: counted from 1.
+            iteration: of the epoch, counted from 0.
+            batch: of this rank.
+            pending: requests of the iteration before.
+
+        Returns:
+            Losses (n,) of the batch, the requests that are under way, and when each of `PHASES`
+            ended, in s of this rank's clock.
+        """
+        scheduler = self.scheduler
+        schedule = scheduler.strategy.exchange_schedule
+        phase_ends = [self._now()]
         losses = self._losses(epoch, iteration, batch)
-        found = losses.detach().double().cpu().numpy()
-        passed.append(self._now())
+        loss_values = losses.detach().double().cpu().numpy()
+        phase_ends.append(self._now())
         self.optimizer.zero_grad()
         losses.mean().backward()  # type: ignore[no-untyped-call]
-        end = self._now()
-        passed += [self._ready, end]
+        allreduce_end = self._now()
+        phase_ends += [self._gradients_ready, allreduce_end]
         scheduler.synchronize(*pending)
-        passed.append(self._now())
+        phase_ends.append(self._now())
         set_rate(self.optimizer, scheduler.learning_rate(epoch, iteration))
         self.optimizer.step()
-        passed.append(self._now())
+        phase_ends.append(self._now())
         pending = scheduler.communicate()
         if schedule is not None and not schedule.overlap:
             scheduler.synchronize(*pending)
             pending = ([], [])
-        scheduler.record_losses(torch.from_numpy(found))
-        passed.append(self._now())
-        return found, pending, passed
+        scheduler.record_losses(torch.from_numpy(loss_values))
+        phase_ends.append(self._now())
+        return loss_values, pending, phase_ends
 
     def _losses(self, epoch: int, iteration: int, batch: Batch) -> torch.Tensor:
-        """The losses (n,) of a local batch, to be trained on."""
+        """Return the losses (n,) of a local batch, to be trained on."""
         inputs, targets = batch
         if self._contrast is None:
             return self._loss(self.network(inputs), targets)
@@ -180,15 +208,19 @@ class RankTraining:
         embeddings = self.network(self._contrast.views.pair(inputs, samples, epoch))
         if not self._contrast.gathered:
             return self._contrast.losses(embeddings, 1)
-        everyone = gathered(embeddings, self.ranks.world_size)
-        losses = self._contrast.losses(everyone, self.ranks.world_size)
+        all_embeddings = gather_rows(embeddings, self.ranks.world_size)
+        losses = self._contrast.losses(all_embeddings, self.ranks.world_size)
+        # the rank is the fastest index
         return losses[self.ranks.rank :: self.ranks.world_size]
 
-    def _note(self, weight: torch.Tensor) -> None:
-        """A gradient is there; the wait for those of the other ranks follows the last one."""
-        self._ready = self._now()
+    def _mark_gradient(self, weight: torch.Tensor) -> None:
+        """Note when the gradient of a weight is there; the wait for the other ranks follows the
+        last one.
+        """
+        self._gradients_ready = self._now()
 
     def _now(self) -> float:
+        """Return this rank's clock in s, once the device has done its work."""
         return now(self.device)
 
 
@@ -224,31 +256,31 @@ def train_distributed(
         InputError: the run cannot be trained so.
         ExchangeError: samples could not be exchanged; none is lost.
     """
-    where = torch.device(device)
-    materials = data if isinstance(data, Materials) else materials_of(run, where, data)
-    rank = RankTraining(run, materials, transport=transport, storage=storage, device=where)
-    scheduler, training = rank.scheduler, run.training
+    torch_device = torch.device(device)
+    materials = data if isinstance(data, Materials) else materials_of(run, torch_device, data)
+    rank = RankTraining(run, materials, transport=transport, storage=storage, device=torch_device)
+    scheduler = rank.scheduler
+    training = run.training
     recorder = TrainingRecorder(
         scheduler,
         rank.model,
         materials.train.targets,
-        device=where.type,
+        device=torch_device.type,
         data=materials.data_name,
         model=materials.model_name,
         partition=run.partition.kind,
     )
-    scorer = Scorer(run, materials, scheduler.ranks, where)
+    scorer = Scorer(run, materials, scheduler.ranks, torch_device)
     timeline: list[dict[str, NDArray[Any]]] = []
     message = ""
     scheduler.ranks.barrier()
     start = time.perf_counter()  # of this rank's clock; all ranks are here
     for epoch in range(1, training.epochs + 1):
-        losses, of_rank = rank.epoch(epoch)
-        every = np.array(
-            [np.asarray(part, np.float64) for part in scheduler.ranks.gather(of_rank - start)]
-        )
+        losses, rank_marks = rank.epoch(epoch)
+        parts = scheduler.ranks.gather(rank_marks - start)
+        marks = np.array([np.asarray(part, np.float64) for part in parts])  # (M, n)
         try:
-            outcome = _outcome(rank, epoch, losses, every)
+            outcome = _epoch_outcome(rank, epoch, losses, marks)
         except Diverged as error:
             scheduler.clean_local_storage()
             message = str(error)
@@ -256,7 +288,7 @@ def train_distributed(
         scheduler.losses.share(scheduler.ranks)
         scheduler.clean_local_storage()
         scores = scorer.scores(rank.model) if training.evaluates(epoch) else {}
-        timeline += timeline_rows(epoch, every)
+        timeline += timeline_rows(epoch, marks)
         recorder.add(outcome, scheduler.losses.table, scores)
         if watcher is not None:
             watcher(rank, epoch)
@@ -264,50 +296,61 @@ def train_distributed(
     if scheduler.ranks.rank != 0:
         return None
     record = recorder.record(message)
-    timed = phase_table(record.description["label"], timeline)
-    return MeasuredRun(**record.__dict__, timeline=timed)
+    phases = phase_table(record.description["label"], timeline)
+    return MeasuredRun(**record.__dict__, timeline=phases)
 
 
-def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> EpochOutcome:
-    """What all ranks together did in an epoch; ``every`` has the marks (M, n) of all. Raises
-    Diverged, on all ranks, if a loss or weight is not finite."""
+def _epoch_outcome(rank: RankTraining, epoch: int, losses: Floats, marks: Floats) -> EpochOutcome:
+    """Return the outcome of an epoch over all ranks. Collective.
+
+    Args:
+        rank: this rank's training.
+        epoch: counted from 1.
+        losses: (n,) of this rank's samples.
+        marks: (M, n) `clock_marks` of all ranks.
+
+    Raises:
+        Diverged: on all ranks, if a loss or weight is not finite.
+    """
     scheduler, ranks = rank.scheduler, rank.ranks
     shards, plan, sizes = scheduler.shards, scheduler.plan, scheduler.batch_sizes
     if shards is None or plan is None:
         raise RuntimeError("no epoch was scheduled")
-    everyone = np.array([np.asarray(part, np.float64) for part in ranks.gather(losses)])
-    _check_finite(rank, epoch, everyone)
-    importance_s, total_s = epoch_seconds(every)
-    inference = scheduler.strategy.inference_pass
+    all_losses = np.array([np.asarray(part, np.float64) for part in ranks.gather(losses)])
+    _check_finite(rank, epoch, all_losses)
+    importance_s, total_s = epoch_seconds(marks)
+    has_pass = scheduler.strategy.inference_pass
     return EpochOutcome(
         epoch=epoch,
         shards=shards,
         plan=plan,
         importance=scheduler.importance,
-        train_loss=float(everyone.mean()),
+        train_loss=float(all_losses.mean()),
         samples=sum(sizes) * ranks.world_size,
         learning_rate=rank.scheduler.learning_rate(epoch, len(sizes) - 1),
-        iterations=iteration_seconds(every),
-        importance_s=importance_s if inference else 0.0,
+        iterations=iteration_seconds(marks),
+        importance_s=importance_s if has_pass else 0.0,
         seconds=total_s,
     )
 
 
 def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
-    """See that all ``losses`` (M, n) and weights are finite."""
-    bad, size = ~np.isfinite(losses), rank.run.training.local_batch_size
+    """Raise Diverged if one of the ``losses`` (M, n) of an epoch, or a weight, is not finite."""
+    is_bad = ~np.isfinite(losses)
+    batch_size = rank.run.training.local_batch_size
     last = len(rank.scheduler.batch_sizes) - 1
-    if bad.any():
-        iteration = int(np.argmax(bad.any(axis=0))) // size
-        of_iteration = bad[:, iteration * size : (iteration + 1) * size]
-        first = int(np.argmax(of_iteration.any(axis=1)))
-        raise Diverged(epoch, iteration, first, rank.scheduler.learning_rate(epoch, iteration))
+    if is_bad.any():
+        iteration = int(np.argmax(is_bad.any(axis=0))) // batch_size
+        bad_in_iteration = is_bad[:, iteration * batch_size : (iteration + 1) * batch_size]
+        first_rank = int(np.argmax(bad_in_iteration.any(axis=1)))
+        rate = rank.scheduler.learning_rate(epoch, iteration)
+        raise Diverged(epoch, iteration, first_rank, rate)
     check_weights(rank.model, epoch, last, rank.scheduler.learning_rate(epoch, last))
 
 
-def check_world(wanted: int, world_size: int) -> None:
-    """See that there are as many processes as ranks are ``wanted``, or raise InputError."""
-    if wanted != world_size:
-        remedy = f"Use torchrun with {wanted} processes, or set world_size to {world_size}."
+def check_world(run_size: int, world_size: int) -> None:
+    """Raise InputError unless the ``world_size`` of the process group is that of the run."""
+    if run_size != world_size:
+        remedy = f"Use torchrun with {run_size} processes, or set world_size to {world_size}."
         rule = f"must be the number of processes, {world_size}"
-        refuse("world_size", rule, str(wanted), remedy, "run")
+        refuse("world_size", rule, str(run_size), remedy, "run")

@@ -1,4 +1,4 @@
-"""How samples travel between ranks: by isend and irecv, or all of an iteration by all_to_all."""
+"""Transports of samples between ranks: by isend and irecv, or all of an iteration by all_to_all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.spec.arrays import Ints
-from simshuffle.train.distributed.group import RankGroup, named
+from simshuffle.train.distributed.group import RankGroup, list_samples
 from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
 
 TransportName = Literal["isend", "all_to_all"]
@@ -25,133 +25,192 @@ _FAULTS = (RuntimeError, ValueError, NotImplementedError)
 
 @dataclass(frozen=True)
 class RankTransfer:
-    """What one rank sends and receives together; its own destination keeps its samples."""
+    """The samples that one rank sends and receives in one message of a plan.
 
-    number: int  # as in the plan
-    # destination, source: ranks
-    destination: int
-    source: int
-    # sent, received: sample numbers, in the order of the plan's steps
-    sent: Ints
-    received: Ints
+    A rank that is its own destination keeps its samples.
+    """
+
+    number: int  # of the message in the plan
+    destination: int  # rank that gets `sent`
+    source: int  # rank that `received` come from
+    sent: Ints  # sample numbers, in the order of the plan's steps
+    received: Ints  # sample numbers, in the order of the plan's steps
 
 
 @dataclass
 class Transfer:
-    """Something under way."""
+    """A request under way: what is sent to a rank or received from it."""
 
     peer: int  # the rank at the other end; -1 for all
     samples: Ints  # that travel, in the order of the buffer
     buffer: torch.Tensor  # their bytes, one after the other; kept until the request is done
-    work: Any  # what torch.distributed waits for
+    work: Any  # object of torch.distributed to wait for
 
 
 Requests = list[Transfer]
 Pair = tuple[Requests, Requests]
-"""Requests of what is sent and of what is received."""
+"""Requests of the sends and of the receives of an iteration."""
 Operation = tuple[Callable[..., Any], torch.Tensor, int, int]
-"""isend or irecv, with buffer, peer and tag."""
+"""dist.isend or dist.irecv, with buffer, peer and tag."""
 Payloads = Callable[[int], bytes]
-"""What is sent of a sample."""
+"""Returns the bytes that are sent of a sample."""
 
 
 def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[RankTransfer]:
-    """The messages of ``rank`` after an iteration, in order; those that it keeps included."""
+    """Return the messages of ``rank`` after an iteration, in order, with those to itself."""
     first, last = np.searchsorted(plan.iteration, [iteration, iteration + 1])
-    numbers = plan.message[first:last]
-    begins = [*np.flatnonzero(np.diff(numbers, prepend=-1)), len(numbers)]
-    out = []
-    for begin, end in pairwise(first + np.asarray(begins)):
+    numbers = plan.message[first:last]  # of each step of the iteration
+    message_begins = [*np.flatnonzero(np.diff(numbers, prepend=-1)), len(numbers)]
+    messages = []
+    for begin, end in pairwise(first + np.asarray(message_begins)):
         targets = plan.target[begin]
         source = int(np.flatnonzero(targets == rank)[0])
-        samples = plan.sample[begin:end]
-        number, destination = int(plan.message[begin]), int(targets[rank])
-        out.append(RankTransfer(number, destination, source, samples[:, rank], samples[:, source]))
-    return out
+        samples = plan.sample[begin:end]  # (steps, M)
+        messages.append(
+            RankTransfer(
+                number=int(plan.message[begin]),
+                destination=int(targets[rank]),
+                source=source,
+                sent=samples[:, rank],
+                received=samples[:, source],
+            )
+        )
+    return messages
 
 
 class Transport:
-    """Carries the messages of an iteration out, of samples of so many bytes (N,): a message of the
-    plan is a message on the network; receives are posted before sends."""
+    """Carries each message of a plan as a message on the network; receives are posted before sends.
+
+    Args:
+        ranks: the process group.
+        sizes: (N,) bytes of each sample on the network.
+        barriers: 'none', or where all ranks wait for each other: before each 'iteration' or each
+            'message'.
+    """
 
     def __init__(self, ranks: RankGroup, sizes: Ints, barriers: str) -> None:
         self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
 
     def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
-        """Send and receive, without waiting; with barriers, all ranks meet before the messages."""
-        out: Requests = []
-        coming: Requests = []
+        """Begin to send and receive the messages of an iteration, without waiting for them; return
+        their requests.
+        """
+        sends: Requests = []
+        receives: Requests = []
         if self.barriers == "message":
             for message in messages:
                 self.ranks.barrier()
-                self._post([message], payload_of, out, coming)
+                self._post([message], payload_of, sends, receives)
         else:
             if messages and self.barriers == "iteration":
                 self.ranks.barrier()
-            self._post(messages, payload_of, out, coming)
-        return out, coming
+            self._post(messages, payload_of, sends, receives)
+        return sends, receives
 
     def _post(
         self,
         messages: list[RankTransfer],
         payload_of: Payloads,
-        out: list[Transfer],
-        coming: list[Transfer],
+        sends: Requests,
+        receives: Requests,
     ) -> None:
+        """Start the operations of ``messages``; append their requests to ``sends`` and
+        ``receives``.
+        """
         rank = self.ranks.rank
-        receives = [(m, self._empty(m.received)) for m in messages if m.source != rank]
-        sends = [(m, self._filled(m.sent, payload_of)) for m in messages if m.destination != rank]
-        operations: list[Operation] = [
-            (dist.irecv, buffer, m.source, m.number % TAGS) for m, buffer in receives
+        incoming = [
+            (message, self._empty_buffer(message.received))
+            for message in messages
+            if message.source != rank
         ]
-        operations += [(dist.isend, buffer, m.destination, m.number % TAGS) for m, buffer in sends]
-        with self.ranks.communicating("sending samples"):
-            works = _started(operations, together=self.ranks.backend == "nccl")
-        coming += [Transfer(m.source, m.received, buffer, next(works)) for m, buffer in receives]
-        out += [Transfer(m.destination, m.sent, buffer, next(works)) for m, buffer in sends]
+        outgoing = [
+            (message, self._payload_buffer(message.sent, payload_of))
+            for message in messages
+            if message.destination != rank
+        ]
+        operations: list[Operation] = [
+            (dist.irecv, buffer, message.source, message.number % TAGS)
+            for message, buffer in incoming
+        ]
+        operations += [
+            (dist.isend, buffer, message.destination, message.number % TAGS)
+            for message, buffer in outgoing
+        ]
+        with self.ranks.report_failures("sending samples"):
+            works = _start_operations(operations, together=self.ranks.backend == "nccl")
+        for message, buffer in incoming:
+            receives.append(Transfer(message.source, message.received, buffer, next(works)))
+        for message, buffer in outgoing:
+            sends.append(Transfer(message.destination, message.sent, buffer, next(works)))
 
-    def _empty(self, samples: Ints) -> torch.Tensor:
+    def _empty_buffer(self, samples: Ints) -> torch.Tensor:
+        """Return a buffer on the backend's device for the bytes of ``samples``."""
         return torch.empty(
             int(self.sizes[samples].sum()), dtype=torch.uint8, device=self.ranks.device
         )
 
-    def _filled(self, samples: Ints, payload_of: Payloads) -> torch.Tensor:
-        return joined([payload_of(int(sample)) for sample in samples]).to(self.ranks.device)
+    def _payload_buffer(self, samples: Ints, payload_of: Payloads) -> torch.Tensor:
+        """Return the bytes of ``samples``, one after the other, on the backend's device."""
+        return join_bytes([payload_of(int(sample)) for sample in samples]).to(self.ranks.device)
 
 
 class AllToAll(Transport):
-    """All messages of an iteration as one all_to_all_single; with barriers all meet before it."""
+    """Carries all messages of an iteration as one all_to_all_single; with barriers, all ranks wait
+    for each other before it.
+    """
 
     def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
-        """As `Transport.begin`."""
+        """Begin the exchange of an iteration, as `Transport.begin`."""
         if not messages:  # on no rank
             return [], []
         if self.barriers != "none":
             self.ranks.barrier()
-        rank, world_size = self.ranks.rank, self.ranks.world_size
-        peers = range(world_size)
-        sent = [_of([m.sent for m in messages if m.destination == p != rank]) for p in peers]
-        received = [_of([m.received for m in messages if m.source == p != rank]) for p in peers]
-        payloads = [payload_of(int(sample)) for part in sent for sample in part]
-        out = joined(payloads).to(self.ranks.device)
-        into = [int(self.sizes[part].sum()) for part in received]
-        room = torch.empty(sum(into), dtype=torch.uint8, device=self.ranks.device)
-        with self.ranks.communicating("sending samples"):
-            work = dist.all_to_all_single(
-                room, out, into, [int(self.sizes[part].sum()) for part in sent], async_op=True
+        rank = self.ranks.rank
+        peers = range(self.ranks.world_size)
+        # samples to and from each peer; none for this rank itself
+        sent = [
+            _concatenate(
+                [message.sent for message in messages if message.destination == peer != rank]
             )
-        return [Transfer(-1, _of(sent), out, work)], [Transfer(-1, _of(received), room, work)]
+            for peer in peers
+        ]
+        received = [
+            _concatenate(
+                [message.received for message in messages if message.source == peer != rank]
+            )
+            for peer in peers
+        ]
+        sent_nbytes = [int(self.sizes[samples].sum()) for samples in sent]
+        received_nbytes = [int(self.sizes[samples].sum()) for samples in received]
+        send_buffer = self._payload_buffer(_concatenate(sent), payload_of)
+        receive_buffer = self._empty_buffer(_concatenate(received))
+        with self.ranks.report_failures("sending samples"):
+            work = dist.all_to_all_single(
+                receive_buffer, send_buffer, received_nbytes, sent_nbytes, async_op=True
+            )
+        return [Transfer(-1, _concatenate(sent), send_buffer, work)], [
+            Transfer(-1, _concatenate(received), receive_buffer, work)
+        ]
 
 
-def transport_named(
+def make_transport(
     name: str, ranks: RankGroup, sizes: Ints, schedule: MessageSchedule
 ) -> Transport:
-    """The transport of that name, tried out on all ranks; or raise InputError if the backend lacks
-    it."""
+    """Return the transport of that ``name``, tried out on all ranks. Collective.
+
+    Args:
+        name: of `TRANSPORTS`.
+        ranks: the process group.
+        sizes: (N,) bytes of each sample on the network.
+        schedule: says where there are barriers.
+
+    Raises:
+        InputError: the backend lacks the operation.
+    """
     if name == "all_to_all":
-        nothing = torch.zeros(ranks.world_size, dtype=torch.uint8, device=ranks.device)
+        one_byte_each = torch.zeros(ranks.world_size, dtype=torch.uint8, device=ranks.device)
         try:
-            dist.all_to_all_single(torch.empty_like(nothing), nothing)
+            dist.all_to_all_single(torch.empty_like(one_byte_each), one_byte_each)
         except _FAULTS as error:
             reason = str(error).splitlines()[0]
             rule = f"the backend {ranks.backend} has no all_to_all_single: {reason}"
@@ -161,8 +220,9 @@ def transport_named(
 
 
 def wait(requests: list[Transfer], ranks: RankGroup) -> None:
-    """Wait until all of ``requests`` are done, or raise ExchangeError with the peer and the
-    samples."""
+    """Wait until all ``requests`` are done; raise ExchangeError with the peer and the samples if
+    one fails.
+    """
     for request in requests:
         if request.work is None:
             continue
@@ -172,11 +232,18 @@ def wait(requests: list[Transfer], ranks: RankGroup) -> None:
             raise
         except _FAULTS as error:
             peer = "all ranks" if request.peer < 0 else f"rank {request.peer}"
-            ranks.lost(f"the exchange of samples {named(request.samples)} with {peer}", error)
+            ranks.fail(
+                f"the exchange of samples {list_samples(request.samples)} with {peer}", error
+            )
 
 
 def split(request: Transfer, sizes: Ints) -> Iterator[tuple[int, bytes]]:
-    """The samples of a received request, each with its bytes."""
+    """Yield each sample of a received request with its bytes.
+
+    Args:
+        request: its buffer has the samples, one after the other.
+        sizes: (N,) bytes of each sample on the network.
+    """
     content = request.buffer.cpu().numpy().tobytes()
     begin = 0
     for sample in request.samples:
@@ -185,20 +252,24 @@ def split(request: Transfer, sizes: Ints) -> Iterator[tuple[int, bytes]]:
         begin = end
 
 
-def joined(parts: list[bytes]) -> torch.Tensor:
-    """``parts`` one after the other: (bytes,) uint8."""
+def join_bytes(parts: list[bytes]) -> torch.Tensor:
+    """Return ``parts``, one after the other, as a tensor (bytes,) uint8."""
     content = bytearray().join(parts)
-    kind = torch.uint8
-    return torch.frombuffer(content, dtype=kind) if content else torch.empty(0, dtype=kind)
+    dtype = torch.uint8
+    return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
 
 
-def _of(parts: list[Ints]) -> Ints:
+def _concatenate(parts: list[Ints]) -> Ints:
+    """Concatenate ``parts``; without any, return an empty array."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _started(operations: list[Operation], *, together: bool) -> Iterator[Any]:
-    """The work of each operation. NCCL needs them together: one that is posted alone could wait for
-    its peer's other one."""
+def _start_operations(operations: list[Operation], *, together: bool) -> Iterator[Any]:
+    """Start the operations; yield the work of each, in order.
+
+    NCCL needs them ``together``: an operation that is posted alone could wait for another one
+    of its peer.
+    """
     if not operations:
         return iter(())
     if not together:

@@ -152,8 +152,10 @@ MemberCount = Annotated[int, Field(ge=2, le=2**53)]
 
 
 class GroupParallelism(Parallelism):
-    """Groups of neighbouring ranks that work on the same samples together. Where there are several
-    groups, each has samples of its own, and gradients are summed between them.
+    """Parallelism in groups of neighbouring ranks, which work on each sample together.
+
+    Where there are several groups, each has samples of its own, and gradients are summed between
+    the groups.
 
     Attributes:
         compute_factor: how many times as long a divided layer takes as its ideal part of the whole;

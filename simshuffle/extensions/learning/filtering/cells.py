@@ -33,13 +33,14 @@ from simshuffle.spec.arrays import Flags, Ints64
 from simshuffle.spec.rng import stream
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import TABLE
-from simshuffle.train.cell import SECONDS_PER_SAMPLE, TorchCell, key_of, one_thread
+from simshuffle.train.cell import SECONDS_PER_SAMPLE, TorchCell, one_thread, run_key
 from simshuffle.train.data import Data
-from simshuffle.train.emulate import device_named, initial_model, train_run
+from simshuffle.train.emulate import find_device, initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import ArraySource, Samples, TrainingSet
+from simshuffle.train.samples import Samples, TrainingSet
+from simshuffle.train.sources import ArraySource
 
 Floats = NDArray[np.floating[Any]]
 POINTS = "points"
@@ -138,7 +139,7 @@ def weights_of(extractor: Extractor) -> list[int] | None:
 
 def ordinary_run(data: Data, how: Extractor | Retraining, seed: int) -> Run:
     """The training of ``how`` with one rank, so batch norm goes over the whole batch."""
-    return Run.alone(data, how.model, how.training, seed)
+    return Run.of_one_rank(data, how.model, how.training, seed)
 
 
 def trained(
@@ -146,7 +147,7 @@ def trained(
 ) -> nn.Module:
     """The network of ``run``, trained on ``data`` or with the ``weights`` of a file; on ``device``,
     in eval mode. Raises InputError if these do not fit, Diverged if the loss is not finite."""
-    model, where, dtype = initial_model(run, data), device_named(device), torch_dtype(run.training)
+    model, where, dtype = initial_model(run, data), find_device(device), torch_dtype(run.training)
     if weights is not None:
         return loaded(model, Path(weights)).to(where, dtype).eval()
     source = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=where)
@@ -187,7 +188,7 @@ def outputs(
         lambda module, inputs: seen.append(inputs[0].detach().flatten(1).float().cpu())
     )
     dtype = next(model.parameters()).dtype
-    source = ArraySource(samples, data.mean, data.std, dtype=dtype, device=device_named(device))
+    source = ArraySource(samples, data.mean, data.std, dtype=dtype, device=find_device(device))
     losses, right = [], []
     try:
         with torch.no_grad():
@@ -274,7 +275,7 @@ class RetrainingCell(TorchCell):
     def key(self) -> Any:
         """As for `Cell`."""
         kept = None if self.kept is None else hashlib.sha256(self.kept.tobytes()).hexdigest()
-        return [*key_of(self.training_run, self.device), kept]
+        return [*run_key(self.training_run, self.device), kept]
 
     @property
     def cost(self) -> float:

@@ -38,8 +38,8 @@ from simshuffle.spec.library import find_file
 from simshuffle.study.study import Meta, Outcomes, Request
 from simshuffle.train import shuffling
 from simshuffle.train import study as shuffling_study
-from simshuffle.train.cell import named
-from simshuffle.train.emulate import check_run, device_named, initial_model
+from simshuffle.train.cell import cells_by_name
+from simshuffle.train.emulate import check_run, find_device, initial_model
 from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
 
@@ -60,7 +60,7 @@ def repeat(folder: Path, meta: Meta) -> Request[Filtering]:
     """The request of a result, from its folder; trained on the same kind of device. Raises
     InputError if its data or device are not here."""
     device = str(meta["device"]).partition(":")[0]
-    device_named(device)
+    find_device(device)
     return request(load_study(folder / "study.yaml"), device)
 
 
@@ -196,7 +196,7 @@ def extraction_cells(
     study: DataOptimisedStudy, num_samples: int, device: str = "cpu"
 ) -> dict[str, ExtractionCell]:
     """Extractions by name: the extractor's, the seed, and what stands for all that decides them."""
-    return named(
+    return cells_by_name(
         ExtractionCell(study.data, extractor, study.projection, seed, num_samples, device)
         for extractor in study.extractors
         for seed in study.filter_seeds
@@ -221,7 +221,7 @@ def retraining_cells(
     ``noise`` is by seed which training samples are left out, (n,). Raises InputError if too few are
     left."""
     left = min(int((~out).sum()) for out in noise.values())
-    return named(
+    return cells_by_name(
         _retraining(retraining_run(study, size, rate, seed), subset, out, device)
         for size in _batch_sizes(study, left)
         for rate in study.retrain.learning_rates
