@@ -39,7 +39,7 @@ from simshuffle.extensions.calibration.validation.sealed import digest_of
 from simshuffle.extensions.learning.accuracy.sensitivity import pooled, table
 from simshuffle.report import canvas, paper
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
-from simshuffle.studies.training.running_statistics import rests_on
+from simshuffle.studies.training.running_statistics import estimate_effective_samples
 from simshuffle.train.emulate import emulation_of, find_device, materials_of
 from simshuffle.train.run import Run
 from simshuffle.train.screening import screen_sources
@@ -123,7 +123,7 @@ def by_law(run: Run, cs: dict[str, tuple[float, float, float]], noise: float) ->
         return [math.nan, math.nan, 0.0, -noise, noise]
     training = run.training
     n, whole = (
-        rests_on(
+        estimate_effective_samples(
             of, run.data.num_samples, run.world_size, training.local_batch_size,
             epochs=training.epochs,
         ).number

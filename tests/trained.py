@@ -22,7 +22,7 @@ from simshuffle.studies.training.tables import (
     STATISTICS,
     TABLES,
     RunRecord,
-    outcome_of,
+    run_outcome,
 )
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, PlainCell, Tell
@@ -119,7 +119,7 @@ class Made(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         if self.record is None:
             raise SimulationError(self.why)
-        return outcome_of(self.record)
+        return run_outcome(self.record)
 
 
 def request(

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError
 from simshuffle.job.plan.machine_places import places_on
-from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
+from simshuffle.studies.training.tables import PLANS, TABLES, run_outcome
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import (
@@ -91,11 +91,11 @@ class TrainingCell(TorchCell):
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
     def run(self, tell: Tell) -> Outcome:
-        """Train the run; see `simshuffle.studies.training.tables.outcome_of`."""
+        """Train the run; see `simshuffle.studies.training.tables.run_outcome`."""
         with one_thread():
             device = find_device(self.device)
             materials = self.materials(device)
-            return outcome_of(train_materials(self.training_run, materials, device, tell))
+            return run_outcome(train_materials(self.training_run, materials, device, tell))
 
     def materials(self, device: torch.device) -> Materials:
         """Return network and samples, on ``device``; errors as of `materials_of`."""

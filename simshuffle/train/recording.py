@@ -13,9 +13,9 @@ from torch import nn
 
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.studies.training.running_statistics import (
+    count_remembered_epochs,
     effective_number,
-    epoch_kept,
-    epochs_remembered,
+    share_after_epoch,
 )
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
@@ -121,9 +121,9 @@ class OwnStatistics:
         """
         mode, ranks_per_group = self._training.norm_groups(world_size)
         if mode == "per_rank" and self._momentum is not None:
-            self._kept_share = epoch_kept(self._momentum, self._passes * iterations)
+            self._kept_share = share_after_epoch(self._momentum, self._passes * iterations)
             self._owners.append((owner // ranks_per_group).astype(np.int32))  # -1 stays
-            del self._owners[: -epochs_remembered(self._kept_share)]
+            del self._owners[: -count_remembered_epochs(self._kept_share)]
             self._groups = world_size // ranks_per_group
 
     def effective_samples(self) -> float | None:

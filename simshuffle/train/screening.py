@@ -28,9 +28,9 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.record import Count, Spec
 from simshuffle.studies.training.running_statistics import (
-    epoch_kept,
-    epochs_remembered,
+    count_remembered_epochs,
     number_by_iteration,
+    share_after_epoch,
 )
 from simshuffle.study.standing import share_shown, study_progress
 from simshuffle.train.batch_norm import batch_norm_layers, statistics_momentum
@@ -242,7 +242,7 @@ class _Replay:
         run = TrainingEpochs(strategy, training, len(targets), world_size, seed, None)
         run.owner = self.settings.partition.owner(targets, world_size, run.rng("partition"))
         momentum = self.settings.momentum
-        num_remembered = epochs_remembered(epoch_kept(momentum, len(run.batch_sizes)))
+        num_remembered = count_remembered_epochs(share_after_epoch(momentum, len(run.batch_sizes)))
         trained: list[Ints] = []
         divergence = 0.0
         for epoch in range(training.epochs):

@@ -9,7 +9,7 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.studies.training.running_statistics import epoch_kept
+from simshuffle.studies.training.running_statistics import share_after_epoch
 from simshuffle.train.iterations import plan_exchanges
 from simshuffle.workload.exchange import (
     EpochContext,
@@ -120,7 +120,7 @@ def law(shard: int, kept: float, stays: Any) -> float:
 def test_statistics_rest_on_more_samples_if_the_oldest_go(fraction, at_random, oldest):
     """1024 ranks with 16 samples, two iterations an epoch, momentum 0.1, 30 epochs: within 1.5 % of
     what trainings had, and within 3 % of the law for ever and many ranks."""
-    kept = epoch_kept(0.1, 2)
+    kept = share_after_epoch(0.1, 2)
     assert kept == pytest.approx(0.81)
     expected = {
         "random": (at_random, law(16, kept, lambda d: (1 - fraction) ** d)),

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from simshuffle.studies.training.running_statistics import (
-    Forgetting,
+    StatisticsMemory,
     effective_number,
-    epoch_kept,
+    estimate_effective_samples,
     number_by_iteration,
-    rests_on,
+    share_after_epoch,
 )
 from simshuffle.workload.exchange import (
     GlobalShuffle,
@@ -58,8 +58,8 @@ def test_of_samples_that_never_come_again_so_many_are_remembered(batch, momentum
     fresh = np.arange(400 * batch)[:, None]
     expected = batch * (2 - momentum) / momentum
     assert number_by_iteration([fresh], batch, momentum) == pytest.approx([expected], rel=1e-5)
-    of = Forgetting([batch] * 400, momentum, 1)
-    assert of.number(1.0) == pytest.approx(expected, rel=1e-9)
+    of = StatisticsMemory([batch] * 400, momentum, 1)
+    assert of.number_from_returns(1.0) == pytest.approx(expected, rel=1e-9)
     assert batch != 8 or expected == pytest.approx(152.0)
 
 
@@ -67,7 +67,7 @@ def test_a_shard_of_one_batch_is_all_that_is_remembered():
     rng = np.random.default_rng(0)
     epochs = [rng.permuted(np.arange(16).reshape(8, 2, order="F"), axis=0) for _ in range(200)]
     assert number_by_iteration(epochs, 8, 0.1) == pytest.approx([8.0, 8.0], rel=1e-9)
-    assert Forgetting([8], 0.1, 200).number(1.0) == pytest.approx(8.0, rel=1e-6)
+    assert StatisticsMemory([8], 0.1, 200).number_from_returns(1.0) == pytest.approx(8.0, rel=1e-6)
 
 
 def test_five_samples_in_two_epochs_by_hand():
@@ -91,7 +91,9 @@ def test_a_large_shard_is_not_remembered_whole():
     """1,024 samples a rank, 8 a batch, momentum 0.1: 152, and not 1,024 as by whole epochs."""
     trained, owners = followed(LOCAL, 4096, 4, 8, 3)
     assert number_by_iteration(trained, 8, 0.1) == pytest.approx(152.0, rel=1e-4)
-    assert effective_number(owners, 4, epoch_kept(0.1, 128)) == pytest.approx(1024.0, rel=1e-4)
+    assert effective_number(owners, 4, share_after_epoch(0.1, 128)) == pytest.approx(
+        1024.0, rel=1e-4
+    )
 
 
 # -------------------------------------------------------------------------------- in closed form
@@ -103,22 +105,22 @@ def test_local_and_global_shuffle_rest_on_what_the_closed_form_says(shard, batch
     """Within 2 % of the mean over 200 ranks, 20 samples a rank with a last batch of 4 included."""
     ranks, epochs = 200, 60
     sizes = [batch] * (shard // batch) + [shard % batch] * bool(shard % batch)
-    of = Forgetting(sizes, momentum, epochs)
+    of = StatisticsMemory(sizes, momentum, epochs)
     for strategy, stays in ((LOCAL, 1.0), (GLOBAL, 1 / ranks)):
         trained, _ = followed(strategy, shard * ranks, ranks, batch, epochs)
         found = number_by_iteration(trained, batch, momentum)
-        assert 1 / np.mean(1 / found) == pytest.approx(of.number(stays), rel=0.01)
-        assert found.mean() == pytest.approx(of.number(stays), rel=0.02)
+        assert 1 / np.mean(1 / found) == pytest.approx(of.number_from_returns(stays), rel=0.01)
+        assert found.mean() == pytest.approx(of.number_from_returns(stays), rel=0.02)
 
 
 def test_the_closed_form_of_many_epochs_by_hand():
     """1/n = m/(b (2-m)) + 2 a/((1+a) S), a = 0.9^25: 451 of 625 samples in batches of 25, of which
     samples that never come again would give 475."""
-    of, a = Forgetting([25] * 25, 0.1, 90), 0.9**25
-    assert of.fresh == pytest.approx(0.1 / (25 * 1.9), rel=1e-12)
-    assert of.repeats == pytest.approx(2 * a / ((1 + a) * 625), rel=1e-9)
-    assert 1 / of.fresh == pytest.approx(475.0)
-    assert of.number(1.0) == pytest.approx(431.7, abs=1.0)
+    of, a = StatisticsMemory([25] * 25, 0.1, 90), 0.9**25
+    assert of.inverse_without_repeats == pytest.approx(0.1 / (25 * 1.9), rel=1e-12)
+    assert of.inverse_of_repeats == pytest.approx(2 * a / ((1 + a) * 625), rel=1e-9)
+    assert 1 / of.inverse_without_repeats == pytest.approx(475.0)
+    assert of.number_from_returns(1.0) == pytest.approx(431.7, abs=1.0)
 
 
 @pytest.mark.parametrize("momentum", [0.03, 0.1])
@@ -127,7 +129,7 @@ def test_both_counts_say_the_same_of_what_is_lost_against_global_shuffle(momentu
     """1/n - 1/n of global shuffle, by iteration and by epoch: a curve that was fitted to one holds
     for the other. Within 3 % of 200 ranks with 32 samples."""
     ranks, shard, batch, epochs = 200, 32, 8, 60
-    kept, lost = epoch_kept(momentum, shard // batch), {}
+    kept, lost = share_after_epoch(momentum, shard // batch), {}
     for name, strategy in (("local", LOCAL), ("part", partial(fraction)), ("all", GLOBAL)):
         trained, owners = followed(strategy, shard * ranks, ranks, batch, epochs)
         by_iteration = np.mean(1 / number_by_iteration(trained, batch, momentum))
@@ -151,11 +153,13 @@ def test_ranks_together_rest_on_what_their_batches_rest_on_as_one(ranks):
         for rows in trained
     ]
     together = number_by_iteration(groups, batch * ranks, 0.1)
-    of = Forgetting([batch] * (shard // batch), 0.1, epochs)
+    of = StatisticsMemory([batch] * (shard // batch), 0.1, epochs)
     number = float(1 / np.mean(1 / alone))
-    assert of.pooled(number, ranks, all_ranks) == pytest.approx(together.mean(), rel=0.02)
-    assert of.pooled(of.number(1.0), 1, all_ranks) == pytest.approx(of.number(1.0), rel=1e-12)
-    assert of.pooled(number, 1, 1) == number
+    assert of.pool_ranks(number, ranks, all_ranks) == pytest.approx(together.mean(), rel=0.02)
+    assert of.pool_ranks(of.number_from_returns(1.0), 1, all_ranks) == pytest.approx(
+        of.number_from_returns(1.0), rel=1e-12
+    )
+    assert of.pool_ranks(number, 1, 1) == number
 
 
 # -------------------------------------------------------------------------- before it is trained
@@ -171,12 +175,13 @@ def test_ranks_together_rest_on_what_their_batches_rest_on_as_one(ranks):
 )
 def test_fewer_ranks_rest_on_as_much(strategy, monkeypatch):
     """16 samples a rank: n of all 4,096 ranks within 2 % of that of those that are emulated."""
-    found = rests_on(strategy, 16 * 4096, 4096, 8, epochs=60)
+    found = estimate_effective_samples(strategy, 16 * 4096, 4096, 8, epochs=60)
     assert 0 < found.ranks < 4096
     monkeypatch.setattr(
-        "simshuffle.studies.training.running_statistics._ranks", lambda of, ranks: ranks
+        "simshuffle.studies.training.running_statistics._count_emulated_ranks",
+        lambda memory, ranks: ranks,
     )
-    whole = rests_on(strategy, 16 * 4096, 4096, 8, epochs=60)
+    whole = estimate_effective_samples(strategy, 16 * 4096, 4096, 8, epochs=60)
     assert whole.ranks == 4096
     assert found.number == pytest.approx(whole.number, rel=0.02)
     assert found.low < found.number < found.high
@@ -194,7 +199,7 @@ def test_fewer_ranks_rest_on_as_much(strategy, monkeypatch):
 def test_what_trainings_rested_on_is_known_before_them(fraction, selection, expected):
     """1024 ranks with 16 samples: what `test_oldest` has of trainings, by whole epochs; with two
     whole batches an epoch 1/n differs by less than 0.5 %."""
-    found = rests_on(partial(fraction, selection), 16384, 1024, 8, epochs=30)
+    found = estimate_effective_samples(partial(fraction, selection), 16384, 1024, 8, epochs=30)
     assert found.number == pytest.approx(expected, rel=0.02)
 
 
@@ -206,10 +211,10 @@ def test_no_epochs_have_to_go_by_before(fraction, selection):
     strategy, ranks = partial(fraction, selection), 64
     trained, _ = followed(strategy, 64 * ranks, ranks, 8, 60)
     early, late = (number_by_iteration(of, 8, 0.1) for of in (trained[:18], trained[42:]))
-    fresh = Forgetting([8] * 8, 0.1, 18).fresh
+    fresh = StatisticsMemory([8] * 8, 0.1, 18).inverse_without_repeats
     more = [float(np.mean(1 / of)) - fresh for of in (early, late)]
     assert more[0] == pytest.approx(more[1], rel=0.02)
-    found = rests_on(strategy, 64 * 1024, 1024, 8, epochs=90)
+    found = estimate_effective_samples(strategy, 64 * 1024, 1024, 8, epochs=90)
     assert found.epochs == 17
     assert 1 / found.number - fresh == pytest.approx(more[0], rel=0.05)
 
@@ -219,8 +224,11 @@ def test_the_three_sizes_of_a_resnet_on_imagenet():
     of 2,048 ranks with 626 samples n is 502 for 592."""
     numbers = {}
     for ranks in (64, 512, 2048):
-        found = rests_on(LOCAL, 1_281_167, ranks, 32)
-        numbers[ranks] = found.number, rests_on(GLOBAL, 1_281_167, ranks, 32).number
+        found = estimate_effective_samples(LOCAL, 1_281_167, ranks, 32)
+        numbers[ranks] = (
+            found.number,
+            estimate_effective_samples(GLOBAL, 1_281_167, ranks, 32).number,
+        )
     assert numbers[64][0] == pytest.approx(numbers[64][1], rel=1e-9)
     assert numbers[512][0] == pytest.approx(numbers[512][1], rel=1e-3)
     local, everywhere = numbers[2048]
@@ -234,6 +242,8 @@ def test_the_order_of_a_loader_is_followed_on_all_ranks():
     strategy = LoaderShuffle.model_validate(
         {"kind": "loader_shuffle", "order": {"kind": "own", "shuffle": "global"}}
     )
-    found = rests_on(strategy, 1600, 20, 8, epochs=40)
+    found = estimate_effective_samples(strategy, 1600, 20, 8, epochs=40)
     assert found.ranks == 20
-    assert found.number == pytest.approx(Forgetting([8] * 10, 0.1, 40).number(1 / 20), rel=0.05)
+    assert found.number == pytest.approx(
+        StatisticsMemory([8] * 10, 0.1, 40).number_from_returns(1 / 20), rel=0.05
+    )

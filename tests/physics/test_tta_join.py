@@ -47,7 +47,7 @@ from simshuffle.extensions.learning.time_to_accuracy.tables import (
     JoinTables,
 )
 from simshuffle.extensions.learning.time_to_accuracy.text import details, slower
-from simshuffle.studies.training.wording import as_report
+from simshuffle.studies.training.wording import join_report
 from simshuffle.workload.exchange import GlobalShuffle, PartialLocalShuffle
 from tests.small import small
 
@@ -250,7 +250,7 @@ def test_what_beats_a_setting_is_said():
     meta |= {"condition": {"variant": "", "batch_norm": "none", "world_size": 8}, "epochs": 1}
     found = by_hand(reached | {"c 0.1": reached["a 0.1"]}, times)
     assert found.settings["total_requests"].tolist() == [10, 20, 11]
-    said = " ".join(as_report(details(found, meta | {"missing_runs": 0})).split())
+    said = " ".join(join_report(details(found, meta | {"missing_runs": 0})).split())
     assert "b 0.1: beaten by a 0.1 in all four (+5.0 ± 0.0 points)." in said
     assert (
         "c 0.1: beaten by a 0.1 in requests; alike in storage, time and accuracy (+0.0 ± 0.0"

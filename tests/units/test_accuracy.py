@@ -20,11 +20,11 @@ from simshuffle.studies.training.tables import (
     STATISTICS,
     TABLES,
     TrainingTables,
-    collect,
-    outcome_of,
+    collect_tables,
+    run_outcome,
 )
 from simshuffle.studies.training.text import details, parts
-from simshuffle.studies.training.wording import as_report
+from simshuffle.studies.training.wording import join_report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
@@ -156,7 +156,7 @@ def test_damaged_plans_are_an_error_in_words(damage, tmp_path):
 
 def test_a_run_comes_back(tmp_path):
     made, store = record(0.8, plans=recorded()), Disk(tmp_path)
-    store.add("ab" * 16, outcome_of(made))
+    store.add("ab" * 16, run_outcome(made))
     found = store.get("ab" * 16, frozenset([*(f"{name}{TABLE}" for name in TABLES), PLANS]))
     for name in TABLES:
         pd.testing.assert_frame_equal(found.tables[name], getattr(made, name))
@@ -172,7 +172,7 @@ def test_a_run_comes_back(tmp_path):
 def test_losses_that_no_float_holds_are_left_out():
     made = record(0.8)
     made.epochs.loc[1:, "own_loss"] = [np.inf, 1e200]
-    tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(made)})
+    tables = collect_tables({"one": description("global", 4, 0)}, {"one": run_outcome(made)})
     assert tables.epochs["own_loss"].isna().tolist() == [False, True, True]
     assert tables.runs["own_loss"].isna().all()
 
@@ -183,8 +183,8 @@ def test_the_best_epoch_is_kept_apart_from_the_last():
     made.epochs["rank0_accuracy"] = [0.6, 0.6, math.nan, 0.6]
     made.epochs["pooled_accuracy"] = math.nan
     failed = record(0.9, status="failed", message="no", epochs=1)
-    outcomes = {"one": outcome_of(made), "two": outcome_of(failed)}
-    runs = collect({name: description("global", 4, 0) for name in outcomes}, outcomes).runs
+    outcomes = {"one": run_outcome(made), "two": run_outcome(failed)}
+    runs = collect_tables({name: description("global", 4, 0) for name in outcomes}, outcomes).runs
     row = runs.iloc[0]
     assert (row["own_accuracy"], row["own_best_accuracy"], row["own_best_epoch"]) == (0.7, 0.9, 2)
     assert (row["rank0_best_accuracy"], row["rank0_best_epoch"]) == (0.6, 1)  # the first of equals
@@ -201,7 +201,7 @@ def test_summary_and_report_have_both_and_compare_the_last():
         name: description(name[:-1], 4, int(name[-1]), 0.0 if "local" in name else None)
         for name in records
     }
-    tables = collect(described, {name: outcome_of(of) for name, of in records.items()})
+    tables = collect_tables(described, {name: run_outcome(of) for name, of in records.items()})
     rows = summary(tables.runs).query("statistics == 'own'").set_index("strategy")
     local = rows.loc["local"]
     assert local["accuracy"] == pytest.approx(0.7)
@@ -210,7 +210,7 @@ def test_summary_and_report_have_both_and_compare_the_last():
         (best.mean, best.low, best.high)
     )
     assert local["global_difference"] == pytest.approx(-0.1)
-    text = as_report(parts(tables, {"study": "both"}))
+    text = join_report(parts(tables, {"study": "both"}))
     assert re.search(r"last epoch +best", text)
     assert re.search(r"local +70\.0 ± 0\.0 +85\.0 ± 63\.5 +-10\.0", text)
 
@@ -307,9 +307,9 @@ def test_failed_runs_are_left_out_of_means_and_named():
     records[bad] = record(
         0.9, status="failed", message="the loss is not finite in epoch 2", epochs=1
     )
-    outcomes = {name: outcome_of(of) for name, of in records.items()}
+    outcomes = {name: run_outcome(of) for name, of in records.items()}
     outcomes["IS0.1_M1024_per_rank_s0"] = Outcome(lost="its process was killed by signal 9")
-    tables = collect(descriptions, outcomes)
+    tables = collect_tables(descriptions, outcomes)
     row = at_1024(summary(tables.runs), "local").iloc[0]
     assert row["seeds"] == row["global_pairs"] == 2
     accuracy = tables.runs.set_index("run")["own_accuracy"]
@@ -318,7 +318,7 @@ def test_failed_runs_are_left_out_of_means_and_named():
         for seed in (0, 2)
     ]
     assert row["global_difference"] == pytest.approx(sum(pairs) / 2, abs=1e-12)
-    text = " ".join(as_report(parts(tables, {"study": "invented", "description": ""})).split())
+    text = " ".join(join_report(parts(tables, {"study": "invented", "description": ""})).split())
     assert f"{bad}: the loss is not finite in epoch 2" in text
     assert "its process was killed by signal 9" in text
 
@@ -340,19 +340,19 @@ def test_the_report_says_what_was_found_and_what_was_not(study):
 
 
 def test_a_study_without_anything_to_compare_still_has_a_report():
-    tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(record(0.7))})
-    assert "1 runs: 1 done" in as_report(parts(tables, {"study": "single"}))
+    tables = collect_tables({"one": description("global", 4, 0)}, {"one": run_outcome(record(0.7))})
+    assert "1 runs: 1 done" in join_report(parts(tables, {"study": "single"}))
     assert figures(tables) == {}
 
 
 def test_the_report_names_momentum_and_mode_of_the_pass():
-    tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(record(0.7))})
-    assert "momentum" not in as_report(details(tables, {"study": "old", "runs": {"one": {}}}))
+    tables = collect_tables({"one": description("global", 4, 0)}, {"one": run_outcome(record(0.7))})
+    assert "momentum" not in join_report(details(tables, {"study": "old", "runs": {"one": {}}}))
     runs = {
         "one": {"statistics_momentum": 0.1, "importance_pass": ""},
         "two": {"statistics_momentum": 0.03, "importance_pass": "train"},
     }
-    text = " ".join(as_report(details(tables, {"study": "new", "runs": runs})).split())
+    text = " ".join(join_report(details(tables, {"study": "new", "runs": runs})).split())
     assert "of each batch with momentum 0.03 or 0.1." in text
     assert "runs before an epoch: in train mode it refreshes them from the old shard." in text
 
@@ -364,8 +364,8 @@ def test_a_report_on_networks_with_batch_norm_and_without_says_where_n_is_absent
     said = "A network without batch norm has no running statistics: there is no n"
     for norms in (["per_rank"], ["absent"], ["per_rank", "absent"]):
         of = {norm: both[norm] for norm in norms}
-        tables = collect(of, {norm: outcome_of(record(0.7)) for norm in norms})
-        text = " ".join(as_report(details(tables, {"study": "mixed"})).split())
+        tables = collect_tables(of, {norm: run_outcome(record(0.7)) for norm in norms})
+        text = " ".join(join_report(details(tables, {"study": "mixed"})).split())
         assert (said in text) == (len(norms) == 2)
 
 

@@ -41,7 +41,7 @@ from simshuffle.extensions.learning.filtering.tables import (
     summary,
 )
 from simshuffle.extensions.learning.filtering.text import parts
-from simshuffle.studies.training.wording import as_report
+from simshuffle.studies.training.wording import join_report
 from simshuffle.study import engine
 from simshuffle.study.executors import SerialExecutor
 from simshuffle.study.store import Disk, Lost
@@ -284,7 +284,7 @@ def test_runs_that_failed_are_left_out_and_named():
     runs.loc[3, ["status", "message"]] = ["failed", "the loss is not finite: epoch 2"]
     row = summary(runs)[lambda t: (t["subset"] == "network") & (t["batch_size"] == 16)].iloc[0]
     assert row["seeds"] == row["random_pairs"] == 2
-    text = as_report(
+    text = join_report(
         parts(
             FilterTables(*(STORED[name].empty() for name in ("filters", "eps", "points")), runs), {}
         )

@@ -14,20 +14,20 @@ from torch.utils.data import TensorDataset
 from simshuffle.report.canvas import save
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.running_statistics import (
+    count_remembered_epochs,
     effective_number,
-    epoch_kept,
-    epochs_remembered,
+    share_after_epoch,
 )
-from simshuffle.studies.training.summary import curve, losses, summary
-from simshuffle.studies.training.tables import collect
+from simshuffle.studies.training.summary import fit_loss_curve, losses_against_global, summary
+from simshuffle.studies.training.tables import collect_tables
 from simshuffle.studies.training.text import parts
-from simshuffle.studies.training.wording import as_report
+from simshuffle.studies.training.wording import join_report
 from simshuffle.train import emulate
 from simshuffle.train.iterations import plan_exchanges
 from simshuffle.workload.exchange import PairSchedule, PartialLocalShuffle
 from tests.drawn import laid_out, rows_of
 from tests.mixing import effective_samples, owners
-from tests.trained import description, outcome_of, record
+from tests.trained import description, record, run_outcome
 
 KEPT = 0.81
 
@@ -67,7 +67,7 @@ def test_of_the_oldest_by_hand():
 
 
 def test_epochs_that_are_forgotten_do_not_count():
-    assert [epochs_remembered(kept) for kept in (0.0, 1e-7, 0.1, 0.5)] == [1, 1, 7, 20]
+    assert [count_remembered_epochs(kept) for kept in (0.0, 1e-7, 0.1, 0.5)] == [1, 1, 7, 20]
     of = owners(halves("random"))
     assert effective_number(of[-3:], 2, 1e-3) == pytest.approx(
         effective_number(of, 2, 1e-3), rel=1e-5
@@ -110,7 +110,7 @@ def trained(strategy, **training):
 def test_a_training_tells_it_from_its_shards(strategy, training, momentum, passes):
     """Three iterations an epoch; a pass in training mode shows statistics the shard once more."""
     found = trained(strategy, **training)
-    expected = effective_samples(found.plans, epoch_kept(momentum, 3 * passes))
+    expected = effective_samples(found.plans, share_after_epoch(momentum, 3 * passes))
     assert found.description["effective_samples"] == pytest.approx(expected)
 
 
@@ -139,7 +139,7 @@ def test_ranks_that_normalise_together_rest_on_the_samples_of_all_of_them():
     )
     record = trained("partial_local_shuffle:exchange_fraction=0.5", **of_two)
     halves = [owner // 2 for owner in owners(record.plans)[:-1]]
-    kept = epoch_kept(0.1, 3)
+    kept = share_after_epoch(0.1, 3)
     expected = effective_number(halves, 2, kept)
     assert record.description["effective_samples"] == pytest.approx(expected)
     assert 24.0 < expected < effective_number(halves, 1, kept) * 48.0
@@ -170,7 +170,7 @@ def tables():
             records[run] = replace(made, description={"effective_samples": n + seed})
             fraction = {"global": None, "local": 0.0}.get(name, 0.1)
             descriptions[run] = description(name, 1024, seed, fraction)
-    return collect(descriptions, {name: outcome_of(of) for name, of in records.items()})
+    return collect_tables(descriptions, {name: run_outcome(of) for name, of in records.items()})
 
 
 def test_the_table_has_the_mean_over_seeds():
@@ -183,7 +183,7 @@ def test_the_table_has_the_mean_over_seeds():
 def test_the_curve_goes_through_global_shuffle():
     """Of 1/n without a constant: c = sum x y / sum x^2, and what is left."""
     of = summary(tables().runs)
-    found = curve(losses(of))
+    found = fit_loss_curve(losses_against_global(of))
     n = np.array([16.5, 24.5, 20.5])
     x = 1 / n - 1 / 150.5
     y = SLOPE * x + [-0.0005, 0, 0.01]
@@ -191,16 +191,16 @@ def test_the_curve_goes_through_global_shuffle():
     assert (found.settings, found.slope) == (3, pytest.approx(slope))
     assert found.residual == pytest.approx(np.sqrt(np.mean((y - slope * x) ** 2)))
     assert found.spread == pytest.approx(np.sqrt(np.mean(y**2)))
-    assert (found.worst["strategy"], found.miss) == (
+    assert (found.worst_row["strategy"], found.worst_excess) == (
         "IS",
         pytest.approx(0.01 + (SLOPE - slope) * x[2]),
     )
-    assert curve(losses(of[of["strategy"] != "IS"])) is None
-    assert not len(losses(of[of["statistics"] == "pooled"]))
+    assert fit_loss_curve(losses_against_global(of[of["strategy"] != "IS"])) is None
+    assert not len(losses_against_global(of[of["statistics"] == "pooled"]))
 
 
 def test_the_report_has_n_and_names_who_loses_more_than_it_says():
-    said = " ".join(as_report(parts(tables(), {"study": "mine"})).split())
+    said = " ".join(join_report(parts(tables(), {"study": "mine"})).split())
     assert " 16.5 " in said and "150 " in said
     assert "IS 0.1 at M = 1024 loses 0.7 points more than that." in said
 
@@ -208,7 +208,7 @@ def test_the_report_has_n_and_names_who_loses_more_than_it_says():
 def test_the_figure_shows_what_the_table_has(tmp_path):
     chart = figures(tables())["accuracy_samples"]
     figure = laid_out(chart)
-    of = losses(summary(tables().runs)).set_index("strategy")
+    of = losses_against_global(summary(tables().runs)).set_index("strategy")
     points = rows_of(chart, "point")
     assert len(points) == len(of) == 4
     ax = figure.axes[0]

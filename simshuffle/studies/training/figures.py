@@ -1,4 +1,4 @@
-"""The figures of a study, from its tables alone."""
+"""Draw the figures of a training study from its tables alone."""
 
 from __future__ import annotations
 
@@ -22,198 +22,235 @@ from simshuffle.report.chart import (
     ticks,
     with_intervals,
 )
-from simshuffle.studies.training.summary import curve, estimate, losses, summary
+from simshuffle.studies.training.summary import (
+    estimate,
+    fit_loss_curve,
+    losses_against_global,
+    summary,
+)
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,
     SETTING,
     TrainingTables,
-    statistics_of,
-    trained,
+    describe_networks,
+    evaluated_statistics,
 )
-from simshuffle.studies.training.wording import setting
+from simshuffle.studies.training.wording import setting_label
 from simshuffle.workload.exchange import STYLES
 
-MOST_PANELS = 4
+MAX_PANELS = 4
 PANEL_INCHES = 1.45
 DODGE = 0.12
-"""How far lines stand apart, so that intervals can be told: a power of two, or twentieths."""
-ASIDE = 0.017
-"""The same as a share of a logarithmic axis."""
-LAST = "test accuracy after\nthe last epoch (%)"
-AFTER_EACH = "test accuracy\nafter each epoch (%)"
-LOST = "accuracy lost against\nglobal shuffle (points)"
-RESTS_ON = "samples that a rank's statistics rest on, n"
-LOSS = {"loss_low": "low", "loss": "accuracy", "loss_high": "high"}
-ALONE = ("global", "local")
+"""Shift between lines, so that their intervals do not cover each other: powers of two, or
+twentieths of the axis."""
+LOG_DODGE = 0.017
+"""Shift between lines, as a share of a logarithmic axis."""
+LAST_LABEL = "test accuracy after\nthe last epoch (%)"
+EPOCH_LABEL = "test accuracy\nafter each epoch (%)"
+LOSS_LABEL = "accuracy lost against\nglobal shuffle (points)"
+SAMPLES_LABEL = "samples that a rank's statistics rest on, n"
+LOSS_COLUMNS = {"loss_low": "low", "loss": "accuracy", "loss_high": "high"}
+WITHOUT_FRACTION = ("global", "local")
 """Strategies without Q."""
-OTHERS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
+OTHER_COLOURS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
 OTHER_MARKERS = ("X", "p", "*", "h", ">")
 """Colours and markers of strategies without a style."""
-Drawn = tuple[Sequence[Mark], Axis]
+PanelContent = tuple[Sequence[Mark], Axis]
 """Marks of a panel, and its axis from left to right."""
 
 
 def figures(tables: TrainingTables) -> dict[str, Chart]:
-    """Every figure that the tables have something for, by the name of its file."""
-    done = tables.finished()
-    names = statistics_of(done)
+    """Draw every figure that the tables have rows for, by the name of its file."""
+    finished_runs = tables.finished_runs()
+    names = evaluated_statistics(finished_runs)
     if not names:
         return {}
-    settings, what = summary(tables.runs), trained(done)
-    main = settings[settings["statistics"] == names[0]]
-    drawn = {
-        "accuracy_world_size": world_size_chart(main, what),
-        "accuracy_fraction": fraction_chart(main, what),
-        "accuracy_epoch": epoch_chart(done, tables.epochs, names[0]),
-        "accuracy_samples": samples_chart(main, what),
+    settings, training_label = summary(tables.runs), describe_networks(finished_runs)
+    main_settings = settings[settings["statistics"] == names[0]]
+    charts = {
+        "accuracy_world_size": world_size_chart(main_settings, training_label),
+        "accuracy_fraction": fraction_chart(main_settings, training_label),
+        "accuracy_epoch": epoch_chart(finished_runs, tables.epochs, names[0]),
+        "accuracy_samples": samples_chart(main_settings, training_label),
     }
-    return {name: chart for name, chart in drawn.items() if chart is not None}
+    return {name: chart for name, chart in charts.items() if chart is not None}
 
 
-def world_size_chart(settings: pd.DataFrame, what: str) -> Chart | None:
-    """Accuracy after the last epoch against M, of rows of summary.csv: a line for each strategy
-    with several M, a panel for each kind of batch norm and variant; None where M is not varied."""
-    several = (
+def world_size_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
+    """Draw accuracy after the last epoch against M, from rows of summary.csv.
+
+    A line is a strategy with several M, a panel a kind of batch norm and variant. None
+    where M is not varied.
+    """
+    has_several_sizes = (
         settings.groupby(["variant", "batch_norm", *SETTING[3:]], dropna=False)[
             "world_size"
         ].transform("nunique")
         > 1
     )
-    panels = _panels(settings[several], ["variant", "batch_norm"])
-    return _drawn(panels, _against_world_size, "ranks M", LAST, what)
+    panels = _group_panels(settings[has_several_sizes], ["variant", "batch_norm"])
+    return _draw_panels(panels, _draw_by_world_size, "ranks M", LAST_LABEL, training_label)
 
 
-def fraction_chart(settings: pd.DataFrame, what: str) -> Chart | None:
-    """Accuracy after the last epoch against Q, of rows of summary.csv: a line for each strategy
-    with several Q, a panel for each condition, global and local shuffle as bands; None of one Q."""
+def fraction_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
+    """Draw accuracy after the last epoch against Q, from rows of summary.csv.
+
+    A line is a strategy with several Q, a panel a condition; global and local shuffle are
+    bands. None where there is one Q.
+    """
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
-    several = exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
-    conditions = exchanged.loc[several, list(CONDITION)].drop_duplicates()
-    panels = _panels(settings.merge(conditions), list(CONDITION))
-    return _drawn(panels, _against_fraction, "exchanged fraction Q", LAST, what, share=False)
+    has_several_fractions = (
+        exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
+    )
+    conditions = exchanged.loc[has_several_fractions, list(CONDITION)].drop_duplicates()
+    panels = _group_panels(settings.merge(conditions), list(CONDITION))
+    return _draw_panels(
+        panels, _draw_by_fraction, "exchanged fraction Q", LAST_LABEL, training_label, share=False
+    )
 
 
 def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Chart | None:
-    """Accuracy against the epoch: a panel for each condition with several strategies, the four with
-    most of them and then most ranks; of several Q the smallest. ``runs`` are those that are
-    done."""
+    """Draw accuracy against the epoch, for each condition with several strategies.
+
+    At most four panels: those with most strategies and then most ranks. Of several Q the
+    smallest is drawn. ``runs`` are those that are done.
+    """
     column = f"{statistics}_accuracy"
     rows = epochs.merge(runs[["run", "seed", *SETTING]], on="run")
     rows = rows[rows[column].notna()].assign(accuracy=lambda table: table[column])
     smallest = rows.groupby(list(SETTING[:4]))["exchange_fraction"].transform("min")
     rows = rows[rows["exchange_fraction"].isna() | (rows["exchange_fraction"] == smallest)]
-    most = rows.groupby(list(CONDITION))["strategy"].transform("nunique")
-    panels = _panels(rows.assign(most=most)[most > 1], list(CONDITION))
-    places = {key: place for place, (key, _) in enumerate(panels)}
+    num_strategies = rows.groupby(list(CONDITION))["strategy"].transform("nunique")
+    rows = rows.assign(num_strategies=num_strategies)[num_strategies > 1]
+    panels = _group_panels(rows, list(CONDITION))
+    panel_positions = {key: position for position, (key, _) in enumerate(panels)}
     panels = sorted(
-        sorted(panels, key=lambda panel: (-int(panel[1]["most"].max()), -panel[0][2]))[
-            :MOST_PANELS
+        sorted(panels, key=lambda panel: (-int(panel[1]["num_strategies"].max()), -panel[0][2]))[
+            :MAX_PANELS
         ],
-        key=lambda panel: places[panel[0]],
+        key=lambda panel: panel_positions[panel[0]],
     )
-    return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs))
+    return _draw_panels(panels, _draw_by_epoch, "epoch", EPOCH_LABEL, describe_networks(runs))
 
 
-def samples_chart(settings: pd.DataFrame, what: str) -> Chart | None:
-    """Accuracy lost against global shuffle over the number of samples that a rank's statistics rest
-    on, a panel for each variant, with the curve that is fitted to it; None where there is none."""
-    rows = losses(settings)
-    panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
-    return _drawn(panels, _against_samples, RESTS_ON, LOST, what, share=False)
+def samples_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
+    """Draw accuracy lost against global shuffle over the samples that a rank's statistics rest on.
+
+    A panel is a variant, with the curve that is fitted to it. None where there is no curve.
+    """
+    rows = losses_against_global(settings)
+    panels = [
+        panel
+        for panel in _group_panels(rows, ["variant", "batch_norm"])
+        if fit_loss_curve(panel[1])
+    ]
+    return _draw_panels(
+        panels, _draw_by_samples, SAMPLES_LABEL, LOSS_LABEL, training_label, share=False
+    )
 
 
 # ---------------------------------------------------------------------------------------- one panel
 
 
-def in_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
-    """Rows with y, low and high in %: accuracy and its interval, from ``low`` to 100."""
+def scale_to_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
+    """Return rows with y, low and high in %: accuracy and its interval, from ``low`` to 100."""
     shares = {"y": "accuracy", "low": "low", "high": "high"}
-    return rows.assign(**{to: (100 * rows[of]).clip(low, 100) for to, of in shares.items()})
+    return rows.assign(
+        **{
+            percent_column: (100 * rows[column]).clip(low, 100)
+            for percent_column, column in shares.items()
+        }
+    )
 
 
-def _against_world_size(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
+def _draw_by_world_size(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
     sizes = sorted(set(rows["world_size"]))
     placed = rows.assign(x=rows["world_size"]).sort_values("x", kind="stable")
-    placed = in_percent(_looking(placed, known))
-    lines = spread_points(placed, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
+    placed = scale_to_percent(_assign_looks(placed, strategy_order))
+    lines = spread_points(placed, "look", (sizes[-1] / sizes[0]) ** LOG_DODGE, log=True)
     slanted = 45 if len(sizes) > 4 else 0
     axis = Axis(log=True, ticks=ticks(sizes, str), turned=slanted, small=True)
     return with_intervals("line", lines), axis
 
 
-def _against_fraction(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
-    placed = in_percent(rows.assign(look=rows["strategy"], x=rows["exchange_fraction"]))
+def _draw_by_fraction(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
+    placed = scale_to_percent(rows.assign(look=rows["strategy"], x=rows["exchange_fraction"]))
     positive = rows.loc[rows["exchange_fraction"] > 0, "exchange_fraction"]
     log = bool(positive.max() > 20 * positive.min())
-    alone = placed["strategy"].isin(ALONE)
+    is_band = placed["strategy"].isin(WITHOUT_FRACTION)
     marks = []
-    for row in placed[alone].drop_duplicates("strategy").to_dict("records"):
-        colour = look_of(row["strategy"], known)["color"]
+    for row in placed[is_band].drop_duplicates("strategy").to_dict("records"):
+        colour = look_of(row["strategy"], strategy_order)["color"]
         if not math.isnan(row["low"]):
             marks.append(rule(Look(colour=colour, alpha=0.15), y=row["low"], y2=row["high"]))
         marks.append(rule(Look(row["strategy"], colour, dash=DASHES[1]), y=row["y"]))
     step = 2 ** (DODGE / 2) if log else 0.05 * DODGE
-    lines = spread_points(placed[~alone].sort_values("x", kind="stable"), "look", step, log=log)
+    lines = spread_points(placed[~is_band].sort_values("x", kind="stable"), "look", step, log=log)
     marks += with_intervals("line", lines)
-    shown = ticks(sorted(set(positive)))
-    return marks, Axis(log=log, low=None if log else 0.0, ticks=shown, small=True)
+    axis_ticks = ticks(sorted(set(positive)))
+    return marks, Axis(log=log, low=None if log else 0.0, ticks=axis_ticks, small=True)
 
 
-def _against_epoch(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
+def _draw_by_epoch(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
     keys = ["strategy", "exchange_fraction", "epoch"]
-    found = [
-        {**dict(zip(keys, key, strict=True)), **vars(estimate(of["accuracy"].tolist()))}
-        for key, of in rows.groupby(keys, sort=False, dropna=False)
+    estimates = [
+        {**dict(zip(keys, key, strict=True)), **vars(estimate(epoch_rows["accuracy"].tolist()))}
+        for key, epoch_rows in rows.groupby(keys, sort=False, dropna=False)
     ]
-    lines = pd.DataFrame(found).rename(columns={"mean": "accuracy", "epoch": "x"})
-    return with_bands(_looking(in_percent(lines), known).sort_values("x", kind="stable")), Axis(
-        low=0.0, small=True
-    )
+    lines = pd.DataFrame(estimates).rename(columns={"mean": "accuracy", "epoch": "x"})
+    return lines_and_bands(
+        _assign_looks(scale_to_percent(lines), strategy_order).sort_values("x", kind="stable")
+    ), Axis(low=0.0, small=True)
 
 
-def with_bands(lines: pd.DataFrame) -> list[Mark]:
-    """Lines with the band of their intervals; ``colour`` is a column."""
+def lines_and_bands(lines: pd.DataFrame) -> list[Mark]:
+    """Return lines and the bands of their intervals as marks; ``colour`` is a column."""
     bands = [
-        Mark("band", of, y="low", y2="high", look=Look(colour=str(colour), alpha=0.2))
-        for (_, colour), of in lines.groupby(["look", "colour"], sort=False)
+        Mark("band", line_rows, y="low", y2="high", look=Look(colour=str(colour), alpha=0.2))
+        for (_, colour), line_rows in lines.groupby(["look", "colour"], sort=False)
     ]
     return [*bands, Mark("line", lines)]
 
 
-def _against_samples(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
+def _draw_by_samples(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
     low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
     marks = []
-    if found := curve(rows):
-        usual = rows["global_effective_samples"].mode().iloc[0]
-        x = np.geomspace(low, usual, 200)
-        fitted = pd.DataFrame({"x": x, "y": 100 * found.slope * (1 / x - 1 / usual)})
+    if loss_curve := fit_loss_curve(rows):
+        global_samples = rows["global_effective_samples"].mode().iloc[0]
+        x = np.geomspace(low, global_samples, 200)
+        fitted = pd.DataFrame({"x": x, "y": 100 * loss_curve.slope * (1 / x - 1 / global_samples)})
         marks.append(Mark("line", fitted, look=Look(colour="#999999")))
-    points = rows.drop(columns=["accuracy", "low", "high"], errors="ignore").rename(columns=LOSS)
-    points = in_percent(points, -100).assign(look=rows["strategy"], x=rows["effective_samples"])
+    points = rows.drop(columns=["accuracy", "low", "high"], errors="ignore").rename(
+        columns=LOSS_COLUMNS
+    )
+    points = scale_to_percent(points, -100).assign(
+        look=rows["strategy"], x=rows["effective_samples"]
+    )
     marks += with_intervals("point", points)
     log = bool(high > 1.5 * low)
-    shown = ticks(round_values(0.95 * low, 1.05 * high)) if log else None
-    return marks, Axis(log=log, ticks=shown, small=True)
+    axis_ticks = ticks(round_values(0.95 * low, 1.05 * high)) if log else None
+    return marks, Axis(log=log, ticks=axis_ticks, small=True)
 
 
-def _looking(rows: pd.DataFrame, known: Sequence[str]) -> pd.DataFrame:
-    """Rows with ``look``, the strategy with its Q, in the order of the table; and ``colour``."""
-    looks = [setting(row) for row in rows.to_dict("records")]
-    colours = {name: look_of(name, known)["color"] for name in known}
-    tips = pd.Series(looks, rows.index) + (100 * rows["accuracy"]).map(": {:.4g} %".format)
-    return rows.assign(look=looks, colour=rows["strategy"].map(colours), tip=tips)
+def _assign_looks(rows: pd.DataFrame, strategy_order: Sequence[str]) -> pd.DataFrame:
+    """Return rows with ``look``, the strategy with its Q; ``colour``; and ``tip``, its text."""
+    labels = [setting_label(row) for row in rows.to_dict("records")]
+    colours = {name: look_of(name, strategy_order)["color"] for name in strategy_order}
+    tips = pd.Series(labels, rows.index) + (100 * rows["accuracy"]).map(": {:.4g} %".format)
+    return rows.assign(look=labels, colour=rows["strategy"].map(colours), tip=tips)
 
 
 # --------------------------------------------------------------------------------------- all panels
 
 
-def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Rows by the values of ``columns``, variant, batch norm and perhaps M: per rank first, then by
-    M."""
-    found: Any = rows.groupby(columns, sort=False, dropna=False)
+def _group_panels(
+    rows: pd.DataFrame, columns: list[str]
+) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Group rows by ``columns`` (variant, batch norm and perhaps M): per rank first, then by M."""
+    groups: Any = rows.groupby(columns, sort=False, dropna=False)
     norms = list(NORMS)
-    return sorted(found, key=lambda of: (of[0][0], norms.index(of[0][1]), *of[0][2:]))
+    return sorted(groups, key=lambda panel: (panel[0][0], norms.index(panel[0][1]), *panel[0][2:]))
 
 
 def _title(key: tuple[Any, ...]) -> str:
@@ -223,72 +260,91 @@ def _title(key: tuple[Any, ...]) -> str:
     return "\n".join(filter(None, (first, variant)))
 
 
-def strategies(rows: pd.DataFrame) -> list[str]:
-    """The strategies of a table: those of `STYLES` first, in that order."""
-    known = list(dict.fromkeys(rows["strategy"]))
-    return [name for name in STYLES if name in known] + [
-        name for name in known if name not in STYLES
+def order_strategies(rows: pd.DataFrame) -> list[str]:
+    """Return the strategies of a table: first the ones with a style, in the order of `STYLES`."""
+    present = list(dict.fromkeys(rows["strategy"]))
+    return [name for name in STYLES if name in present] + [
+        name for name in present if name not in STYLES
     ]
 
 
-def look_of(strategy: str, known: Sequence[str]) -> dict[str, Any]:
-    """Colour and marker of a strategy among those that are ``known``: others than those of
-    `STYLES` have them by their place alone, and no two of 30 the same."""
+def look_of(strategy: str, strategy_order: Sequence[str]) -> dict[str, Any]:
+    """Return colour and marker of a strategy.
+
+    Strategies without a style in `STYLES` have them by their position among each other, and
+    no two of 30 have equal ones.
+    """
     if strategy in STYLES:
         return {"color": STYLES[strategy].colour, "marker": STYLES[strategy].marker}
-    place = [name for name in known if name not in STYLES].index(strategy)
-    turn = place + place // math.lcm(len(OTHERS), len(OTHER_MARKERS))
+    position = [name for name in strategy_order if name not in STYLES].index(strategy)
+    marker_turn = position + position // math.lcm(len(OTHER_COLOURS), len(OTHER_MARKERS))
     return {
-        "color": OTHERS[place % len(OTHERS)],
-        "marker": OTHER_MARKERS[turn % len(OTHER_MARKERS)],
+        "color": OTHER_COLOURS[position % len(OTHER_COLOURS)],
+        "marker": OTHER_MARKERS[marker_turn % len(OTHER_MARKERS)],
     }
 
 
-def looks_of(lines: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, Look]:
-    """Looks by the label of a line: those of one strategy have its colour and marker, and a dash of
-    their own. ``lines`` are strategy and label of each, ``known`` strategies in their order."""
-    out: dict[str, Look] = {}
-    for strategy in known:
-        labels = dict.fromkeys(label for of, label in lines if of == strategy)
-        look = look_of(strategy, known)
-        for number, label in enumerate(labels):
-            dash = DASHES[number % len(DASHES)]
-            out[label] = Look(label, look["color"], look["marker"], dash)
-    return out
+def looks_of(lines: Sequence[tuple[str, str]], strategy_order: Sequence[str]) -> dict[str, Look]:
+    """Return looks by the label of a line, with colour and marker of its strategy and a dash of
+    its own.
+
+    Args:
+        lines: strategy and label of each line.
+        strategy_order: the strategies in their order.
+    """
+    looks: dict[str, Look] = {}
+    for strategy in strategy_order:
+        labels = dict.fromkeys(label for line_strategy, label in lines if line_strategy == strategy)
+        look = look_of(strategy, strategy_order)
+        for index, label in enumerate(labels):
+            dash = DASHES[index % len(DASHES)]
+            looks[label] = Look(label, look["color"], look["marker"], dash)
+    return looks
 
 
-def _drawn(
+def _draw_panels(
     panels: Sequence[tuple[tuple[Any, ...], pd.DataFrame]],
-    draw: Callable[[pd.DataFrame, Sequence[str]], Drawn],
+    draw: Callable[[pd.DataFrame, Sequence[str]], PanelContent],
     across_label: str,
     up_label: str,
-    what: str,
+    training_label: str,
     *,
     share: bool = True,
 ) -> Chart | None:
-    """Panels of one kind, two side by side, with one legend, over which stands ``what`` was
-    trained; they ``share`` the scale of accuracy. None where there are no panels."""
+    """Draw panels of one kind, two side by side, with one legend.
+
+    Args:
+        panels: key and rows of each panel.
+        draw: makes the marks and the axis of a panel from its rows and the strategies.
+        across_label: names the axis from left to right.
+        up_label: names the axis upwards.
+        training_label: the networks and data that were trained; it stands over the legend.
+        share: whether panels share the scale of accuracy.
+
+    Returns:
+        None where there are no panels.
+    """
     if not panels:
         return None
-    known = strategies(pd.concat([rows for _, rows in panels]))
+    strategy_order = order_strategies(pd.concat([rows for _, rows in panels]))
     across = 1 if len(panels) == 1 else 2
-    made = []
+    drawn_panels = []
     for panel_key, rows in panels:
-        marks, x = draw(rows, known)
-        made.append(Panel(marks, x, Axis(small=True), _title(panel_key)))
+        marks, x = draw(rows, strategy_order)
+        drawn_panels.append(Panel(marks, x, Axis(small=True), _title(panel_key)))
     lines = [
         pair
-        for panel in made
+        for panel in drawn_panels
         for mark in panel.marks
         if {"strategy", "look"} <= set(mark.data)
         for pair in zip(mark.data["strategy"], mark.data["look"], strict=True)
     ]
     return Chart(
-        made,
+        drawn_panels,
         -(-len(panels) // across) * PANEL_INCHES + 0.45,
-        looks_of(lines, known),
+        looks_of(lines, strategy_order),
         f"{up_label.replace(chr(10), ' ').capitalize()} against {across_label}.",
-        legend=what,
+        legend=training_label,
         across=across,
         share="y" if share else "",
         x=across_label,

@@ -1,27 +1,29 @@
-"""What batch-norm statistics rest on: how many samples a rank's running statistics remember, by
-iteration or epoch by epoch, of a training that was done or of one that is only planned. Pure numpy;
-nothing is trained.
+"""Count the samples that the running statistics of batch norm rest on.
 
-Running statistics keep 1 - m of themselves in every iteration and take m of the batch's (PyTorch's
-``momentum``, 0.1). So in the end sample i has the weight
+The count goes by iteration or epoch by epoch, for a training that was done or one that
+is only planned. Pure numpy; nothing is trained.
+
+Running statistics keep 1 - m of themselves in every iteration and take m of the batch's
+(PyTorch's ``momentum``, 0.1). So in the end sample i has the weight
 
     w_i = sum of m (1 - m)^(T - t) / b over the batches t, of T, in which the rank had it
 
-and they rest on n = (sum w)^2 / sum w^2 samples (L. Kish, Survey Sampling, 1965). Two of the three
-counts of n here are of that, one is older and coarser:
+and they rest on n = (sum w)^2 / sum w^2 samples (L. Kish, Survey Sampling, 1965). Three
+counts of n are here. Two follow this definition; the third is older and coarser:
 
 - `number_by_iteration` counts batches: what the running statistics really weigh;
-- `Forgetting` is its expectation in closed form, for strategies that keep all or nothing;
+- `StatisticsMemory` is its expectation in closed form, for strategies that keep all or nothing;
 - `effective_number` counts whole epochs, as if all samples of one weighed alike. The column
   ``effective_samples`` of trainings is this one. It is S of a shard that never changes, however
   large; the first is at most b (2 - m)/m, 152 for b = 8 and m = 0.1.
 
-Both say the same of 1/n - 1/n of global shuffle where a shard is kept or drawn anew, in
-expectation and for whole batches: they differ in what an epoch's own samples contribute, which is
-the same under every strategy. So a curve of accuracy that was fitted to that difference by one
-holds for the other. Where samples are exchanged at random they differ a little: the first of an
-epoch's order go, so that those that stay were trained on late, and weigh more. At Q = 0.5 that
-makes the difference a tenth larger.
+By iteration and by epoch, 1/n - 1/n of global shuffle is equal where a shard is kept or
+drawn anew, in expectation and for whole batches: the counts differ in what an epoch's
+own samples contribute, which is equal under every strategy. So a curve of accuracy that
+was fitted to that difference by one count holds for the other. Where samples are
+exchanged at random the counts differ a little: the first of an epoch's order go, so
+that those that stay were trained on late, and weigh more. At Q = 0.5 that makes the
+difference a tenth larger.
 """
 
 from __future__ import annotations
@@ -37,91 +39,118 @@ from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.workload.exchange import RankPlaces, Strategy
 from simshuffle.workload.exchange.epochs import Epochs, batch_sizes
 
-FORGOTTEN = 1e-6
+SMALLEST_SHARE = 1e-6
 """Shares of running statistics that are smaller than this part of a new one's are left out."""
 
 
 # ------------------------------------------------------------------------------- epoch by epoch
 
 
-def epoch_kept(momentum: float, iterations: int) -> float:
-    """What running statistics keep over an epoch: each iteration leaves 1 - ``momentum`` of it."""
+def share_after_epoch(momentum: float, iterations: int) -> float:
+    """Return the share of running statistics that is left after an epoch.
+
+    Each iteration leaves 1 - ``momentum`` of it.
+    """
     return (1.0 - momentum) ** iterations
 
 
-def epochs_remembered(kept: float) -> int:
-    """How many of the last epochs have at least `FORGOTTEN` of a new one's share in running
-    statistics that keep ``kept`` over an epoch; at least one."""
-    forgets = -math.log(kept) if kept > 0.0 else math.inf
-    return 1 + math.floor(-math.log(FORGOTTEN) / max(forgets, 1e-300))
+def count_remembered_epochs(retained_share: float) -> int:
+    """Return how many of the last epochs running statistics still remember, at least one.
 
-
-def effective_number(of: Sequence[Ints], world_size: int, kept: float) -> float:
-    """The number of samples that the running statistics of a rank rest on, mean over ranks, where
-    all samples of an epoch weigh alike.
-
-    Running statistics forget: an epoch's share in them shrinks to ``kept`` of it in the next. So
-    sample i has the weight w_i, the sum of ``kept`` to the power of the epochs that have gone since
-    each one in which the rank held it. The number is (sum w)^2 / sum w^2 (Kish, Survey Sampling,
-    1965): that of a shard if it never changes, more if others come.
-
-    ``of`` is the rank of each sample, (N,), in every epoch that counts, the last one at the end; -1
-    where none had it. ``kept`` is `epoch_kept`, from 0, where only the last epoch counts, to 1.
+    An epoch is remembered while it has at least `SMALLEST_SHARE` of a new epoch's share,
+    where running statistics keep ``retained_share`` over an epoch.
     """
-    samples = len(of[0])
+    forgetting_rate = -math.log(retained_share) if retained_share > 0.0 else math.inf
+    return 1 + math.floor(-math.log(SMALLEST_SHARE) / max(forgetting_rate, 1e-300))
+
+
+def effective_number(owners: Sequence[Ints], world_size: int, retained_share: float) -> float:
+    """Return the number of samples that a rank's running statistics rest on, by whole epochs.
+
+    It is the mean over ranks. All samples of an epoch weigh alike.
+
+    Running statistics forget: an epoch's share in them shrinks to ``retained_share`` of it
+    in the next. So sample i has the weight w_i, the sum of ``retained_share`` to the power
+    of the epochs that have gone since each one in which the rank held it. The number is
+    (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965): that of a shard if it never changes,
+    more if others come.
+
+    Args:
+        owners: the rank of each sample, (N,), in every epoch that counts, the last one at
+            the end; -1 where no rank had it.
+        world_size: M.
+        retained_share: `share_after_epoch`, from 0, where only the last epoch counts, to 1.
+    """
+    samples = len(owners[0])
     # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
     # sample, then one for each pair
-    places = np.concatenate([owner.astype(np.int64) * samples + np.arange(samples) for owner in of])
-    weights = np.repeat(kept ** np.arange(len(of) - 1, -1, -1.0), samples)
-    found = _numbers(places[places >= 0], weights[places >= 0], samples, world_size)
-    return float(np.mean(found))
+    pairs = np.concatenate(
+        [owner.astype(np.int64) * samples + np.arange(samples) for owner in owners]
+    )
+    weights = np.repeat(retained_share ** np.arange(len(owners) - 1, -1, -1.0), samples)
+    numbers = _effective_numbers(pairs[pairs >= 0], weights[pairs >= 0], samples, world_size)
+    return float(np.mean(numbers))
 
 
-def _numbers(places: Ints, weights: Floats, samples: int, world_size: int) -> Floats:
-    """(sum w)^2 / sum w^2 of each rank that has any sample; a place is its rank times ``samples``,
-    and the sample."""
-    pairs, which = np.unique(places, return_inverse=True)
-    weight = np.bincount(which, weights)
-    rank = pairs // samples
+def _effective_numbers(pairs: Ints, weights: Floats, samples: int, world_size: int) -> Floats:
+    """Return (sum w)^2 / sum w^2 of each rank that has any sample.
+
+    Args:
+        pairs: rank times ``samples`` plus sample, for each ``weights``; pairs may repeat.
+        weights: the weight of each entry of ``pairs``.
+        samples: N, the number of distinct samples.
+        world_size: M.
+    """
+    distinct_pairs, pair_index = np.unique(pairs, return_inverse=True)
+    weight = np.bincount(pair_index, weights)
+    rank = distinct_pairs // samples
     total, squares = np.bincount(rank, weight, world_size), np.bincount(rank, weight**2, world_size)
-    held = total > 0
-    numbers: Floats = total[held] ** 2 / squares[held]
+    holds_samples = total > 0
+    numbers: Floats = total[holds_samples] ** 2 / squares[holds_samples]
     return numbers
 
 
 # --------------------------------------------------------------------------------- by iteration
 
 
-def number_by_iteration(trained: Sequence[Ints], batch_size: int, momentum: float) -> Floats:
-    """How many samples the running statistics of each rank rest on after the last of these epochs,
-    each batch weighed as they weigh it: (M,), or fewer where ranks have none.
+def number_by_iteration(training_rows: Sequence[Ints], batch_size: int, momentum: float) -> Floats:
+    """Return the number of samples that each rank's running statistics rest on: (M,).
+
+    Each batch counts as much as the statistics remember of it after the last of these
+    epochs. Ranks without samples are left out.
 
     Args:
-        trained: for each epoch (n, M) numbers of the samples that each of M ranks trains on, in
-            order, as `Epochs.trained` gives them; -1 for none. Any ranks do, such as some of many.
+        training_rows: for each epoch (n, M) numbers of the samples that each of M ranks
+            trains on, in order, as `Epochs.training_rows` gives them; -1 for none. Any
+            ranks do, such as some of many.
         batch_size: b; the last batch of an epoch may be smaller.
         momentum: m, above 0 to 1.
     """
-    kept, pieces = 1.0, []
-    for rows in reversed(trained):
-        for begin in range((len(rows) - 1) // batch_size * batch_size, -1, -batch_size):
-            if kept < FORGOTTEN:
+    retained_share, weighted_batches = 1.0, []
+    for epoch_rows in reversed(training_rows):
+        for begin in range((len(epoch_rows) - 1) // batch_size * batch_size, -1, -batch_size):
+            if retained_share < SMALLEST_SHARE:
                 break
-            batch = rows[begin : begin + batch_size]
+            batch = epoch_rows[begin : begin + batch_size]
             size = np.maximum((batch >= 0).sum(axis=0), 1)
-            pieces.append((batch, np.broadcast_to(momentum * kept / size, batch.shape)))
-            kept *= 1.0 - momentum
-    sample, weight = (np.concatenate(of) for of in zip(*pieces, strict=True))
+            weighted_batches.append(
+                (batch, np.broadcast_to(momentum * retained_share / size, batch.shape))
+            )
+            retained_share *= 1.0 - momentum
+    sample, weight = (np.concatenate(arrays) for arrays in zip(*weighted_batches, strict=True))
     world_size, samples = sample.shape[1], int(sample.max()) + 1
-    places = np.arange(world_size, dtype=np.int64) * samples + sample
-    there = sample >= 0
-    return _numbers(places[there], weight[there], samples, world_size)
+    pairs = np.arange(world_size, dtype=np.int64) * samples + sample
+    is_sample = sample >= 0
+    return _effective_numbers(pairs[is_sample], weight[is_sample], samples, world_size)
 
 
 @dataclass(frozen=True)
-class Forgetting:
-    """What the running statistics of a rank remember after so many epochs, of which each trains on
-    the same number of samples S, each once, in a random order of its own."""
+class StatisticsMemory:
+    """The memory of a rank's running statistics after so many epochs, in closed form.
+
+    Each epoch trains on an equal number of samples S, each once, in a random order of its
+    own.
+    """
 
     batches: Sequence[int]  # samples of each batch of an epoch, as `batch_sizes` gives them
     momentum: float  # m, above 0 to 1
@@ -129,85 +158,100 @@ class Forgetting:
 
     @property
     def samples(self) -> int:
-        """S."""
+        """S, the samples that a rank trains on in an epoch."""
         return sum(self.batches)
 
     @property
-    def kept(self) -> float:
-        """a, what is kept over an epoch."""
-        return epoch_kept(self.momentum, len(self.batches))
+    def retained_share(self) -> float:
+        """a, the share of the statistics that is left after an epoch."""
+        return share_after_epoch(self.momentum, len(self.batches))
 
     @cached_property
-    def _total(self) -> float:
-        """Sum of the weights of all epochs, of which the last one's is 1 - a."""
-        return 1.0 - self.kept**self.epochs
+    def _total_weight(self) -> float:
+        """The sum of the weights of all epochs, of which the last one's is 1 - a."""
+        return 1.0 - self.retained_share**self.epochs
 
     @cached_property
-    def fresh(self) -> float:
+    def inverse_without_repeats(self) -> float:
         """1/n if no sample ever came again: sum over all batches of weight^2 / size. For whole
         batches and many epochs it is m/(b (2 - m))."""
-        size = np.array(self.batches[::-1], np.float64)
-        last = float(np.sum((self.momentum * self._powers(len(size))) ** 2 / size))
-        epochs = float(np.sum(self.kept ** (2.0 * np.arange(self.epochs))))
-        return last * epochs / self._total**2
+        batch_samples = np.array(self.batches[::-1], np.float64)
+        last_epoch = float(
+            np.sum((self.momentum * self._powers(len(batch_samples))) ** 2 / batch_samples)
+        )
+        epochs = float(np.sum(self.retained_share ** (2.0 * np.arange(self.epochs))))
+        return last_epoch * epochs / self._total_weight**2
 
     @cached_property
-    def repeats(self) -> float:
-        """What a shard that never changes adds to 1/n: each of its samples is there once an epoch,
-        at a place of its own, so that two epochs d and e share sum w w = W_d W_e / S, W being the
-        weight of all of an epoch. For many epochs it is 2 a/((1 + a) S)."""
-        whole = (1.0 - self.kept) * self.kept ** np.arange(float(self.epochs))
-        both = float(whole.sum() ** 2 - (whole**2).sum())
-        return both / self.samples / self._total**2
+    def inverse_of_repeats(self) -> float:
+        """The amount that a shard that never changes adds to 1/n.
+
+        Each of its samples is there once an epoch, at a place of its own, so that two epochs d
+        and e share sum w w = W_d W_e / S, W being the weight of all of an epoch. For many
+        epochs it is 2 a/((1 + a) S).
+        """
+        epoch_weights = (1.0 - self.retained_share) * self.retained_share ** np.arange(
+            float(self.epochs)
+        )
+        products = float(epoch_weights.sum() ** 2 - (epoch_weights**2).sum())
+        return products / self.samples / self._total_weight**2
 
     def _powers(self, count: int) -> Floats:
         return np.asarray((1.0 - self.momentum) ** np.arange(float(count)))
 
-    def number(self, stays: float) -> float:
-        """n where a sample of an epoch is with its rank again in any other one with the probability
-        ``stays``: 1 of local shuffle, 1/M of global shuffle."""
-        return 1.0 / (self.fresh + stays * self.repeats)
+    def number_from_returns(self, return_probability: float) -> float:
+        """Return n where samples come back to their rank with a probability.
 
-    def pooled(self, number: float, ranks: int, world_size: int) -> float:
-        """n of the statistics of several ranks together, as of the mean of theirs or of batches
-        that they normalise as one; ``number`` is that of each alone.
+        ``return_probability`` is that of a sample of an epoch to be with its rank again in any
+        other epoch: 1 of local shuffle, 1/M of global shuffle.
+        """
+        return 1.0 / (self.inverse_without_repeats + return_probability * self.inverse_of_repeats)
 
-        1/n = (1/n_1 + (x - 1) y)/x for x ranks, y being what two of them share: of the samples that
-        a rank no longer has, each of the M - 1 others has as many. All ranks together rest on what
-        one rank with all samples and batches of M b would.
+    def pool_ranks(self, number: float, ranks: int, world_size: int) -> float:
+        """Return n of the statistics of several ranks together, of which each alone rests on
+        ``number``.
+
+        Together means the mean of their statistics, or batches that they normalise as one.
+
+        1/n = (1/n_1 + (x - 1) y)/x for x ranks, y being what two of them share: of the samples
+        that a rank no longer has, each of the M - 1 others has as many. All ranks together rest
+        on what one rank with all samples and batches of M b would.
         """
         if world_size == 1:
             return number
-        gone = max(self.repeats - (1.0 / number - self.fresh), 0.0)
-        return ranks / (1.0 / number + (ranks - 1) * gone / (world_size - 1))
+        absent_overlap = max(
+            self.inverse_of_repeats - (1.0 / number - self.inverse_without_repeats), 0.0
+        )
+        return ranks / (1.0 / number + (ranks - 1) * absent_overlap / (world_size - 1))
 
 
 # ----------------------------------------------------------------- before a training is done
 
-RETURNS = 0.01
-"""What chance returns add to 1/n at most, over what it is, where fewer ranks are emulated."""
-LEAST_RANKS, LEAST_SAMPLES, MOST_SAMPLES = 16, 1 << 15, 1 << 21
-"""Ranks, and samples of all of them, that are emulated at least and, of samples, at most."""
-FOLLOWED = 64
-"""Ranks whose statistics are followed; n is their mean."""
+MAX_CHANCE_RETURNS = 0.01
+"""Most that samples that come back by chance may add to 1/n, as a share of 1/n, where fewer ranks
+are emulated."""
+MIN_EMULATED_RANKS, MIN_EMULATED_SAMPLES, MAX_EMULATED_SAMPLES = 16, 1 << 15, 1 << 21
+"""Least ranks, least samples and most samples (of all ranks together) that are emulated."""
+MAX_FOLLOWED_RANKS = 64
+"""Most ranks whose statistics are followed; n is the mean over these ranks."""
 NORMAL_90 = 1.6448536269514722
 """Of a normal distribution, 90 % lies within so many standard deviations."""
 
 
 @dataclass(frozen=True)
-class Rests:
-    """On how many samples a rank's running statistics rest."""
+class EffectiveSamples:
+    """The number of samples that a rank's running statistics rest on, with its interval."""
 
     number: float  # n, mean over the ranks that were followed
     # low, high: the 90 % interval of n, from how much ranks differ
     low: float
     high: float
-    forgetting: Forgetting  # of the rank
+    memory: StatisticsMemory  # of the rank
     ranks: int  # that were emulated; 0 where n is exact and none had to be
     epochs: int  # that were emulated
 
 
-def rests_on(
+def estimate_effective_samples(
     strategy: Strategy,
     num_samples: int,
     world_size: int,
@@ -218,71 +262,94 @@ def rests_on(
     drop_last: bool = False,
     seed: int = 0,
     places: RankPlaces | None = None,
-) -> Rests:
-    """On how many samples the running statistics of a rank rest after so many epochs of a training
-    on random shards. Nothing is trained: the strategy alone deals samples.
+) -> EffectiveSamples:
+    """Estimate the number of samples that a rank's running statistics rest on after a training.
 
-    As many epochs are followed as are remembered, and no more than ``epochs``. None have to go by
-    before: shards are as well mixed at first as ever, and of samples that came at one time as many
-    go in an epoch as of the oldest later on. Where who sends to whom does not hang on how
-    many ranks there are, fewer of them with as many samples each are emulated: so many that samples
-    that come back by chance add no more than `RETURNS` of 1/n to what they would. Where it does (a
-    loader's order, partners of the same host) all are.
+    The training is on random shards. Nothing is trained: the strategy alone deals samples.
 
-    Importances are drawn from an exponential distribution in every epoch, as in the simulator.
-    Real losses last from epoch to epoch, so that strategies that select by them rest on less.
+    As many epochs are followed as are remembered, and no more than ``epochs``. None have to
+    go by before: shards are as well mixed at first as ever, and of samples that came at one
+    time as many go in an epoch as of the oldest later on. Where who sends to whom does not
+    hang on how many ranks there are, fewer of them with as many samples each are emulated:
+    so many that samples that come back by chance add no more than `MAX_CHANCE_RETURNS` of
+    1/n to what they would. Where it does (a loader's order, partners of the same host) all
+    are.
+
+    Importances are drawn from an exponential distribution in every epoch, as in the
+    simulator. Real losses last from epoch to epoch, so that strategies that select by them
+    rest on less.
 
     Args:
-        strategy: which rank trains on what.
+        strategy: decides which rank trains on which samples.
         num_samples: N.
         world_size: M.
         batch_size: b.
         momentum: m of the running statistics, above 0 to 1.
         epochs: of the training.
-        drop_last: whether what fills no batch is left out.
+        drop_last: whether samples that fill no batch are left out.
         seed: of all that is drawn.
-        places: where the ranks are, for strategies with partners of the same host, leaf or rack.
+        places: hosts, leaves and racks of the ranks, for strategies with partners on equal
+            ones.
 
     Raises:
-        InputError: as of `batch_sizes`, and of the strategy.
+        InputError: raised by `batch_sizes` or by the strategy.
     """
     sizes = batch_sizes(num_samples, world_size, batch_size, drop_last=drop_last)
-    of = Forgetting(sizes, momentum, epochs)
-    remembered = min(epochs_remembered(of.kept), epochs)
-    whole = strategy.fetches or strategy.needs_places
+    memory = StatisticsMemory(sizes, momentum, epochs)
+    remembered = min(count_remembered_epochs(memory.retained_share), epochs)
+    emulates_all = strategy.fetches or strategy.needs_places
     if not strategy.fetches and not strategy.fraction:
-        exact = of.number(1.0 / world_size if strategy.redraws else 1.0)
-        return Rests(exact, exact, exact, of, 0, 0)
-    ranks = world_size if whole else _ranks(of, world_size)
+        exact = memory.number_from_returns(1.0 / world_size if strategy.redraws else 1.0)
+        return EffectiveSamples(exact, exact, exact, memory, 0, 0)
+    ranks = world_size if emulates_all else _count_emulated_ranks(memory, world_size)
     samples = num_samples if ranks == world_size else round(num_samples / world_size * ranks)
-    run = Epochs(strategy, samples, ranks, batch_size, seed, drop_last=drop_last, places=places)
-    trained = _followed(run, remembered)
-    numbers = number_by_iteration(trained, batch_size, momentum)
+    epochs_run = Epochs(
+        strategy, samples, ranks, batch_size, seed, drop_last=drop_last, places=places
+    )
+    training_rows = _emulate_training_rows(epochs_run, remembered)
+    numbers = number_by_iteration(training_rows, batch_size, momentum)
     mean = float(numbers.mean())
     error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
-    return Rests(mean, mean - NORMAL_90 * error, mean + NORMAL_90 * error, of, ranks, remembered)
+    return EffectiveSamples(
+        mean, mean - NORMAL_90 * error, mean + NORMAL_90 * error, memory, ranks, remembered
+    )
 
 
-def _ranks(of: Forgetting, world_size: int) -> int:
-    """How many ranks are emulated of a strategy that does not hang on their number; even, as the
-    exchange between pairs wants them."""
-    a = of.kept
-    chance = math.ceil(2.0 * a / max(1.0 - a, 1e-12) / RETURNS)
-    wanted = max(LEAST_RANKS, min(chance, world_size), LEAST_SAMPLES // of.samples)
-    most = max(LEAST_RANKS, MOST_SAMPLES // of.samples)
-    found = min(wanted, most)
-    return min(world_size, found + found % 2)
+def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
+    """Return how many ranks are emulated of a strategy that does not hang on their number.
+
+    The number is even, as the exchange between pairs needs it.
+    """
+    retained_share = memory.retained_share
+    chance_ranks = math.ceil(
+        2.0 * retained_share / max(1.0 - retained_share, 1e-12) / MAX_CHANCE_RETURNS
+    )
+    preferred_ranks = max(
+        MIN_EMULATED_RANKS, min(chance_ranks, world_size), MIN_EMULATED_SAMPLES // memory.samples
+    )
+    max_ranks = max(MIN_EMULATED_RANKS, MAX_EMULATED_SAMPLES // memory.samples)
+    ranks = min(preferred_ranks, max_ranks)
+    return min(world_size, ranks + ranks % 2)
 
 
-def _followed(run: Epochs, epochs: int) -> list[Ints]:
-    """What the first ranks train on in so many epochs, as of `number_by_iteration`."""
-    run.owner = run.strategy.first_owner(run.num_samples, run.world_size, run.rng("partition"))
-    kept = []
+def _emulate_training_rows(epochs_run: Epochs, epochs: int) -> list[Ints]:
+    """Return the samples that the first ranks train on in each epoch, for `number_by_iteration`.
+
+    Each array is (n, ranks) with at most `MAX_FOLLOWED_RANKS` ranks.
+    """
+    epochs_run.owner = epochs_run.strategy.first_owner(
+        epochs_run.num_samples, epochs_run.world_size, epochs_run.rng("partition")
+    )
+    training_rows = []
     for epoch in range(1, epochs + 1):
-        shards = run.next_shards()
-        kept.append(np.ascontiguousarray(run.training_rows(shards)[:, :FOLLOWED]))
+        shards = epochs_run.next_shards()
+        training_rows.append(
+            np.ascontiguousarray(epochs_run.training_rows(shards)[:, :MAX_FOLLOWED_RANKS])
+        )
         importance = None
-        if run.strategy.needs_importance:  # in place of a real one
-            importance = run.rng("importance", epoch).exponential(size=run.num_samples)
-        run.finish_epoch(run.next_plan(shards, importance))
-    return kept
+        if epochs_run.strategy.needs_importance:  # in place of a real one
+            importance = epochs_run.rng("importance", epoch).exponential(
+                size=epochs_run.num_samples
+            )
+        epochs_run.finish_epoch(epochs_run.next_plan(shards, importance))
+    return training_rows

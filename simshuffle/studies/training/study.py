@@ -10,33 +10,38 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from simshuffle.report.table_io import plain_rows
-from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.summary import SUMMARY, summary
-from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, TrainingTables
+from simshuffle.studies.training.tables import (
+    PLANS,
+    STORED,
+    TIMELINE,
+    TrainingTables,
+    collect_tables,
+)
 from simshuffle.studies.training.text import details, parts
-from simshuffle.studies.training.wording import reported
+from simshuffle.studies.training.wording import report_fields
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """The runs of a study."""
+    """The runs of a study of trainings, before they are trained."""
 
-    # name, description: of the study
-    name: str
-    description: str
-    device: str  # that trains
-    # by the name of the run; their outcomes are those of
-    # `simshuffle.studies.training.tables.outcome_of`
+    name: str  # name of the study
+    description: str  # the study in words
+    device: str  # device that trains: cpu or cuda
+    # the cell of each run, by the run's name; outcomes are of
+    # `simshuffle.studies.training.tables.run_outcome`
     cells: Mapping[str, Cell]
-    # of each run: values of `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`
+    # description of each run, by the run's name: values of
+    # `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`
     descriptions: Mapping[str, Mapping[str, Any]]
 
 
 class TrainingFacts(TypedDict):
-    """What ``meta.json`` holds; ``runs`` has a description of each run by name."""
+    """The facts of a training study in ``meta.json``, with the description of each run."""
 
     study: str
     description: str
@@ -46,23 +51,26 @@ class TrainingFacts(TypedDict):
 
 
 def _collect(trainings: Trainings, outcomes: Outcomes) -> dict[str, Any]:
-    return vars(tables_of.collect(trainings.descriptions, outcomes))
+    return vars(collect_tables(trainings.descriptions, outcomes))
 
 
 def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str, Any]:
-    found = {name: outcome.values.get("description", {}) for name, outcome in outcomes.items()}
+    recorded = {name: outcome.values.get("description", {}) for name, outcome in outcomes.items()}
     return {
         "study": trainings.name,
         "description": trainings.description,
         "device": trainings.device,
-        "runs": {name: found.get(name, {}) | of for name, of in trainings.descriptions.items()},
+        "runs": {
+            name: recorded.get(name, {}) | description
+            for name, description in trainings.descriptions.items()
+        },
     }
 
 
-def _files(outcomes: Outcomes, file: str, suffix: str) -> Files:
-    """That file of all runs that have it."""
-    known = {name: outcome.files.get(file) for name, outcome in outcomes.items()}
-    return {f"{name}{suffix}": content for name, content in known.items() if content is not None}
+def _files_by_run(outcomes: Outcomes, file: str, suffix: str) -> Files:
+    """Return one file of every run that has it, named by run and ``suffix``."""
+    contents = {name: outcome.files.get(file) for name, outcome in outcomes.items()}
+    return {f"{name}{suffix}": content for name, content in contents.items() if content is not None}
 
 
 def _json(result: Result) -> dict[str, Any]:
@@ -81,11 +89,11 @@ STUDY: Study[Trainings] = Study(
     documents=("study.yaml",),
     derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
     files_in={
-        "plans": lambda trainings, outcomes: _files(outcomes, PLANS, ".npz"),
-        "timelines": lambda trainings, outcomes: _files(outcomes, TIMELINE, ".parquet"),
+        "plans": lambda trainings, outcomes: _files_by_run(outcomes, PLANS, ".npz"),
+        "timelines": lambda trainings, outcomes: _files_by_run(outcomes, TIMELINE, ".parquet"),
     },
     figures=lambda result: figures(TrainingTables(**result.tables)),
-    **reported(
+    **report_fields(
         lambda result: parts(TrainingTables(**result.tables), result.meta),
         lambda result: details(TrainingTables(**result.tables), result.meta),
     ),

@@ -1,4 +1,4 @@
-"""From runs to settings: means over seeds, differences of one seed, and what statistics rest on.
+"""Summarise runs by setting: means over seeds, differences by seed, and the fitted loss curve.
 
 Sources: Student, 'The probable error of a mean', Biometrika 6 (1908); S. Holm, 'A simple
 sequentially rejective multiple test procedure', Scandinavian Journal of Statistics 6 (1979).
@@ -23,18 +23,18 @@ from simshuffle.studies.training.tables import (
     SETTING,
     SETTING_COLUMNS,
     STRATEGIES,
-    number,
-    statistics_of,
+    evaluated_statistics,
+    number_column,
 )
 from simshuffle.study.schema import Column, Schema, amount, text
 
 LEVEL = 0.95
-"""Of every interval."""
+"""Confidence level of every interval."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and how well it is known."""
+    """A mean with its interval and p-value."""
 
     n: int  # values
     mean: float  # of them; NaN of none
@@ -47,11 +47,12 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of ``values``, which are taken as independent draws from a normal distribution.
+    """Estimate the mean of ``values``, taken as independent draws from a normal distribution.
 
-    mean ± t s / √n, with the sample's standard deviation s and the 97.5th percentile t of Student's
-    distribution of n − 1 degrees of freedom. Of differences of pairs it is the paired t-test. Where
-    all values are the same, the interval is that point, and p is 1 if it is 0 and 0 otherwise.
+    mean ± t s / √n, with the sample's standard deviation s and the 97.5th percentile t of
+    Student's distribution of n − 1 degrees of freedom. Of differences of pairs it is the
+    paired t-test. Where all values are equal, the interval is that point, and p is 1 if it
+    is 0 and 0 otherwise.
     """
     array = np.asarray(values, np.float64)
     n = len(array)
@@ -61,21 +62,28 @@ def estimate(values: Sequence[float]) -> Estimate:
     error = float(array.std(ddof=1)) / math.sqrt(n)
     if error <= abs(mean) * 1e-14:  # all the same, up to rounding
         return Estimate(n, mean, mean, mean, 1.0 if mean == 0 else 0.0)
-    reach = float(stats.t.ppf(0.5 + LEVEL / 2, n - 1)) * error
+    half_width = float(stats.t.ppf(0.5 + LEVEL / 2, n - 1)) * error
     return Estimate(
-        n, mean, mean - reach, mean + reach, float(2 * stats.t.sf(abs(mean) / error, n - 1))
+        n,
+        mean,
+        mean - half_width,
+        mean + half_width,
+        float(2 * stats.t.sf(abs(mean) / error, n - 1)),
     )
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Each p-value of a family, corrected so that the chance of one false finding or more among all
-    is at most the level: the i-th smallest of m (from 0) is multiplied by m − i, at least the one
-    before it, and at most 1. NaN stays and does not count."""
+    """Return the p-values of a family after Holm's correction, in the order of ``p``.
+
+    The chance of one false finding or more among all is then at most the level: the i-th
+    smallest of m (from 0) is multiplied by m − i, at least the one before it, and at most
+    1. NaN stays and does not count.
+    """
     order = sorted((i for i, value in enumerate(p) if not math.isnan(value)), key=lambda i: p[i])
     out = [math.nan] * len(p)
     highest = 0.0
-    for place, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - place) * p[i]))
+    for position, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - position) * p[i]))
         out[i] = highest
     return out
 
@@ -83,136 +91,170 @@ def holm(p: Sequence[float]) -> list[float]:
 # ---------------------------------------------------------------------------- from runs to settings
 
 
-AGAINST = ("global", "local", "partial")
-"""What a setting is compared with: runs of the same condition and seed; 'partial' at the same Q."""
+REFERENCES = ("global", "local", "partial")
+"""Strategies that a setting is compared with, by runs of equal condition and seed; 'partial' at
+equal Q."""
 
 
-def comparison_columns(name: str, other: str, less: str, family: str) -> dict[str, Column]:
-    """Columns of a comparison with ``other``, by seed: of the accuracy ``less`` that of the other,
-    tested beside all comparisons of the ``family``."""
+def comparison_columns(
+    prefix: str, reference: str, subtrahend: str, family: str
+) -> dict[str, Column]:
+    """Return the columns of a comparison with a reference, paired by seed.
+
+    Args:
+        prefix: begins the name of each column.
+        reference: the runs that are compared with, in words.
+        subtrahend: the runs whose accuracy is subtracted, in words, with 'of' or 'on'
+            before them.
+        family: the comparisons that Holm's correction goes over, in words.
+    """
     meanings = {
-        "pairs": f"seeds that this setting and {other} have in common",
-        "difference": f"mean over these seeds of the accuracy less that {less}",
+        "pairs": f"seeds that this setting and {reference} have in common",
+        "difference": f"mean over these seeds of the accuracy less that {subtrahend}",
         "low": "lower end of its 95 % interval",
         "high": "upper end",
         "p": "p-value of the paired t-test, two-sided",
         "p_holm": f"the same after Holm's correction over all comparisons {family}",
     }
-    return {f"{name}_{what}": number(meaning) for what, meaning in meanings.items()}
+    return {f"{prefix}_{suffix}": number_column(meaning) for suffix, meaning in meanings.items()}
 
 
-def compared(name: str, found: Estimate) -> dict[str, Any]:
-    """The values of these columns; that of Holm's correction comes with `correct`."""
-    values = (found.n, found.mean, found.low, found.high, found.p, math.nan)
-    return dict(zip(comparison_columns(name, "", "", ""), values, strict=True))
+def comparison_values(prefix: str, difference: Estimate) -> dict[str, Any]:
+    """Return the values of `comparison_columns`; Holm's correction is filled in by
+    `fill_holm_column`.
+    """
+    values = (
+        difference.n,
+        difference.mean,
+        difference.low,
+        difference.high,
+        difference.p,
+        math.nan,
+    )
+    return dict(zip(comparison_columns(prefix, "", "", ""), values, strict=True))
 
 
-def correct(table: pd.DataFrame, name: str, family: pd.Series[bool]) -> None:
+def fill_holm_column(table: pd.DataFrame, prefix: str, family: pd.Series[bool]) -> None:
     """Fill in Holm's correction over the comparisons of a ``family`` of rows, in place."""
-    p = table.loc[family, f"{name}_p"].astype(float).tolist()
-    table.loc[family, f"{name}_p_holm"] = holm(p)
+    p = table.loc[family, f"{prefix}_p"].astype(float).tolist()
+    table.loc[family, f"{prefix}_p_holm"] = holm(p)
 
 
-def _against(name: str) -> dict[str, Column]:
-    other = "partial local shuffle at the same Q" if name == "partial" else f"{name} shuffle"
-    family = f"with {other} of the study, with the same statistics"
-    return comparison_columns(name, other, f"of {other}", family)
+def _reference_columns(reference: str) -> dict[str, Column]:
+    reference_label = (
+        "partial local shuffle at the same Q" if reference == "partial" else f"{reference} shuffle"
+    )
+    family = f"with {reference_label} of the study, with the same statistics"
+    return comparison_columns(reference, reference_label, f"of {reference_label}", family)
 
 
 SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
     "statistics": text("where evaluation gets the batch-norm statistics from"),
-    "seeds": number("runs that ended as they should"),
+    "seeds": number_column("runs that ended as they should"),
     "effective_samples": amount(f"{EFFECTIVE_SAMPLES}; mean over seeds", empty=True),
-    "accuracy": number("mean over seeds, share of test samples after the last epoch"),
+    "accuracy": number_column("mean over seeds, share of test samples after the last epoch"),
     **INTERVAL_COLUMNS,
-    "best_accuracy": number(
+    "best_accuracy": number_column(
         "mean over seeds of the highest share after any epoch that was evaluated; chosen by the"
         " test samples themselves, so it flatters"
     ),
-    "best_low": number("lower end of its 95 % interval"),
-    "best_high": number("upper end"),
-    **{name: column for other in AGAINST for name, column in _against(other).items()},
+    "best_low": number_column("lower end of its 95 % interval"),
+    "best_high": number_column("upper end"),
+    **{
+        name: column
+        for reference in REFERENCES
+        for name, column in _reference_columns(reference).items()
+    },
 }
 """Columns of summary.csv."""
 SUMMARY = Schema(SUMMARY_COLUMNS, key=(*SETTING, "statistics"))
 
 Key = tuple[Hashable, ...]
 Accuracies = dict[Key, dict[int, float]]
-"""Accuracy by seed, by setting."""
+"""Accuracy by setting and seed."""
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting and kind of evaluation statistics, columns `SUMMARY_COLUMNS`, sorted
-    by all of them; ``runs`` that are not done are left out."""
-    done = runs[runs["status"] == "done"]
-    rows = [row for name in statistics_of(done) for row in sorted(_rows(done, name), key=_place)]
+    """Return a sorted row for each setting and kind of evaluation statistics.
+
+    Columns are `SUMMARY_COLUMNS`; ``runs`` that are not done are left out.
+    """
+    finished_runs = runs[runs["status"] == "done"]
+    rows = [
+        row
+        for name in evaluated_statistics(finished_runs)
+        for row in sorted(_summary_rows(finished_runs, name), key=_summary_sort_key)
+    ]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    for against in AGAINST:
+    for against in REFERENCES:
         for name in dict.fromkeys(table["statistics"]):
-            correct(table, against, table["statistics"] == name)
+            fill_holm_column(table, against, table["statistics"] == name)
     return table
 
 
-def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
-    accuracies = by_seed(done, f"{name}_accuracy")
-    highest = by_seed(done, f"{name}_best_accuracy")
-    rests_on = by_seed(done, "effective_samples")
-    out = []
+def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str, Any]]:
+    accuracies = values_by_setting(finished_runs, f"{statistics}_accuracy")
+    best_accuracies = values_by_setting(finished_runs, f"{statistics}_best_accuracy")
+    effective_samples = values_by_setting(finished_runs, "effective_samples")
+    rows = []
     for key, values in accuracies.items():
         mean = estimate(list(values.values()))
         row: dict[str, Any] = {
             **dict(zip(SETTING, key, strict=True)),
-            "statistics": name,
+            "statistics": statistics,
             "seeds": mean.n,
-            "effective_samples": estimate(list(rests_on.get(key, {}).values())).mean,
+            "effective_samples": estimate(list(effective_samples.get(key, {}).values())).mean,
         }
-        best = estimate(list(highest[key].values()))
+        best = estimate(list(best_accuracies[key].values()))
         row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
         row |= {"best_accuracy": best.mean, "best_low": best.low, "best_high": best.high}
-        for against in AGAINST:
-            row |= compared(against, paired(accuracies, key, against))
-        out.append(row)
-    return out
+        for against in REFERENCES:
+            row |= comparison_values(against, difference_to_reference(accuracies, key, against))
+        rows.append(row)
+    return rows
 
 
-def _place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Where a setting stands among others."""
+def _summary_sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the sort key of a row of the summary: variant, norm, ranks, strategy."""
     norm = list(NORMS).index(row["batch_norm"])
-    own = place_of(row["strategy"], row["exchange_fraction"])
-    return (row["variant"], norm, row["world_size"], *own)
+    strategy_key = strategy_sort_key(row["strategy"], row["exchange_fraction"])
+    return (row["variant"], norm, row["world_size"], *strategy_key)
 
 
-def place_of(strategy: str, fraction: float | None) -> tuple[int, str, float]:
-    """Where a strategy with its Q stands among others."""
-    known = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
-    return known, strategy, fraction or 0.0
+def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, float]:
+    """Return the sort key of a strategy with its Q: known strategies first, then by name."""
+    strategy_rank = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
+    return strategy_rank, strategy, fraction or 0.0
 
 
-def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -> Accuracies:
-    """A column of the runs by a setting, and seed, in the order of the runs; without empty
-    values."""
-    out: Accuracies = {}
+def values_by_setting(
+    runs: pd.DataFrame, column: str, key_columns: Iterable[str] = SETTING
+) -> Accuracies:
+    """Group a column of the runs by setting and seed, in the order of the runs, without empty
+    values.
+    """
+    values_by_key: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
-        key = tuple(None if pd.isna(row[name]) else row[name] for name in setting)
-        out.setdefault(key, {})[int(row["seed"])] = float(row[column])
-    return out
+        key = tuple(None if pd.isna(row[name]) else row[name] for name in key_columns)
+        values_by_key.setdefault(key, {})[int(row["seed"])] = float(row[column])
+    return values_by_key
 
 
 def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate:
-    """Return how much larger the first values are, over the seeds that both have."""
+    """Estimate by how much the first values exceed the second, over the seeds that both have."""
     return estimate([first[seed] - second[seed] for seed in first if seed in second])
 
 
-def paired(accuracies: Accuracies, key: Key, against: str) -> Estimate:
-    """The difference of setting ``key`` to what it is compared with, over the seeds of both."""
+def difference_to_reference(accuracies: Accuracies, key: Key, against: str) -> Estimate:
+    """Estimate the difference of setting ``key`` to a reference, over the seeds that both have."""
     condition, (strategy, fraction) = key[: len(CONDITION)], key[len(CONDITION) :]
     if strategy in _NOT_COMPARED[against]:
         return estimate([])
-    at = fraction if against == "partial" else _FRACTION[against]
-    other = accuracies.get((*condition, against, at), {})
-    own = accuracies[key]
-    return paired_difference(own, other)
+    reference_fraction = fraction if against == "partial" else _FRACTION[against]
+    reference_accuracies = accuracies.get((*condition, against, reference_fraction), {})
+    setting_accuracies = accuracies[key]
+    return paired_difference(setting_accuracies, reference_accuracies)
 
 
 _NOT_COMPARED = {
@@ -220,16 +262,16 @@ _NOT_COMPARED = {
     "local": {"global", "local"},
     "partial": {"global", "local", "partial"},
 }
-"""Strategies that are not compared with each; global with local is the same as local with
-global."""
+"""Strategies that are not compared with each reference. Global against local would repeat local
+against global."""
 _FRACTION = {"global": None, "local": 0.0}
 
 
 # -------------------------------------------------------------------------- what statistics rest on
 
 
-FEWEST = 3
-"""Settings that a curve is fitted to, at least."""
+MIN_SETTINGS = 3
+"""Least settings that a curve is fitted to."""
 
 
 @dataclass(frozen=True)
@@ -240,44 +282,55 @@ class LossCurve:
     slope: float  # c, share of accuracy times samples
     residual: float  # root of the mean square of what it leaves of the losses, share of accuracy
     spread: float  # the same of the losses themselves
-    worst: Mapping[Any, Any]  # of `losses`, the row that it misses by most
-    miss: float  # by how much this row loses more than the curve says, share of accuracy
+    worst_row: Mapping[Any, Any]  # of `losses_against_global`, the row that it misses by most
+    worst_excess: float  # by how much this row loses more than the curve says, share of accuracy
 
 
-def losses(settings: pd.DataFrame) -> pd.DataFrame:
-    """The rows of summary.csv with a rank's own statistics, beside global shuffle of the same
-    condition: with loss, loss_low, loss_high (accuracy of global shuffle less that of the setting;
-    0 and empty for itself) and global_effective_samples."""
-    own = settings[(settings["statistics"] == "own") & settings["effective_samples"].notna()]
-    reference = own.loc[own["strategy"] == "global", [*CONDITION, "effective_samples"]]
-    rows = own.merge(
+def losses_against_global(settings: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of summary.csv with a rank's own statistics, beside global shuffle's.
+
+    Global shuffle is that of the row's condition. New columns: loss, loss_low, loss_high
+    (accuracy of global shuffle less that of the setting; 0 and empty for itself) and
+    global_effective_samples.
+    """
+    own_statistics = settings[
+        (settings["statistics"] == "own") & settings["effective_samples"].notna()
+    ]
+    reference = own_statistics.loc[
+        own_statistics["strategy"] == "global", [*CONDITION, "effective_samples"]
+    ]
+    rows = own_statistics.merge(
         reference.rename(columns={"effective_samples": "global_effective_samples"}),
         on=list(CONDITION),
     )
-    itself = rows["strategy"] == "global"
+    is_global = rows["strategy"] == "global"
     rows = rows.assign(
-        loss=(-rows["global_difference"]).mask(itself, 0.0),
+        loss=(-rows["global_difference"]).mask(is_global, 0.0),
         loss_low=-rows["global_high"],
         loss_high=-rows["global_low"],
     )
     return rows[rows["loss"].notna()]
 
 
-def curve(rows: pd.DataFrame) -> LossCurve | None:
-    """The curve of `losses`; None of fewer than `FEWEST` settings, or where all rest on as much."""
-    others = rows[rows["strategy"] != "global"]
-    x = 1.0 / others["effective_samples"] - 1.0 / others["global_effective_samples"]
-    y = others["loss"]
-    if len(others) < FEWEST or not (square := float((x * x).sum())) > 0.0:
+def fit_loss_curve(rows: pd.DataFrame) -> LossCurve | None:
+    """Fit the curve of `losses_against_global` by least squares.
+
+    Returns None for fewer than `MIN_SETTINGS` settings, or where all rest on as many
+    samples.
+    """
+    compared_rows = rows[rows["strategy"] != "global"]
+    x = 1.0 / compared_rows["effective_samples"] - 1.0 / compared_rows["global_effective_samples"]
+    y = compared_rows["loss"]
+    if len(compared_rows) < MIN_SETTINGS or not (square := float((x * x).sum())) > 0.0:
         return None
     slope = float((x * y).sum()) / square
-    missed = (y - slope * x).to_numpy(float)
-    worst = int(np.abs(missed).argmax())
+    residuals = (y - slope * x).to_numpy(float)
+    worst_index = int(np.abs(residuals).argmax())
     return LossCurve(
-        len(others),
+        len(compared_rows),
         slope,
-        math.sqrt(float(np.mean(missed**2))),
+        math.sqrt(float(np.mean(residuals**2))),
         math.sqrt(float(np.mean(y**2))),
-        others.to_dict("records")[worst],
-        float(missed[worst]),
+        compared_rows.to_dict("records")[worst_index],
+        float(residuals[worst_index]),
     )

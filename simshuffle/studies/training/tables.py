@@ -1,5 +1,7 @@
-"""The record of a training run, as the outcome of a cell too; and the tables of a study. No
-torch."""
+"""The record of a training run, the outcome of its cell, and the tables of a study.
+
+Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
@@ -20,40 +22,42 @@ ABSENT = "absent"
 STATISTICS = ("own", "rank0", "pooled", "recalibrated")
 
 
-def of_statistics(name: str, column: Callable[[str], Column], meaning: str) -> dict[str, Column]:
-    """A column for each kind of statistics; its meaning names the kind where it has {}."""
+def columns_by_statistics(
+    name: str, column: Callable[[str], Column], meaning: str
+) -> dict[str, Column]:
+    """Return a column for each kind of statistics; its meaning names the kind where it has {}."""
     return {f"{kind}_{name}": column(meaning.format(kind)) for kind in STATISTICS}
 
 
-def number(meaning: str) -> Column:
-    """A column of numbers, empty where nothing was measured."""
+def number_column(meaning: str) -> Column:
+    """Return a column of numbers, empty where nothing was measured."""
     return real(meaning, empty=True)
 
 
-def portion(meaning: str) -> Column:
-    """A column of shares, empty likewise."""
+def share_column(meaning: str) -> Column:
+    """Return a column of shares from 0 to 1, empty where nothing was measured."""
     return share(meaning, empty=True)
 
 
 EPOCH_COLUMNS = {
     "epoch": count("from 1", 1),
     "samples": count("trained on, by all ranks", empty=True),
-    "learning_rate": number("at the end of the epoch"),
-    "train_loss": number("mean over the samples of the epoch, as they were trained on"),
+    "learning_rate": number_column("at the end of the epoch"),
+    "train_loss": number_column("mean over the samples of the epoch, as they were trained on"),
     "moved": count("samples that left their rank after it", empty=True),
-    "label_divergence": portion(
+    "label_divergence": share_column(
         "mean over ranks of the total variation distance between the labels of a shard and those of"
         " all samples: 0 to 1"
     ),
     "importance_s": spent("s, the inference pass over all shards; 0 without one"),
-    **of_statistics(
+    **columns_by_statistics(
         "accuracy",
-        portion,
+        share_column,
         "share of test samples, evaluated with the statistics '{}'; NaN if not evaluated",
     ),
-    **of_statistics(
+    **columns_by_statistics(
         "loss",
-        number,
+        number_column,
         "mean test loss (cross-entropy in nats, or the loss that is trained with), with the"
         " statistics '{}'; NaN if not evaluated",
     ),
@@ -79,22 +83,22 @@ IMPORTANCE_COLUMNS = {
         "training",
         "inference",
     ),
-    "mean": number("nats, over all samples"),
-    "std": number("nats"),
-    "min": number("nats"),
-    "p10": number("nats, tenth percentile"),
-    "p50": number("nats, median"),
-    "p90": number("nats"),
-    "max": number("nats"),
-    "top_tenth_share": number("share of the sum that the tenth of largest values has"),
-    "between_ranks": number("variance of the ranks' means over the variance of all values"),
+    "mean": number_column("nats, over all samples"),
+    "std": number_column("nats"),
+    "min": number_column("nats"),
+    "p10": number_column("nats, tenth percentile"),
+    "p50": number_column("nats, median"),
+    "p90": number_column("nats"),
+    "max": number_column("nats"),
+    "top_tenth_share": number_column("share of the sum that the tenth of largest values has"),
+    "between_ranks": number_column("variance of the ranks' means over the variance of all values"),
 }
 """Columns of a run's importance table."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One training run."""
+    """The record of a training run: its description, its ending and its tables."""
 
     # what was run, as plain values (strategy, exchange_fraction, world_size, seed, ...)
     description: dict[str, Any]
@@ -114,8 +118,10 @@ TIMELINE = "timeline"
 """Files of a run: its exchange plans; on real ranks, what each rank did when (Parquet)."""
 
 
-def outcome_of(record: RunRecord) -> Outcome:
-    """The record as the outcome of a cell; with the file `PLANS` where something is exchanged."""
+def run_outcome(record: RunRecord) -> Outcome:
+    """Return the record as the outcome of a cell, with the file `PLANS` where something is
+    exchanged.
+    """
     names = ("description", "status", "message", "seconds")
     tables = {name: getattr(record, name) for name in TABLES}
     files: dict[str, bytes] = {}
@@ -136,7 +142,7 @@ NORMS = {
     "none": "no batch norm",
     ABSENT: "",
 }
-"""Strategies, before others, and kinds of batch norm in words, in the order of tables."""
+"""Known strategies and, in words, kinds of batch norm, in the order of tables."""
 SETTING_COLUMNS = {
     "variant": text("what else is varied in the study, as key=value; '' if nothing"),
     "batch_norm": text(
@@ -147,11 +153,11 @@ SETTING_COLUMNS = {
         "global, local, partial, IS (importance exchange), IS-Pair, ILag, ILag-Pair (lagging"
         " importance); other parameters in ()"
     ),
-    "exchange_fraction": portion(
+    "exchange_fraction": share_column(
         "Q, share of a shard that is exchanged in an epoch; empty where there is none"
     ),
 }
-"""What two runs of one setting have in common: the condition, and their strategy."""
+"""Columns that runs of one setting share: the condition and the strategy."""
 CONDITION = ("variant", "batch_norm", "world_size")
 SETTING = tuple(SETTING_COLUMNS)
 EFFECTIVE_SAMPLES = (
@@ -164,9 +170,9 @@ DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
     "model": text("network, in words"),
     "partition": text("who holds which sample before the first epoch"),
     "epochs_planned": count("epochs of training", 1),
-    "learning_rate": number("after the warm-up"),
+    "learning_rate": number_column("after the warm-up"),
 }
-"""What describes a run; the study says it."""
+"""Columns that describe a run; their values come from the study."""
 STATUS = ("done", "failed", "lost", "missing")
 ENDING_COLUMNS = {
     "status": text(
@@ -177,12 +183,12 @@ ENDING_COLUMNS = {
     "message": text("of what is not done"),
     "seconds": spent("s that the run took, on one core"),
 }
-"""How a run ended."""
+"""Columns that say how a run ended."""
 INTERVAL_COLUMNS = {
-    "low": number("lower end of its 95 % interval by Student's t; empty for one seed"),
-    "high": number("upper end"),
+    "low": number_column("lower end of its 95 % interval by Student's t; empty for one seed"),
+    "high": number_column("upper end"),
 }
-"""Of a mean over seeds."""
+"""Columns of the interval of a mean over seeds."""
 RUN_COLUMNS = {
     "run": text("name; its folder is runs/NAME, its plans are plans/NAME.npz"),
     **DESCRIPTION_COLUMNS,
@@ -190,21 +196,25 @@ RUN_COLUMNS = {
     "samples": count("trained on, in all", empty=True),
     "moved": count("samples that left their rank, in all", empty=True),
     "effective_samples": amount(EFFECTIVE_SAMPLES, empty=True),
-    "train_loss": number("of the last epoch"),
-    **of_statistics(
-        "accuracy", portion, "share of test samples after the last epoch, with the statistics '{}'"
+    "train_loss": number_column("of the last epoch"),
+    **columns_by_statistics(
+        "accuracy",
+        share_column,
+        "share of test samples after the last epoch, with the statistics '{}'",
     ),
-    **of_statistics(
+    **columns_by_statistics(
         "best_accuracy",
-        portion,
+        share_column,
         "highest share of test samples after any epoch that was evaluated, with the statistics"
         " '{}'; chosen by the test samples themselves, so it flatters",
     ),
-    **of_statistics(
+    **columns_by_statistics(
         "best_epoch", lambda m: count(m, empty=True), "first epoch of that accuracy, from 1"
     ),
-    **of_statistics(
-        "loss", number, "mean test loss after the last epoch (nats), with the statistics '{}'"
+    **columns_by_statistics(
+        "loss",
+        number_column,
+        "mean test loss after the last epoch (nats), with the statistics '{}'",
     ),
 }
 """Columns of runs.csv."""
@@ -219,7 +229,7 @@ STORED = {
 
 @dataclass(frozen=True)
 class TrainingTables:
-    """What a study measured."""
+    """The four tables that a study of trainings measured."""
 
     # runs, epochs, iterations, importance: columns as in `STORED`
     runs: pd.DataFrame
@@ -227,48 +237,61 @@ class TrainingTables:
     iterations: pd.DataFrame
     importance: pd.DataFrame
 
-    def finished(self) -> pd.DataFrame:
-        """The runs that ended as they should."""
+    def finished_runs(self) -> pd.DataFrame:
+        """Return the runs that ended as they should."""
         return self.runs[self.runs["status"] == "done"]
 
 
-def collect(
+def collect_tables(
     descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> TrainingTables:
-    """The tables of all runs of a study: of each by its name values of `DESCRIPTION_COLUMNS`, and
-    its outcome as of `outcome_of`; of those that are lost, why; none of those that are missing."""
+    """Collect the tables of all runs of a study.
+
+    Args:
+        descriptions: values of `DESCRIPTION_COLUMNS`, by the name of the run.
+        outcomes: the outcome of each run as `run_outcome` gives it; of a lost run its
+            reason; missing runs have none.
+    """
     rows = []
-    pieces: dict[str, list[pd.DataFrame]] = {name: [_empty(STORED[name])] for name in TABLES}
+    pieces: dict[str, list[pd.DataFrame]] = {name: [_empty_table(STORED[name])] for name in TABLES}
     for run, description in descriptions.items():
         outcome = outcomes.get(run)
-        rows.append({"run": run, **description, **_ending(outcome)})
+        rows.append({"run": run, **description, **_ending_values(outcome)})
         for name, table in outcome.tables.items() if outcome else ():
             if len(table):
                 pieces[name].append(table.assign(run=run))
-    whole = {
-        name: _bounded(pd.concat(parts[1:] or parts, ignore_index=True)[list(STORED[name].columns)])
+    tables = {
+        name: _drop_infinite_losses(
+            pd.concat(parts[1:] or parts, ignore_index=True)[list(STORED[name].columns)]
+        )
         for name, parts in pieces.items()
     }
-    return TrainingTables(_bounded(pd.DataFrame(rows, columns=list(RUN_COLUMNS))), **whole)
+    return TrainingTables(
+        _drop_infinite_losses(pd.DataFrame(rows, columns=list(RUN_COLUMNS))), **tables
+    )
 
 
-def _empty(schema: Schema) -> pd.DataFrame:
-    kinds = {name: object if of.kind == "text" else float for name, of in schema.columns.items()}
+def _empty_table(schema: Schema) -> pd.DataFrame:
+    kinds = {
+        name: object if column.kind == "text" else float for name, column in schema.columns.items()
+    }
     return pd.DataFrame({name: pd.Series([], dtype=kind) for name, kind in kinds.items()})
 
 
-def _bounded(table: pd.DataFrame) -> pd.DataFrame:
-    """Without losses that no float holds: a network may still evaluate to an infinite one."""
+def _drop_infinite_losses(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table without losses that no float holds: a network may evaluate to an infinite
+    one.
+    """
     floats = table.select_dtypes("float")
-    beyond = floats.abs() > LARGEST
-    return table.assign(**floats.mask(beyond)) if beyond.any(axis=None) else table
+    is_infinite = floats.abs() > LARGEST
+    return table.assign(**floats.mask(is_infinite)) if is_infinite.any(axis=None) else table
 
 
-def _ending(outcome: Outcome | None) -> dict[str, Any]:
-    """How a run ended: the columns of `RUN_COLUMNS` after the description."""
+def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
+    """Return how a run ended: the columns of `RUN_COLUMNS` after the description."""
     if outcome is None or outcome.lost:
-        why = "" if outcome is None else outcome.lost
-        return {"status": "lost" if why else "missing", "message": why}
+        reason = "" if outcome is None else outcome.lost
+        return {"status": "lost" if reason else "missing", "message": reason}
     out: dict[str, Any] = {name: outcome.values[name] for name in ("status", "message", "seconds")}
     epochs = outcome.tables["epochs"]
     if not len(epochs):
@@ -277,30 +300,33 @@ def _ending(outcome: Outcome | None) -> dict[str, Any]:
     if out["status"] != "done":
         return out
     out["effective_samples"] = outcome.values["description"].get("effective_samples")
-    scores = [f"{name}_{what}" for what in ("accuracy", "loss") for name in STATISTICS]
+    scores = [f"{name}_{score}" for score in ("accuracy", "loss") for name in STATISTICS]
     last = {name: float(epochs[name].iloc[-1]) for name in ("train_loss", *scores)}
-    return out | last | _best(epochs)
+    return out | last | _best_accuracies(epochs)
 
 
-def _best(epochs: pd.DataFrame) -> dict[str, float]:
-    """The best accuracy with each of the statistics that were evaluated, and its epoch."""
+def _best_accuracies(epochs: pd.DataFrame) -> dict[str, float]:
+    """Return the best accuracy with each of the statistics that were evaluated, and its epoch."""
     out: dict[str, float] = {}
     for name in STATISTICS:
         evaluated = epochs[epochs[f"{name}_accuracy"].notna()]
         if len(evaluated):
-            place = int(evaluated[f"{name}_accuracy"].argmax())
-            out[f"{name}_best_accuracy"] = float(evaluated[f"{name}_accuracy"].iloc[place])
-            out[f"{name}_best_epoch"] = float(evaluated["epoch"].iloc[place])
+            best_row = int(evaluated[f"{name}_accuracy"].argmax())
+            out[f"{name}_best_accuracy"] = float(evaluated[f"{name}_accuracy"].iloc[best_row])
+            out[f"{name}_best_epoch"] = float(evaluated["epoch"].iloc[best_row])
     return out
 
 
-def trained(runs: pd.DataFrame) -> str:
-    """What was trained in words, such as 'two-layer network on synthetic images'; of runs.csv."""
+def describe_networks(runs: pd.DataFrame) -> str:
+    """Describe networks and data of runs.csv, such as 'two-layer network on synthetic images'."""
     return ", ".join(dict.fromkeys(runs["model"] + " on " + runs["data"]))
 
 
-def statistics_of(table: pd.DataFrame) -> list[str]:
-    """The statistics that a table of runs, epochs or settings has numbers for; 'own' first."""
+def evaluated_statistics(table: pd.DataFrame) -> list[str]:
+    """Return the statistics that a table has numbers for, 'own' first.
+
+    The table is of runs, epochs or settings.
+    """
     return [
         name
         for name in STATISTICS

@@ -1,4 +1,4 @@
-"""The report of a study: what was found, in sentences, with what the numbers cannot tell."""
+"""Write the report of a training study: findings in sentences, and the limits of the numbers."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.report.console import new_table
-from simshuffle.studies.training.summary import curve, losses, summary
+from simshuffle.studies.training.summary import fit_loss_curve, losses_against_global, summary
 from simshuffle.studies.training.tables import (
     ABSENT,
     CONDITION,
     TrainingTables,
-    statistics_of,
-    trained,
+    describe_networks,
+    evaluated_statistics,
 )
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
-    condition,
-    difference,
-    found,
-    groups,
-    mean,
+    condition_label,
+    count_runs,
+    format_accuracy,
+    format_difference,
+    format_effective_samples,
+    is_significant,
+    norm_label,
     paragraph,
-    rests_on,
-    run_counts,
-    setting,
-    starred,
-    where,
-    wrapped,
+    rows_by_condition,
+    setting_label,
+    star_difference,
+    wrap_paragraph,
 )
 
 KEYS = ["condition", "strategy"]
-EXPLAINED = {
+STATISTICS_EXPLAINED = {
     "own": (
         "own: every rank evaluates with its own running statistics, and the mean over ranks is"
         " taken"
@@ -49,54 +49,61 @@ EXPLAINED = {
 
 def parts(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield what was found, in order; ``meta`` has 'study' and 'description' of the study."""
-    yield _head(tables, meta)
-    yield from _troubles(tables)
+    yield _study_head(tables, meta)
+    yield from _list_unusable_runs(tables)
     settings = summary(tables.runs)
     if len(settings):
-        names = statistics_of(tables.finished())
+        names = evaluated_statistics(tables.finished_runs())
         main = settings[settings["statistics"] == names[0]]
-        yield _findings(main)
+        yield _state_findings(main)
         yield new_table(
             "Accuracy in %, differences in points after the last epoch; * a difference is found",
             KEYS,
             ["last epoch", "best", "- global", "- local", "n", "seeds"],
-            [_accuracy(row) for row in main.to_dict("records")],
+            [_accuracy_row(row) for row in main.to_dict("records")],
         )
-        yield from _equal_fraction(main)
-        yield _resting(main)
+        yield from _compare_at_equal_fraction(main)
+        yield _state_loss_curve(main)
 
 
 def details(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the rest of the report: accuracy by statistics, method, and the time that it took."""
+    """Yield the details of the report: accuracy by statistics, method, and time."""
     settings = summary(tables.runs)
     if len(settings):
-        names = statistics_of(tables.finished())
-        yield _by_statistics(settings, names)
-        yield _method(names, tables, meta)
-    yield _times(tables)
+        names = evaluated_statistics(tables.finished_runs())
+        yield _state_gap_by_statistics(settings, names)
+        yield _explain_method(names, tables, meta)
+    yield _state_times(tables)
 
 
-def _accuracy(row: Row) -> list[str]:
-    """A setting: last epoch, best one, differences to global and to local, samples, and seeds."""
-    gaps = (starred(row, against) for against in ("global", "local"))
-    means = (mean(row), mean(row, "best_"))
-    return [condition(row), setting(row), *means, *gaps, rests_on(row), str(row["seeds"])]
+def _accuracy_row(row: Row) -> list[str]:
+    """Return the cells of a setting: last epoch, best, gaps to global and local, samples, seeds."""
+    gaps = (star_difference(row, against) for against in ("global", "local"))
+    means = (format_accuracy(row), format_accuracy(row, "best_"))
+    return [
+        condition_label(row),
+        setting_label(row),
+        *means,
+        *gaps,
+        format_effective_samples(row),
+        str(row["seeds"]),
+    ]
 
 
-def _head(tables: TrainingTables, meta: Mapping[str, Any]) -> str:
+def _study_head(tables: TrainingTables, meta: Mapping[str, Any]) -> str:
     partitions = ", ".join(sorted(set(tables.runs["partition"])))
     lines = [
         str(meta.get("description", "")).strip(),
-        run_counts(tables.runs),
-        f"Trained: {trained(tables.runs)}. Partition: {partitions}.",
+        count_runs(tables.runs),
+        f"Trained: {describe_networks(tables.runs)}. Partition: {partitions}.",
     ]
     return paragraph(
         f"Study {meta.get('study', '')}", [" ".join(line.split()) for line in lines if line]
     )
 
 
-def _troubles(tables: TrainingTables) -> Iterator[str]:
-    """What is not in the numbers, and why."""
+def _list_unusable_runs(tables: TrainingTables) -> Iterator[str]:
+    """Yield the runs that the numbers leave out, and the reason."""
     for status, title in (
         ("failed", "Runs that failed; they are left out of every mean and comparison below"),
         ("lost", "Runs that were lost; the same command tries them again"),
@@ -111,18 +118,20 @@ def _troubles(tables: TrainingTables) -> Iterator[str]:
         )
 
 
-def _method(names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any]) -> str:
+def _explain_method(names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any]) -> str:
     seeds = (
-        tables.finished()
+        tables.finished_runs()
         .groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"]
         .nunique()
     )
     fewest = int(seeds.min())
-    how = f", with the statistics '{names[0]}' unless another is named"
+    statistics_clause = ""
+    if _has_batch_norm(tables.runs):
+        statistics_clause = f", with the statistics '{names[0]}' unless another is named"
     lines = [
         (
             "Accuracy is the share of test samples classified rightly after the last epoch"
-            f"{how if _has_batch_norm(tables.runs) else ''}. Differences are in points"
+            f"{statistics_clause}. Differences are in points"
             " (hundredths of accuracy), between runs of the same seed, which begin with the same"
             " weights. ± is half the 95 % interval by Student's t; that of an accuracy, which the"
             " figures show too, contains what seeds differ by, that of a difference does not."
@@ -138,7 +147,7 @@ def _method(names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any
             f" where that is below {RISK:g}. What is not found may still be there: the interval"
             " says how large it could be."
         ),
-        *_how_statistics_move(meta.get("runs", {}).values()),
+        *_state_momentum(meta.get("runs", {}).values()),
     ]
     if _has_batch_norm(tables.runs) and (tables.runs["batch_norm"] == ABSENT).any():
         lines.append(
@@ -153,79 +162,92 @@ def _method(names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any
     return paragraph("How to read this", lines)
 
 
-def _how_statistics_move(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Momentum of running statistics, and the mode of the pass for importance, if runs say them."""
+def _state_momentum(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the momentum of running statistics, and the mode of the importance pass, where runs
+    say them.
+    """
     momenta = sorted({run["statistics_momentum"] for run in runs if run.get("statistics_momentum")})
     if momenta:
         yield (
             "Running statistics of batch norm move towards those of each batch with momentum"
-            f" {' or '.join(f'{each:g}' for each in momenta)}."
+            f" {' or '.join(f'{momentum:g}' for momentum in momenta)}."
         )
     passes = sorted({run["importance_pass"] for run in runs if run.get("importance_pass")})
     effect = {"eval": "leaves them as they are", "train": "refreshes them from the old shard"}
     if momenta and passes:
-        told = "; ".join(f"in {name} mode it {effect[name]}" for name in passes)
-        yield f"The pass that measures importance runs before an epoch: {told}."
+        effects = "; ".join(f"in {name} mode it {effect[name]}" for name in passes)
+        yield f"The pass that measures importance runs before an epoch: {effects}."
 
 
-def _findings(main: pd.DataFrame) -> str:
-    """In words: local against global by M, what exchange closes of the gap, equal Q."""
+def _state_findings(main: pd.DataFrame) -> str:
+    """State local against global shuffle by M, and the part of the gap that exchange closes."""
     lines: list[str] = []
     for _, rows in main.groupby(["variant", "batch_norm"], sort=False):
-        lines += _local_gap(rows.to_dict("records"))
-    for condition_rows in groups(main):
-        lines += _closing(condition_rows)
+        lines += _state_local_gap(rows.to_dict("records"))
+    for condition_rows in rows_by_condition(main):
+        lines += _state_gap_by_fraction(condition_rows)
     return paragraph("What was found", lines)
 
 
-def _local_gap(rows: Sequence[Row]) -> Iterator[str]:
+def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield at which M local shuffle differs from global shuffle, in a sentence."""
     local = [row for row in rows if row["strategy"] == "local"]
     compared = [row for row in local if not math.isnan(row["global_p_holm"])]
     if not compared:
         return
-    sure = [row for row in compared if found(row, "global")]
-    by_words = {
-        "local shuffle is below global shuffle at": [r for r in sure if r["global_difference"] < 0],
-        "local shuffle is above global shuffle at": [r for r in sure if r["global_difference"] > 0],
+    significant = [row for row in compared if is_significant(row, "global")]
+    rows_by_phrase = {
+        "local shuffle is below global shuffle at": [
+            r for r in significant if r["global_difference"] < 0
+        ],
+        "local shuffle is above global shuffle at": [
+            r for r in significant if r["global_difference"] > 0
+        ],
         "no difference between the two is found at": [
-            r for r in compared if not found(r, "global")
+            r for r in compared if not is_significant(r, "global")
         ],
     }
     parts = []
-    for words, those in by_words.items():
-        if those:
-            each = (f"M = {row['world_size']} ({difference(row, 'global')})" for row in those)
-            parts.append(f"{words} {', '.join(each)}")
-    said, at = "; ".join(parts), where(rows[0])
-    yield f"{at}: {said}." if at else f"{said[0].upper()}{said[1:]}."
+    for phrase, phrase_rows in rows_by_phrase.items():
+        if phrase_rows:
+            sizes = (
+                f"M = {row['world_size']} ({format_difference(row, 'global')})"
+                for row in phrase_rows
+            )
+            parts.append(f"{phrase} {', '.join(sizes)}")
+    sentence, label = "; ".join(parts), norm_label(rows[0])
+    yield f"{label}: {sentence}." if label else f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _closing(rows: Sequence[Row]) -> Iterator[str]:
-    """How the gap to global shuffle shrinks with Q under partial local shuffle."""
+def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how partial local shuffle shrinks the gap to global shuffle with Q."""
     gap = next((row for row in rows if row["strategy"] == "local" and row["global_pairs"]), None)
     partial = [row for row in rows if row["strategy"] == "partial" and row["global_pairs"]]
     if gap is None or not partial:
         return
-    steps = ", ".join(
-        f"{difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial
+    gaps = ", ".join(
+        f"{format_difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial
     )
-    closed = [
-        row for row in partial if not math.isnan(row["global_p_holm"]) and not found(row, "global")
+    closed_rows = [
+        row
+        for row in partial
+        if not math.isnan(row["global_p_holm"]) and not is_significant(row, "global")
     ]
-    smallest = (
-        f" From Q = {closed[0]['exchange_fraction']:g} on no difference to global shuffle is found."
-        if closed
+    smallest_clause = (
+        f" From Q = {closed_rows[0]['exchange_fraction']:g} on no difference to global shuffle is"
+        " found."
+        if closed_rows
         else ""
     )
-    monotone = closed == partial[len(partial) - len(closed) :]
+    monotone = closed_rows == partial[len(partial) - len(closed_rows) :]
     yield (
-        f"{condition(rows[0])}: partial local shuffle changes local shuffle's gap of"
-        f" {difference(gap, 'global')} to {steps}." + (smallest if monotone else "")
+        f"{condition_label(rows[0])}: partial local shuffle changes local shuffle's gap of"
+        f" {format_difference(gap, 'global')} to {gaps}." + (smallest_clause if monotone else "")
     )
 
 
-def _equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
-    """Strategies against partial local shuffle at the same Q, and a verdict over all of them."""
+def _compare_at_equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
+    """Yield strategies against partial local shuffle at equal Q, and a verdict over all."""
     compared = [row for row in main.to_dict("records") if row["partial_pairs"]]
     if not compared:
         return
@@ -235,57 +257,61 @@ def _equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
         ["difference", "p", "p (Holm)"],
         [
             [
-                condition(row),
-                setting(row),
-                difference(row, "partial"),
-                *map(_p, (row["partial_p"], row["partial_p_holm"])),
+                condition_label(row),
+                setting_label(row),
+                format_difference(row, "partial"),
+                *map(_format_p, (row["partial_p"], row["partial_p_holm"])),
             ]
             for row in compared
         ],
     )
-    yield _verdict(compared)
+    yield _state_equal_fraction_verdict(compared)
 
 
-def _p(value: float) -> str:
+def _format_p(value: float) -> str:
     return "" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _verdict(compared: Sequence[Row]) -> str:
+def _state_equal_fraction_verdict(compared: Sequence[Row]) -> str:
     tested = [row for row in compared if not math.isnan(row["partial_p_holm"])]
     if not tested:
         return ""
-    differ = [row for row in tested if found(row, "partial")]
-    half = [50 * (row["partial_high"] - row["partial_low"]) for row in tested]
-    several = len({row["variant"] for row in tested}) > 1
-    named = {
+    significant = [row for row in tested if is_significant(row, "partial")]
+    half_widths = [50 * (row["partial_high"] - row["partial_low"]) for row in tested]
+    has_variants = len({row["variant"] for row in tested}) > 1
+    names_by_verdict = {
         name: [
-            f"{setting(row)} at {row['variant'] + ', ' if several else ''}M = {row['world_size']}"
-            for row in differ
+            f"{setting_label(row)} at {row['variant'] + ', ' if has_variants else ''}"
+            f"M = {row['world_size']}"
+            for row in significant
             if sign * row["partial_difference"] > 0
         ]
         for name, sign in (("better", 1), ("worse", -1))
     }
-    listed = "; ".join(f"{name}: {', '.join(those)}" for name, those in named.items() if those)
-    return wrapped(
-        f"Of these {len(tested)} comparisons {len(differ)} differ from partial local shuffle after"
-        f" Holm's correction{f' ({listed})' if listed else ''}. What the others may differ by is"
-        f" what their intervals leave open: half widths are {min(half):.1f} to {max(half):.1f}"
-        " points."
+    listed = "; ".join(
+        f"{name}: {', '.join(names)}" for name, names in names_by_verdict.items() if names
+    )
+    return wrap_paragraph(
+        f"Of these {len(tested)} comparisons {len(significant)} differ from partial local shuffle"
+        f" after Holm's correction{f' ({listed})' if listed else ''}. What the others may differ by"
+        f" is what their intervals leave open: half widths are {min(half_widths):.1f} to"
+        f" {max(half_widths):.1f} points."
     )
 
 
-def _resting(main: pd.DataFrame) -> str:
-    """How well the loss against global shuffle follows from what a rank's statistics rest on."""
+def _state_loss_curve(main: pd.DataFrame) -> str:
+    """State how well the loss against global shuffle follows from n, the samples of statistics."""
     lines = []
-    for _, rows in losses(main).groupby(["variant", "batch_norm"], sort=False):
-        if fitted := curve(rows):
-            worst = fitted.worst
+    for _, rows in losses_against_global(main).groupby(["variant", "batch_norm"], sort=False):
+        if loss_curve := fit_loss_curve(rows):
+            worst = loss_curve.worst_row
             lines.append(
-                f"{where(worst)}: c = {100 * fitted.slope:.0f} points, which leaves"
-                f" {100 * fitted.residual:.1f} of the {100 * fitted.spread:.1f} points that"
-                f" {fitted.settings} settings lose (root mean square); {setting(worst)} at M ="
-                f" {worst['world_size']} loses {abs(100 * fitted.miss):.1f} points"
-                f" {'more' if fitted.miss > 0 else 'less'} than that."
+                f"{norm_label(worst)}: c = {100 * loss_curve.slope:.0f} points, which leaves"
+                f" {100 * loss_curve.residual:.1f} of the {100 * loss_curve.spread:.1f} points that"
+                f" {loss_curve.settings} settings lose (root mean square);"
+                f" {setting_label(worst)} at M = {worst['world_size']} loses"
+                f" {abs(100 * loss_curve.worst_excess):.1f} points"
+                f" {'more' if loss_curve.worst_excess > 0 else 'less'} than that."
             )
     law = (
         "n is the effective number of samples that the running statistics of a rank rest on after"
@@ -296,8 +322,8 @@ def _resting(main: pd.DataFrame) -> str:
     return paragraph("On how many samples a rank's statistics rest", [law, *lines] if lines else [])
 
 
-def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
-    """How much of local shuffle's gap each kind of evaluation sees."""
+def _state_gap_by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
+    """State the gap of local shuffle to global shuffle under each kind of evaluation statistics."""
     if len(names) < 2 or not _has_batch_norm(settings):
         return ""
     gaps = settings[
@@ -306,18 +332,18 @@ def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
         & (settings["batch_norm"] == "per_rank")
     ]
     lines = []
-    for rows in groups(gaps):
-        parts = ", ".join(f"{row['statistics']} {difference(row, 'global')}" for row in rows)
-        lines.append(f"{condition(rows[0])}: local - global {parts}.")
-    explained = [f"{EXPLAINED[name]}." for name in names]
-    return paragraph("Where evaluation gets the batch-norm statistics from", explained + lines)
+    for rows in rows_by_condition(gaps):
+        parts = ", ".join(f"{row['statistics']} {format_difference(row, 'global')}" for row in rows)
+        lines.append(f"{condition_label(rows[0])}: local - global {parts}.")
+    explanations = [f"{STATISTICS_EXPLAINED[name]}." for name in names]
+    return paragraph("Where evaluation gets the batch-norm statistics from", explanations + lines)
 
 
 def _has_batch_norm(rows: pd.DataFrame) -> bool:
     return bool((rows["batch_norm"] != ABSENT).any())
 
 
-def _times(tables: TrainingTables) -> str:
+def _state_times(tables: TrainingTables) -> str:
     runs = tables.runs[tables.runs["seconds"].notna()]
     if not len(runs):
         return ""

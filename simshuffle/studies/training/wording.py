@@ -1,4 +1,4 @@
-"""The words of the reports on trainings: paragraphs, tables, settings, and means with intervals."""
+"""Word the reports on trainings: paragraphs, tables, settings, and means with intervals."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Row = Mapping[Any, Any]
 
 
 def paragraph(title: str, lines: Sequence[str]) -> str:
-    """A title and indented paragraphs below it; nothing where there are none."""
+    """Return a title and indented paragraphs below it; '' where there are none."""
     if not lines:
         return ""
-    return "\n".join([title, *(wrapped(line) for line in lines)])
+    return "\n".join([title, *(wrap_paragraph(line) for line in lines)])
 
 
-def wrapped(line: str) -> str:
-    """An indented paragraph; a number keeps its sign and its unit beside it."""
+def wrap_paragraph(line: str) -> str:
+    """Wrap and indent a paragraph; a number keeps its sign and its unit beside it."""
     for sign in ("±", "="):
         line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
     folded = textwrap.wrap(
@@ -44,13 +44,13 @@ def wrapped(line: str) -> str:
     return "\n".join(folded).replace("\u00a0", " ")
 
 
-def as_report(parts: Iterable[str | Table]) -> str:
-    """Texts and tables as one text, a blank line between them."""
-    shown = (part if isinstance(part, str) else _as_lines(part) for part in parts)
-    return "\n\n".join(part for part in shown if part) + "\n"
+def join_report(parts: Iterable[str | Table]) -> str:
+    """Join texts and tables to one text, with a blank line between them."""
+    texts = (part if isinstance(part, str) else _as_lines(part) for part in parts)
+    return "\n\n".join(part for part in texts if part) + "\n"
 
 
-def reported(
+def report_fields(
     parts: Callable[[Result], Iterable[str | Table]],
     details: Callable[[Result], Iterable[str | Table]] = lambda result: (),
 ) -> dict[str, Any]:
@@ -61,9 +61,11 @@ def reported(
         return [*parts(result), *details(result)]
 
     return {
-        "texts": {"report.txt": lambda result: as_report(report(result))},
-        "parts": lambda result: [as_report(parts(result))],
-        "details": lambda result: [as_report(rest)] if (rest := [*details(result)]) else [],
+        "texts": {"report.txt": lambda result: join_report(report(result))},
+        "parts": lambda result: [join_report(parts(result))],
+        "details": lambda result: (
+            [join_report(detail_parts)] if (detail_parts := [*details(result)]) else []
+        ),
         "exported": report,
     }
 
@@ -73,32 +75,35 @@ def _as_lines(table: Table) -> str:
     return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
 
-def run_counts(runs: pd.DataFrame) -> str:
-    """How many runs ended how, and their seeds."""
+def count_runs(runs: pd.DataFrame) -> str:
+    """Count runs by how they ended, and list their seeds, in a sentence."""
     counts = runs["status"].value_counts().to_dict()
     ended = ", ".join(f"{counts[status]} {status}" for status in STATUS if status in counts)
     seeds = ", ".join(str(seed) for seed in sorted(set(runs["seed"])))
     return f"{len(runs)} runs: {ended}. Seeds: {seeds}."
 
 
-def groups(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
-    """The rows of each condition, in the order of the table."""
+def rows_by_condition(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
+    """Return the rows of each condition, in the order of the table."""
     return [rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)]
 
 
-def condition(row: Row) -> str:
-    """Such as 'Batch norm per rank, M = 1024'."""
-    return ", ".join(filter(None, (where(row), f"M = {row['world_size']}")))
+def condition_label(row: Row) -> str:
+    """Name the condition of a row, such as 'Batch norm per rank, M = 1024'."""
+    return ", ".join(filter(None, (norm_label(row), f"M = {row['world_size']}")))
 
 
-def where(row: Row) -> str:
-    """Such as 'Batch norm per rank'; '' where there is none and nothing else is varied."""
+def norm_label(row: Row) -> str:
+    """Name the norm and variant of a row, such as 'Batch norm per rank'.
+
+    Returns '' where there is no norm and nothing else is varied.
+    """
     norm = NORMS[row["batch_norm"]]
     return ", ".join(filter(None, (norm[:1].upper() + norm[1:], row["variant"])))
 
 
-def setting(row: Row) -> str:
-    """The strategy, with its Q where it has one: 'IS-Pair 0.1'."""
+def setting_label(row: Row) -> str:
+    """Return the strategy of a row, with its Q where it has one: 'IS-Pair 0.1'."""
     fraction = row["exchange_fraction"]
     strategy = str(row["strategy"])
     return (
@@ -108,35 +113,37 @@ def setting(row: Row) -> str:
     )
 
 
-def percent(value: float, low: float, high: float, sign: str = "") -> str:
-    """A share in %, or with the ``sign`` '+' a difference in points, and half its interval."""
+def format_percent(value: float, low: float, high: float, sign: str = "") -> str:
+    """Format a share in %, or with the ``sign`` '+' a difference in points, with half its
+    interval.
+    """
     spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
     return f"{100 * value:{sign}.1f}{spread}"
 
 
-def mean(row: Row, of: str = "") -> str:
-    """Accuracy in %, with half its interval."""
-    return percent(row[f"{of}accuracy"], row[f"{of}low"], row[f"{of}high"])
+def format_accuracy(row: Row, prefix: str = "") -> str:
+    """Format accuracy in %, with half its interval; ``prefix`` begins the names of the columns."""
+    return format_percent(row[f"{prefix}accuracy"], row[f"{prefix}low"], row[f"{prefix}high"])
 
 
-def rests_on(row: Row) -> str:
-    """On how many samples the running statistics of a rank rest; '' where it has none."""
+def format_effective_samples(row: Row) -> str:
+    """Format the number of samples that a rank's running statistics rest on; '' if it has none."""
     n = row["effective_samples"]
     return "" if math.isnan(n) else f"{n:.1f}" if n < 99.95 else f"{n:.0f}"
 
 
-def starred(row: Row, against: str) -> str:
-    """A difference, with a star if it is one after Holm's correction."""
-    star = " *" if found(row, against) else ""
-    return difference(row, against) + star if row[f"{against}_pairs"] else ""
+def star_difference(row: Row, reference: str) -> str:
+    """Format a difference, with a star if it is significant after Holm's correction."""
+    star = " *" if is_significant(row, reference) else ""
+    return format_difference(row, reference) + star if row[f"{reference}_pairs"] else ""
 
 
-def difference(row: Row, against: str) -> str:
-    """Points above what it is compared with, with half their interval."""
-    ends = (row[f"{against}_low"], row[f"{against}_high"])
-    return percent(row[f"{against}_difference"], *ends, "+")
+def format_difference(row: Row, reference: str) -> str:
+    """Format the points above the ``reference``, with half their interval."""
+    interval = (row[f"{reference}_low"], row[f"{reference}_high"])
+    return format_percent(row[f"{reference}_difference"], *interval, "+")
 
 
-def found(row: Row, against: str) -> bool:
-    """Whether a difference is found, after Holm's correction."""
-    return bool(row[f"{against}_p_holm"] < RISK)
+def is_significant(row: Row, reference: str) -> bool:
+    """Return whether a row differs from the ``reference`` after Holm's correction."""
+    return bool(row[f"{reference}_p_holm"] < RISK)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.studies.training.study import STUDY, Trainings
-from simshuffle.studies.training.tables import TIMELINE, outcome_of
+from simshuffle.studies.training.tables import TIMELINE, run_outcome
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import Disk
@@ -73,7 +73,7 @@ class RankCell(PlainCell):
         )
         if record is None:
             return Outcome()
-        outcome = outcome_of(record)
+        outcome = run_outcome(record)
         timeline = BytesIO()
         record.timeline.to_parquet(timeline, index=False, compression="zstd")
         return replace(outcome, files={**outcome.files, TIMELINE: timeline.getvalue()})

@@ -13,7 +13,10 @@ from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario, from_dict
 from simshuffle.job.sim.cell import NetworkCell
 from simshuffle.studies.collective import bench_of
-from simshuffle.studies.training.running_statistics import Rests, rests_on
+from simshuffle.studies.training.running_statistics import (
+    EffectiveSamples,
+    estimate_effective_samples,
+)
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.workload.exchange import LoaderShuffle, Strategy
 
@@ -21,7 +24,7 @@ NBYTES = 4
 """Of a statistic, a float32."""
 
 
-def rests(scenario: Scenario, momentum: float, epochs: int) -> Rests:
+def rests(scenario: Scenario, momentum: float, epochs: int) -> EffectiveSamples:
     """On how many samples the statistics of a rank of the scenario rest after so many epochs."""
     workload, strategy = scenario.workload, _completed(scenario)
     world_size, batch = scenario.world_size, workload.local_batch_size
@@ -31,7 +34,7 @@ def rests(scenario: Scenario, momentum: float, epochs: int) -> Rests:
     places = None
     if strategy.needs_places or strategy.fetches:
         places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
-    return rests_on(
+    return estimate_effective_samples(
         strategy,
         workload.dataset.num_samples,
         world_size,
@@ -76,8 +79,8 @@ class RestsCell(PlainCell):
         or of the job, together; ``global_`` names are those of global shuffle."""
         scenario = self._scenario
         found, world_size = rests(scenario, self.momentum, self.epochs), scenario.world_size
-        of, groups = found.forgetting, {"": 1, "host": ranks_of_host(scenario), "all": world_size}
-        everywhere = of.number(1.0 / world_size)
+        of, groups = found.memory, {"": 1, "host": ranks_of_host(scenario), "all": world_size}
+        everywhere = of.number_from_returns(1.0 / world_size)
         values = {
             "low": found.low,
             "high": found.high,
@@ -85,8 +88,8 @@ class RestsCell(PlainCell):
             "iterations": len(of.batches),
         }
         for name, ranks in groups.items():
-            values[f"n{name}"] = of.pooled(found.number, ranks, world_size)
-            values[f"global{name}"] = of.pooled(everywhere, ranks, world_size)
+            values[f"n{name}"] = of.pool_ranks(found.number, ranks, world_size)
+            values[f"global{name}"] = of.pool_ranks(everywhere, ranks, world_size)
         return Outcome(values)
 
 

@@ -16,7 +16,7 @@ from simshuffle.report.chart import (
     ticks,
     with_intervals,
 )
-from simshuffle.studies.training.figures import ASIDE, in_percent
+from simshuffle.studies.training.figures import LOG_DODGE, scale_to_percent
 
 LOOKS = {
     "full": Look("full data", "#000000", "s"),
@@ -87,8 +87,8 @@ def _panel(rows: pd.DataFrame, title: str) -> Panel:
     sizes = sorted(set(rows["batch_size"]))
     order = rows["subset"].map(SUBSETS.index)
     lines = rows.assign(order=order, look=rows["subset"], x=rows["batch_size"])
-    lines = in_percent(lines.sort_values(["order", "batch_size"]))
-    lines = spread_points(lines, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
+    lines = scale_to_percent(lines.sort_values(["order", "batch_size"]))
+    lines = spread_points(lines, "look", (sizes[-1] / sizes[0]) ** LOG_DODGE, log=True)
     slanted = 45 if len(sizes) > 6 else 0
     x = Axis(log=True, ticks=ticks(sizes, str), small=True, turned=slanted)
     return Panel(with_intervals("line", lines), x, Axis(small=bool(title)), title)

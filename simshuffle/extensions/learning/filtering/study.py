@@ -11,7 +11,7 @@ from simshuffle.extensions.learning.filtering.figures import figures
 from simshuffle.extensions.learning.filtering.tables import STORED, SUMMARY, FilterTables, summary
 from simshuffle.extensions.learning.filtering.text import parts
 from simshuffle.report.table_io import plain_rows
-from simshuffle.studies.training.wording import reported
+from simshuffle.studies.training.wording import report_fields
 from simshuffle.study.study import Derived, Result, Study
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ STUDY: Study[Filtering] = Study(
     documents=("study.yaml",),
     derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
     figures=lambda result: figures(FilterTables(**result.tables)),
-    **reported(lambda result: parts(FilterTables(**result.tables), result.meta)),
+    **report_fields(lambda result: parts(FilterTables(**result.tables), result.meta)),
     as_json=_json,
     facts=lambda filtering, outcomes, tables: filtering.facts,
     says=FilteringFacts,

@@ -13,13 +13,18 @@ import pandas as pd
 from simshuffle.studies.training.summary import (
     Accuracies,
     Key,
-    by_seed,
-    compared,
     comparison_columns,
-    correct,
+    comparison_values,
     estimate,
+    fill_holm_column,
+    values_by_setting,
 )
-from simshuffle.studies.training.tables import ENDING_COLUMNS, INTERVAL_COLUMNS, number, portion
+from simshuffle.studies.training.tables import (
+    ENDING_COLUMNS,
+    INTERVAL_COLUMNS,
+    number_column,
+    share_column,
+)
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
 
@@ -34,15 +39,15 @@ FILTER_COLUMNS = {
     "features": count("values that go into its last layer"),
     "components": count("principal components that t-SNE got", 1),
     "explained_variance": share("share of the features' variance in them"),
-    "kl_divergence": number("of t-SNE at its end, nats"),
+    "kl_divergence": number_column("of t-SNE at its end, nats"),
     "num_samples": count("training samples"),
     "removed": count("of them, noise"),
     "reduction": share("share of them that is noise"),
     "smallest_class": count("samples that are left of the class of which fewest are"),
-    "noise_accuracy": portion(
+    "noise_accuracy": share_column(
         "share of the noise that the network classifies rightly; empty where there is none"
     ),
-    "kept_accuracy": portion("share of the rest"),
+    "kept_accuracy": share_column("share of the rest"),
     "used": flag("whether networks were trained on what this filter left"),
     "seconds": spent("s, for training, features and t-SNE"),
 }
@@ -60,7 +65,7 @@ POINT_COLUMNS = {
     "label": count("its class"),
     "x": real("in t-SNE's plane, without unit"),
     "y": real("in t-SNE's plane, without unit"),
-    "loss": number("of the extractor, nats"),
+    "loss": number_column("of the extractor, nats"),
     "right": flag("whether the extractor classifies it rightly"),
     "noise": flag("whether the filter leaves it out"),
 }
@@ -84,9 +89,9 @@ RUN_COLUMNS = {
     "run": text("name; its folder is runs/NAME"),
     **DESCRIPTION_COLUMNS,
     **ENDING_COLUMNS,
-    "train_loss": number("of the last epoch, nats"),
-    "accuracy": portion("share of the test samples after the last epoch"),
-    "loss": number("mean test loss after the last epoch, nats"),
+    "train_loss": number_column("of the last epoch, nats"),
+    "accuracy": share_column("share of the test samples after the last epoch"),
+    "loss": number_column("mean test loss after the last epoch, nats"),
 }
 """Columns of runs.csv."""
 
@@ -105,8 +110,8 @@ SUMMARY_COLUMNS = {
     "chosen": flag(
         "whether this learning rate is the best one for the full data at this batch size"
     ),
-    "seeds": number("runs that ended as they should"),
-    "accuracy": portion("mean over seeds, share of the test samples"),
+    "seeds": number_column("runs that ended as they should"),
+    "accuracy": share_column("mean over seeds, share of the test samples"),
     **INTERVAL_COLUMNS,
     **_against("full"),
     **_against("random"),
@@ -151,14 +156,14 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each subset, batch size and learning rate, columns `SUMMARY_COLUMNS`; ``runs`` that
     are not done are left out."""
     done = runs[runs["status"] == "done"]
-    accuracies, best = by_seed(done, "accuracy", SETTING_COLUMNS), best_rates(done)
+    accuracies, best = values_by_setting(done, "accuracy", SETTING_COLUMNS), best_rates(done)
     rows = [_row(key, accuracies, best) for key in accuracies]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
     for against in ("full", "random"):
         for subset in SUBSETS:
             for chosen in (True, False):
                 family = (table["subset"] == subset) & (table["chosen"] == chosen)
-                correct(table, against, family)
+                fill_holm_column(table, against, family)
     return table
 
 
@@ -187,7 +192,7 @@ def _row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[st
     for name in ("full", "random"):
         other = accuracies.get((name, size, rate), {}) if name in AGAINST[str(subset)] else {}
         paired = [values[seed] - other[seed] for seed in values if seed in other]
-        row |= compared(name, estimate(paired))
+        row |= comparison_values(name, estimate(paired))
     return row
 
 

@@ -15,13 +15,13 @@ from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
-    found,
-    mean,
+    count_runs,
+    format_accuracy,
+    format_percent,
+    is_significant,
     paragraph,
-    percent,
-    run_counts,
-    starred,
-    wrapped,
+    star_difference,
+    wrap_paragraph,
 )
 
 PAIRS = (("network", "random"), ("network", "full"), ("random", "full"))
@@ -34,7 +34,7 @@ NAMES = {
 
 def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """The whole report, in order; ``meta`` has 'study' and 'description' of the study."""
-    lines = [str(meta.get("description", "")), run_counts(tables.runs)]
+    lines = [str(meta.get("description", "")), count_runs(tables.runs)]
     yield paragraph(f"Study {meta.get('study', '')}", [line for line in lines if line.strip()])
     yield _troubles(tables.runs)
     if len(tables.filters):
@@ -58,7 +58,7 @@ def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table
             ["batch", *(f"{a} - {b}" for a, b in PAIRS)],
             [[size, *(_gap(of, *pair) for pair in PAIRS)] for size, of in _by_size(chosen)],
         )
-        yield "\n".join(wrapped(_sentence(chosen, *pair)) for pair in PAIRS)
+        yield "\n".join(wrap_paragraph(_sentence(chosen, *pair)) for pair in PAIRS)
         yield _all_rates(settings)
 
 
@@ -77,7 +77,7 @@ def _reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
     for name, of_name in filters.groupby("extractor", sort=False):
         columns = (of_name["test_accuracy"], of_name["reduction"])
         means = (estimate(column.tolist()) for column in columns)
-        cells = (percent(of.mean, of.low, of.high) for of in means)
+        cells = (format_percent(of.mean, of.low, of.high) for of in means)
         star = " *" if name in set(used["extractor"]) else ""
         rows.append([f"{name}{star}", *cells])
     title = (
@@ -86,7 +86,7 @@ def _reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
     yield new_table(title, ["extractor"], ["test accuracy in %", "samples left out in %"], rows)
     noise, kept = (used[name].dropna().mean() for name in ("noise_accuracy", "kept_accuracy"))
     if not math.isnan(noise):
-        yield wrapped(
+        yield wrap_paragraph(
             f"* classifies {100 * noise:.1f} % of what it leaves out rightly, and"
             f" {100 * kept:.1f} % of the rest."
         )
@@ -116,14 +116,16 @@ def _accuracy_rows(chosen: pd.DataFrame) -> list[list[str]]:
     """Batch size, learning rate, and the accuracy with each of `SUBSETS`."""
     out = []
     for size, rows in _by_size(chosen):
-        cells = (mean(row) if (row := _of_subset(rows, name)) else "-" for name in SUBSETS)
+        cells = (
+            format_accuracy(row) if (row := _of_subset(rows, name)) else "-" for name in SUBSETS
+        )
         out.append([size, f"{rows['learning_rate'].iloc[0]:g}", *cells])
     return out
 
 
 def _gap(rows: pd.DataFrame, subset: str, against: str) -> str:
     row = _of_subset(rows, subset)
-    return starred(row, against) if row and row[f"{against}_pairs"] else "-"
+    return star_difference(row, against) if row and row[f"{against}_pairs"] else "-"
 
 
 def _compared(settings: pd.DataFrame, subset: str, against: str) -> pd.DataFrame:
@@ -137,7 +139,7 @@ def _sentence(chosen: pd.DataFrame, subset: str, against: str) -> str:
     what = f"{NAMES[subset].capitalize()} against {NAMES[against]}"
     if not rows:
         return f"{what}: too few seeds to tell."
-    sure = [row for row in rows if found(row, against)]
+    sure = [row for row in rows if is_significant(row, against)]
     parts = []
     for word, sign in (("better", 1), ("worse", -1)):
         sizes = [r["batch_size"] for r in sure if sign * r[f"{against}_difference"] > 0]

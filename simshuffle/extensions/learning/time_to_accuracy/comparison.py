@@ -21,7 +21,7 @@ from scipy import stats
 from simshuffle.extensions.learning.time_to_accuracy.tables import TARGET_COLUMNS, JoinTables
 from simshuffle.spec.arrays import Flags, Floats
 from simshuffle.studies.training.summary import LEVEL, Estimate, estimate, paired_difference
-from simshuffle.studies.training.wording import percent
+from simshuffle.studies.training.wording import format_percent
 
 BELOW_GLOBAL = (0.01, 0.03)
 """How far below global's mean final accuracy the default targets are."""
@@ -267,7 +267,7 @@ def _by_fraction(strategy: str, found: Sequence[AtFraction]) -> str:
 
 def points(found: Estimate) -> str:
     """A difference of accuracies in points, with half its interval."""
-    return percent(found.mean, found.low, found.high, "+")
+    return format_percent(found.mean, found.low, found.high, "+")
 
 
 def pairs(

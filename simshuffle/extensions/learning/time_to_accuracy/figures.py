@@ -25,13 +25,13 @@ from simshuffle.report.chart import (
 from simshuffle.report.style import COLUMN_INCHES, width
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.training.figures import (
-    ALONE,
     PANEL_INCHES,
-    in_percent,
+    WITHOUT_FRACTION,
+    lines_and_bands,
     look_of,
     looks_of,
-    strategies,
-    with_bands,
+    order_strategies,
+    scale_to_percent,
 )
 from simshuffle.studies.training.summary import estimate
 
@@ -68,7 +68,7 @@ def figures(tables: JoinTables, meta: Mapping[str, Any]) -> dict[str, Chart]:
 
 def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     """Accuracy against simulated time with 95 % bands, a panel for each Q with global and local."""
-    everywhere = settings[settings["strategy"].isin(ALONE)]
+    everywhere = settings[settings["strategy"].isin(WITHOUT_FRACTION)]
     others = settings.drop(everywhere.index)
     exchanged = others[others["exchange_fraction"].notna()]
     loaders = others.drop(exchanged.index)
@@ -76,7 +76,7 @@ def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, 
     groups |= {"loaders": loaders} if len(loaders) else {}
     groups = groups or {"": others}
     unit, name = time_unit(float(settings["total_s"].max()))
-    known, lines = strategies(settings), _lines(settings, curves, unit)
+    known, lines = order_strategies(settings), _lines(settings, curves, unit)
     x = time_axis(f"simulated time ({name})", settings["total_s"] / unit, lines["x"].min())
     panels = []
     for title, rows in groups.items():
@@ -84,7 +84,7 @@ def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, 
         here = lines.merge(own[["setting", "strategy", "look"]], on="setting")
         colour = {each: look_of(each, known)["color"] for each in known}
         here = here.assign(colour=here["strategy"].map(colour))
-        panels.append(Panel(with_bands(here), x, Axis(small=True), title))
+        panels.append(Panel(lines_and_bands(here), x, Axis(small=True), title))
     across = 1 if len(panels) == 1 else 2
     names = _once(settings)[["strategy", "look"]].itertuples(index=False, name=None)
     return Chart(
@@ -110,7 +110,7 @@ def _lines(settings: pd.DataFrame, curves: pd.DataFrame, unit: float) -> pd.Data
         }
         for (setting, _), of in curves.groupby(["setting", "epoch"])
     ]
-    return in_percent(pd.DataFrame(found).rename(columns={"mean": "accuracy"}))
+    return scale_to_percent(pd.DataFrame(found).rename(columns={"mean": "accuracy"}))
 
 
 def _once(settings: pd.DataFrame) -> pd.DataFrame:
@@ -168,7 +168,7 @@ def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
         widths=(1.7, 1, 1) if wide else (),
         share="y",
         y="final test accuracy (%)",
-        dense=len(strategies(settings)) > MANY,
+        dense=len(order_strategies(settings)) > MANY,
     )
 
 
@@ -183,7 +183,7 @@ def named(row: Mapping[Any, Any]) -> str:
 def _rows(settings: pd.DataFrame) -> pd.DataFrame:
     """Settings as they are drawn, those on the front last: y, low and high (%), name in the legend,
     look, text beside the point and its colour, and size."""
-    known = strategies(settings)
+    known = order_strategies(settings)
     texts = [named(row) for row in settings.to_dict("records")]
     names = settings["strategy"]
     if len(known) > MANY:
@@ -199,11 +199,11 @@ def _rows(settings: pd.DataFrame) -> pd.DataFrame:
         size=np.where(front, ON, OFF),
     )
     rows["tip"] = rows["setting"] + (100 * rows["accuracy"]).map(": {:.4g} %".format)
-    return in_percent(rows)
+    return scale_to_percent(rows)
 
 
 def _looks(rows: pd.DataFrame, settings: pd.DataFrame) -> dict[str, Look]:
-    known, out = strategies(settings), {}
+    known, out = order_strategies(settings), {}
     for name, strategy in rows[["name", "strategy"]].itertuples(index=False, name=None):
         of = look_of(strategy, known)
         out[name] = Look(name, of["color"], of["marker"], size=ON)

@@ -13,15 +13,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from simshuffle.errors import refuse
 from simshuffle.studies.training.study import STUDY
-from simshuffle.studies.training.summary import place_of
+from simshuffle.studies.training.summary import strategy_sort_key
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,
     TrainingTables,
-    statistics_of,
-    trained,
+    describe_networks,
+    evaluated_statistics,
 )
-from simshuffle.studies.training.wording import setting as setting_name
+from simshuffle.studies.training.wording import setting_label as setting_name
 from simshuffle.study import engine
 from simshuffle.workload.exchange import TrainedExchange
 
@@ -88,7 +88,7 @@ def read_study(folder: Path, wanted: TtaOptions) -> LearnedStudy:
     done = runs[runs["status"] == "done"]
     if not len(done):
         refuse("", "no run of this study has finished", "", REPEAT, str(folder))
-    if wanted.statistics not in (names := statistics_of(done)):
+    if wanted.statistics not in (names := evaluated_statistics(done)):
         rule = f"must be one that the study evaluated: {', '.join(names)}"
         refuse("--statistics", rule, repr(wanted.statistics), "Name one of them.", str(folder))
     condition = _condition(done, wanted, str(folder))
@@ -100,7 +100,7 @@ def read_study(folder: Path, wanted: TtaOptions) -> LearnedStudy:
         name=str(result.meta.get("study", folder.name)),
         condition=condition,
         statistics=wanted.statistics,
-        model=trained(ended),
+        model=describe_networks(ended),
         schedules=list(dict.fromkeys(schedule.name for schedule in known if schedule)),
         trained=_trained(condition[2], settings, descriptions, str(folder)),
         epochs=int(of_condition["epochs_planned"].max()),
@@ -155,7 +155,9 @@ def _settings(
     ):
         groups[str(key[0]), None if math.isnan(key[1]) else float(key[1])] = rows
     out = []
-    for (strategy, fraction), rows in sorted(groups.items(), key=lambda each: place_of(*each[0])):
+    for (strategy, fraction), rows in sorted(
+        groups.items(), key=lambda each: strategy_sort_key(*each[0])
+    ):
         finished, failed = (_by_seed(rows, status) for status in ("done", "failed"))
         if not finished:
             continue

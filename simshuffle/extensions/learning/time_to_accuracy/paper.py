@@ -12,7 +12,7 @@ from simshuffle.report.chart import GREY, Axis, Chart, Look, Mark, Panel, Ramp
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation.catalogue import Kind
 from simshuffle.studies.presentation.of_runs import Given, nothing, own
-from simshuffle.studies.training.figures import in_percent, look_of, strategies
+from simshuffle.studies.training.figures import look_of, order_strategies, scale_to_percent
 
 TAKES = ("time_to_accuracy",)
 INTERVAL = Look(colour=GREY, width=0.9)
@@ -55,11 +55,11 @@ def storage_accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
 def storage_accuracy(given: Sequence[Given]) -> Chart:
     """Points with Q beside them: what a host stores from left to right, accuracy upwards, the time
     of all epochs in colour."""
-    rows = in_percent(storage_accuracy_table(given))
+    rows = scale_to_percent(storage_accuracy_table(given))
     unit, name = time_unit(float(rows["total_s"].max()))
     nbytes = rows["storage_nbytes"]
     x, axis = places_across("stored on a host", nbytes, lambda n: readable(n, Dimension.NBYTES, 2))
-    times, known = rows["total_s"] / unit, strategies(rows)
+    times, known = rows["total_s"] / unit, order_strategies(rows)
     texts = [named(row) for row in rows.to_dict("records")]
     tips = rows["setting"] + (100 * rows["accuracy"]).map(": {:.4g} %".format)
     rows = rows.assign(x=x, value=times, text=texts, size=4.0, colour="#333333", tip=tips)

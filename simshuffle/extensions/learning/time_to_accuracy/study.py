@@ -14,7 +14,7 @@ from simshuffle.extensions.learning.time_to_accuracy.figures import figures
 from simshuffle.extensions.learning.time_to_accuracy.tables import STORED, JoinTables
 from simshuffle.extensions.learning.time_to_accuracy.text import details, parts, verdict
 from simshuffle.report.table_io import plain_rows
-from simshuffle.studies.training.wording import reported
+from simshuffle.studies.training.wording import report_fields
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Request, Result, Study
 
@@ -97,7 +97,7 @@ STUDY: Study[Join] = Study(
     documents=("scenario.yaml",),
     figures=lambda result: figures(JoinTables(**result.tables), result.meta),
     verdict=lambda result: verdict(JoinTables(**result.tables)),
-    **reported(
+    **report_fields(
         lambda result: parts(JoinTables(**result.tables), result.meta),
         lambda result: details(JoinTables(**result.tables), result.meta),
     ),

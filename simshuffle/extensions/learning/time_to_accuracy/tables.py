@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from simshuffle.studies.training.tables import INTERVAL_COLUMNS, number, portion
+from simshuffle.studies.training.tables import INTERVAL_COLUMNS, number_column, share_column
 from simshuffle.study.schema import Column, Schema, amount, count, flag, share, text
 
 NOT_SCALED = (
@@ -36,7 +36,7 @@ CURVE_COLUMNS = {
     "seed": count("of the training"),
     "epoch": count("from 1; those after which accuracy was evaluated", 1),
     "time_s": measure("s from the start of the staging to the end of the epoch"),
-    "accuracy": portion("share of test samples after it"),
+    "accuracy": share_column("share of test samples after it"),
 }
 """Columns of curves.csv."""
 SIMULATED_COLUMNS = {
@@ -72,7 +72,7 @@ SIMULATED_COLUMNS = {
 SETTING_COLUMNS = {
     "setting": text("strategy and Q; of global shuffle, the source that it reads from"),
     "strategy": text("as in the training's runs.csv"),
-    "exchange_fraction": portion("Q; empty under global shuffle"),
+    "exchange_fraction": share_column("Q; empty under global shuffle"),
     "world_size": count("M of the training, ranks", 1),
     "simulated_world_size": count("ranks that are simulated", 1),
     "seeds": count("trainings that ended as they should"),
@@ -92,9 +92,9 @@ SETTING_COLUMNS = {
         "bytes of samples that a host keeps, at most: of what is staged, or of what its loaders"
         " fetch in all epochs"
     ),
-    "accuracy": portion("after the last epoch, mean over seeds, share of test samples"),
+    "accuracy": share_column("after the last epoch, mean over seeds, share of test samples"),
     **INTERVAL_COLUMNS,
-    "label_divergence": portion(
+    "label_divergence": share_column(
         "after the last epoch, mean over seeds: how far the labels of shards are from those of the"
         " whole set"
     ),
@@ -122,7 +122,9 @@ TARGET_COLUMNS = {
         "s until the first evaluation that reached it, mean over the seeds that did; empty if none"
         " did or nothing was simulated"
     ),
-    "time_low_s": number("lower end of its 95 % interval by Student's t; empty for fewer than two"),
+    "time_low_s": number_column(
+        "lower end of its 95 % interval by Student's t; empty for fewer than two"
+    ),
     "time_high_s": measure("upper end"),
     "epochs": measure("epochs until then, mean over the same seeds"),
 }

@@ -26,7 +26,7 @@ from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.tables import NORMS
-from simshuffle.studies.training.wording import Row, mean, paragraph, wrapped
+from simshuffle.studies.training.wording import Row, format_accuracy, paragraph, wrap_paragraph
 
 TIMES = ("storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests")
 MIXING = (
@@ -56,7 +56,7 @@ def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table
     if rows := [_mixed(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0]:
         names = ["from peers", "exchange", "exposed", "busiest cable", "labels", "between"]
         yield new_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
-        yield wrapped(MIXING)
+        yield wrap_paragraph(MIXING)
     yield from _front(tables)
     yield section("Claims about importance exchange", sentences(tables))
     yield _method(tables, meta)
@@ -127,11 +127,11 @@ def _timed(row: Row) -> list[str]:
     """A setting: `TIMES`, and accuracy."""
     name = f"{row['setting']}{' *' if row['on_front'] else ''}"
     if row["message"]:
-        return [name, "not simulated", *[""] * (len(TIMES) - 1), mean(row)]
+        return [name, "not simulated", *[""] * (len(TIMES) - 1), format_accuracy(row)]
     names = ("staging_s", "cold_epoch_s", "epoch_s", "total_s", "impt_s", "exchange_s")
     storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
     requests = readable_count(row["total_requests"])
-    return [name, storage, *(seconds(row[of]) for of in names), requests, mean(row)]
+    return [name, storage, *(seconds(row[of]) for of in names), requests, format_accuracy(row)]
 
 
 def _mixed(row: Row) -> list[str]:
@@ -146,7 +146,7 @@ def _mixed(row: Row) -> list[str]:
             "" if math.isnan(row[name]) else f"{row[name]:.3f}"
             for name in ("label_divergence", "between_ranks")
         ),
-        mean(row),
+        format_accuracy(row),
     ]
 
 
@@ -258,7 +258,7 @@ def _front(tables: JoinTables) -> Iterator[str]:
         storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
         lines.append(
             f"{row['setting']}: {storage} a host, {seconds(row['total_s'])} s,"
-            f" {readable_count(row['total_requests'])} requests, {mean(row)} %."
+            f" {readable_count(row['total_requests'])} requests, {format_accuracy(row)} %."
         )
     yield section("Pareto front", lines)
     if others := [_beaten(tables, each) for each in beaten(settings)]:
