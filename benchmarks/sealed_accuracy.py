@@ -36,7 +36,10 @@ from scipy import stats
 
 import simshuffle
 from simshuffle.extensions.calibration.validation.sealed import digest_of
-from simshuffle.extensions.learning.accuracy.sensitivity import pooled, table
+from simshuffle.extensions.learning.accuracy.sensitivity import (
+    pool_sensitivities,
+    read_sensitivities,
+)
 from simshuffle.report import canvas, paper
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
 from simshuffle.studies.training.running_statistics import estimate_effective_samples
@@ -181,14 +184,14 @@ def seal(fit: Path, path: Path) -> None:
     if path.exists():
         raise SystemExit(f"{path}: predictions are there; nothing is replaced.")
     cs, deviation = fitted(fit)
-    rows = table().query("norm == 'batch'")
+    rows = read_sensitivities().query("norm == 'batch'")
     more = pd.DataFrame(
         [
             {"model": kind, "c": c, "c_low": low, "c_high": high}
             for kind, (c, low, high) in cs.items()
         ]
     )
-    cs["resnet"] = pooled(pd.concat([rows, more]))
+    cs["resnet"] = pool_sensitivities(pd.concat([rows, more]))
     noise = float(stats.t.ppf(0.95, SEEDS - 1)) * deviation / math.sqrt(SEEDS)
     print({kind: [round(of, 2) for of in c] for kind, c in cs.items()}, f"noise {noise:.2f} points")
     asked = [(at, run) for at, run in settings().items() if run.exchange.kind != "global_shuffle"]

@@ -16,7 +16,7 @@ from simshuffle.extensions.calibration.calibrate.files import MeasurementFile
 from simshuffle.extensions.calibration.calibrate.study import CalibrationCell
 from simshuffle.extensions.calibration.calibrate.verb import CalibrationOptions
 from simshuffle.extensions.calibration.validation.predict import Task, TaskCell
-from simshuffle.extensions.learning.accuracy.cells import RestsCell, SumsCell
+from simshuffle.extensions.learning.accuracy.cells import EffectiveSamplesCell, StatisticsSumCell
 from simshuffle.extensions.learning.filtering.cells import ExtractionCell, RetrainingCell
 from simshuffle.extensions.learning.filtering.record import Extractor, Projection
 from simshuffle.extensions.learning.time_to_accuracy.replay import ReplayCell
@@ -319,12 +319,14 @@ EXAMPLES: dict[type, Callable[[], Example]] = {
     CalibrationCell: lambda: Example(
         CalibrationCell(log(20.0), fitted()), sources=log(30.0), options=fitted(gpus_per_host=2)
     ),
-    RestsCell: lambda: Example(
-        RestsCell(exchanging(), "", 0.1, 2),
+    EffectiveSamplesCell: lambda: Example(
+        EffectiveSamplesCell(exchanging(), "", 0.1, 2),
         **{"document": exchanging(world_size=4), "momentum": 0.2, "epochs": 3},
     ),
-    SumsCell: lambda: Example(
-        SumsCell(document(), "", (64, 64)), document=document(world_size=4), channels=(64, 128)
+    StatisticsSumCell: lambda: Example(
+        StatisticsSumCell(document(), "", (64, 64)),
+        document=document(world_size=4),
+        channels=(64, 128),
     ),
     SentCell: lambda: congested(SentCell, 2, "", samples__bytes_set="short", seeds=3),
     TrafficCell: lambda: congested(

@@ -11,7 +11,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.learning.accuracy.sensitivity import of_screening, screened
+from simshuffle.extensions.learning.accuracy.sensitivity import (
+    read_screening_file,
+    screening_sensitivity,
+)
 from simshuffle.train import emulate
 from simshuffle.train.screening import screen
 from simshuffle.train.screening_result import Screening
@@ -101,7 +104,7 @@ def test_the_law_is_fitted_through_its_settings(tmp_path):
     assert found.c_points == pytest.approx(c, rel=0.02)  # x of means, or mean of x
     assert found.c_low < found.c_points < found.c_high
     found.save(tmp_path / "screening.json")
-    asked = of_screening(screened(tmp_path / "screening.json"), 0.1, None)
+    asked = screening_sensitivity(read_screening_file(tmp_path / "screening.json"), 0.1, None)
     # a training may lose 0.8 to 3 times that, and 1.5 times most likely; both errors as squares
     c, low, high = found.c_points, found.c_low, found.c_high
     assert (asked.c, asked.rms) == pytest.approx((1.5 * c, found.rms))

@@ -15,15 +15,19 @@ from simshuffle import accuracy
 from simshuffle.errors import InputError
 from simshuffle.extensions.learning.accuracy import study
 from simshuffle.extensions.learning.accuracy.asked import repeat, request
-from simshuffle.extensions.learning.accuracy.cells import SumsCell
+from simshuffle.extensions.learning.accuracy.cells import StatisticsSumCell
 from simshuffle.extensions.learning.accuracy.first import lines
-from simshuffle.extensions.learning.accuracy.remedies import _front, _Row, epoch_by_forms
+from simshuffle.extensions.learning.accuracy.remedies import (
+    _front_names,
+    _Remedy,
+    closed_form_epoch,
+)
 from simshuffle.extensions.learning.accuracy.sensitivity import (
-    NORMAL,
+    NORMAL_QUANTILE,
     Sensitivity,
-    of_network,
-    pooled,
-    table,
+    pool_sensitivities,
+    predict_sensitivity,
+    read_sensitivities,
 )
 from simshuffle.extensions.learning.accuracy.study import STUDY
 from simshuffle.extensions.learning.accuracy.tables import SENSITIVITY
@@ -65,7 +69,7 @@ def rows(*made: dict[str, Any]) -> pd.DataFrame:
 
 
 def test_the_table_is_whole_and_has_a_source_for_each_row():
-    found = table()
+    found = read_sensitivities()
     assert {"mlp"} <= set(found["model"])
     assert (found["source"].str.len() > 10).all()
     batch = found[found["norm"] == "batch"]
@@ -77,7 +81,7 @@ def test_the_table_is_whole_and_has_a_source_for_each_row():
 def test_of_two_networks_the_next_one_by_hand():
     """c of 50 and 200: the mean of logs is log 100, their deviation s = log 4/sqrt 2, and t of one
     degree is 6.3138 at 95 %: 100 times or over exp(6.3138 s sqrt(1 + 1/2))."""
-    c, low, high = pooled(rows({"model": "a", "c": 50.0}, {"model": "b", "c": 200.0}))
+    c, low, high = pool_sensitivities(rows({"model": "a", "c": 50.0}, {"model": "b", "c": 200.0}))
     reach = 6.313752 * math.log(4) / math.sqrt(2) * math.sqrt(1.5)
     assert c == pytest.approx(100.0)
     assert (low, high) == pytest.approx((100 / math.exp(reach), 100 * math.exp(reach)), rel=1e-5)
@@ -88,7 +92,7 @@ def test_errors_of_rows_are_taken_out_of_their_spread(factor, rest):
     """Four rows known as well as one another: tau^2 is their variance less the square of an error,
     or 0, and the error of the mean sqrt((tau^2 + s^2)/4)."""
     logs = np.log([60.0, 90.0, 140.0, 200.0])
-    error = math.log(factor) / NORMAL
+    error = math.log(factor) / NORMAL_QUANTILE
     made = [
         {
             "model": f"{n}",
@@ -101,7 +105,7 @@ def test_errors_of_rows_are_taken_out_of_their_spread(factor, rest):
     square = max(0.0, logs.var(ddof=1) - error**2)
     assert (square > 0) == rest
     reach = stats.t.ppf(0.95, 3) * math.sqrt(square + (square + error**2) / 4)
-    c, low, high = pooled(rows(*made))
+    c, low, high = pool_sensitivities(rows(*made))
     assert c == pytest.approx(math.exp(logs.mean()), rel=1e-6)
     assert math.log(high / c) == pytest.approx(reach, rel=1e-6)
     assert math.log(c / low) == pytest.approx(reach, rel=1e-6)
@@ -114,12 +118,14 @@ def test_another_network_counts_by_those_of_its_kind():
     dense.append({"model": "b", "c": 400.0})
     others = [{"model": f"c{n}", "layers": "convolution", "c": c} for n, c in enumerate((1, 2, 4))]
     of = rows(*dense, *others)
-    near = of_network(of, "new", "batch", layers="convolution")
+    near = predict_sensitivity(of, "new", "batch", layers="convolution")
     assert near.c == pytest.approx(2.0)
     assert "c0; c1; c2" in near.basis and "a" not in near.basis.split("(")[1].split(",")
     reach = stats.t.ppf(0.95, 2) * math.log(2) * math.sqrt(1 + 1 / 3)
     assert math.log(near.high / near.c) == pytest.approx(reach, rel=1e-6)
-    whole = of_network(of, "new", "batch", layers="dense")  # two are too few: all five count
+    whole = predict_sensitivity(
+        of, "new", "batch", layers="dense"
+    )  # two are too few: all five count
     assert whole.c == pytest.approx((100 * 400 * 1 * 2 * 4) ** (1 / 5))
 
 
@@ -130,31 +136,31 @@ def test_a_network_counts_by_its_own_rows_first():
         {"model": "b", "data": "x", "c": 200.0},
         {"model": "v", "norm": "layer", "c": 0.0, "rms": 0.2},
     )
-    own = of_network(of, "a", "batch", "x")
+    own = predict_sensitivity(of, "a", "batch", "x")
     assert (own.c, own.low, own.high, own.rms, own.known) == (50.0, 40.0, 70.0, 0.3, True)
-    both = of_network(of, "a", "batch", "z")
+    both = predict_sensitivity(of, "a", "batch", "z")
     assert both.c == pytest.approx(math.sqrt(50 * 80), rel=0.05)
     assert both.known and both.low < 50 and both.high > 80
-    other = of_network(of, "c", "batch")
+    other = predict_sensitivity(of, "c", "batch")
     assert not other.known
     assert "a; b" in other.basis
     assert other.tried["local batch"] == (8, 8)
-    without = of_network(of, "t", "layer")
+    without = predict_sensitivity(of, "t", "layer")
     assert (without.c, without.low, without.high, without.rms) == (0.0, 0.0, 0.0, 0.2)
-    assert of_network(of, "t", "group").rms == 0.2  # others without batch norm
+    assert predict_sensitivity(of, "t", "group").rms == 0.2  # others without batch norm
     with pytest.raises(InputError, match="two rows"):
-        of_network(of[of["model"] == "b"], "c", "batch")
+        predict_sensitivity(of[of["model"] == "b"], "c", "batch")
 
 
 def test_three_errors_are_added_as_squares():
     """1/n 0.01 more, c of 100 (80 to 130), n known to 0.001, settings 0.2 beside the curve."""
     of = Sensitivity("a", "batch", 100.0, 80.0, 130.0, 0.2, "", True, {}, 0.1)
-    middle, low, high = of.lost(0.01, 0.009, 0.012)
-    beside = NORMAL * 0.2
+    middle, low, high = of.expected_loss(0.01, 0.009, 0.012)
+    beside = NORMAL_QUANTILE * 0.2
     assert middle == 1.0
     assert low == pytest.approx(1.0 - math.sqrt(0.2**2 + 0.1**2 + beside**2))
     assert high == pytest.approx(1.0 + math.sqrt(0.3**2 + 0.2**2 + beside**2))
-    gained = of.lost(-0.01)
+    gained = of.expected_loss(-0.01)
     assert gained == pytest.approx(
         (-1.0, -1.0 - math.hypot(0.3, beside), -1.0 + math.hypot(0.2, beside))
     )
@@ -176,10 +182,10 @@ def test_three_errors_are_added_as_squares():
 )
 def test_what_a_network_normalises_by(model, norm, found):
     asked = request(AccuracyOptions(scenario=small(), model=model, norm=norm)).values
-    assert asked.of.norm == found
+    assert asked.sensitivity.norm == found
     known = model == "mlp" or found == "none"
-    assert asked.of.known == (model == "mlp")
-    assert known or "network" in asked.of.basis or "scatter" in asked.of.basis
+    assert asked.sensitivity.known == (model == "mlp")
+    assert known or "network" in asked.sensitivity.basis or "scatter" in asked.sensitivity.basis
     assert bool(asked.channels) == (model is None)
     if model is None:  # 53 norms of ResNet-50, with 26,560 channels in all
         assert (len(asked.channels), sum(asked.channels)) == (53, 26_560)
@@ -199,7 +205,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(WarmCell, "run", run)
     sums = {"buffers": 0.25, "host": 0.5, "all": 2.0}
-    monkeypatch.setattr(SumsCell, "run", lambda self, tell: Outcome(sums))
+    monkeypatch.setattr(StatisticsSumCell, "run", lambda self, tell: Outcome(sums))
 
 
 def found(scenario: Scenario, **options: Any) -> Result:
@@ -220,14 +226,16 @@ def test_a_resnet_on_64_512_and_2048_ranks(quick):
     # 625 batches of 32 and one of 19; 78 of 32, as 7 more are less than half a batch
     last = 0.1**2 / 19 + 0.9**2 * 0.1 / (32 * 1.9)
     assert rows["n"].tolist()[:2] == pytest.approx([1 / last, 32 * 1.9 / 0.1], rel=2e-4)
-    of = table().query("norm == 'batch' and layers == 'convolution'")
+    of = read_sensitivities().query("norm == 'batch' and layers == 'convolution'")
     c = math.exp(np.log(of["c"]).mean())  # a row for each network, known about as well
     a = 0.9**20
     expected = c * 2 * a / ((1 + a) * 626) * (1 - 1 / 2048)
     assert 0.0002 < expected < 0.01
     assert rows["loss_points"].tolist() == pytest.approx([0.0, 0.0, expected], abs=1e-4)
     assert rows.loc[2048, "loss_points"] == pytest.approx(expected, rel=0.3)
-    beside = NORMAL * math.sqrt(float((of["rms"] ** 2).mean()))  # settings beside the curve
+    beside = NORMAL_QUANTILE * math.sqrt(
+        float((of["rms"] ** 2).mean())
+    )  # settings beside the curve
     assert (rows["high_points"] - rows["loss_points"] >= beside - 1e-9).all()
     assert rows["enough"].all()
     said = " ".join(result.verdict())
@@ -284,10 +292,15 @@ def test_the_front_is_of_remedies_that_no_other_beats():
     """By seconds and points. Equal remedies do not beat each other."""
     known = {"slow": (2.0, 1.0), "fast": (1.0, 2.0), "as fast": (1.0, 2.0)}
     beaten = {"slower": (3.0, 1.0), "worse": (1.0, 2.5)}
-    found = [_Row(name, "", None, (p, 0, 0), None, s) for name, (s, p) in (known | beaten).items()]
-    found.append(_Row("impossible", "", None, (0, 0, 0), None, 0.0, able=False))
-    found += [_Row("no points", "", None, None, None, 0.0), _Row("no time", "", None, (0, 0, 0))]
-    assert _front(found) == {*known}
+    found = [
+        _Remedy(name, "", None, (p, 0, 0), None, s) for name, (s, p) in (known | beaten).items()
+    ]
+    found.append(_Remedy("impossible", "", None, (0, 0, 0), None, 0.0, is_choosable=False))
+    found += [
+        _Remedy("no points", "", None, None, None, 0.0),
+        _Remedy("no time", "", None, (0, 0, 0)),
+    ]
+    assert _front_names(found) == {*known}
 
 
 @pytest.mark.parametrize(("samples", "last"), [(800, []), (840, [5])])
@@ -374,7 +387,7 @@ def test_every_run_of_a_sweep_has_its_answer(quick, tmp_path):
 
 def again_is_the_same(result: Result, asked: Any, place: Path) -> bool:
     folder = result.save(place / "kept", draw=False)
-    names = [sized.name for sized in repeat(folder, result.meta).values.sized]
+    names = [sized.name for sized in repeat(folder, result.meta).values.cases]
     return names == [sized.name for sized in asked.values.sized]
 
 
@@ -385,7 +398,7 @@ def test_world_sizes_that_are_given_take_the_place_of_those_that_are_swept(quick
             world_size=(2,),
         )
     )
-    assert [sized.name for sized in asked.values.sized] == [
+    assert [sized.name for sized in asked.values.cases] == [
         "local @2",
         "partial-0.5 streamlined @2",
     ]
@@ -411,7 +424,7 @@ def test_epochs_beyond_the_limit_are_timed_by_closed_forms(quick, monkeypatch):
     monkeypatch.setattr(study, "LIMIT", 0.0)
     row = found(small()).tables["settings"].iloc[0]
     assert row["timed"] == "closed forms"
-    assert row["epoch_s"] == pytest.approx(epoch_by_forms(small(epochs=2)))
+    assert row["epoch_s"] == pytest.approx(closed_form_epoch(small(epochs=2)))
     exact = found(small(), exact=True).tables["settings"].iloc[0]
     assert (exact["timed"], exact["epoch_s"]) == ("simulation", 9.9)
     assert exact["loss_points"] == row["loss_points"]
@@ -447,7 +460,7 @@ def test_results_of_earlier_versions_are_read(quick, tmp_path):
 def test_the_scenario_s_own_exchange_is_not_offered_again(quick):
     own = "partial_local_shuffle:exchange_fraction=0.1,schedule=authors"
     asked = request(AccuracyOptions(scenario=small(workload__exchange=own))).values
-    changes = {of.name: of.scenario for of in asked.sized[0].changes}
+    changes = {of.name: of.scenario for of in asked.cases[0].changes}
     assert "partial 0.1" not in changes and "partial 0.03" not in changes
     assert {"oldest 0.1", "partial 0.3", "oldest 0.3"} <= set(changes)
     chosen = changes["oldest 0.3"]
@@ -472,12 +485,12 @@ def test_an_exchange_that_does_not_fit_the_hosts_says_so(quick):
 def test_a_screening_takes_the_place_of_the_table(tmp_path):
     path = screening(tmp_path, seeds=5)  # what is not known is left out
     asked = request(AccuracyOptions(scenario=small(), screening=path)).values
-    assert (asked.of.model, asked.of.c) == ("mine", C)
-    assert (asked.of.low, asked.of.high) == pytest.approx((C_LOW, C_HIGH))
-    assert asked.of.tried == {"local batch": (10, 10), "n": (20.0, 180.0)}
+    assert (asked.sensitivity.model, asked.sensitivity.c) == ("mine", C)
+    assert (asked.sensitivity.low, asked.sensitivity.high) == pytest.approx((C_LOW, C_HIGH))
+    assert asked.sensitivity.tried == {"local batch": (10, 10), "n": (20.0, 180.0)}
     layer = screening(tmp_path, norm="layer", rms=0.4)
     asked = request(AccuracyOptions(scenario=small(), screening=layer)).values
-    assert (asked.of.c, asked.of.rms) == (0.0, 0.4)
+    assert (asked.sensitivity.c, asked.sensitivity.rms) == (0.0, 0.4)
 
 
 def test_a_result_with_a_screening_is_asked_for_again_from_its_folder(quick, tmp_path):

@@ -1,1 +1,1 @@
-"""What shuffling does to accuracy, beside the time that it takes."""
+"""The effects of shuffling on accuracy, beside the time that it takes."""

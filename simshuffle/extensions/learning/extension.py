@@ -1,4 +1,4 @@
-"""What this extension adds to simshuffle."""
+"""The schemas and figures that this extension adds to simshuffle."""
 
 from __future__ import annotations
 

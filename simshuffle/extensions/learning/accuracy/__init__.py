@@ -1,1 +1,3 @@
-"""What a shuffling strategy costs in accuracy, before anything is trained, and what helps."""
+"""Predict the accuracy that a shuffling strategy costs before anything is trained, and compare
+remedies.
+"""

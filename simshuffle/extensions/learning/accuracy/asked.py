@@ -1,5 +1,8 @@
-"""What is asked of an accuracy: scenarios for each number of ranks, what of them is changed, and
-the sensitivity of the network."""
+"""Turn options into the request of an accuracy study.
+
+The request has the scenarios on each number of ranks, the changes of each scenario that
+may help, and the sensitivity of the network.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ from simshuffle.workload.parallelism import Data
 if TYPE_CHECKING:
     from simshuffle.extensions.learning.accuracy.verb import AccuracyOptions
 
-TIMES = (2, 4)
+BATCH_FACTORS = (2, 4)
 """Times the local batch that are tried."""
-FRACTIONS = (0.03, 0.1, 0.3)
+TRIED_FRACTIONS = (0.03, 0.1, 0.3)
 """Q of the exchanges that are tried."""
 FROM_PFS = "global_shuffle:source=pfs"
 BATCH = "workload.local_batch_size"
@@ -39,23 +42,23 @@ VERB = "simshuffle accuracy"
 class Change:
     """A remedy that is another scenario."""
 
-    name: str
+    name: str  # names the remedy in tables
     kind: str  # one of `tables.KINDS`
-    scenario: Scenario | None  # with it; None where it cannot be had
-    why: str  # it cannot; '' if it can
+    scenario: Scenario | None  # the changed scenario; None where the change is impossible
+    reason: str  # says why the change is impossible; '' if it is possible
 
 
 @dataclass(frozen=True)
-class Sized:
-    """What is asked about a run of the scenario: a strategy on a number of ranks."""
+class AccuracyCase:
+    """A run of the scenario whose accuracy is asked for: a strategy on a number of ranks."""
 
-    base: Scenario  # of two epochs, without sweep
-    strategy: str  # of its run, such as 'partial-0.1 streamlined'
-    changes: Sequence[Change]  # none where nothing is lost
+    base: Scenario  # the run as a scenario of two epochs, without sweep
+    strategy: str  # the run's strategy, such as 'partial-0.1 streamlined'
+    changes: Sequence[Change]  # remedies to compare; none where nothing is lost
 
     @property
     def name(self) -> str:
-        """The name of the run."""
+        """The strategy and the ranks of the run."""
         return f"{self.strategy} @{self.world_size}"
 
     @property
@@ -65,33 +68,35 @@ class Sized:
 
     @property
     def cells(self) -> dict[str, Scenario]:
-        """What is simulated and followed, by name; the scenario as it is under ''."""
-        found = {of.name: of.scenario for of in self.changes if of.scenario is not None}
-        return {"": self.base, **found}
+        """The scenarios that are simulated, by the name of the change; '' for no change."""
+        changed_scenarios = {
+            change.name: change.scenario for change in self.changes if change.scenario is not None
+        }
+        return {"": self.base, **changed_scenarios}
 
 
 @dataclass(frozen=True)
 class AccuracyRequest:
-    """What is asked."""
+    """The checked request of an accuracy study."""
 
-    sized: Sequence[Sized]  # fewest ranks first
-    of: Sensitivity
-    without: Sensitivity  # that of a network without running statistics
-    momentum: float
-    epochs: int  # of the training
-    tolerance: float  # points
-    channels: Sequence[int]  # of every layer of batch norm; empty where none are known
+    cases: Sequence[AccuracyCase]  # the runs, fewest ranks first
+    sensitivity: Sensitivity  # sensitivity of the network
+    norm_free_sensitivity: Sensitivity  # sensitivity of a network without running statistics
+    momentum: float  # m of the running statistics
+    epochs: int  # epochs of the training
+    tolerance: float  # points of accuracy that may be lost
+    channels: Sequence[int]  # channels of every batch-norm layer; empty where none are known
     norm_is_known: bool  # whether it is known what the network normalises by
     exact: bool  # whether all remedies are simulated, however long that takes
 
 
 def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
-    """What is asked for: every run of the scenario's sweep over strategies and numbers of ranks.
+    """Build the request: every run of the scenario's sweep over strategies and numbers of ranks.
 
     Raises:
-        InputError: other keys are swept; shards are sorted, for which there is no law; a number of
-            ranks does not fit; the screening is no such file, or of another momentum; training is
-            divided otherwise than by data.
+        InputError: other keys are swept; shards are sorted, for which there is no law; a
+            number of ranks does not fit; the screening is no such file, or of another
+            momentum; training is divided otherwise than by data.
     """
     if options.shards == "sorted":
         rule = "must be random: the law is of how many samples statistics rest on, not of which"
@@ -105,7 +110,7 @@ def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
         rule, kind = "must be data parallel", scenario.workload.parallelism.kind
         remedy = "Set workload.parallelism=data: ranks are then replicas, each with its own batch."
         raise ScenarioError(Problem("workload.parallelism", rule, kind, remedy), scenario.name)
-    plain: dict[str, Any] = {
+    question: dict[str, Any] = {
         "model": options.model,
         "norm": options.norm,
         "momentum": options.momentum,
@@ -115,81 +120,94 @@ def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
         "exact": options.exact,
     }
     if options.screening is not None:
-        found = sensitivity.screened(options.screening)
-        plain["screening"] = found.model_dump(mode="json")
-    return _request(_bases(scenario, options.world_size), plain)
+        screening = sensitivity.read_screening_file(options.screening)
+        question["screening"] = screening.model_dump(mode="json")
+    return _build_request(_bases(scenario, options.world_size), question)
 
 
 def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
-    """Every run of the scenario, fewest ranks first; of all of them on each of ``world_sizes``, if
-    there are some."""
+    """Return every run of the scenario, fewest ranks first.
+
+    With ``world_sizes``, every run stands on each of these numbers of ranks.
+    """
     if world_sizes:
         sizes = sorted(set(world_sizes))
         axes = {**scenario.with_values({WORLD_SIZE: sizes[0]}).sweep, WORLD_SIZE: sizes}
-        first = scenario.with_values({WORLD_SIZE: sizes[0]})
-        scenario = first.model_copy(update={"sweep": axes})
+        smallest = scenario.with_values({WORLD_SIZE: sizes[0]})
+        scenario = smallest.model_copy(update={"sweep": axes})
     runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE))
     return sorted(map(prepare_scenario, runs.values()), key=lambda base: base.world_size)
 
 
 def repeat(folder: Path, meta: Meta) -> Request[AccuracyRequest]:
-    """The request of a result, from its folder."""
-    return _request(load_scenarios(folder / "scenario.yaml"), meta["asked"])
+    """Rebuild the request of a result from its folder."""
+    return _build_request(load_scenarios(folder / "scenario.yaml"), meta["asked"])
 
 
-def _request(sized: Sequence[Scenario], plain: Mapping[str, Any]) -> Request[AccuracyRequest]:
-    first = sized[0]
-    name, layers = _network(first, plain["model"])
-    norm = cast(Norm | None, plain["norm"])
-    rows = sensitivity.table()
+def _build_request(
+    bases: Sequence[Scenario], question: Mapping[str, Any]
+) -> Request[AccuracyRequest]:
+    """Build the request on scenarios; ``question`` has the keys of `AccuracyQuestion`."""
+    first = bases[0]
+    name, layers = _resolve_network(first, question["model"])
+    norm = cast(Norm | None, question["norm"])
+    rows = sensitivity.read_sensitivities()
     is_known = True
-    if plain["screening"] is not None:
-        found: MeasuredScreening = sensitivity.screening_of(plain["screening"], "screening")
-        of = sensitivity.of_screening(found, plain["momentum"], norm)
-    else:
-        known = norm or _norm_of(rows, name, layers)
-        is_known = known is not None
-        of = sensitivity.of_network(
-            rows, name, known or "batch", first.workload.dataset.name, _layers_of(layers)
+    if question["screening"] is not None:
+        screening: MeasuredScreening = sensitivity.parse_screening_values(
+            question["screening"], "screening"
         )
-    has_statistics = of.norm == "batch"
-    without = sensitivity.of_network(rows, name, "none") if has_statistics else of
-    asked = AccuracyRequest(
-        [
-            Sized(base, strategy, list(_changes(base)) if has_statistics else [])
-            for base, strategy in zip(sized, _strategies(sized), strict=True)
-        ],
-        of,
-        without,
-        plain["momentum"],
-        plain["epochs"],
-        plain["tolerance"],
-        _channels(layers) if has_statistics else (),
-        is_known,
-        plain.get("exact", True),  # in results of earlier versions all was simulated
+        network_sensitivity = sensitivity.screening_sensitivity(
+            screening, question["momentum"], norm
+        )
+    else:
+        known_norm = norm or _known_norm(rows, name, layers)
+        is_known = known_norm is not None
+        network_sensitivity = sensitivity.predict_sensitivity(
+            rows, name, known_norm or "batch", first.workload.dataset.name, _main_layer_kind(layers)
+        )
+    has_statistics = network_sensitivity.norm == "batch"
+    norm_free = (
+        sensitivity.predict_sensitivity(rows, name, "none")
+        if has_statistics
+        else network_sensitivity
     )
-    document, files = serialise_scenarios(sized)
-    said = {"asked": dict(plain), "sensitivity": of.plain()}
-    return Request(first.name, asked, {"scenario.yaml": document}, said, files)
+    accuracy_request = AccuracyRequest(
+        [
+            AccuracyCase(base, strategy, list(_possible_remedies(base)) if has_statistics else [])
+            for base, strategy in zip(bases, _strategy_names(bases), strict=True)
+        ],
+        network_sensitivity,
+        norm_free,
+        question["momentum"],
+        question["epochs"],
+        question["tolerance"],
+        _norm_channels(layers) if has_statistics else (),
+        is_known,
+        question.get("exact", True),  # in results of earlier versions all was simulated
+    )
+    document, files = serialise_scenarios(bases)
+    facts = {"asked": dict(question), "sensitivity": network_sensitivity.plain_values()}
+    return Request(first.name, accuracy_request, {"scenario.yaml": document}, facts, files)
 
 
-def _strategies(bases: Sequence[Scenario]) -> list[str]:
-    """What the strategy of each run is called; equal names on as many ranks are numbered."""
+def _strategy_names(bases: Sequence[Scenario]) -> list[str]:
+    """Return the name of each run's strategy; equal names on as many ranks are numbered."""
     names: list[str] = []
-    count: Counter[str] = Counter()
+    repetitions: Counter[str] = Counter()
     for base in bases:
         label = base.label()
-        count[label] += 1
+        repetitions[label] += 1
         strategy = label.rpartition(" @")[0]
-        names.append(strategy if count[label] == 1 else f"{strategy} ({count[label]})")
+        names.append(strategy if repetitions[label] == 1 else f"{strategy} ({repetitions[label]})")
     return names
 
 
-def _network(scenario: Scenario, name: str | None) -> tuple[str, LayerList | None]:
-    """The network that is meant, and its layers where they are known."""
-    own = scenario.workload.model
-    if name is None or name == own.name:
-        return own.name, own.layer_list
+def _resolve_network(scenario: Scenario, name: str | None) -> tuple[str, LayerList | None]:
+    """Return the name of the requested network, and its layers where they are known."""
+    scenario_model = scenario.workload.model
+    if name is None or name == scenario_model.name:
+        return scenario_model.name, scenario_model.layer_list
     return name, layer_list(name) if name in SHIPPED else None
 
 
@@ -200,72 +218,83 @@ LAYER_NORM = re.compile(
 (arXiv 2201.03545, table 9)."""
 
 
-def _norm_of(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
-    """What a network normalises by: as the table says, else its layers: with attention by layer,
-    otherwise by batch if it does at all; else its name. None where nothing is known."""
-    named = rows.loc[rows["model"] == name, "norm"]
-    if len(named):
-        return cast(Norm, "batch" if "batch" in set(named) else named.iloc[0])
+def _known_norm(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
+    """Return the kind of norm that a network has, or None where nothing is known.
+
+    The table decides first, then the layers (with attention by layer, otherwise by batch if
+    it normalises at all), then the name.
+    """
+    model_norms = rows.loc[rows["model"] == name, "norm"]
+    if len(model_norms):
+        return cast(Norm, "batch" if "batch" in set(model_norms) else model_norms.iloc[0])
     if layers is None:
         return "layer" if LAYER_NORM.search(name.lower()) else None
-    found = {layer.kind for layer in layers.layers}
-    if "norm" not in found:
+    layer_kinds = {layer.kind for layer in layers.layers}
+    if "norm" not in layer_kinds:
         return "none"
-    return "layer" if "attention" in found else "batch"
+    return "layer" if "attention" in layer_kinds else "batch"
 
 
-def _layers_of(layers: LayerList | None) -> str:
-    """What most of its layers are, by the words of the table; '' of one of which nothing is
-    known."""
-    found = {layer.kind for layer in layers.layers} if layers is not None else set()
-    words = {"attention": "attention", "conv": "convolution", "linear": "dense"}
-    return next((word for kind, word in words.items() if kind in found), "")
+def _main_layer_kind(layers: LayerList | None) -> str:
+    """Return the kind of most layers of a network, by the words of the table; '' where it is
+    unknown.
+    """
+    layer_kinds = {layer.kind for layer in layers.layers} if layers is not None else set()
+    table_kinds = {"attention": "attention", "conv": "convolution", "linear": "dense"}
+    return next((word for kind, word in table_kinds.items() if kind in layer_kinds), "")
 
 
-def _channels(layers: LayerList | None) -> tuple[int, ...]:
-    """Channels of every norm, of which each has a factor and a summand."""
-    norms = [] if layers is None else [of for of in layers.layers if of.kind == "norm"]
-    return tuple(of.parameters // 2 for of in norms)
+def _norm_channels(layers: LayerList | None) -> tuple[int, ...]:
+    """Return the channels of every norm; each has a factor and a summand."""
+    norms = [] if layers is None else [norm for norm in layers.layers if norm.kind == "norm"]
+    return tuple(norm.parameters // 2 for norm in norms)
 
 
-def _changes(base: Scenario) -> Iterator[Change]:
-    """The remedies that are another scenario; none where nothing is lost."""
+def _possible_remedies(base: Scenario) -> Iterator[Change]:
+    """Yield the remedies that are another scenario; none where nothing is lost."""
     workload = base.workload
     if workload.exchange.redraws and not workload.exchange.fetches:
         return
     samples = workload.dataset.num_samples // base.world_size
-    for times in TIMES:
-        batch = times * workload.local_batch_size
+    for factor in BATCH_FACTORS:
+        batch = factor * workload.local_batch_size
         name = f"local batch {batch}"
         if batch > samples:
             yield Change(name, "local batch", None, f"a rank has {samples:,} samples")
         else:
-            yield _change(base, name, "local batch", {BATCH: batch})
+            yield _change_values(base, name, "local batch", {BATCH: batch})
     for kind in ("random", "oldest"):
-        for fraction in FRACTIONS:
-            if (values := _exchange(base, kind, fraction)) is not None:
-                word = "partial" if kind == "random" else "oldest"
-                yield _change(base, f"{word} {fraction:g}", word, {EXCHANGE: values})
-    yield _change(base, "global from the PFS", "global", {EXCHANGE: FROM_PFS})
+        for fraction in TRIED_FRACTIONS:
+            if (values := _exchange_values(base, kind, fraction)) is not None:
+                label = "partial" if kind == "random" else "oldest"
+                yield _change_values(base, f"{label} {fraction:g}", label, {EXCHANGE: values})
+    yield _change_values(base, "global from the PFS", "global", {EXCHANGE: FROM_PFS})
 
 
-def _exchange(base: Scenario, selection: str, fraction: float) -> dict[str, Any] | None:
-    """The exchange of that fraction, which travels as the scenario's own if that is a partial
-    shuffle; None where it would be no more than that."""
-    own = base.workload.exchange
+def _exchange_values(base: Scenario, selection: str, fraction: float) -> dict[str, Any] | None:
+    """Return the values of an exchange of that fraction, or None where the scenario exchanges as
+    much.
+
+    If the scenario has a partial shuffle, the exchange travels as that does.
+    """
+    scenario_exchange = base.workload.exchange
     values: dict[str, Any] = {"kind": "partial_local_shuffle"}
-    if isinstance(own, PartialLocalShuffle):
-        less = fraction < own.exchange_fraction
-        same = fraction == own.exchange_fraction and selection in ("random", own.selection)
-        if less or same:
+    if isinstance(scenario_exchange, PartialLocalShuffle):
+        sends_less = fraction < scenario_exchange.exchange_fraction
+        is_equal = fraction == scenario_exchange.exchange_fraction and selection in (
+            "random",
+            scenario_exchange.selection,
+        )
+        if sends_less or is_equal:
             return None
-        values = own.model_dump(mode="json", exclude_defaults=True)
+        values = scenario_exchange.model_dump(mode="json", exclude_defaults=True)
     return {**values, "exchange_fraction": fraction, "selection": selection}
 
 
-def _change(base: Scenario, name: str, kind: str, values: Mapping[str, Any]) -> Change:
+def _change_values(base: Scenario, name: str, kind: str, values: Mapping[str, Any]) -> Change:
+    """Return the change that sets ``values``; without a scenario where they do not fit."""
     try:
         return Change(name, kind, base.with_values(values), "")
     except InputError as error:
-        why = "; ".join(f"{of.rule}: {of.value}" for of in error.problems)
-        return Change(name, kind, None, why)
+        reason = "; ".join(f"{problem.rule}: {problem.value}" for problem in error.problems)
+        return Change(name, kind, None, reason)

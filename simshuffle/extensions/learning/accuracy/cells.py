@@ -1,5 +1,8 @@
-"""What is computed of a scenario beside its simulation: on how many samples statistics rest, and
-what it takes to sum them."""
+"""The cells of an accuracy study beside simulations.
+
+One counts the samples that statistics rest on, the other times the summing of
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,22 @@ from simshuffle.studies.training.running_statistics import (
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.workload.exchange import LoaderShuffle, Strategy
 
-NBYTES = 4
-"""Of a statistic, a float32."""
+STATISTIC_NBYTES = 4
+"""Bytes of a statistic, a float32."""
 
 
-def rests(scenario: Scenario, momentum: float, epochs: int) -> EffectiveSamples:
-    """On how many samples the statistics of a rank of the scenario rest after so many epochs."""
-    workload, strategy = scenario.workload, _completed(scenario)
-    world_size, batch = scenario.world_size, workload.local_batch_size
-    each = workload.dataset.num_samples / world_size
-    # 'nearest' and 'drop' leave the rest of a shard out
-    drop_last = int(each) >= batch and workload.iterations(world_size) * batch < each
+def estimate_samples(scenario: Scenario, momentum: float, epochs: int) -> EffectiveSamples:
+    """Estimate the samples that a rank's statistics rest on after ``epochs`` of the scenario."""
+    workload = scenario.workload
+    strategy = _complete_strategy(scenario)
+    world_size = scenario.world_size
+    local_batch = workload.local_batch_size
+
+    # 'nearest' and 'drop' leave out the end of a shard that fills no batch
+    shard_samples = workload.dataset.num_samples / world_size
+    trained_samples = workload.iterations(world_size) * local_batch
+    drop_last = int(shard_samples) >= local_batch and trained_samples < shard_samples
+
     places = None
     if strategy.needs_places or strategy.fetches:
         places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
@@ -38,7 +46,7 @@ def rests(scenario: Scenario, momentum: float, epochs: int) -> EffectiveSamples:
         strategy,
         workload.dataset.num_samples,
         world_size,
-        batch,
+        local_batch,
         momentum=momentum,
         epochs=epochs,
         drop_last=drop_last,
@@ -47,23 +55,27 @@ def rests(scenario: Scenario, momentum: float, epochs: int) -> EffectiveSamples:
     )
 
 
-def _completed(scenario: Scenario) -> Strategy:
-    """The strategy, with what a loader's order takes from the scenario."""
-    strategy, workload = scenario.workload.exchange, scenario.workload
+def _complete_strategy(scenario: Scenario) -> Strategy:
+    """Return the strategy, with the values that a loader's order takes from the scenario."""
+    workload = scenario.workload
+    strategy = workload.exchange
     if not isinstance(strategy, LoaderShuffle):
         return strategy
-    known = {"workers": workload.loader.workers, "sample_size": workload.dataset.stored.mean}
-    return strategy.model_copy(update=known)
+    loader_values = {
+        "workers": workload.loader.workers,
+        "sample_size": workload.dataset.stored.mean,
+    }
+    return strategy.model_copy(update=loader_values)
 
 
 @dataclass(frozen=True)
-class RestsCell(PlainCell):
-    """`rests` of a scenario: n, its interval, and 1/n of global shuffle."""
+class EffectiveSamplesCell(PlainCell):
+    """The samples n that statistics of a scenario rest on, its interval, and global shuffle's n."""
 
-    document: Mapping[str, Any]
-    label: str
-    momentum: float
-    epochs: int
+    document: Mapping[str, Any]  # the scenario as plain values
+    label: str  # names the cell to people
+    momentum: float  # m of the running statistics
+    epochs: int  # epochs of the training
 
     @cached_property
     def _scenario(self) -> Scenario:
@@ -71,55 +83,67 @@ class RestsCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """The scenario's identity, the momentum and the epochs."""
         return [identity_of(self.document), self.momentum, self.epochs]
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`. ``host`` and ``all`` are the n of the statistics of all ranks of a host,
-        or of the job, together; ``global_`` names are those of global shuffle."""
+        """Return n, its interval and n of global shuffle as the values of an outcome.
+
+        The suffixes ``host`` and ``all`` mark the statistics of all ranks of a host, or of the
+        job, together; names with ``global`` are those of global shuffle.
+        """
         scenario = self._scenario
-        found, world_size = rests(scenario, self.momentum, self.epochs), scenario.world_size
-        of, groups = found.memory, {"": 1, "host": ranks_of_host(scenario), "all": world_size}
-        everywhere = of.number_from_returns(1.0 / world_size)
+        world_size = scenario.world_size
+        estimate = estimate_samples(scenario, self.momentum, self.epochs)
+        memory = estimate.memory
+        global_number = memory.number_from_returns(1.0 / world_size)
         values = {
-            "low": found.low,
-            "high": found.high,
-            "emulated": found.ranks,
-            "iterations": len(of.batches),
+            "low": estimate.low,
+            "high": estimate.high,
+            "emulated": estimate.ranks,
+            "iterations": len(memory.batches),
         }
-        for name, ranks in groups.items():
-            values[f"n{name}"] = of.pool_ranks(found.number, ranks, world_size)
-            values[f"global{name}"] = of.pool_ranks(everywhere, ranks, world_size)
+        ranks_by_group = {"": 1, "host": ranks_of_host(scenario), "all": world_size}
+        for name, ranks in ranks_by_group.items():
+            values[f"n{name}"] = memory.pool_ranks(estimate.number, ranks, world_size)
+            values[f"global{name}"] = memory.pool_ranks(global_number, ranks, world_size)
         return Outcome(values)
 
 
 def ranks_of_host(scenario: Scenario) -> int:
-    """Ranks of a host that is full."""
+    """Return the ranks of a host that is full."""
     return scenario.cluster.ranks_per_host(scenario.world_size)
 
 
 @dataclass(frozen=True)
-class SumsCell(NetworkCell):
-    """Seconds of summing statistics: a mean and a variance for each channel, as the scenario's
-    allreduce does."""
+class StatisticsSumCell(NetworkCell):
+    """The seconds of summing statistics: a mean and a variance for each channel.
 
-    document: Mapping[str, Any]
-    label: str
-    channels: Sequence[int]  # of every layer
+    The scenario's allreduce sums them.
+    """
+
+    document: Mapping[str, Any]  # the scenario as plain values
+    label: str  # names the cell to people
+    channels: Sequence[int]  # channels of every layer with statistics
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """The scenario's identity and the channels."""
         return [identity_of(self.document), list(self.channels)]
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: ``buffers``, all at once among all ranks; ``host`` and ``all``, those of
-        every layer by itself, forward and backward, in one iteration."""
+        """Return seconds of summing: ``buffers``, and ``host`` and ``all`` for one iteration.
+
+        ``buffers`` sums all statistics at once among all ranks. ``host`` and ``all`` sum those
+        of every layer by itself, forward and backward, among the ranks of a host or of the job.
+        """
         scenario = from_dict(self.document, self.label)
-        everywhere = bench_of(scenario)
-        small = scenario.model_copy(update={"world_size": ranks_of_host(scenario)})
-        values = {"buffers": everywhere.seconds(2.0 * NBYTES * sum(self.channels))}
-        for name, bench in (("host", bench_of(small)), ("all", everywhere)):
-            each = {count: bench.seconds(2.0 * NBYTES * count) for count in set(self.channels)}
-            values[name] = 2.0 * sum(each[count] for count in self.channels)
+        job_bench = bench_of(scenario)
+        host_scenario = scenario.model_copy(update={"world_size": ranks_of_host(scenario)})
+        values = {"buffers": job_bench.seconds(2.0 * STATISTIC_NBYTES * sum(self.channels))}
+        for name, bench in (("host", bench_of(host_scenario)), ("all", job_bench)):
+            seconds_by_channels = {
+                count: bench.seconds(2.0 * STATISTIC_NBYTES * count) for count in set(self.channels)
+            }
+            values[name] = 2.0 * sum(seconds_by_channels[count] for count in self.channels)
         return Outcome(values)

@@ -27,24 +27,31 @@ LOOKS = {
     "network": Look("another network", "#228833", "D", size=3.0, fill="none"),
     "tolerance": Look("may be lost", "#AA3377", dash=(0, (4, 1.5))),
 }
-ROOM = 0.12  # of the axes, beside points
+MARGIN = 0.12  # of the axes, beside points
 
 
 def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
-    """Points lost with 90 % intervals against seconds of an epoch, a panel for each number of
-    ranks; filled on the front. Where several strategies have no remedies, they are beside one
-    another."""
+    """Draw points lost with 90 % intervals against seconds of an epoch, a panel for each number of
+    ranks.
+
+    Points on the front are filled. Where several strategies have no remedies, they are
+    beside one another.
+    """
     remedies = tables["remedies"]
-    alone = remedies.groupby(["world_size", "strategy"])["remedy"].transform("size") == 1
+    is_only_remedy = remedies.groupby(["world_size", "strategy"])["remedy"].transform("size") == 1
     several_runs = remedies.groupby("world_size")["strategy"].transform("nunique") > 1
-    named = remedies["strategy"].where(alone & several_runs, remedies["remedy"])
-    remedies = remedies.assign(remedy=named)
-    there = remedies[remedies["epoch_s"].notna() & remedies["loss_points"].notna()]
-    sizes = sorted(there["world_size"].unique())
-    several = len(sizes) > 1
+    names = remedies["strategy"].where(is_only_remedy & several_runs, remedies["remedy"])
+    remedies = remedies.assign(remedy=names)
+    known_rows = remedies[remedies["epoch_s"].notna() & remedies["loss_points"].notna()]
+    sizes = sorted(known_rows["world_size"].unique())
+    has_several_sizes = len(sizes) > 1
     tolerance = float(meta["asked"]["tolerance"])
     panels = [
-        _panel(there[there["world_size"] == size], tolerance, f"{size:,} ranks" * several)
+        _panel(
+            known_rows[known_rows["world_size"] == size],
+            tolerance,
+            f"{size:,} ranks" * has_several_sizes,
+        )
         for size in sizes
     ]
     return Chart(
@@ -62,7 +69,7 @@ def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
 def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
     look = rows["front"].map({True: "front", False: "beaten"})
     look = look.where(rows["kind"] != "group norm", "network")
-    named = rows["front"] | rows["chosen"]
+    has_label = rows["front"] | rows["chosen"]
     short = rows["remedy"].str.replace("local batch", "b =").str.replace("momentum", "m =")
     rows = rows.assign(
         x=rows["epoch_s"],
@@ -70,20 +77,20 @@ def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
         low=rows["low_points"],
         high=rows["high_points"],
         look=look,
-        text=short.where(named, "") + rows["chosen"].map({True: " *", False: ""}),
+        text=short.where(has_label, "") + rows["chosen"].map({True: " *", False: ""}),
         tip=rows["remedy"],
-        colour=look.map({name: of.colour for name, of in LOOKS.items()}),
+        colour=look.map({name: mark_look.colour for name, mark_look in LOOKS.items()}),
         size=rows["front"].map({True: LOOKS["front"].size, False: LOOKS["beaten"].size}),
     )
     rows = rows.sort_values(["front", "chosen"], kind="stable")  # these over the others
     low, high = float(rows["x"].min()), float(rows["x"].max())
-    room = (high - low) or low
-    x = Axis(low=low - ROOM * room, high=high + 3 * ROOM * room)
+    span = (high - low) or low
+    x = Axis(low=low - MARGIN * span, high=high + 3 * MARGIN * span)
     if high > WIDE_RANGE * low > 0:
         x = log_axis("", low / 1.3, high * 2.0)
-    ends = rows[["low", "high"]].assign(tolerance=tolerance).to_numpy(float)
-    up = (ends.max() - ends.min()) or 1.0
-    y = Axis(low=float(ends.min() - ROOM * up), high=float(ends.max() + ROOM * up))
+    bounds = rows[["low", "high"]].assign(tolerance=tolerance).to_numpy(float)
+    height = (bounds.max() - bounds.min()) or 1.0
+    y = Axis(low=float(bounds.min() - MARGIN * height), high=float(bounds.max() + MARGIN * height))
     marks = [
         rule("tolerance", y=tolerance),
         *with_intervals("point", rows),

@@ -1,8 +1,8 @@
-"""The rows of the tables: what is expected of a scenario as it is, and with each remedy.
+"""Compute the rows of the tables: the loss of a scenario as it is, and with each remedy.
 
-What is lost is counted against global shuffle of the scenario as it is, so that remedies can be put
-beside one another. A larger batch or a slower momentum lets global shuffle rest on more as well:
-``own_points`` is what is lost against that.
+The loss is counted against global shuffle of the scenario as it is, so that remedies
+can be put beside one another. A larger batch or a slower momentum lets global shuffle
+rest on more as well: ``own_points`` is the loss against that.
 """
 
 from __future__ import annotations
@@ -14,320 +14,411 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.extensions.learning.accuracy.asked import AccuracyRequest, Sized
+from simshuffle.extensions.learning.accuracy.asked import AccuracyCase, AccuracyRequest
 from simshuffle.extensions.learning.accuracy.cells import ranks_of_host
-from simshuffle.extensions.learning.accuracy.sensitivity import Sensitivity
-from simshuffle.extensions.learning.accuracy.tables import TIMED, figure
+from simshuffle.extensions.learning.accuracy.sensitivity import NO_LOSS, LossEstimate, Sensitivity
+from simshuffle.extensions.learning.accuracy.tables import TIMED, format_number
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.report import WHOLE
 from simshuffle.study.study import Outcomes
 
 AS_IS = "as it is"
-SLOW = 0.01
-"""The slower momentum that is tried."""
-FOLLOWS = 3.0
-"""Over the momentum: iterations after which statistics have forgotten 95 % of older weights."""
-LAST = 0.1
-"""Share of a training, whose learning rate is low by then, that they may reach back (estimate)."""
-RECOMPUTED = 16_384
+SLOW_MOMENTUM = 0.01
+"""Slower momentum that is tried as a remedy."""
+FORGETTING_SPAN = 3.0
+"""Iterations times momentum after which statistics have forgotten 95 % of older weights."""
+LATE_SHARE = 0.1
+"""Share of a training that statistics may reach back, as its learning rate is low by then
+(estimate)."""
+RECOMPUTED_SAMPLES = 16_384
 """Samples on which statistics are recomputed before an evaluation: n at least that of 27 batches of
 32 at momentum 0.1."""
-ANOTHER = "another network: its own accuracy is not in this"
+OTHER_NETWORK_NOTE = "another network: its own accuracy is not in this"
 
 
-def run_name(sized: Sized, change: str) -> str:
-    """The name of the simulation of a change."""
-    return f"{change or AS_IS}, {sized.name}"
+def simulation_name(case: AccuracyCase, change: str) -> str:
+    """Return the name of the simulation of a change."""
+    return f"{change or AS_IS}, {case.name}"
 
 
-def rests_name(sized: Sized, change: str) -> str:
-    """The name of the cell that says on how many samples it rests."""
-    return f"n of {change or AS_IS}, {sized.name}"
+def samples_cell_name(case: AccuracyCase, change: str) -> str:
+    """Return the name of the cell that counts the samples behind statistics with a change."""
+    return f"n of {change or AS_IS}, {case.name}"
 
 
-def sums_name(sized: Sized) -> str:
-    """The name of the cell with what summing statistics takes."""
-    return f"sums @{sized.world_size}"
+def sums_cell_name(case: AccuracyCase) -> str:
+    """Return the name of the cell that times the summing of statistics."""
+    return f"sums @{case.world_size}"
 
 
-def epoch_by_forms(scenario: Scenario) -> float:
-    """s of a warm epoch, by closed forms."""
-    found = bounds(scenario)
-    return found.epoch + found.passes.slowed
+def closed_form_epoch(scenario: Scenario) -> float:
+    """Return the seconds of a warm epoch by closed forms."""
+    epoch_bounds = bounds(scenario)
+    return epoch_bounds.epoch + epoch_bounds.passes.slowed
 
 
-SLOWER = f"momentum {SLOW:g}"
+SLOW_MOMENTUM_NAME = f"momentum {SLOW_MOMENTUM:g}"
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A remedy before it is compared with others."""
+class _Remedy:
+    """A remedy with its loss and its time, before it is compared with others."""
 
-    name: str
-    kind: str
-    n: float | None
-    lost: tuple[float, float, float] | None  # points, with their interval
-    own: float | None = None  # points
-    added_s: float | None = None  # None where it is not known
-    note: str = ""
-    outside: str = ""
-    able: bool = True  # whether it may be chosen
+    name: str  # names the remedy in tables
+    kind: str  # one of `tables.KINDS`
+    n: float | None  # samples that its statistics rest on; None without running statistics
+    loss: LossEstimate | None  # against global shuffle; None where it cannot be had
+    own_points: float | None = None  # points against global shuffle with the remedy
+    added_s: float | None = None  # s that an epoch is longer; None where costs are not known
+    note: str = ""  # says what the law leaves out
+    outside: str = ""  # inputs that were never tried, in words
+    is_choosable: bool = True  # whether it may be chosen
 
 
-class Compared:
-    """All remedies of a run."""
+class RemedyComparison:
+    """Compares the remedies of a run by loss and time."""
 
-    def __init__(self, asked: AccuracyRequest, sized: Sized, outcomes: Outcomes) -> None:
-        self._asked, self._sized, self._outcomes = asked, sized, outcomes
-        self._base = self._rests("")
-        self._epoch_s = self._seconds("", sized.base)
+    def __init__(self, request: AccuracyRequest, case: AccuracyCase, outcomes: Outcomes) -> None:
+        self._request, self._case, self._outcomes = request, case, outcomes
+        self._base_samples = self._samples_with("")
+        self._epoch_s = self._seconds("", case.base)
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the epoch as it is was simulated."""
-        return run_name(self._sized, "") in self._outcomes
+        """True if the unchanged epoch was simulated; otherwise it is timed by closed forms."""
+        return simulation_name(self._case, "") in self._outcomes
 
     def _seconds(self, change: str, scenario: Scenario) -> float:
-        """s of a warm epoch with a change: simulated, or else by closed forms, in proportion to the
-        simulated epoch without it."""
-        outcome = self._outcomes.get(run_name(self._sized, change))
+        """Return the seconds of a warm epoch with a change.
+
+        They are simulated, or else by closed forms, in proportion to the simulated epoch
+        without the change.
+        """
+        outcome = self._outcomes.get(simulation_name(self._case, change))
         if outcome is not None:
             return float(outcome.values[WHOLE])
         if not change:
-            return epoch_by_forms(scenario)
-        return self._epoch_s * epoch_by_forms(scenario) / epoch_by_forms(self._sized.base)
+            return closed_form_epoch(scenario)
+        return self._epoch_s * closed_form_epoch(scenario) / closed_form_epoch(self._case.base)
 
-    def _rests(self, change: str) -> Mapping[str, Any]:
-        return self._outcomes[rests_name(self._sized, change)].values
-
-    @property
-    def _of(self) -> Sensitivity:
-        return self._asked.of
+    def _samples_with(self, change: str) -> Mapping[str, Any]:
+        return self._outcomes[samples_cell_name(self._case, change)].values
 
     @property
-    def _without(self) -> bool:
-        return self._of.norm != "batch"
+    def _sensitivity(self) -> Sensitivity:
+        return self._request.sensitivity
 
-    def setting(self) -> dict[str, Any]:
-        """The row of `settings`."""
-        base, workload, found = self._sized.base, self._sized.base.workload, self._base
-        row = self._as_it_is()
-        lost = row.lost or (0.0, 0.0, 0.0)
-        none = self._without
+    @property
+    def _has_no_statistics(self) -> bool:
+        return self._sensitivity.norm != "batch"
+
+    def setting_row(self) -> dict[str, Any]:
+        """Return the run's row of table ``settings``."""
+        base = self._case.base
+        workload = base.workload
+        unchanged = self._unchanged_remedy()
+        loss = unchanged.loss or NO_LOSS
+        samples = self._base_samples
+        names = {"n": "n", "n_low": "low", "n_high": "high", "n_global": "global"}
         return {
             "world_size": base.world_size,
-            "strategy": self._sized.strategy,
+            "strategy": self._case.strategy,
             "samples": -(-workload.dataset.num_samples // base.world_size),
             "local_batch": workload.local_batch_size,
-            "iterations": found["iterations"],
-            "n": None if none else found["n"],
-            "n_low": None if none else found["low"],
-            "n_high": None if none else found["high"],
-            "n_global": None if none else found["global"],
-            "emulated": found["emulated"],
-            **_lost(lost),
-            "enough": lost[2] <= self._asked.tolerance,
-            "outside": row.outside,
+            "iterations": samples["iterations"],
+            **{
+                column: None if self._has_no_statistics else samples[name]
+                for column, name in names.items()
+            },
+            "emulated": samples["emulated"],
+            **_loss_columns(loss),
+            "enough": loss.high <= self._request.tolerance,
+            "outside": unchanged.outside,
             "epoch_s": self._epoch_s,
             "timed": TIMED[0] if self.is_simulated else TIMED[1],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of `remedies`."""
-        found = [self._as_it_is(), *(self._remedies() if self.are_compared else ())]
-        front = _front(found)
-        enough = {row.name for row in found if row.lost and row.lost[2] <= self._asked.tolerance}
-        able = [r for r in found if r.able and r.added_s is not None and r.name in enough]
-        chosen = min(able, key=lambda r: (r.name != AS_IS, r.added_s), default=None)
+    def remedy_rows(self) -> list[dict[str, Any]]:
+        """Return the run's rows of table ``remedies``."""
+        remedies = [self._unchanged_remedy()]
+        if self.compares_remedies:
+            remedies += self._remedies()
+        front = _front_names(remedies)
+
+        # the quickest of the remedies that are enough; no remedy, if that is enough
+        enough = {
+            remedy.name
+            for remedy in remedies
+            if remedy.loss and remedy.loss.high <= self._request.tolerance
+        }
+        choosable = [
+            remedy
+            for remedy in remedies
+            if remedy.is_choosable and remedy.added_s is not None and remedy.name in enough
+        ]
+        chosen = min(
+            choosable, key=lambda remedy: (remedy.name != AS_IS, remedy.added_s), default=None
+        )
         if AS_IS not in enough:
-            chosen = min(able, key=lambda r: (r.added_s, r.name), default=None)
+            chosen = min(choosable, key=lambda remedy: (remedy.added_s, remedy.name), default=None)
+
         return [
             {
-                "world_size": self._sized.world_size,
-                "strategy": self._sized.strategy,
-                "remedy": row.name,
-                "kind": row.kind,
-                "n": row.n,
-                **_lost(row.lost),
-                "own_points": row.own,
-                "epoch_s": None if row.added_s is None else self._epoch_s + row.added_s,
-                "added_s": row.added_s,
-                "outside": row.outside,
-                "note": row.note,
-                "enough": row.name in enough,
-                "front": row.name in front,
-                "chosen": row is chosen,
+                "world_size": self._case.world_size,
+                "strategy": self._case.strategy,
+                "remedy": remedy.name,
+                "kind": remedy.kind,
+                "n": remedy.n,
+                **_loss_columns(remedy.loss),
+                "own_points": remedy.own_points,
+                "epoch_s": None if remedy.added_s is None else self._epoch_s + remedy.added_s,
+                "added_s": remedy.added_s,
+                "outside": remedy.outside,
+                "note": remedy.note,
+                "enough": remedy.name in enough,
+                "front": remedy.name in front,
+                "chosen": remedy is chosen,
             }
-            for row in found
+            for remedy in remedies
         ]
 
     @property
-    def are_compared(self) -> bool:
-        """Whether remedies are looked at: where something is lost, and more than may be, unless all
-        are asked for."""
-        if self._without or not self._sized.changes:
+    def compares_remedies(self) -> bool:
+        """True where remedies are looked at: more is lost than may be, or all are asked for.
+
+        Where nothing can be lost, none are looked at.
+        """
+        if self._has_no_statistics or not self._case.changes:
             return False
-        lost = self._as_it_is().lost
-        return self._asked.exact or lost is None or lost[2] > self._asked.tolerance
+        loss = self._unchanged_remedy().loss
+        return self._request.exact or loss is None or loss.high > self._request.tolerance
 
-    def _as_it_is(self) -> _Row:
-        if self._without:
-            points = self._of.lost(0.0)
-            return _Row(AS_IS, AS_IS, None, points, points[0], 0.0, outside=self._outside(None))
-        if not self._sized.changes:  # global shuffle itself
-            return _Row(AS_IS, AS_IS, self._base["n"], (0.0, 0.0, 0.0), 0.0, 0.0)
-        return self._row(AS_IS, AS_IS, self._base, "", 0.0)
+    def _unchanged_remedy(self) -> _Remedy:
+        """Return the remedy that changes nothing."""
+        if self._has_no_statistics:
+            loss = self._sensitivity.expected_loss(0.0)
+            outside = self._untried_inputs(None)
+            return _Remedy(AS_IS, AS_IS, None, loss, loss.points, 0.0, outside=outside)
+        if not self._case.changes:  # global shuffle itself
+            return _Remedy(AS_IS, AS_IS, self._base_samples["n"], NO_LOSS, 0.0, 0.0)
+        return self._remedy(AS_IS, AS_IS, self._base_samples, "", 0.0)
 
-    def _row(
+    def _remedy(
         self,
         name: str,
         kind: str,
-        found: Mapping[str, Any],
+        samples: Mapping[str, Any],
         group: str,
         added_s: float | None,
-        **more: Any,
-    ) -> _Row:
-        """The row of what rests on ``found``, of the statistics of a ``group`` of ranks."""
-        n, of = float(found[f"n{group}"]), 1.0 / float(self._base["global"])
-        less = 1.0 / n - of
-        scale = float(found["n"]) / n  # that of the interval is the same share of n
-        ends = (scale / found["high"] - of, scale / found["low"] - of)
-        own = self._of.c * (1.0 / n - 1.0 / float(found[f"global{group}"]))
-        batch = more.pop("batch", None)
-        outside = self._outside(n, batch, more.pop("momentum", None))
-        lost = self._of.lost(less, *ends)
-        return _Row(name, kind, n, lost, own, added_s, outside=outside, **more)
+        *,
+        note: str = "",
+        is_choosable: bool = True,
+        batch: int | None = None,
+        momentum: float | None = None,
+    ) -> _Remedy:
+        """Return a remedy with the loss that follows from the samples of its statistics.
 
-    def _remedies(self) -> Iterator[_Row]:
-        yield from self._of_batches()
-        yield from self._of_statistics()
-        yield from self._of_exchanges()
-        lost = self._asked.without.lost(0.0)
-        yield _Row("group norm", "group norm", None, lost, lost[0], 0.0, ANOTHER, able=False)
+        Args:
+            name, kind: of the remedy.
+            samples: values of the outcome of an `EffectiveSamplesCell`.
+            group: ranks that share statistics: '' for a rank by itself, 'host' or 'all'.
+            added_s: s that an epoch is longer.
+            note, is_choosable: fields of the remedy.
+            batch, momentum: samples that are normalised together and momentum of the remedy; the
+                scenario's by default.
+        """
+        n = float(samples[f"n{group}"])
+        global_inverse = 1.0 / float(self._base_samples["global"])
+        extra_inverse = 1.0 / n - global_inverse
+        scale = float(samples["n"]) / n  # the interval is an equal share of n for every group
+        lowest = scale / samples["high"] - global_inverse
+        highest = scale / samples["low"] - global_inverse
+        return _Remedy(
+            name,
+            kind,
+            n,
+            self._sensitivity.expected_loss(extra_inverse, lowest, highest),
+            self._sensitivity.c * (1.0 / n - 1.0 / float(samples[f"global{group}"])),
+            added_s,
+            note=note,
+            outside=self._untried_inputs(n, batch, momentum),
+            is_choosable=is_choosable,
+        )
 
-    def _changed(self, kinds: set[str]) -> Iterator[tuple[Any, Mapping[str, Any], float]]:
-        """Changes that can be had: what each rests on, and the seconds that it adds."""
-        for change in self._sized.changes:
+    def _remedies(self) -> Iterator[_Remedy]:
+        yield from self._batch_remedies()
+        yield from self._statistics_remedies()
+        yield from self._exchange_remedies()
+        loss = self._request.norm_free_sensitivity.expected_loss(0.0)
+        name = "group norm"
+        yield _Remedy(
+            name, name, None, loss, loss.points, 0.0, OTHER_NETWORK_NOTE, is_choosable=False
+        )
+
+    def _possible_changes(self, kinds: set[str]) -> Iterator[tuple[Any, Mapping[str, Any], float]]:
+        """Yield the possible changes, the samples that each rests on, and its added seconds."""
+        for change in self._case.changes:
             if change.kind in kinds and change.scenario is not None:
                 seconds = self._seconds(change.name, change.scenario)
-                yield change, self._rests(change.name), seconds - self._epoch_s
+                yield change, self._samples_with(change.name), seconds - self._epoch_s
 
-    def _impossible(self, kinds: set[str]) -> Iterator[_Row]:
-        for change in self._sized.changes:
+    def _impossible_changes(self, kinds: set[str]) -> Iterator[_Remedy]:
+        """Yield the remedies that cannot be had, with the reason as a note."""
+        for change in self._case.changes:
             if change.kind in kinds and change.scenario is None:
-                yield _Row(change.name, change.kind, None, None, note=change.why, able=False)
+                yield _Remedy(
+                    change.name, change.kind, None, None, note=change.reason, is_choosable=False
+                )
 
-    def _of_batches(self) -> Iterator[_Row]:
+    def _batch_remedies(self) -> Iterator[_Remedy]:
+        """Yield the remedies that enlarge the local batch."""
         note = "if memory allows; the learning rate must be found anew"
-        for change, found, added in self._changed({"local batch"}):
+        for change, samples, added_s in self._possible_changes({"local batch"}):
             batch = change.scenario.workload.local_batch_size
-            yield self._row(change.name, change.kind, found, "", added, note=note, batch=batch)
-        yield from self._impossible({"local batch"})
-
-    def _of_statistics(self) -> Iterator[_Row]:
-        """What is done to the statistics of the same training."""
-        if self._asked.momentum > SLOW:
-            back = FOLLOWS / SLOW / self._base["iterations"]
-            slow = back > LAST * self._asked.epochs
-            note = f"too slow: statistics reach back {back:.2g} epochs of other weights" * slow
-            yield self._row(
-                SLOWER,
-                "momentum",
-                self._rests(SLOWER),
-                "",
-                0.0,
-                note=note,
-                able=not slow,
-                momentum=SLOW,
+            yield self._remedy(
+                change.name, change.kind, samples, "", added_s, note=note, batch=batch
             )
-        sums = self._outcomes[sums_name(self._sized)].values if self._asked.channels else None
-        unknown = "" if sums else "; its layers are not known, so neither are costs"
-        yield self._recomputed(sums)
-        all_ranks, iterations = self._sized.world_size, self._base["iterations"]
+        yield from self._impossible_changes({"local batch"})
+
+    def _statistics_remedies(self) -> Iterator[_Remedy]:
+        """Yield the remedies that change statistics, and leave the training as it is."""
+        if self._request.momentum > SLOW_MOMENTUM:
+            yield self._slow_momentum()
+
+        sums = None
+        cost_note = "; its layers are not known, so neither are costs"
+        if self._request.channels:
+            sums = self._outcomes[sums_cell_name(self._case)].values
+            cost_note = ""
+        yield self._recomputation(sums)
+
+        world_size = self._case.world_size
+        iterations = self._base_samples["iterations"]
         buffers = None if sums is None else sums["buffers"]
-        note = f"at the end of an epoch{unknown}; a point remained lost at 8 samples a rank"
-        yield self._row("pooled", "pooled", self._base, "all", buffers, note=note)
-        groups = {"host": ranks_of_host(self._sized.base), "all": all_ranks}
+        note = f"at the end of an epoch{cost_note}; a point remained lost at 8 samples a rank"
+        yield self._remedy("pooled", "pooled", self._base_samples, "all", buffers, note=note)
+        groups = {"host": ranks_of_host(self._case.base), "all": world_size}
         for name, ranks in groups.items():
-            if name == "host" and ranks in (1, all_ranks):
+            if name == "host" and ranks in (1, world_size):
                 continue
-            added = None if sums is None else iterations * sums[name]
-            batch = ranks * self._sized.base.workload.local_batch_size
-            title = f"sync batch norm, {name}"
-            note = f"summed layer by layer by the scenario's allreduce{unknown}"
-            yield self._row(
-                title, "sync batch norm", self._base, name, added, note=note, batch=batch
+            added_s = None if sums is None else iterations * sums[name]
+            batch = ranks * self._case.base.workload.local_batch_size
+            remedy_name = f"sync batch norm, {name}"
+            note = f"summed layer by layer by the scenario's allreduce{cost_note}"
+            yield self._remedy(
+                remedy_name,
+                "sync batch norm",
+                self._base_samples,
+                name,
+                added_s,
+                note=note,
+                batch=batch,
             )
 
-    def _recomputed(self, sums: Mapping[str, Any] | None) -> _Row:
-        """Statistics of samples of the whole set under the weights that are evaluated (as after
-        stochastic weight averaging, arXiv 1803.05407): every sample once, so that n is their
-        number; all ranks share them."""
-        workload, world_size = self._sized.base.workload, self._sized.world_size
-        count = min(RECOMPUTED, workload.dataset.num_samples)
-        each, batch = -(-count // world_size), workload.local_batch_size
-        whole = [batch] * (each // batch) + [each % batch] * bool(each % batch)
-        sizes = np.asarray([count * workload.mean_work for count in whole])
-        forward = float(self._sized.base.step_times.forward_of(sizes).sum())
-        found = dict.fromkeys(("n", "low", "high", "global"), float(count))
-        return self._row(
+    def _slow_momentum(self) -> _Remedy:
+        """Return the remedy of a slower momentum of the running statistics."""
+        epochs_back = FORGETTING_SPAN / SLOW_MOMENTUM / self._base_samples["iterations"]
+        is_too_slow = epochs_back > LATE_SHARE * self._request.epochs
+        note = ""
+        if is_too_slow:
+            note = f"too slow: statistics reach back {epochs_back:.2g} epochs of other weights"
+        return self._remedy(
+            SLOW_MOMENTUM_NAME,
+            "momentum",
+            self._samples_with(SLOW_MOMENTUM_NAME),
+            "",
+            0.0,
+            note=note,
+            is_choosable=not is_too_slow,
+            momentum=SLOW_MOMENTUM,
+        )
+
+    def _recomputation(self, sums: Mapping[str, Any] | None) -> _Remedy:
+        """Return the remedy that recomputes statistics under the weights that are evaluated.
+
+        The samples are of the whole set (as after stochastic weight averaging, arXiv
+        1803.05407): every sample once, so that n is their number; all ranks share them.
+        """
+        workload = self._case.base.workload
+        batch = workload.local_batch_size
+        count = min(RECOMPUTED_SAMPLES, workload.dataset.num_samples)
+        rank_samples = -(-count // self._case.world_size)
+
+        # samples of each batch of a rank, of which the last one may be smaller
+        batches = [batch] * (rank_samples // batch)
+        if remainder := rank_samples % batch:
+            batches.append(remainder)
+        sizes = np.asarray([num_samples * workload.mean_work for num_samples in batches])
+        forward = float(self._case.base.step_times.forward_of(sizes).sum())
+        samples = dict.fromkeys(("n", "low", "high", "global"), float(count))
+        return self._remedy(
             f"recomputed on {count:,} samples",
             "recomputed",
-            found,
+            samples,
             "",
             forward + (0.0 if sums is None else sums["buffers"]),
             note="before every evaluation; reading the samples is not in it",
         )
 
-    def _of_exchanges(self) -> Iterator[_Row]:
-        for change, found, added in self._changed({"partial", "oldest", "global"}):
+    def _exchange_remedies(self) -> Iterator[_Remedy]:
+        """Yield the remedies that change the exchange of samples."""
+        for change, samples, added_s in self._possible_changes({"partial", "oldest", "global"}):
             if change.kind == "global":
-                n = float(found["n"])
-                yield _Row(change.name, change.kind, n, (0.0, 0.0, 0.0), 0.0, added)
+                n = float(samples["n"])
+                yield _Remedy(change.name, change.kind, n, NO_LOSS, 0.0, added_s)
             else:
-                yield self._row(change.name, change.kind, found, "", added)
-        yield from self._impossible({"partial", "oldest", "global"})
+                yield self._remedy(change.name, change.kind, samples, "", added_s)
+        yield from self._impossible_changes({"partial", "oldest", "global"})
 
-    def _outside(
+    def _untried_inputs(
         self, n: float | None, batch: int | None = None, momentum: float | None = None
     ) -> str:
-        """What was never tried when the sensitivity was measured."""
-        base, of = self._sized.base, self._of
-        here: dict[str, float | None] = {
+        """Return the inputs that were never tried when the sensitivity was measured, in words."""
+        base = self._case.base
+        sensitivity = self._sensitivity
+        inputs: dict[str, float | None] = {
             "ranks": base.world_size,
             "samples a rank": -(-base.workload.dataset.num_samples // base.world_size),
             "n": n,
             "local batch": batch or base.workload.local_batch_size,
         }
-        found = [] if of.known else [f"network {of.model}"]
-        for name, value in here.items():
-            low, high = of.tried.get(name, (-math.inf, math.inf))
+        untried = [] if sensitivity.known else [f"network {sensitivity.model}"]
+        for name, value in inputs.items():
+            low, high = sensitivity.tried.get(name, (-math.inf, math.inf))
             if value is not None and not 0.99 * low <= value <= 1.01 * high:
-                span = figure(low) if low == high else f"{figure(low)} to {figure(high)}"
-                found.append(f"{name} {figure(value)} (tried: {span})")
-        m = momentum or self._asked.momentum
-        if n is not None and not math.isclose(m, of.momentum):
-            found.append(f"momentum {m:g} (tried: {of.momentum:g})")
-        return "; ".join(found)
+                tried_range = format_number(low)
+                if low != high:
+                    tried_range += f" to {format_number(high)}"
+                untried.append(f"{name} {format_number(value)} (tried: {tried_range})")
+        statistics_momentum = momentum or self._request.momentum
+        if n is not None and not math.isclose(statistics_momentum, sensitivity.momentum):
+            untried.append(f"momentum {statistics_momentum:g} (tried: {sensitivity.momentum:g})")
+        return "; ".join(untried)
 
 
-def _lost(points: tuple[float, float, float] | None) -> dict[str, Any]:
-    return dict(
-        zip(("loss_points", "low_points", "high_points"), points or (None,) * 3, strict=True)
-    )
+def _loss_columns(loss: LossEstimate | None) -> dict[str, Any]:
+    """Return a loss as columns of a row, empty where there is none."""
+    names = ("loss_points", "low_points", "high_points")
+    return dict(zip(names, loss or (None,) * len(names), strict=True))
 
 
-def _front(rows: list[_Row]) -> set[str]:
-    """Those of the same network than which no other loses less in no more time, or as little in
-    less."""
-    of = {
-        row.name: (row.added_s, row.lost[0])
-        for row in rows
-        if row.able and row.added_s is not None and row.lost is not None
+def _front_names(remedies: list[_Remedy]) -> set[str]:
+    """Return the names of the remedies on the front.
+
+    No other remedy of the same network loses less in no more time, or as little in less.
+    """
+    costs = {
+        remedy.name: (remedy.added_s, remedy.loss.points)
+        for remedy in remedies
+        if remedy.is_choosable and remedy.added_s is not None and remedy.loss is not None
     }
 
     def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
         return a != b and a[0] <= b[0] and a[1] <= b[1]
 
-    return {name for name, at in of.items() if not any(beats(other, at) for other in of.values())}
+    return {
+        name
+        for name, cost in costs.items()
+        if not any(beats(rival, cost) for rival in costs.values())
+    }

@@ -1,4 +1,4 @@
-"""What ``meta.json`` of an accuracy holds for figure and texts."""
+"""The facts that ``meta.json`` of an accuracy study holds for its figure and texts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ Norm = Literal["batch", "group", "layer", "none"]
 
 
 class AccuracyQuestion(TypedDict):
-    """What was asked."""
+    """The options that the user asked with."""
 
-    model: str | None
-    norm: Norm | None
-    momentum: Annotated[float, Field(gt=0, le=1)]
-    epochs: Annotated[int, Field(ge=1)]
-    tolerance: Amount
-    screening: dict[str, Any] | None
-    exact: NotRequired[bool]
+    model: str | None  # the network; None for the scenario's
+    norm: Norm | None  # what the network normalises by; None where the user did not say
+    momentum: Annotated[float, Field(gt=0, le=1)]  # m of the running statistics
+    epochs: Annotated[int, Field(ge=1)]  # epochs of the training
+    tolerance: Amount  # points of accuracy that may be lost
+    screening: dict[str, Any] | None  # a `MeasuredScreening` as plain values
+    exact: NotRequired[bool]  # whether all remedies are simulated
 
 
-class OfNetwork(TypedDict):
-    """The sensitivity that was used:
-    `simshuffle.extensions.learning.accuracy.sensitivity.Sensitivity`."""
+class SensitivityFacts(TypedDict):
+    """The sensitivity that the losses were computed with.
+
+    See `simshuffle.extensions.learning.accuracy.sensitivity.Sensitivity`.
+    """
 
     model: str
     norm: Norm
@@ -40,19 +42,19 @@ class OfNetwork(TypedDict):
 
 
 class AccuracyFindings(TypedDict):
-    """What was found beside the tables."""
+    """Facts of the study that its tables do not hold."""
 
-    scenario: str
-    timed: str
-    importance: bool
-    settings: int
-    remedies: int
-    norm_is_known: NotRequired[bool]
+    scenario: str  # name of the scenario
+    timed: str  # network whose steps are timed
+    importance: bool  # whether a strategy selects by importance
+    settings: int  # rows of settings.csv
+    remedies: int  # rows of remedies.csv
+    norm_is_known: NotRequired[bool]  # whether it is known what the network normalises by
 
 
 class AccuracyFacts(TypedDict):
-    """All of it."""
+    """The facts that the sentences of an accuracy study are built from."""
 
     asked: AccuracyQuestion
-    sensitivity: OfNetwork
+    sensitivity: SensitivityFacts
     accuracy: AccuracyFindings

@@ -1,5 +1,8 @@
-"""The study behind ``simshuffle accuracy``: on how many samples the statistics of a rank rest, what
-that costs in accuracy, and what every remedy costs in time."""
+"""The study behind ``simshuffle accuracy``.
+
+It counts the samples that a rank's statistics rest on, predicts the loss of accuracy,
+and times every remedy.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ import numpy as np
 from simshuffle.errors import Problem
 from simshuffle.extensions.learning.accuracy import text
 from simshuffle.extensions.learning.accuracy.asked import AccuracyRequest
-from simshuffle.extensions.learning.accuracy.cells import RestsCell, SumsCell
+from simshuffle.extensions.learning.accuracy.cells import EffectiveSamplesCell, StatisticsSumCell
 from simshuffle.extensions.learning.accuracy.figures import accuracy_chart
 from simshuffle.extensions.learning.accuracy.remedies import (
-    SLOW,
-    SLOWER,
-    Compared,
-    rests_name,
-    run_name,
-    sums_name,
+    SLOW_MOMENTUM,
+    SLOW_MOMENTUM_NAME,
+    RemedyComparison,
+    samples_cell_name,
+    simulation_name,
+    sums_cell_name,
 )
 from simshuffle.extensions.learning.accuracy.says import AccuracyFacts
 from simshuffle.extensions.learning.accuracy.tables import STORED
@@ -29,80 +32,91 @@ from simshuffle.study.cell import Cell
 from simshuffle.study.schema import problems_of_misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
-LIMIT = 60.0
-"""s of one core, by the costs of runs, that all simulations take together unless all are asked
-for: less than a minute on two cores. What does not fit is timed by closed forms."""
+MAX_SIMULATED_SECONDS = 60.0
+"""Most s of one core, by the costs of runs, that all simulations take together unless all are asked
+for: less than a minute on two cores. Runs that do not fit are timed by closed forms."""
 
 
-def _bases(asked: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """For every run of the scenario: what its statistics rest on, and a warm epoch."""
-    cells = _timed(asked, _base_runs(asked), LIMIT)
-    for sized in asked.sized:
-        name = rests_name(sized, "")
-        cells[name] = RestsCell(sized.base.to_dict(), name, asked.momentum, asked.epochs)
+def _bases(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return two cells of every run: the samples of its statistics, and a warm epoch."""
+    cells = _affordable_simulations(request, _base_runs(request), MAX_SIMULATED_SECONDS)
+    for case in request.cases:
+        name = samples_cell_name(case, "")
+        cells[name] = EffectiveSamplesCell(
+            case.base.to_dict(), name, request.momentum, request.epochs
+        )
     return cells
 
 
-def _base_runs(asked: AccuracyRequest) -> dict[str, Scenario]:
-    return {run_name(sized, ""): sized.base for sized in asked.sized}
+def _base_runs(request: AccuracyRequest) -> dict[str, Scenario]:
+    """Return the unchanged scenario of every run, by the name of its simulation."""
+    return {simulation_name(case, ""): case.base for case in request.cases}
 
 
-def _timed(asked: AccuracyRequest, runs: Mapping[str, Scenario], limit: float) -> dict[str, Cell]:
-    """The simulations of runs, by name: those that cost least, as far as the limit allows."""
+def _affordable_simulations(
+    request: AccuracyRequest, runs: Mapping[str, Scenario], limit: float
+) -> dict[str, Cell]:
+    """Return the simulations of runs, by name: the cheapest that fit into ``limit`` seconds."""
     cells = {name: WarmCell(scenario.to_dict(), name) for name, scenario in runs.items()}
-    if asked.exact:
+    if request.exact:
         return dict(cells)
-    spent = np.cumsum(sorted(cell.cost for cell in cells.values()))
-    fitting = int(np.searchsorted(spent, limit, side="right"))
-    order = sorted(cells, key=lambda name: cells[name].cost)[:fitting]
-    return {name: cell for name, cell in cells.items() if name in order}
+    cumulated_cost = np.cumsum(sorted(cell.cost for cell in cells.values()))
+    num_affordable = int(np.searchsorted(cumulated_cost, limit, side="right"))
+    affordable = sorted(cells, key=lambda name: cells[name].cost)[:num_affordable]
+    return {name: cell for name, cell in cells.items() if name in affordable}
 
 
-def _remedies(asked: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
-    """Where more is lost than may be: what every change rests on, and a warm epoch with it; what
-    summing statistics takes."""
+def _remedies(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
+    """Return the cells of remedies, where more is lost than may be.
+
+    They are the samples and a warm epoch of every change, and the seconds of summing
+    statistics.
+    """
     cells: dict[str, Cell] = {}
     runs: dict[str, Scenario] = {}
-    for sized in asked.sized:
-        if not sized.changes or not Compared(asked, sized, outcomes).are_compared:
+    for case in request.cases:
+        if not case.changes or not RemedyComparison(request, case, outcomes).compares_remedies:
             continue
-        for change, scenario in sized.cells.items():
+        for change, scenario in case.cells.items():
             if change:
-                runs[run_name(sized, change)] = scenario
-                name = rests_name(sized, change)
-                cells[name] = RestsCell(scenario.to_dict(), name, asked.momentum, asked.epochs)
-        document = sized.base.to_dict()
-        if asked.momentum > SLOW:
-            name = rests_name(sized, SLOWER)
-            cells[name] = RestsCell(document, name, SLOW, asked.epochs)
-        if asked.channels:
-            name = sums_name(sized)
-            cells[name] = SumsCell(document, name, asked.channels)
-    spent = sum(cell.cost for cell in _timed(asked, _base_runs(asked), LIMIT).values())
-    return cells | _timed(asked, runs, LIMIT - spent)
+                runs[simulation_name(case, change)] = scenario
+                name = samples_cell_name(case, change)
+                cells[name] = EffectiveSamplesCell(
+                    scenario.to_dict(), name, request.momentum, request.epochs
+                )
+        document = case.base.to_dict()
+        if request.momentum > SLOW_MOMENTUM:
+            name = samples_cell_name(case, SLOW_MOMENTUM_NAME)
+            cells[name] = EffectiveSamplesCell(document, name, SLOW_MOMENTUM, request.epochs)
+        if request.channels:
+            name = sums_cell_name(case)
+            cells[name] = StatisticsSumCell(document, name, request.channels)
+    base_simulations = _affordable_simulations(request, _base_runs(request), MAX_SIMULATED_SECONDS)
+    spent_seconds = sum(cell.cost for cell in base_simulations.values())
+    return cells | _affordable_simulations(request, runs, MAX_SIMULATED_SECONDS - spent_seconds)
 
 
-def _collect(asked: AccuracyRequest, outcomes: Outcomes) -> Tables:
-    compared = [Compared(asked, sized, outcomes) for sized in asked.sized]
-    settings = [of.setting() for of in compared]
-    remedies = [row for of in compared for row in of.rows()]
+def _collect(request: AccuracyRequest, outcomes: Outcomes) -> Tables:
+    comparisons = [RemedyComparison(request, case, outcomes) for case in request.cases]
+    settings = [comparison.setting_row() for comparison in comparisons]
+    remedies = [row for comparison in comparisons for row in comparison.remedy_rows()]
     return {
         "settings": STORED["settings"].framed(settings),
         "remedies": STORED["remedies"].framed(remedies),
     }
 
 
-def _facts(asked: AccuracyRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
-    """What texts say beside tables."""
-    base = asked.sized[0].base
+def _facts(request: AccuracyRequest, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+    """Return the facts that texts state beside tables."""
+    base = request.cases[0].base
     return {
         "accuracy": {
             "scenario": base.name,
             "timed": base.workload.model.name,
             "importance": any(
-                sized.base.workload.exchange.needs_importance for sized in asked.sized
+                case.base.workload.exchange.needs_importance for case in request.cases
             ),
-            "norm_is_known": asked.norm_is_known,
+            "norm_is_known": request.norm_is_known,
             "settings": len(tables["settings"]),
             "remedies": len(tables["remedies"]),
         }
@@ -111,12 +125,12 @@ def _facts(asked: AccuracyRequest, outcomes: Outcomes, tables: Tables) -> dict[s
 
 def _faults(result: Result) -> Iterator[Problem]:
     settings, remedies = result.tables["settings"], result.tables["remedies"]
-    said = result.meta["accuracy"]
+    facts = result.meta["accuracy"]
     chosen = remedies.groupby(["world_size", "strategy"])["chosen"].sum()
     yield from problems_of_misfits(
         {
-            "settings.csv": len(settings) == said["settings"] > 0,
-            "remedies.csv": len(remedies) == said["remedies"]
+            "settings.csv": len(settings) == facts["settings"] > 0,
+            "remedies.csv": len(remedies) == facts["remedies"]
             and set(remedies["world_size"]) == set(settings["world_size"])
             and bool((chosen <= 1).all()),
         }
@@ -135,7 +149,7 @@ STUDY: Study[AccuracyRequest] = Study(
     verdict=text.verdict,
     parts=text.parts,
     details=text.details,
-    exported=text.exported,
+    exported=text.document_parts,
     facts=_facts,
     says=AccuracyFacts,
     faults=_faults,

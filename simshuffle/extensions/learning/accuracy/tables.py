@@ -1,17 +1,17 @@
-"""The tables of an accuracy: what is measured of networks, and what is expected."""
+"""The tables of an accuracy study: measured sensitivities, and expected losses."""
 
 from __future__ import annotations
 
 from simshuffle.study.schema import Schema, amount, count, flag, real, text
 
 
-def figure(value: float) -> str:
-    """A number with four digits, or all of its whole ones."""
+def format_number(value: float) -> str:
+    """Format a number with four digits, or with all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def points(value: float) -> str:
-    """Points of accuracy, without a sign of 0."""
+def format_points(value: float) -> str:
+    """Format points of accuracy with two decimals; 0 has no sign."""
     return f"{value:.2f}".replace("-0.00", "0.00")
 
 
@@ -55,17 +55,17 @@ _LOST = real(
     "points of accuracy expected to be lost against global shuffle; below 0 gained",
     empty=True,
     head="points\nlost",
-    look=points,
+    look=format_points,
 )
-_LOW = real("lower end of its 90 % interval", empty=True, look=points)
-_HIGH = real("upper end", empty=True, look=points)
+_LOW = real("lower end of its 90 % interval", empty=True, look=format_points)
+_HIGH = real("upper end", empty=True, look=format_points)
 _ENOUGH = flag("whether that end is within the tolerance")
 _OUTSIDE = text("what of it was never tried when the sensitivity was measured; empty if nothing")
 _N = amount(
     "samples that the statistics rest on, n; empty without running statistics",
     empty=True,
     head="n",
-    look=figure,
+    look=format_number,
 )
 
 TIMED = ("simulation", "closed forms")
@@ -82,7 +82,7 @@ SETTINGS = Schema(
         "n": _N,
         "n_low": amount("lower end of the 90 % interval of n, from how ranks differ", empty=True),
         "n_high": amount("upper end", empty=True),
-        "n_global": amount("n of global shuffle", empty=True, head="n global", look=figure),
+        "n_global": amount("n of global shuffle", empty=True, head="n global", look=format_number),
         "emulated": count("ranks that were followed to know n; 0 where it is exact"),
         "loss_points": _LOST,
         "low_points": _LOW,
@@ -106,7 +106,7 @@ REMEDIES = Schema(
         "low_points": _LOW,
         "high_points": _HIGH,
         "own_points": real(
-            "the same against global shuffle with the same change", empty=True, look=points
+            "the same against global shuffle with the same change", empty=True, look=format_points
         ),
         "epoch_s": amount(
             "s of a warm epoch with it; empty where it cannot be had, or no costs are known",
@@ -127,7 +127,7 @@ REMEDIES = Schema(
     absent={"strategy": ""},
 )
 STORED = {"settings": SETTINGS, "remedies": REMEDIES}
-SHOWN = {
+PRINTED_REMEDIES = {
     **REMEDIES.columns,
     "interval": text("90 % interval", head="90 %"),
     "mark": text("* is chosen, + on the front", head=""),

@@ -1,4 +1,4 @@
-"""An accuracy on a terminal: what is lost, what is quickest against it, and what that rests on."""
+"""Write an accuracy to a terminal: the loss, the quickest remedy, and the basis of both."""
 
 from __future__ import annotations
 
@@ -8,41 +8,50 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.extensions.learning.accuracy.tables import SETTINGS, SHOWN, TIMED, figure, points
+from simshuffle.extensions.learning.accuracy.tables import (
+    PRINTED_REMEDIES,
+    SETTINGS,
+    TIMED,
+    format_number,
+    format_points,
+)
 from simshuffle.study.schema import Schema
 from simshuffle.study.study import Result
 
-LISTED = Schema(SHOWN)
+REMEDY_LISTING = Schema(PRINTED_REMEDIES)
 
 
 def verdict(result: Result) -> Iterator[str]:
-    """What each run loses and what to do, runs of which nothing has to be done together; then what
-    the answer rests on."""
+    """Yield the loss of each run and its remedy, then the basis of the answer.
+
+    Runs of which nothing has to be done stand together.
+    """
     settings, remedies, meta = result.tables["settings"], result.tables["remedies"], result.meta
     if meta["sensitivity"]["norm"] != "batch":
-        yield _without_statistics(settings, meta)
+        yield _norm_free_verdict(settings, meta)
     else:
         if not meta["accuracy"].get("norm_is_known", True):
-            yield _assumed(meta)
+            yield _norm_assumption(meta)
         for _, rows in settings.groupby("world_size", sort=True):
-            yield from _of_size(rows, remedies, meta)
-    yield _rests(settings, meta)
+            yield from _verdict_on_ranks(rows, remedies, meta)
+    yield _provenance(settings, meta)
 
 
-def _without_statistics(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
-    """What is known of a network without running statistics."""
-    of, row = meta["sensitivity"], settings.to_dict("records")[0]
+def _norm_free_verdict(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
+    """State the loss of a network without running statistics."""
+    scatter = format_points(settings.to_dict("records")[0]["high_points"])
     names = ", ".join(dict.fromkeys(settings["strategy"]))
     sizes = ", ".join(f"{size:,}" for size in dict.fromkeys(settings["world_size"]))
     return (
-        f"{of['model']} has no batch norm: there are no running statistics, n is not defined, and"
-        f" the law does not apply. By this mechanism {names} on {sizes} ranks lose 0 points."
-        f" What was trained without batch norm came within {points(row['high_points'])} points of"
-        " global shuffle on random shards (90 %). Nothing is known of other mechanisms."
+        f"{meta['sensitivity']['model']} has no batch norm: there are no running statistics, n is"
+        f" not defined, and the law does not apply. By this mechanism {names} on {sizes} ranks lose"
+        f" 0 points. What was trained without batch norm came within {scatter} points of global"
+        " shuffle on random shards (90 %). Nothing is known of other mechanisms."
     )
 
 
-def _assumed(meta: Mapping[str, Any]) -> str:
+def _norm_assumption(meta: Mapping[str, Any]) -> str:
+    """State that batch norm is assumed of a network whose norm is unknown."""
     model = meta["sensitivity"]["model"]
     return (
         f"What {model} normalises by is not known: batch norm is assumed. With layer or group norm"
@@ -50,124 +59,142 @@ def _assumed(meta: Mapping[str, Any]) -> str:
     )
 
 
-def _of_size(
+def _verdict_on_ranks(
     settings: pd.DataFrame, remedies: pd.DataFrame, meta: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The runs on one number of ranks."""
+    """Yield the verdicts on the runs on one number of ranks."""
     is_reference = settings["low_points"] == settings["high_points"]
     losing, reference = settings[~is_reference], settings[is_reference]
-    fine, others = losing[losing["enough"]], losing[~losing["enough"]]
-    for row in others.to_dict("records"):
-        yield _said(row, remedies_of(row, remedies), meta)
-    if len(fine):
-        yield _fine(fine, meta["asked"]["tolerance"])
-    elif not len(others):
+    acceptable, unacceptable = losing[losing["enough"]], losing[~losing["enough"]]
+    for row in unacceptable.to_dict("records"):
+        yield _losing_run(row, remedies_of(row, remedies), meta)
+    if len(acceptable):
+        yield _acceptable_runs(acceptable, meta["asked"]["tolerance"])
+    elif not len(unacceptable):
         names = ", ".join(reference["strategy"])
         (ranks,) = set(reference["world_size"])
         yield f"On {ranks:,} ranks {names} loses nothing: it is what others are compared with."
 
 
-def _fine(rows: pd.DataFrame, tolerance: float) -> str:
-    """What is said of runs on one number of ranks that lose no more than may be lost."""
+def _acceptable_runs(rows: pd.DataFrame, tolerance: float) -> str:
+    """State the loss of runs on one number of ranks that lose no more than may be lost."""
     worst = rows.sort_values("high_points").to_dict("records")[-1]
-    n = f"n is {figure(rows['n'].min())} or more" if len(rows) > 1 else f"n is {figure(worst['n'])}"
-    lose = "are each" if len(rows) > 1 else "is"
+    verb = "is"
+    at_most = ""
+    n_clause = f"n is {format_number(worst['n'])}"
+    if len(rows) > 1:
+        verb = "are each"
+        at_most = " at most"
+        n_clause = f"n is {format_number(rows['n'].min())} or more"
     return (
         f"On {worst['world_size']:,} ranks with {worst['samples']:,} samples each"
-        f" {', '.join(rows['strategy'])} {lose} expected to lose"
-        f" {points(worst['loss_points'])} points{' at most' * (len(rows) > 1)}"
-        f" ({points(worst['low_points'])} to {points(worst['high_points'])}); {n}, and"
-        f" {figure(worst['n_global'])} under global shuffle. That is within {tolerance:g} points:"
-        " nothing has to be done."
+        f" {', '.join(rows['strategy'])} {verb} expected to lose"
+        f" {format_points(worst['loss_points'])} points{at_most} ({_format_interval(worst)});"
+        f" {n_clause}, and {format_number(worst['n_global'])} under global shuffle. That is within"
+        f" {tolerance:g} points: nothing has to be done."
     )
 
 
 def remedies_of(row: Mapping[Any, Any], remedies: pd.DataFrame) -> pd.DataFrame:
-    """The remedies of a run; results of earlier versions have one run on a number of ranks."""
+    """Return the remedies of a run.
+
+    Results of earlier versions have one run on a number of ranks, and no strategy.
+    """
     on_size = remedies[remedies["world_size"] == row["world_size"]]
-    found: pd.DataFrame = on_size[on_size["strategy"].isin(["", row["strategy"]])]
-    return found
+    remedy_rows: pd.DataFrame = on_size[on_size["strategy"].isin(["", row["strategy"]])]
+    return remedy_rows
 
 
-def _said(row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any]) -> str:
+def _losing_run(row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any]) -> str:
+    """State the loss of a run that loses more than may be lost, and its quickest remedy."""
     tolerance = meta["asked"]["tolerance"]
-    lost = (
+    loss_clause = (
         f"On {row['world_size']:,} ranks with {row['samples']:,} samples each {row['strategy']} is"
-        f" expected to lose {points(row['loss_points'])} points"
-        f" ({points(row['low_points'])} to {points(row['high_points'])})"
+        f" expected to lose {format_points(row['loss_points'])} points"
+        f" ({_format_interval(row)}); n is {format_number(row['n'])}, and"
+        f" {format_number(row['n_global'])} under global shuffle"
     )
-    of_n = f"n is {figure(row['n'])}, and {figure(row['n_global'])} under global shuffle"
     chosen = remedies[remedies["chosen"]]
     if not len(chosen):
-        return f"{lost}; {of_n}. No remedy is sure to stay within {tolerance:g} points."
+        return f"{loss_clause}. No remedy is sure to stay within {tolerance:g} points."
     best = chosen.to_dict("records")[0]
     return (
-        f"{lost}; {of_n}. Quickest within {tolerance:g} points is {best['remedy']}:"
-        f" {points(best['loss_points'])} ({points(best['low_points'])} to"
-        f" {points(best['high_points'])}), {best['added_s']:+.3g} s an epoch."
+        f"{loss_clause}. Quickest within {tolerance:g} points is {best['remedy']}:"
+        f" {format_points(best['loss_points'])} ({_format_interval(best)}),"
+        f" {best['added_s']:+.3g} s an epoch."
     )
 
 
-def _rests(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
-    """What the answer rests on, and what it crosses."""
-    of, asked = meta["sensitivity"], meta["asked"]
-    rest = f"Rests on {of['basis']}"
-    if of["norm"] == "batch":
-        rest += (
-            f": c = {of['c']:.3g} points ({of['low']:.3g} to {of['high']:.3g}, 90 %) times 1/n -"
-            f" 1/n of global shuffle, settings {of['rms']:.2g} points beside it; momentum"
-            f" {asked['momentum']:g}"
+def _provenance(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
+    """State the basis of the answer, and the inputs that were never tried."""
+    sensitivity = meta["sensitivity"]
+    sentence = f"Rests on {sensitivity['basis']}"
+    if sensitivity["norm"] == "batch":
+        sentence += (
+            f": c = {sensitivity['c']:.3g} points ({sensitivity['low']:.3g} to"
+            f" {sensitivity['high']:.3g}, 90 %) times 1/n - 1/n of global shuffle, settings"
+            f" {sensitivity['rms']:.2g} points beside it; momentum {meta['asked']['momentum']:g}"
         )
-    rest += (
+    sentence += (
         ". Shards must be random: of shards sorted by class it says nothing. One seed of the"
         " simulation."
     )
-    crossed = _crossed(settings["outside"])
-    return rest + (f" Never tried: {'; '.join(crossed)}." if crossed else "")
+    untried = _untried_inputs(settings["outside"])
+    return sentence + (f" Never tried: {'; '.join(untried)}." if untried else "")
 
 
-def _crossed(outside: pd.Series[str]) -> list[str]:
-    """What was never tried at any number of ranks, each bound once."""
-    found: dict[tuple[str, str], list[str]] = {}
+def _untried_inputs(outside: pd.Series[str]) -> list[str]:
+    """Return the inputs that were never tried at any number of ranks, each bound once."""
+    values_by_input: dict[tuple[str, str], list[str]] = {}
     for part in (part for row in outside for part in row.split("; ") if part):
-        said, _, tried = part.partition(" (")
-        name, _, value = said.rpartition(" ")
-        values = found.setdefault((name, tried), [])
+        subject, _, tried_range = part.partition(" (")
+        name, _, value = subject.rpartition(" ")
+        values = values_by_input.setdefault((name, tried_range), [])
         if value not in values:
             values.append(value)
     return [
-        f"{name} {', '.join(values)}" + f" ({tried}" * bool(tried)
-        for (name, tried), values in found.items()
+        f"{name} {', '.join(values)}" + f" ({tried_range}" * bool(tried_range)
+        for (name, tried_range), values in values_by_input.items()
     ]
 
 
 def parts(result: Result) -> Iterator[str | Table]:
-    """Yield what is lost, and the remedies worth a look: the quickest, the front, and none."""
-    yield _lost(result)
-    yield from _remedies(result, whole=False)
+    """Yield the losses, and the remedies worth a look: the quickest, the front, and none."""
+    yield _loss_table(result)
+    yield from _remedies(result, all_remedies=False)
     yield from _cautions(result)
 
 
 def details(result: Result) -> Iterator[str | Table]:
-    """Yield all remedies, and what the law leaves out."""
-    yield from _remedies(result, whole=True)
+    """Yield all remedies, and the effects that the law leaves out."""
+    yield from _remedies(result, all_remedies=True)
     yield from _notes(result.tables["remedies"], result.meta)
 
 
-def exported(result: Result) -> list[str | Table]:
-    """Return what documents show: ``parts`` with all remedies instead of a few, and the notes."""
-    return [_lost(result), *details(result), *_cautions(result)]
+def document_parts(result: Result) -> list[str | Table]:
+    """Return the parts of documents: `parts` with all remedies instead of a few, and the notes."""
+    return [_loss_table(result), *details(result), *_cautions(result)]
 
 
-def _lost(result: Result) -> Table:
-    """Return the table of what each run loses."""
+def _loss_table(result: Result) -> Table:
+    """Return the table of the loss of each run."""
     settings, meta = result.tables["settings"], result.meta
     title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
-    shown = ["world_size", "strategy", "samples", "iterations", "n", "n_global", "loss_points"]
-    known = [name for name in shown if settings[name].notna().any()]
-    listed = settings.assign(interval=[*map(_interval, settings.to_dict("records"))])
-    columns = {**SETTINGS.columns, "interval": SHOWN["interval"]}
-    return Schema(columns).listing(listed, title, [*known, "interval", "epoch_s"], names=2)
+    columns_shown = [
+        "world_size",
+        "strategy",
+        "samples",
+        "iterations",
+        "n",
+        "n_global",
+        "loss_points",
+    ]
+    filled_columns = [name for name in columns_shown if settings[name].notna().any()]
+    rows_shown = settings.assign(interval=[*map(_format_interval, settings.to_dict("records"))])
+    columns = {**SETTINGS.columns, "interval": PRINTED_REMEDIES["interval"]}
+    return Schema(columns).listing(
+        rows_shown, title, [*filled_columns, "interval", "epoch_s"], names=2
+    )
 
 
 def _cautions(result: Result) -> Iterator[str]:
@@ -188,37 +215,40 @@ def _cautions(result: Result) -> Iterator[str]:
         yield f"Times are those of {timed}, which the scenario trains (workload.model)."
 
 
-def _remedies(result: Result, *, whole: bool) -> Iterator[Table]:
-    """Yield the remedies of each run that has any; those worth a look alone unless ``whole``."""
+def _remedies(result: Result, *, all_remedies: bool) -> Iterator[Table]:
+    """Yield the remedies of each run, only notable ones unless ``all_remedies``."""
     remedies = result.tables["remedies"]
-    worth = remedies["chosen"] | remedies["front"] | (remedies["remedy"] == "as it is")
+    is_notable = remedies["chosen"] | remedies["front"] | (remedies["remedy"] == "as it is")
     for row in result.tables["settings"].to_dict("records"):
         rows = remedies_of(row, remedies)
         if len(rows) > 1:
-            yield _listing(row, rows if whole else rows[worth[rows.index]])
+            yield _remedy_table(row, rows if all_remedies else rows[is_notable[rows.index]])
 
 
-def _listing(setting: Mapping[Any, Any], rows: pd.DataFrame) -> Table:
-    """Remedies by what they add, those that cannot be had last."""
+def _remedy_table(setting: Mapping[Any, Any], rows: pd.DataFrame) -> Table:
+    """Return the table of remedies by the seconds that they add, those that cannot be had last."""
     rows = rows.sort_values("added_s", kind="stable", na_position="last")
     marks = [
-        "*" if c else "+" if f else "" for c, f in zip(rows["chosen"], rows["front"], strict=True)
+        "*" if is_chosen else "+" if is_on_front else ""
+        for is_chosen, is_on_front in zip(rows["chosen"], rows["front"], strict=True)
     ]
-    listed = rows.assign(interval=[*map(_interval, rows.to_dict("records"))], mark=marks)
+    intervals = [*map(_format_interval, rows.to_dict("records"))]
+    rows_shown = rows.assign(interval=intervals, mark=marks)
     run = f"{setting['strategy']} on {setting['world_size']:,} ranks"
     title = f"Remedies for {run} (* quickest that is enough, + on the front)"
     columns = ("mark", "remedy", "n", "loss_points", "interval", "epoch_s", "added_s")
-    return LISTED.listing(listed, title, columns, names=2)
+    return REMEDY_LISTING.listing(rows_shown, title, columns, names=2)
 
 
-def _interval(row: Mapping[Any, Any]) -> str:
+def _format_interval(row: Mapping[Any, Any]) -> str:
+    """Format the 90 % interval of a loss in points; '' where there is no loss."""
     if pd.isna(row["low_points"]):
         return ""
-    return f"{points(row['low_points'])} to {points(row['high_points'])}"
+    return f"{format_points(row['low_points'])} to {format_points(row['high_points'])}"
 
 
 def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
-    """What the law leaves out, by remedy."""
+    """Yield the effects that the law leaves out, by remedy."""
     if len(remedies) > 1 and meta["sensitivity"]["norm"] == "batch":
         yield (
             "Lost against global shuffle of the scenario as it is. A larger batch or a slower"
@@ -227,5 +257,5 @@ def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
     noted = remedies[remedies["note"] != ""]
     for (remedy, note), rows in noted.groupby(["remedy", "note"], sort=False):
         sizes = ", ".join(f"{size:,}" for size in rows["world_size"])
-        where = f" (@{sizes})" if remedies["world_size"].nunique() > len(rows) else ""
-        yield f"{remedy}{where}: {note}."
+        at_ranks = f" (@{sizes})" if remedies["world_size"].nunique() > len(rows) else ""
+        yield f"{remedy}{at_ranks}: {note}."

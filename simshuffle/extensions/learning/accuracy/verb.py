@@ -1,4 +1,6 @@
-"""What ``simshuffle accuracy`` is asked: which network, on how many ranks, and what may be lost."""
+"""The options of ``simshuffle accuracy``: which network, on how many ranks, and the tolerated
+loss.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.extensions.learning.accuracy.remedies import epoch_by_forms
+from simshuffle.extensions.learning.accuracy.remedies import closed_form_epoch
 from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     GIVEN,
     default_targets,
@@ -121,7 +121,7 @@ def first_answer(join: Join) -> Iterator[str]:
             continue
         warm = setting.replays[0].model_copy(update={"epochs": max(EPOCHS, 2)})
         cold = warm.model_copy(update={"epochs": 1})
-        total = epoch_by_forms(cold) + (epochs - 1) * epoch_by_forms(warm)
+        total = closed_form_epoch(cold) + (epochs - 1) * closed_form_epoch(warm)
         finals = join.study.finals
         accuracy = finals.loc[finals["setting"] == setting.learned.name, "accuracy"].mean()
         yield f"{setting.name}: about {total:,.3g} s for {epochs} epochs, {accuracy:.1%} accuracy"
