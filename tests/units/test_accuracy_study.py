@@ -23,7 +23,9 @@ from simshuffle.extensions.learning.accuracy.remedies import (
     closed_form_epoch,
 )
 from simshuffle.extensions.learning.accuracy.sensitivity import (
+    NO_LOSS,
     NORMAL_QUANTILE,
+    LossEstimate,
     Sensitivity,
     pool_sensitivities,
     predict_sensitivity,
@@ -293,12 +295,13 @@ def test_the_front_is_of_remedies_that_no_other_beats():
     known = {"slow": (2.0, 1.0), "fast": (1.0, 2.0), "as fast": (1.0, 2.0)}
     beaten = {"slower": (3.0, 1.0), "worse": (1.0, 2.5)}
     found = [
-        _Remedy(name, "", None, (p, 0, 0), None, s) for name, (s, p) in (known | beaten).items()
+        _Remedy(name, "", None, LossEstimate(p, 0, 0), None, s)
+        for name, (s, p) in (known | beaten).items()
     ]
-    found.append(_Remedy("impossible", "", None, (0, 0, 0), None, 0.0, is_choosable=False))
+    found.append(_Remedy("impossible", "", None, NO_LOSS, None, 0.0, is_choosable=False))
     found += [
         _Remedy("no points", "", None, None, None, 0.0),
-        _Remedy("no time", "", None, (0, 0, 0)),
+        _Remedy("no time", "", None, NO_LOSS),
     ]
     assert _front_names(found) == {*known}
 
@@ -387,8 +390,8 @@ def test_every_run_of_a_sweep_has_its_answer(quick, tmp_path):
 
 def again_is_the_same(result: Result, asked: Any, place: Path) -> bool:
     folder = result.save(place / "kept", draw=False)
-    names = [sized.name for sized in repeat(folder, result.meta).values.cases]
-    return names == [sized.name for sized in asked.values.sized]
+    names = [case.name for case in repeat(folder, result.meta).values.cases]
+    return names == [case.name for case in asked.values.cases]
 
 
 def test_world_sizes_that_are_given_take_the_place_of_those_that_are_swept(quick):
@@ -398,7 +401,7 @@ def test_world_sizes_that_are_given_take_the_place_of_those_that_are_swept(quick
             world_size=(2,),
         )
     )
-    assert [sized.name for sized in asked.values.cases] == [
+    assert [case.name for case in asked.values.cases] == [
         "local @2",
         "partial-0.5 streamlined @2",
     ]
@@ -421,7 +424,7 @@ def test_without_batch_norm_only_the_runs_are_simulated():
 
 
 def test_epochs_beyond_the_limit_are_timed_by_closed_forms(quick, monkeypatch):
-    monkeypatch.setattr(study, "LIMIT", 0.0)
+    monkeypatch.setattr(study, "MAX_SIMULATED_SECONDS", 0.0)
     row = found(small()).tables["settings"].iloc[0]
     assert row["timed"] == "closed forms"
     assert row["epoch_s"] == pytest.approx(closed_form_epoch(small(epochs=2)))

@@ -14,12 +14,12 @@ import yaml
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.extensions.learning.filtering.cells import (
     ExtractionCell,
-    noise,
-    ordinary_run,
-    outputs,
-    project,
-    random_filter,
-    trained,
+    draw_random_filter,
+    evaluate_network,
+    find_noise,
+    one_rank_run,
+    project_features,
+    train_network,
 )
 from simshuffle.extensions.learning.filtering.record import (
     DataOptimisedStudy,
@@ -81,18 +81,20 @@ def test_noise_is_what_lies_outside_the_clusters_of_its_own_class():
     )
     # two of class 0 far away; one of class 1 among those of class 0
     labels = np.array([0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
-    assert noise(points, labels, 0.5, 3).tolist() == [False] * 5 + [True] * 3 + [False] * 3
-    assert noise(points, labels, 0.3, 3).all()
-    assert not noise(points, labels, 100.0, 3).any()
-    assert noise(points, labels, 100.0, 5).tolist() == [False] * 7 + [True] * 4  # class 1 has four
+    assert find_noise(points, labels, 0.5, 3).tolist() == [False] * 5 + [True] * 3 + [False] * 3
+    assert find_noise(points, labels, 0.3, 3).all()
+    assert not find_noise(points, labels, 100.0, 3).any()
+    assert (
+        find_noise(points, labels, 100.0, 5).tolist() == [False] * 7 + [True] * 4
+    )  # class 1 has four
 
 
 def test_a_random_filter_leaves_out_as_many_as_it_should_and_depends_on_the_seed():
-    out = random_filter(100, 17, 3)
+    out = draw_random_filter(100, 17, 3)
     assert out.sum() == 17
-    assert np.array_equal(out, random_filter(100, 17, 3))
-    assert not np.array_equal(out, random_filter(100, 17, 4))
-    assert random_filter(100, 0, 3).sum() == 0
+    assert np.array_equal(out, draw_random_filter(100, 17, 3))
+    assert not np.array_equal(out, draw_random_filter(100, 17, 4))
+    assert draw_random_filter(100, 0, 3).sum() == 0
 
 
 # --------------------------------------------------------------------------------------- extraction
@@ -105,9 +107,9 @@ def test_a_random_filter_leaves_out_as_many_as_it_should_and_depends_on_the_seed
 )
 def test_features_are_what_goes_into_the_head(model):
     data = Digits(kind="digits", test_share=0.8).load()
-    run = ordinary_run(Digits(kind="digits", test_share=0.8), extractor(model=model), 0)
+    run = one_rank_run(Digits(kind="digits", test_share=0.8), extractor(model=model), 0)
     network = initial_model(run, data).eval()
-    features, losses, right = outputs(network, data, data.train)
+    features, losses, right = evaluate_network(network, data, data.train)
     with torch.no_grad():
         logits = network(torch.from_numpy(data.train.inputs))
         again = torch.from_numpy(features) @ network.head.weight.T + network.head.bias
@@ -125,7 +127,7 @@ def test_clusters_in_features_are_clusters_in_the_plane():
     rng = np.random.default_rng(0)
     which = np.repeat([0, 1, 2], 40)
     features = rng.standard_normal((120, 20)) + 30 * np.eye(20)[which]
-    points, facts = project(features, Projection(pca_components=5, perplexity=10), 0)
+    points, facts = project_features(features, Projection(pca_components=5, perplexity=10), 0)
     assert points.shape == (120, 2)
     distance = np.hypot(*(points[:, None] - points[None]).T) + 1e9 * np.eye(120)
     assert (which[distance.argmin(0)] == which).all()
@@ -133,7 +135,7 @@ def test_clusters_in_features_are_clusters_in_the_plane():
     # the centres span two dimensions: 2/3 of 900 against 20
     assert 0.9 < facts["explained_variance"] < 1
     assert np.array_equal(
-        points, project(features, Projection(pca_components=5, perplexity=10), 0)[0]
+        points, project_features(features, Projection(pca_components=5, perplexity=10), 0)[0]
     )
 
 
@@ -147,24 +149,26 @@ def test_clusters_in_features_are_clusters_in_the_plane():
 )
 def test_features_that_cannot_be_projected_are_refused(features, says):
     with pytest.raises((SimulationError, InputError), match=says):
-        project(features, Projection(), 0)
+        project_features(features, Projection(), 0)
 
 
 def test_weights_of_a_file_take_the_place_of_training(tmp_path):
     record = Digits(kind="digits", test_share=0.8)
     data = record.load()
-    run = ordinary_run(record, extractor(), 5)
-    network = trained(run, data, None, no_word)
+    run = one_rank_run(record, extractor(), 5)
+    network = train_network(run, data, None, no_word)
     torch.save(network.state_dict(), tmp_path / "weights.pt")
-    other = trained(
-        ordinary_run(record, extractor(), 6), data, str(tmp_path / "weights.pt"), no_word
+    other = train_network(
+        one_rank_run(record, extractor(), 6), data, str(tmp_path / "weights.pt"), no_word
     )
-    assert np.array_equal(outputs(network, data, data.test)[0], outputs(other, data, data.test)[0])
+    assert np.array_equal(
+        evaluate_network(network, data, data.test)[0], evaluate_network(other, data, data.test)[0]
+    )
     (tmp_path / "broken.pt").write_bytes(b"no weights")
     torch.save({"wrong": torch.zeros(3)}, tmp_path / "foreign.pt")
     for name in ("broken.pt", "foreign.pt", "missing.pt"):
         with pytest.raises(InputError, match=r"must be weights of the network[\s\S]*torch.save"):
-            trained(run, data, str(tmp_path / name), no_word)
+            train_network(run, data, str(tmp_path / name), no_word)
 
 
 def test_wrong_labels_are_what_the_filter_finds():
@@ -180,7 +184,7 @@ def test_wrong_labels_are_what_the_filter_finds():
     )
     cell = ExtractionCell(record, cnn, Projection(pca_components=30), 0, len(wrong))
     table = cell.run(no_word).tables["points"]
-    out = noise(table[["x", "y"]].to_numpy(), table["label"].to_numpy(), 3.0, 5)
+    out = find_noise(table[["x", "y"]].to_numpy(), table["label"].to_numpy(), 3.0, 5)
     assert wrong.sum() == 72
     assert out[wrong].mean() > 0.9
     assert out[~wrong].mean() < 0.1
@@ -199,13 +203,17 @@ def test_retraining_is_ordinary_training_on_the_three_data_sets():
         assert run.training.local_batch_size == about["batch_size"]
         assert run.training.batch_norm == "per_rank"  # one rank, so over the whole batch
         left = 359 - (0 if about["subset"] == "full" else int(out[about["seed"]].sum()))
-        assert about["num_samples"] == left == (359 if job.kept is None else len(job.kept))
+        assert (
+            about["num_samples"]
+            == left
+            == (359 if job.retained_samples is None else len(job.retained_samples))
+        )
     # the largest: what is left with seed 0
     assert {job.description["batch_size"] for job in jobs.values()} == {32, 319}
     network = next(job for name, job in jobs.items() if name.startswith("network_b32_lr0.1_s0"))
-    assert network.kept.tolist() == list(range(40, 359))
+    assert network.retained_samples.tolist() == list(range(40, 359))
     chance = next(job for name, job in jobs.items() if name.startswith("random_b32_lr0.1_s0"))
-    assert 0 < len(set(chance.kept) & set(range(40))) < 40
+    assert 0 < len(set(chance.retained_samples) & set(range(40))) < 40
 
 
 @pytest.mark.parametrize(

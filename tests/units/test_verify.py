@@ -62,11 +62,11 @@ REFUSED = {
 
 
 def trained(raw: dict[str, Any], place: Path) -> tuple[Study[Any], Request[Any]]:
-    from simshuffle.extensions.learning.filtering.request import requested
+    from simshuffle.extensions.learning.filtering.request import request_by_kind
 
     place.mkdir(parents=True)
     (place / "study.yaml").write_text(json.dumps(raw))
-    kind, request = requested(place / "study.yaml", {}, "cpu")
+    kind, request = request_by_kind(place / "study.yaml", {}, "cpu")
     return study_of(kind), request
 
 

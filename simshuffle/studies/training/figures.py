@@ -285,8 +285,7 @@ def look_of(strategy: str, strategy_order: Sequence[str]) -> dict[str, Any]:
 
 
 def looks_of(lines: Sequence[tuple[str, str]], strategy_order: Sequence[str]) -> dict[str, Look]:
-    """Return looks by the label of a line, with colour and marker of its strategy and a dash of
-    its own.
+    """Return looks by the label of a line: colour and marker by strategy, a dash of its own.
 
     Args:
         lines: strategy and label of each line.

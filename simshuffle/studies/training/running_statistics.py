@@ -173,8 +173,10 @@ class StatisticsMemory:
 
     @cached_property
     def inverse_without_repeats(self) -> float:
-        """1/n if no sample ever came again: sum over all batches of weight^2 / size. For whole
-        batches and many epochs it is m/(b (2 - m))."""
+        """1/n if no sample ever came again: the sum over all batches of weight^2 / size.
+
+        For whole batches and many epochs it is m/(b (2 - m)).
+        """
         batch_samples = np.array(self.batches[::-1], np.float64)
         last_epoch = float(
             np.sum((self.momentum * self._powers(len(batch_samples))) ** 2 / batch_samples)
@@ -208,8 +210,7 @@ class StatisticsMemory:
         return 1.0 / (self.inverse_without_repeats + return_probability * self.inverse_of_repeats)
 
     def pool_ranks(self, number: float, ranks: int, world_size: int) -> float:
-        """Return n of the statistics of several ranks together, of which each alone rests on
-        ``number``.
+        """Return n of the statistics of several ranks together; each alone rests on ``number``.
 
         Together means the mean of their statistics, or batches that they normalise as one.
 

@@ -1,5 +1,8 @@
-"""The study behind ``simshuffle train``: shuffling strategies by the accuracy that they reach. The
-cells come with the request, so that results are read, drawn and joined without torch."""
+"""The study behind ``simshuffle train``: shuffling strategies by the accuracy that they reach.
+
+The cells come with the request, so that results are read, drawn and joined without
+torch.
+"""
 
 from __future__ import annotations
 

@@ -120,8 +120,9 @@ def comparison_columns(
 
 
 def comparison_values(prefix: str, difference: Estimate) -> dict[str, Any]:
-    """Return the values of `comparison_columns`; Holm's correction is filled in by
-    `fill_holm_column`.
+    """Return the values of `comparison_columns`.
+
+    Holm's correction is empty until `fill_holm_column`.
     """
     values = (
         difference.n,
@@ -231,9 +232,7 @@ def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, 
 def values_by_setting(
     runs: pd.DataFrame, column: str, key_columns: Iterable[str] = SETTING
 ) -> Accuracies:
-    """Group a column of the runs by setting and seed, in the order of the runs, without empty
-    values.
-    """
+    """Group the filled values of a column by setting and seed, in the order of the runs."""
     values_by_key: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
         key = tuple(None if pd.isna(row[name]) else row[name] for name in key_columns)

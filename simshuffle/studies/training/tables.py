@@ -119,8 +119,9 @@ TIMELINE = "timeline"
 
 
 def run_outcome(record: RunRecord) -> Outcome:
-    """Return the record as the outcome of a cell, with the file `PLANS` where something is
-    exchanged.
+    """Return the record of a run as the outcome of a cell.
+
+    It has the file `PLANS` where something is exchanged.
     """
     names = ("description", "status", "message", "seconds")
     tables = {name: getattr(record, name) for name in TABLES}
@@ -279,9 +280,7 @@ def _empty_table(schema: Schema) -> pd.DataFrame:
 
 
 def _drop_infinite_losses(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table without losses that no float holds: a network may evaluate to an infinite
-    one.
-    """
+    """Return the table without losses that no float holds; networks may evaluate to infinity."""
     floats = table.select_dtypes("float")
     is_infinite = floats.abs() > LARGEST
     return table.assign(**floats.mask(is_infinite)) if is_infinite.any(axis=None) else table

@@ -163,8 +163,9 @@ def _explain_method(names: Sequence[str], tables: TrainingTables, meta: Mapping[
 
 
 def _state_momentum(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the momentum of running statistics, and the mode of the importance pass, where runs
-    say them.
+    """Yield the momentum of running statistics, and the mode of the importance pass.
+
+    Results of earlier versions may lack one or both.
     """
     momenta = sorted({run["statistics_momentum"] for run in runs if run.get("statistics_momentum")})
     if momenta:

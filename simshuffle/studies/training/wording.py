@@ -54,8 +54,10 @@ def report_fields(
     parts: Callable[[Result], Iterable[str | Table]],
     details: Callable[[Result], Iterable[str | Table]] = lambda result: (),
 ) -> dict[str, Any]:
-    """Return the fields of a study whose ``parts`` and ``details`` are kept as one text,
-    ``report.txt``, and whose tables stand apart in documents."""
+    """Return the fields of a study whose report is stored as one text, ``report.txt``.
+
+    The text has ``parts`` and ``details``; in documents, tables stand apart.
+    """
 
     def report(result: Result) -> list[str | Table]:
         return [*parts(result), *details(result)]
@@ -114,8 +116,9 @@ def setting_label(row: Row) -> str:
 
 
 def format_percent(value: float, low: float, high: float, sign: str = "") -> str:
-    """Format a share in %, or with the ``sign`` '+' a difference in points, with half its
-    interval.
+    """Format a share in %, with half its interval.
+
+    With the ``sign`` '+' it is a difference in points.
     """
     spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
     return f"{100 * value:{sign}.1f}{spread}"

@@ -1,3 +1,1 @@
-"""Predict the accuracy that a shuffling strategy costs before anything is trained, and compare
-remedies.
-"""
+"""Predict the accuracy that a shuffle costs before anything is trained, and compare remedies."""

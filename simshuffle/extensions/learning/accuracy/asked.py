@@ -236,9 +236,7 @@ def _known_norm(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
 
 
 def _main_layer_kind(layers: LayerList | None) -> str:
-    """Return the kind of most layers of a network, by the words of the table; '' where it is
-    unknown.
-    """
+    """Return the kind of most layers of a network, by the words of the table; '' if unknown."""
     layer_kinds = {layer.kind for layer in layers.layers} if layers is not None else set()
     table_kinds = {"attention": "attention", "conv": "convolution", "linear": "dense"}
     return next((word for kind, word in table_kinds.items() if kind in layer_kinds), "")
@@ -272,8 +270,7 @@ def _possible_remedies(base: Scenario) -> Iterator[Change]:
 
 
 def _exchange_values(base: Scenario, selection: str, fraction: float) -> dict[str, Any] | None:
-    """Return the values of an exchange of that fraction, or None where the scenario exchanges as
-    much.
+    """Return the values of an exchange of that fraction; None where the scenario sends as much.
 
     If the scenario has a partial shuffle, the exchange travels as that does.
     """

@@ -31,11 +31,10 @@ MARGIN = 0.12  # of the axes, beside points
 
 
 def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
-    """Draw points lost with 90 % intervals against seconds of an epoch, a panel for each number of
-    ranks.
+    """Draw points lost against seconds of an epoch, a panel for each number of ranks.
 
-    Points on the front are filled. Where several strategies have no remedies, they are
-    beside one another.
+    Intervals are of 90 %. Points on the front are filled. Where several strategies have no
+    remedies, they are beside one another.
     """
     remedies = tables["remedies"]
     is_only_remedy = remedies.groupby(["world_size", "strategy"])["remedy"].transform("size") == 1

@@ -1,6 +1,4 @@
-"""The options of ``simshuffle accuracy``: which network, on how many ranks, and the tolerated
-loss.
-"""
+"""The options of ``simshuffle accuracy``: the network, the ranks and the tolerated loss."""
 
 from __future__ import annotations
 

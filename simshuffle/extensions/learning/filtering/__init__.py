@@ -1,1 +1,1 @@
-"""What a training leaves behind whose training set was filtered: tables, report, figures."""
+"""Data-optimised training: filter a training set by a network's features, retrain, and report."""

@@ -1,5 +1,8 @@
-"""The cells of the study: extractions, from a trained network to points in a plane (what goes into
-its last layer, principal components, t-SNE); filters; trainings on what these leave."""
+"""The cells of a data-optimised study: extractions and retrainings, and the filters between them.
+
+An extraction goes from a trained network to points in a plane: the inputs of its last
+layer, principal components, t-SNE. A retraining uses the samples that a filter leaves.
+"""
 
 from __future__ import annotations
 
@@ -52,58 +55,64 @@ UNREADABLE = (
     *(OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, EOFError),
     pickle.UnpicklingError,
 )
-"""What torch raises at a file that holds no weights, or others."""
+"""Errors that torch raises at a file that holds no weights, or those of another network."""
 SMALL_BATCH = 64
 """Samples; with smaller batches an iteration takes about as long as with this one (estimate)."""
 
 
 @dataclass(frozen=True)
 class ExtractionCell(TorchCell):
-    """One extraction: a network, trained or read, and its projected features of the training
-    samples."""
+    """An extraction: a network, trained or read, and its features of the training samples.
 
-    data: Data  # what it is trained on
+    The features are projected to points in a plane.
+    """
+
+    data: Data  # the data set that the network is trained on
     extractor: Extractor  # the network
-    projection: Projection  # of its features
-    seed: int  # of its weights, the order of samples, and t-SNE
-    num_samples: int  # of the training part of ``data``; for the cost alone
-    device: str = "cpu"  # that trains
+    projection: Projection  # from its features to points
+    seed: int  # seed of its weights, the order of samples, and t-SNE
+    num_samples: int  # samples of the training part of ``data``; for the cost alone
+    device: str = "cpu"  # device that trains: cpu or cuda
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """The records, seed, weights, packages and kind of device that decide the outcome."""
         records = (self.data, self.extractor, self.projection)
-        plain = [record.model_dump(mode="json") for record in records]
+        records_as_json = [record.model_dump(mode="json") for record in records]
         packages = [version("torch"), version("scikit-learn")]
         kind = self.device.partition(":")[0]
-        return [*plain, self.seed, weights_of(self.extractor), packages, kind]
+        return [*records_as_json, self.seed, weights_identity(self.extractor), packages, kind]
 
     @property
     def label(self) -> str:
-        """As for `Cell`."""
+        """The extractor's name and the seed."""
         return f"{self.extractor.name}_s{self.seed}"
 
     @property
     def cost(self) -> float:
-        """As for `Cell`."""
+        """The estimated s of training and t-SNE on one core."""
         epochs = 0 if self.extractor.weights else self.extractor.training.epochs
         return SECONDS_PER_SAMPLE * self.num_samples * (epochs + TSNE_COST)
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`."""
+        """The table of points, which is stored beside the values."""
         return frozenset({f"{POINTS}{TABLE}"})
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: what is known of the network and the projection as values, and the table
-        `POINTS`, a row for each training sample: sample, label, x, y, loss, right."""
-        begin = perf_counter()
+        """Train or read the network, and return facts and the table `POINTS`.
+
+        The values are facts on the network and the projection. The table has a row for each
+        training sample: sample, label, x, y, loss, right.
+        """
+        start = perf_counter()
         with one_thread():
-            data, run = self.data.load(), ordinary_run(self.data, self.extractor, self.seed)
-            model = trained(run, data, self.extractor.weights, tell, self.device)
-            features, losses, right = outputs(model, data, data.train, self.device)
-            _, _, tested = outputs(model, data, data.test, self.device)
-            points, facts = project(features, self.projection, self.seed)
+            data = self.data.load()
+            run = one_rank_run(self.data, self.extractor, self.seed)
+            model = train_network(run, data, self.extractor.weights, tell, self.device)
+            features, losses, is_right = evaluate_network(model, data, data.train, self.device)
+            _, _, is_right_in_test = evaluate_network(model, data, data.test, self.device)
+            points, facts = project_features(features, self.projection, self.seed)
         table = pd.DataFrame(
             {
                 "sample": np.arange(len(points)),
@@ -112,7 +121,7 @@ class ExtractionCell(TorchCell):
                 "y": points[:, 1],
                 # of a network that is not finite there is none
                 "loss": np.where(np.isfinite(losses), losses, np.nan),
-                "right": right,
+                "right": is_right,
             }
         )
         values = {
@@ -121,36 +130,47 @@ class ExtractionCell(TorchCell):
             "parameters": sum(p.numel() for p in model.parameters()),
             **facts,
             "features": features.shape[1],
-            "train_accuracy": float(right.mean()),
-            "test_accuracy": float(tested.mean()),
-            "seconds": perf_counter() - begin,
+            "train_accuracy": float(is_right.mean()),
+            "test_accuracy": float(is_right_in_test.mean()),
+            "seconds": perf_counter() - start,
         }
         return Outcome(values, {POINTS: table})
 
 
-def weights_of(extractor: Extractor) -> list[int] | None:
-    """What tells the file of an extractor's weights from another one in its place: size, and time
-    of change in ns; None if it is trained."""
+def weights_identity(extractor: Extractor) -> list[int] | None:
+    """Return the size in bytes and the time of change in ns of a file of weights.
+
+    They tell the file of an extractor's weights from another one in its place. None if the
+    extractor is trained.
+    """
     if extractor.weights is None:
         return None
-    about = Path(extractor.weights).stat()
-    return [about.st_size, about.st_mtime_ns]
+    status = Path(extractor.weights).stat()
+    return [status.st_size, status.st_mtime_ns]
 
 
-def ordinary_run(data: Data, how: Extractor | Retraining, seed: int) -> Run:
-    """The training of ``how`` with one rank, so batch norm goes over the whole batch."""
-    return Run.of_one_rank(data, how.model, how.training, seed)
+def one_rank_run(data: Data, recipe: Extractor | Retraining, seed: int) -> Run:
+    """Return the training of ``recipe`` with one rank, so batch norm goes over the whole batch."""
+    return Run.of_one_rank(data, recipe.model, recipe.training, seed)
 
 
-def trained(
+def train_network(
     run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu"
 ) -> nn.Module:
-    """The network of ``run``, trained on ``data`` or with the ``weights`` of a file; on ``device``,
-    in eval mode. Raises InputError if these do not fit, Diverged if the loss is not finite."""
-    model, where, dtype = initial_model(run, data), find_device(device), torch_dtype(run.training)
+    """Return the network of ``run``, trained on ``data`` or with the ``weights`` of a file.
+
+    It is on ``device``, in eval mode.
+
+    Raises:
+        InputError: the weights do not fit.
+        Diverged: the loss is not finite.
+    """
+    model = initial_model(run, data)
+    torch_device = find_device(device)
+    dtype = torch_dtype(run.training)
     if weights is not None:
-        return loaded(model, Path(weights)).to(where, dtype).eval()
-    source = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=where)
+        return load_weights(model, Path(weights)).to(torch_device, dtype).eval()
+    source = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=torch_device)
     emulation = Emulation(
         model,
         source,
@@ -158,38 +178,47 @@ def trained(
         world_size=run.world_size,
         training=run.training,
         seed=run.seed,
-        device=where,
+        device=torch_device,
     )
     for epoch in range(run.training.epochs):
         tell(epoch / run.training.epochs)
         emulation.epoch()
-    return emulation.model().to(where, dtype).eval()
+    return emulation.model().to(torch_device, dtype).eval()
 
 
-def loaded(model: nn.Module, path: Path) -> nn.Module:
-    """``model`` with the weights in ``path``, or raise InputError if it cannot be read so."""
+def load_weights(model: nn.Module, path: Path) -> nn.Module:
+    """Load the weights in ``path`` into ``model``, and return it.
+
+    Raises:
+        InputError: the file cannot be read as weights of the network.
+    """
     remedy = "Give a state_dict of this network, written by torch.save(model.state_dict(), path)."
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except UNREADABLE as error:
-        rule, shown = "must be weights of the network", " ".join(str(error).split())[:200]
-        refuse("extractors.weights", rule, f"{path}: {shown}", remedy, str(path))
+        rule = "must be weights of the network"
+        cause = " ".join(str(error).split())[:200]
+        refuse("extractors.weights", rule, f"{path}: {cause}", remedy, str(path))
     return model
 
 
-def outputs(
+def evaluate_network(
     model: nn.Module, data: TrainingSet, samples: Samples, device: str = "cpu"
 ) -> tuple[Floats, Floats, Flags]:
-    """What goes into the layer ``head`` (n, features) in eval mode, the losses (n,) in nats, and
-    whether the right label is found (n,)."""
+    """Evaluate a network on samples: features, losses, and correctness.
+
+    Returns:
+        The inputs of the layer ``head`` (n, features) in eval mode, the losses (n,) in
+            nats, and whether the right label is found (n,).
+    """
     head = model.get_submodule("head")
-    seen: list[torch.Tensor] = []
+    head_inputs: list[torch.Tensor] = []
     hook = head.register_forward_pre_hook(
-        lambda module, inputs: seen.append(inputs[0].detach().flatten(1).float().cpu())
+        lambda module, inputs: head_inputs.append(inputs[0].detach().flatten(1).float().cpu())
     )
     dtype = next(model.parameters()).dtype
     source = ArraySource(samples, data.mean, data.std, dtype=dtype, device=find_device(device))
-    losses, right = [], []
+    losses, is_right = [], []
     try:
         with torch.no_grad():
             for first in range(0, len(samples), ROWS_AT_ONCE):
@@ -197,62 +226,89 @@ def outputs(
                 inputs, targets = source.batch(np.arange(first, end))
                 logits = model(inputs)
                 losses.append(nn.functional.cross_entropy(logits, targets, reduction="none").cpu())
-                right.append((logits.argmax(1) == targets).cpu())
+                is_right.append((logits.argmax(1) == targets).cpu())
     finally:
         hook.remove()
-    return torch.cat(seen).numpy(), torch.cat(losses).double().numpy(), torch.cat(right).numpy()
+    return (
+        torch.cat(head_inputs).numpy(),
+        torch.cat(losses).double().numpy(),
+        torch.cat(is_right).numpy(),
+    )
 
 
-def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats, dict[str, float]]:
-    """Features (n, f) as points in a plane (n, 2), without unit; and 'components', their
-    'explained_variance' (share of the features') and 'kl_divergence' (of t-SNE, nats). Raises
-    SimulationError if all features are the same or not finite, InputError at too large a
-    perplexity."""
+def project_features(
+    features: Floats, projection: Projection, seed: int
+) -> tuple[Floats, dict[str, float]]:
+    """Project features (n, f) to points in a plane (n, 2), without unit, by PCA and t-SNE.
+
+    Returns:
+        The points; and 'components', their 'explained_variance' (share of the features')
+            and 'kl_divergence' (of t-SNE, nats).
+
+    Raises:
+        SimulationError: all features are equal or not finite.
+        InputError: the perplexity is too large.
+    """
     if not np.isfinite(features).all() or not (features.std(axis=0) > 0).any():
-        why = "The features are all the same or not finite: the network has learnt nothing."
-        raise SimulationError(f"{why} Use a lower learning rate.")
+        reason = "The features are all the same or not finite: the network has learnt nothing."
+        raise SimulationError(f"{reason} Use a lower learning rate.")
     if projection.perplexity >= len(features):
         rule = f"must be below the number of samples, {len(features)}"
         refuse("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it.", "study")
-    state = int(stream(seed, "t-SNE").integers(2**32))
+    random_state = int(stream(seed, "t-SNE").integers(2**32))
     count = min(projection.pca_components, *features.shape)
-    pca = PCA(count, random_state=state)
+    pca = PCA(count, random_state=random_state)
     components = pca.fit_transform(features.astype(np.float64))
-    tsne = TSNE(2, perplexity=projection.perplexity, random_state=state, n_jobs=1)
+    tsne = TSNE(2, perplexity=projection.perplexity, random_state=random_state, n_jobs=1)
     points = np.asarray(tsne.fit_transform(components), np.float64)
-    explained = min(float(pca.explained_variance_ratio_.sum()), 1.0)
+    explained_variance = min(float(pca.explained_variance_ratio_.sum()), 1.0)
     if not math.isfinite(float(tsne.kl_divergence_)):
         raise SimulationError("t-SNE did not converge to finite points.")
-    known = {"components": count, "explained_variance": explained}
-    return points, {**known, "kl_divergence": float(tsne.kl_divergence_)}
+    facts = {"components": count, "explained_variance": explained_variance}
+    return points, {**facts, "kl_divergence": float(tsne.kl_divergence_)}
 
 
 # ------------------------------------------------------------------------------------------ filters
 
 
-def noise(points: NDArray[np.floating[Any]], labels: Ints64, eps: float, min_samples: int) -> Flags:
-    """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself, (n,): not
-    within ``eps`` of one that has ``min_samples`` points of its class, itself included, within
-    ``eps``."""
-    out = np.zeros(len(points), np.bool_)
+def find_noise(
+    points: NDArray[np.floating[Any]], labels: Ints64, eps: float, min_samples: int
+) -> Flags:
+    """Return for each of the points (n, 2) whether DBSCAN puts it into no cluster: (n,).
+
+    Each class is clustered by itself. A point is noise unless it is within ``eps`` of one
+    that has ``min_samples`` points of its class, itself included, within ``eps``.
+    """
+    is_noise = np.zeros(len(points), np.bool_)
     for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        out[own] = DBSCAN(eps=eps, min_samples=min_samples).fit_predict(points[own]) < 0
-    return out
+        class_rows = np.flatnonzero(labels == label)
+        clusters = DBSCAN(eps=eps, min_samples=min_samples).fit_predict(points[class_rows])
+        is_noise[class_rows] = clusters < 0  # scikit-learn gives -1 to noise
+    return is_noise
 
 
-def noise_of(table: pd.DataFrame, clustering: Clustering, eps: float | None = None) -> Flags:
-    """`noise` of an extraction's table; with another ``eps`` than that of ``clustering`` if
-    given."""
-    points, labels = table[["x", "y"]].to_numpy(np.float64), table["label"].to_numpy(np.int64)
-    return noise(points, labels, clustering.eps if eps is None else eps, clustering.min_samples)
+def find_table_noise(
+    table: pd.DataFrame, clustering: Clustering, eps: float | None = None
+) -> Flags:
+    """Return whether each sample of an extraction's table is noise, (n,), see `find_noise`.
+
+    ``eps`` replaces that of ``clustering`` if it is given.
+    """
+    points = table[["x", "y"]].to_numpy(np.float64)
+    labels = table["label"].to_numpy(np.int64)
+    if eps is None:
+        eps = clustering.eps
+    return find_noise(points, labels, eps, clustering.min_samples)
 
 
-def random_filter(num_samples: int, removed: int, seed: int) -> Flags:
-    """Which samples are left out if that many are drawn at random, whatever their class: (n,)."""
-    out = np.zeros(num_samples, np.bool_)
-    out[stream(seed, "random filter").permutation(num_samples)[:removed]] = True
-    return out
+def draw_random_filter(num_samples: int, removed: int, seed: int) -> Flags:
+    """Draw ``removed`` samples at random and return whether each sample is left out: (n,).
+
+    The class of a sample has no influence.
+    """
+    is_removed = np.zeros(num_samples, np.bool_)
+    is_removed[stream(seed, "random filter").permutation(num_samples)[:removed]] = True
+    return is_removed
 
 
 # --------------------------------------------------------------------------------------- retraining
@@ -260,45 +316,57 @@ def random_filter(num_samples: int, removed: int, seed: int) -> Flags:
 
 @dataclass(frozen=True, eq=False)
 class RetrainingCell(TorchCell):
-    """One run."""
+    """A training on the samples that a filter leaves."""
 
-    training_run: Run  # what is trained; its data are the full ones
-    # numbers of the training samples that are trained on; None for all of them
-    kept: Ints64 | None
-    num_samples: int  # how many those are
+    training_run: Run  # the run; its data are the full ones
+    retained_samples: Ints64 | None  # indices of the samples that are trained on; None for all
+    num_samples: int  # how many samples are trained on
     # values of `simshuffle.extensions.learning.filtering.tables.DESCRIPTION_COLUMNS`
     description: Mapping[str, Any]
-    label: str  # for people
-    device: str = "cpu"  # that trains
+    label: str  # names the cell to people
+    device: str = "cpu"  # device that trains: cpu or cuda
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
-        kept = None if self.kept is None else hashlib.sha256(self.kept.tobytes()).hexdigest()
-        return [*run_key(self.training_run, self.device), kept]
+        """The run, the device and the digest of the samples that are trained on."""
+        samples_digest = None
+        if self.retained_samples is not None:
+            samples_digest = hashlib.sha256(self.retained_samples.tobytes()).hexdigest()
+        return [*run_key(self.training_run, self.device), samples_digest]
 
     @property
     def cost(self) -> float:
-        """As for `Cell`; small batches take longer."""
+        """The estimated s of the training on one core; small batches take longer."""
         training = self.training_run.training
-        small = max(1.0, SMALL_BATCH / training.local_batch_size)
-        return SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small
+        small_batch_factor = max(1.0, SMALL_BATCH / training.local_batch_size)
+        return SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small_batch_factor
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: status, message, seconds; and train_loss, accuracy, loss of the last
-        epoch."""
+        """Train the run, and return its ending and the losses and accuracy of the last epoch."""
         with one_thread():
             data = self.training_run.data.load()
-            part = data if self.kept is None else part_of(data, self.kept)
-            record = train_run(self.training_run, tell, self.device, part)
-        names = {"train_loss": "train_loss", "accuracy": "own_accuracy", "loss": "own_loss"}
-        done = record.status == "done"
-        last = {key: float(record.epochs[of].iloc[-1]) for key, of in names.items() if done}
-        finite = {key: value if math.isfinite(value) else math.nan for key, value in last.items()}
-        ended = {"status": record.status, "message": record.message, "seconds": record.seconds}
-        return Outcome({**ended, **finite})
+            if self.retained_samples is not None:
+                data = select_samples(data, self.retained_samples)
+            record = train_run(self.training_run, tell, self.device, data)
+        values: dict[str, Any] = {
+            "status": record.status,
+            "message": record.message,
+            "seconds": record.seconds,
+        }
+        if record.status == "done":
+            names = {"train_loss": "train_loss", "accuracy": "own_accuracy", "loss": "own_loss"}
+            for key, column in names.items():
+                value = float(record.epochs[column].iloc[-1])
+                values[key] = value if math.isfinite(value) else math.nan
+        return Outcome(values)
 
 
-def part_of(data: TrainingSet, kept: Ints64) -> TrainingSet:
-    """The set with only those training samples; scaled as the whole set, to change nothing else."""
-    return replace(data, train=Samples(data.train.inputs[kept], data.train.targets[kept]))
+def select_samples(data: TrainingSet, retained_samples: Ints64) -> TrainingSet:
+    """Return the set with only those training samples.
+
+    The inputs are scaled as in the complete set, to change nothing else.
+    """
+    return replace(
+        data,
+        train=Samples(data.train.inputs[retained_samples], data.train.targets[retained_samples]),
+    )

@@ -29,58 +29,64 @@ TAB20 = (
     *("#bcbd22", "#dbdb8d", "#17becf", "#9edae5"),
 )
 """Of classes."""
-MOST_RATES = 6
+MAX_RATES = 6
 SIZES, ACCURACY = "batch size (samples)", "test accuracy (%)"
 
 
 def figures(tables: FilterTables) -> dict[str, Chart]:
-    """Every figure that the tables have something for, by the name of its file."""
-    out = {}
+    """Draw every figure that the tables have rows for, by the name of its file."""
+    charts = {}
     if len(tables.points):
-        out["points"] = points_chart(tables.points)
+        charts["points"] = points_chart(tables.points)
     settings = summary(tables.runs)
     if len(settings):
-        out["accuracy_batch_size"] = batch_size_chart(settings)
+        charts["accuracy_batch_size"] = batch_size_chart(settings)
         if settings["learning_rate"].nunique() > 1:
-            out["accuracy_learning_rate"] = learning_rate_chart(settings)
-    return out
+            charts["accuracy_learning_rate"] = learning_rate_chart(settings)
+    return charts
 
 
 def points_chart(points: pd.DataFrame) -> Chart:
-    """The training samples of the first seed in t-SNE's plane, coloured by class, with what is
-    filtered out in black; of columns `POINT_COLUMNS`."""
+    """Draw the training samples of the first seed in t-SNE's plane, coloured by class.
+
+    Samples that are filtered out are black. Columns of ``points`` are `POINT_COLUMNS`.
+    """
     rows = points[points["seed"] == points["seed"].iloc[0]]
     noise = rows["noise"].astype(bool)
     size = min(max((3000 / len(rows)) ** 0.5, 0.45), 2.0)
     text = f"noise ({100 * noise.mean():.1f} %, seed {rows['seed'].iloc[0]})"
     classes = {n: Look("", colour, "o", size=size) for n, colour in enumerate(TAB20)}
-    filtered = {"noise": Look(text, "#000000", "x", size=1.2 * size)}
-    kept = {"kept": Look("kept (colour: class)", TAB20[0], "o", size=3)}
+    noise_look = {"noise": Look(text, "#000000", "x", size=1.2 * size)}
+    kept_look = {"kept": Look("kept (colour: class)", TAB20[0], "o", size=3)}
     marks = [
         Mark("point", rows[~noise].assign(look=rows["label"] % len(TAB20))),
         Mark("point", rows[noise].assign(look="noise")),
         key("kept", "point"),
     ]
-    x, y = (Axis(f"{which} axis of t-SNE") for which in ("first", "second"))
-    about = "Training samples in t-SNE's plane, and which are filtered out."
-    return Chart([Panel(marks, x, y, equal=True)], 2.9, {**filtered, **kept, **classes}, about)
+    x, y = (Axis(f"{ordinal} axis of t-SNE") for ordinal in ("first", "second"))
+    alt_text = "Training samples in t-SNE's plane, and which are filtered out."
+    return Chart(
+        [Panel(marks, x, y, equal=True)], 2.9, {**noise_look, **kept_look, **classes}, alt_text
+    )
 
 
 def batch_size_chart(settings: pd.DataFrame) -> Chart:
-    """Accuracy against batch size, a line for each data set, at the learning rate that is best for
-    the full data; of columns `SUMMARY_COLUMNS`."""
+    """Draw accuracy against batch size, a line for each data set, of columns `SUMMARY_COLUMNS`.
+
+    The learning rate is the one that is best for the full data.
+    """
     panel = _panel(settings[settings["chosen"]], "")
-    about = "Accuracy by batch size, at the learning rate that is best for the full data."
-    return Chart([panel], 2.25, LOOKS, about, x=SIZES, y=ACCURACY)
+    alt_text = "Accuracy by batch size, at the learning rate that is best for the full data."
+    return Chart([panel], 2.25, LOOKS, alt_text, x=SIZES, y=ACCURACY)
 
 
 def learning_rate_chart(settings: pd.DataFrame) -> Chart:
-    """Accuracy against batch size, a panel for each learning rate, the first six; likewise."""
-    rates = sorted(set(settings["learning_rate"]))[:MOST_RATES]
+    """Draw accuracy against batch size, a panel for each of the first six learning rates."""
+    rates = sorted(set(settings["learning_rate"]))[:MAX_RATES]
     titles = {rate: f"learning rate {rate:g}" for rate in rates}
     panels = [_panel(settings[settings["learning_rate"] == r], titles[r]) for r in rates]
-    height, about = 1.35 * -(-len(rates) // 2) + 0.4, "Accuracy by batch size and learning rate."
-    return Chart(panels, height, LOOKS, about, across=2, share="xy", x=SIZES, y=ACCURACY)
+    height, alt_text = 1.35 * -(-len(rates) // 2) + 0.4, "Accuracy by batch size and learning rate."
+    return Chart(panels, height, LOOKS, alt_text, across=2, share="xy", x=SIZES, y=ACCURACY)
 
 
 def _panel(rows: pd.DataFrame, title: str) -> Panel:

@@ -23,13 +23,13 @@ from simshuffle.train.training import Positive, Training
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
 
 
-def _by_labels(training: Training) -> Training:
+def _check_loss(training: Training) -> Training:
     if training.loss.kind != "cross_entropy":
         raise PydanticCustomError("loss", "data-optimised training needs loss: cross_entropy")
     return training
 
 
-LabelTraining = Annotated[Training, AfterValidator(_by_labels)]
+LabelTraining = Annotated[Training, AfterValidator(_check_loss)]
 """Of samples by their labels, each with a loss of its own."""
 
 
@@ -163,30 +163,37 @@ class DataOptimisedStudy(Spec):
 def load_study(
     reference: str | Path, values: Mapping[str, Any] | None = None
 ) -> DataOptimisedStudy:
-    """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
-    by dotted key, such as ``{"seeds": 3, "extractors.0.training.epochs": 2}``; or raise InputError
-    with every problem of the file."""
+    """Load the study of a file, or of a shipped one by its name below ``studies/``.
+
+    ``values`` are set by dotted key, such as ``{"seeds": 3, "extractors.0.training.epochs":
+    2}``.
+
+    Raises:
+        InputError: the file has problems; all are in it.
+    """
     path = find_file(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
-    left = PendingSwitches(DataOptimisedStudy)
+    pending_switches = PendingSwitches(DataOptimisedStudy)
     for key, value in sort_outermost_first(values or {}).items():
-        left.set_key(raw, key, value, problems)
-    switches = left.settle(raw, values or {})
-    _resolve(raw, path.parent, problems)
-    study, found = validate_record(raw, DataOptimisedStudy)
-    problems += drop_reported_problems(found, problems)
+        pending_switches.set_key(raw, key, value, problems)
+    switches = pending_switches.settle(raw, values or {})
+    _resolve_names(raw, path.parent, problems)
+    study, record_problems = validate_record(raw, DataOptimisedStudy)
+    problems += drop_reported_problems(record_problems, problems)
     if problems or study is None:
         raise InputError(problems, str(path))
     warn_of_switches(switches)
     return study
 
 
-def _resolve(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None:
-    """Expand records named by their kind, and make paths absolute, beside the study if they are
-    there."""
+def _resolve_names(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None:
+    """Expand records named by their kind, and make paths absolute.
+
+    A path is taken as beside the study if there is such a file.
+    """
     extractors = raw["extractors"] if isinstance(raw.get("extractors"), list) else []
-    models = [f"extractors.{number}.model" for number in range(len(extractors))]
+    models = [f"extractors.{index}.model" for index in range(len(extractors))]
     for key in ("data", *models, "retrain.model"):
         expand_name(raw, key, {key: parse_kind}, problems)
     locate(raw.get("data"), "path", folder)

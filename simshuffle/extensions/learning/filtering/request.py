@@ -1,4 +1,4 @@
-"""What is asked of a study of data-optimised training: cells, and the tables of all that."""
+"""Turn a data-optimised study into its request: its cells, and the tables of their outcomes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from simshuffle.extensions.learning.filtering.cells import (
     POINTS,
     ExtractionCell,
     RetrainingCell,
-    loaded,
-    noise_of,
-    ordinary_run,
-    random_filter,
-    weights_of,
+    draw_random_filter,
+    find_table_noise,
+    load_weights,
+    one_rank_run,
+    weights_identity,
 )
 from simshuffle.extensions.learning.filtering.record import DataOptimisedStudy, load_study
 from simshuffle.extensions.learning.filtering.tables import (
@@ -44,11 +44,16 @@ from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
 
 
-def requested(
+def request_by_kind(
     reference: str | Path, values: Mapping[str, Any], device: str
 ) -> tuple[str, Request[Any]]:
-    """The kind of the study of that path or name below ``studies/``, of shuffling or of filtering,
-    and what is asked of it, with ``values`` set by dotted key; or raise InputError."""
+    """Return the kind of a study, of shuffling or of filtering, and its request.
+
+    ``reference`` is a path or a name below ``studies/``; ``values`` are set by dotted key.
+
+    Raises:
+        InputError: the study is missing or does not fit.
+    """
     kind = shuffling_study.document(find_file(str(reference), "studies")).get("kind")
     if kind == "data_optimised":
         return kind, request(load_study(reference, values), device)
@@ -57,79 +62,101 @@ def requested(
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Filtering]:
-    """The request of a result, from its folder; trained on the same kind of device. Raises
-    InputError if its data or device are not here."""
+    """Rebuild the request of a result from its folder.
+
+    It trains on an equal kind of device.
+
+    Raises:
+        InputError: its data or device are not here.
+    """
     device = str(meta["device"]).partition(":")[0]
     find_device(device)
     return request(load_study(folder / "study.yaml"), device)
 
 
 def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering]:
-    """What is asked of ``study``, which that device trains; or raise InputError."""
+    """Build the request of a study that ``device`` trains.
+
+    Raises:
+        InputError: the study does not fit its data.
+    """
     data = study.data.load()
     check_study(study, data)
-    asked: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "device": device.partition(":")[0],
         "torch": version("torch"),
         "scikit-learn": version("scikit-learn"),
     }
-    weights = {each.name: weights_of(each) for each in study.extractors if each.weights}
-    asked |= {"weights": weights} if weights else {}
+    weights = {
+        extractor.name: weights_identity(extractor)
+        for extractor in study.extractors
+        if extractor.weights
+    }
+    facts |= {"weights": weights} if weights else {}
     filtering = Filtering(study, device, extraction_cells(study, len(data.train), device))
-    return Request(study.name, filtering, {"study.yaml": study.to_yaml()}, asked)
+    return Request(study.name, filtering, {"study.yaml": study.to_yaml()}, facts)
 
 
 @dataclass(frozen=True)
 class Filtering:
-    """A study as what it does."""
+    """A data-optimised study with its cells, and the tables of their outcomes."""
 
-    study: DataOptimisedStudy  # what to do
-    device: str  # that trains
-    extractions: Mapping[str, ExtractionCell]  # the first stage
+    study: DataOptimisedStudy  # the study as the user wrote it
+    device: str  # device that trains: cpu or cuda
+    extractions: Mapping[str, ExtractionCell]  # cells of the first stage, by name
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What ``meta.json`` says of it."""
+        """The facts of the study in ``meta.json``."""
         study = self.study
         return {"study": study.name, "description": study.description, "device": self.device}
 
     def retrainings(self, outcomes: Outcomes) -> dict[str, RetrainingCell]:
-        """The trainings on what the used filters leave, by name. Raises InputError if they leave
-        too little, with how much for other eps; SimulationError if the network that filters is not
-        there."""
-        clustering, noise = self.study.clustering, {}
+        """Return the trainings on the samples that the used filters leave, by name.
+
+        Raises:
+            InputError: too few samples are left; the message says how many are with other eps.
+            SimulationError: the network that filters is lost.
+        """
+        clustering = self.study.clustering
+        noise = {}
         for name, cell in self.extractions.items():
-            if self._used(cell):
+            if self._is_chosen_filter(cell):
                 outcome = outcomes.get(name)
                 if outcome is None or outcome.lost:  # without it there is nothing to train on
-                    why = outcome.lost if outcome else "not done yet"
-                    raise SimulationError(f"The network that filters was lost. {name}: {why}")
-                noise[cell.seed] = noise_of(outcome.tables[POINTS], clustering)
-        first = self.study.filter_seeds[0]
-        apart = self.study.independent_filters
-        of_seeds = {seed: noise[seed if apart else first] for seed in self.study.seeds}
+                    reason = outcome.lost if outcome else "not done yet"
+                    raise SimulationError(f"The network that filters was lost. {name}: {reason}")
+                noise[cell.seed] = find_table_noise(outcome.tables[POINTS], clustering)
+        first_seed = self.study.filter_seeds[0]
+        are_independent = self.study.independent_filters
+        noise_by_seed = {
+            seed: noise[seed if are_independent else first_seed] for seed in self.study.seeds
+        }
         try:
-            return retraining_cells(self.study, of_seeds, self.device)
+            return retraining_cells(self.study, noise_by_seed, self.device)
         except InputError as error:
-            told = f"Left out is {self._left_out(outcomes)}."
-            problems = [replace(p, remedy=f"{p.remedy} {told}") for p in error.problems]
+            reductions = f"Left out is {self._describe_reductions(outcomes)}."
+            problems = [
+                replace(problem, remedy=f"{problem.remedy} {reductions}")
+                for problem in error.problems
+            ]
             raise InputError(problems, self.study.name) from None
 
-    def _left_out(self, outcomes: Outcomes) -> str:
-        """The shares that the used extractor's filters leave out, by eps, in words."""
+    def _describe_reductions(self, outcomes: Outcomes) -> str:
+        """Return the shares that the used extractor's filters leave out, by eps, in words."""
         eps = pd.DataFrame(self._eps_rows(outcomes), columns=list(EPS_COLUMNS))
-        used = eps[eps["extractor"] == self.study.filtering.name]
-        shares = used.groupby("eps")["reduction"].mean()
+        used_rows = eps[eps["extractor"] == self.study.filtering.name]
+        shares = used_rows.groupby("eps")["reduction"].mean()
         return ", ".join(f"{100 * share:.3g} % at {value:g}" for value, share in shares.items())
 
     def tables(self, outcomes: Outcomes) -> FilterTables:
-        """The tables of extractions and trainings; errors as of `retrainings`."""
+        """Return the tables of extractions and trainings; raises the errors of `retrainings`."""
         cells = self.retrainings(outcomes)
         filters, points = [], []
-        for cell, table, facts in self._extracted(outcomes):
-            noise = noise_of(table, self.study.clustering)
-            filters.append(filter_row(facts, table, noise, used=self._used(cell)))
-            if self._used(cell):
+        for cell, table, facts in self._finished_extractions(outcomes):
+            noise = find_table_noise(table, self.study.clustering)
+            filters.append(filter_row(facts, table, noise, used=self._is_chosen_filter(cell)))
+            if self._is_chosen_filter(cell):
                 points.append(table.assign(seed=cell.seed, noise=noise)[list(POINT_COLUMNS)])
         return FilterTables(
             pd.DataFrame(filters, columns=list(FILTER_COLUMNS)),
@@ -138,44 +165,57 @@ class Filtering:
             run_table({name: cell.description for name, cell in cells.items()}, outcomes),
         )
 
-    def _used(self, cell: ExtractionCell) -> bool:
+    def _is_chosen_filter(self, cell: ExtractionCell) -> bool:
+        """Return whether networks are trained on the samples that this extraction leaves."""
         return cell.extractor.name == self.study.filtering.name
 
-    def _extracted(
+    def _finished_extractions(
         self, outcomes: Outcomes
     ) -> list[tuple[ExtractionCell, pd.DataFrame, Mapping[str, Any]]]:
-        """The extractions that are there, with their points and facts."""
-        there = [(cell, outcomes.get(name)) for name, cell in self.extractions.items()]
-        return [(cell, of.tables[POINTS], of.values) for cell, of in there if of and not of.lost]
+        """Return the extractions that are there, with their points and facts."""
+        extractions = [(cell, outcomes.get(name)) for name, cell in self.extractions.items()]
+        return [
+            (cell, outcome.tables[POINTS], outcome.values)
+            for cell, outcome in extractions
+            if outcome and not outcome.lost
+        ]
 
     def _eps_rows(self, outcomes: Outcomes) -> list[dict[str, Any]]:
+        """Return the rows of eps.csv: the share of noise by extraction and eps."""
         clustering = self.study.clustering
         return [
             {
                 "extractor": cell.extractor.name,
                 "seed": cell.seed,
                 "eps": eps,
-                "reduction": float(noise_of(table, clustering, eps).mean()),
+                "reduction": float(find_table_noise(table, clustering, eps).mean()),
             }
-            for cell, table, _ in self._extracted(outcomes)
+            for cell, table, _ in self._finished_extractions(outcomes)
             for eps in sorted({*clustering.eps_table, clustering.eps})
         ]
 
 
 def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
-    """See, before anything is trained, that every network takes the data, weights can be read, and
-    batches are not too large; or raise InputError with all problems."""
+    """Check, before anything is trained, that every network takes the data.
+
+    Weights must be readable, and batches not too large.
+
+    Raises:
+        InputError: all problems of the study.
+    """
     problems: list[Problem] = []
-    for number, extractor in enumerate(study.extractors):
-        run = ordinary_run(study.data, extractor, study.seeds[0])
+    for index, extractor in enumerate(study.extractors):
+        run = one_rank_run(study.data, extractor, study.seeds[0])
         try:
             check_run(run, data)
             if extractor.weights is not None:
-                loaded(initial_model(run, data), Path(extractor.weights))
+                load_weights(initial_model(run, data), Path(extractor.weights))
         except InputError as error:
             problems += [
-                replace(p, path=f"extractors.{number}.{p.path.removeprefix('extractors.')}")
-                for p in error.problems
+                replace(
+                    problem, path=f"extractors.{index}.{problem.path.removeprefix('extractors.')}"
+                )
+                for problem in error.problems
             ]
     sizes = [size for size in study.retrain.batch_sizes if isinstance(size, int)]
     too_large = [size for size in sizes if size > len(data.train)]
@@ -187,7 +227,7 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
     try:
         check_run(retraining_run(study, smallest, study.retrain.learning_rates[0], 0), data)
     except InputError as error:
-        problems += [replace(p, path=f"retrain.{p.path}") for p in error.problems]
+        problems += [replace(problem, path=f"retrain.{problem.path}") for problem in error.problems]
     if problems:
         raise InputError(problems, study.name)
 
@@ -195,7 +235,7 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
 def extraction_cells(
     study: DataOptimisedStudy, num_samples: int, device: str = "cpu"
 ) -> dict[str, ExtractionCell]:
-    """Extractions by name: the extractor's, the seed, and what stands for all that decides them."""
+    """Return extractions by name: the extractor's, the seed, and a digest of their inputs."""
     return cells_by_name(
         ExtractionCell(study.data, extractor, study.projection, seed, num_samples, device)
         for extractor in study.extractors
@@ -206,58 +246,65 @@ def extraction_cells(
 def retraining_run(
     study: DataOptimisedStudy, batch_size: int, learning_rate: float, seed: int
 ) -> Run:
-    """An ordinary training, evaluated after its last epoch."""
+    """Return an ordinary training, evaluated after its last epoch."""
     retrain = study.retrain
-    evaluated = {"evaluate_every": retrain.training.epochs, "statistics": ["own"], "own_ranks": 1}
-    values = {"local_batch_size": batch_size, "learning_rate": learning_rate, **evaluated}
+    evaluation = {"evaluate_every": retrain.training.epochs, "statistics": ["own"], "own_ranks": 1}
+    values = {"local_batch_size": batch_size, "learning_rate": learning_rate, **evaluation}
     training = retrain.training.model_copy(update=values)
-    return ordinary_run(study.data, retrain.model_copy(update={"training": training}), seed)
+    return one_rank_run(study.data, retrain.model_copy(update={"training": training}), seed)
 
 
 def retraining_cells(
     study: DataOptimisedStudy, noise: Mapping[int, Flags], device: str = "cpu"
 ) -> dict[str, RetrainingCell]:
-    """Runs by name: data set, batch size, learning rate, seed and what stands for the run.
-    ``noise`` is by seed which training samples are left out, (n,). Raises InputError if too few are
-    left."""
-    left = min(int((~out).sum()) for out in noise.values())
+    """Return runs by name: data set, batch size, learning rate, seed and a digest of the run.
+
+    ``noise`` is by seed whether each training sample is left out, (n,).
+
+    Raises:
+        InputError: too few samples are left.
+    """
+    num_left = min(int((~is_removed).sum()) for is_removed in noise.values())
     return cells_by_name(
-        _retraining(retraining_run(study, size, rate, seed), subset, out, device)
-        for size in _batch_sizes(study, left)
+        _retraining_cell(retraining_run(study, size, rate, seed), subset, is_removed, device)
+        for size in _batch_sizes(study, num_left)
         for rate in study.retrain.learning_rates
         for seed in study.seeds
-        for subset, out in _left_out(noise[seed], seed).items()
+        for subset, is_removed in _filters_of_subsets(noise[seed], seed).items()
     )
 
 
-def _left_out(noise: Flags, seed: int) -> dict[str, Flags]:
-    """What is left out of each data set, by its name."""
-    parts = (np.zeros_like(noise), noise, random_filter(len(noise), int(noise.sum()), seed))
-    return dict(zip(SUBSETS, parts, strict=True))
+def _filters_of_subsets(noise: Flags, seed: int) -> dict[str, Flags]:
+    """Return whether each sample is left out of each data set, (n,), by the data set's name."""
+    filters = (np.zeros_like(noise), noise, draw_random_filter(len(noise), int(noise.sum()), seed))
+    return dict(zip(SUBSETS, filters, strict=True))
 
 
-def _retraining(run: Run, subset: str, out: Flags, device: str) -> RetrainingCell:
-    """``run`` on the training samples that are not left ``out``, (n,)."""
-    kept = None if subset == "full" else np.flatnonzero(~out)
-    count = len(out) if kept is None else len(kept)
+def _retraining_cell(run: Run, subset: str, is_removed: Flags, device: str) -> RetrainingCell:
+    """Return the cell of ``run`` on the training samples that are not removed, (n,)."""
+    retained_samples = None if subset == "full" else np.flatnonzero(~is_removed)
+    count = len(is_removed) if retained_samples is None else len(retained_samples)
     size, rate = run.training.local_batch_size, run.training.learning_rate
     setting = {"subset": subset, "batch_size": size, "learning_rate": rate}
-    about = {**setting, "seed": run.seed, "num_samples": count}
+    description = {**setting, "seed": run.seed, "num_samples": count}
     label = f"{subset}_b{size}_lr{rate:g}_s{run.seed}"
-    return RetrainingCell(run, kept, count, about, label, device)
+    return RetrainingCell(run, retained_samples, count, description, label, device)
 
 
-def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
-    """The batch sizes in samples, each once."""
+def _batch_sizes(study: DataOptimisedStudy, num_left: int) -> list[int]:
+    """Return the batch sizes in samples, each once.
+
+    'largest' stands for the number of samples that are left.
+    """
     remedy = "Raise clustering.eps, so that less is left out."
-    if not left:
-        given = f"{study.clustering.eps:g} leaves none"
-        refuse("clustering.eps", "must leave samples", given, remedy, study.name)
+    if not num_left:
+        clause = f"{study.clustering.eps:g} leaves none"
+        refuse("clustering.eps", "must leave samples", clause, remedy, study.name)
     sizes = study.retrain.batch_sizes
-    too_large = [size for size in sizes if isinstance(size, int) and size > left]
+    too_large = [size for size in sizes if isinstance(size, int) and size > num_left]
     if too_large:
-        rule = f"must not exceed the {left} samples that the filter leaves"
+        rule = f"must not exceed the {num_left} samples that the filter leaves"
         remedy = f"Lower it, or write 'largest'. {remedy}"
-        problems = [Problem("retrain.batch_sizes", rule, str(n), remedy) for n in too_large]
+        problems = [Problem("retrain.batch_sizes", rule, str(size), remedy) for size in too_large]
         raise InputError(problems, study.name)
-    return list(dict.fromkeys(left if size == "largest" else size for size in sizes))
+    return list(dict.fromkeys(num_left if size == "largest" else size for size in sizes))

@@ -1,5 +1,8 @@
-"""The study behind ``simshuffle train`` where a training set is filtered. Cells and tables come
-with the request, which needs torch; results are read and drawn without it."""
+"""The study behind ``simshuffle train`` where a training set is filtered.
+
+Cells and tables come with the request, which needs torch; results are read and drawn
+without torch.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FilteringFacts(TypedDict):
-    """What ``meta.json`` holds for the report."""
+    """The facts of ``meta.json`` that the report is written from."""
 
     study: str
     description: str

@@ -1,4 +1,4 @@
-"""The tables of a study of data-optimised training: filters, runs, and what is found in them."""
+"""The tables of a data-optimised study: filters, runs, and their summary."""
 
 from __future__ import annotations
 
@@ -96,15 +96,15 @@ RUN_COLUMNS = {
 """Columns of runs.csv."""
 
 
-def _against(name: str) -> dict[str, Column]:
-    data = {"full": "the full data", "random": "randomly filtered data"}[name]
-    less = f"on {data}, batch size and learning rate being the same"
+def _reference_columns(reference: str) -> dict[str, Column]:
+    data = {"full": "the full data", "random": "randomly filtered data"}[reference]
+    subtrahend = f"on {data}, batch size and learning rate being the same"
     family = f"of this subset with {data} that are as much 'chosen'"
-    return comparison_columns(name, data, less, family)
+    return comparison_columns(reference, data, subtrahend, family)
 
 
-AGAINST = {"network": ("full", "random"), "random": ("full",), "full": ()}
-"""What a subset is compared with, in runs of the same batch size, learning rate and seed."""
+REFERENCES = {"network": ("full", "random"), "random": ("full",), "full": ()}
+"""Subsets that a subset is compared with, in runs of equal batch size, learning rate and seed."""
 SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
     "chosen": flag(
@@ -113,8 +113,8 @@ SUMMARY_COLUMNS = {
     "seeds": number_column("runs that ended as they should"),
     "accuracy": share_column("mean over seeds, share of the test samples"),
     **INTERVAL_COLUMNS,
-    **_against("full"),
-    **_against("random"),
+    **_reference_columns("full"),
+    **_reference_columns("random"),
 }
 """Columns of summary.csv."""
 STORED = {
@@ -128,7 +128,7 @@ SUMMARY = Schema(SUMMARY_COLUMNS, key=tuple(SETTING_COLUMNS))
 
 @dataclass(frozen=True)
 class FilterTables:
-    """What a study measured."""
+    """The four tables that a data-optimised study measured."""
 
     # filters, eps, points, runs: columns as in `STORED`
     filters: pd.DataFrame
@@ -140,47 +140,64 @@ class FilterTables:
 def run_table(
     descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> pd.DataFrame:
-    """A row for each run, columns `RUN_COLUMNS`: values of `DESCRIPTION_COLUMNS` by its name, and
-    of its outcome the columns after these; none of runs that are missing."""
-    rows = [{"run": name, **of, **_ending(outcomes.get(name))} for name, of in descriptions.items()]
+    """Return a row for each run, columns `RUN_COLUMNS`.
+
+    A row has the values of `DESCRIPTION_COLUMNS` by the run's name, and of its outcome the
+    columns after these. Missing runs have no outcome.
+    """
+    rows = [
+        {"run": name, **description, **_ending_values(outcomes.get(name))}
+        for name, description in descriptions.items()
+    ]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
-def _ending(outcome: Outcome | None) -> Mapping[str, Any]:
+def _ending_values(outcome: Outcome | None) -> Mapping[str, Any]:
+    """Return status and message of a run, and the values of its outcome if it has one."""
     if outcome is None:
         return {"status": "missing", "message": ""}
     return {"status": "lost", "message": outcome.lost} if outcome.lost else outcome.values
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each subset, batch size and learning rate, columns `SUMMARY_COLUMNS`; ``runs`` that
-    are not done are left out."""
-    done = runs[runs["status"] == "done"]
-    accuracies, best = values_by_setting(done, "accuracy", SETTING_COLUMNS), best_rates(done)
-    rows = [_row(key, accuracies, best) for key in accuracies]
+    """Return a row for each subset, batch size and learning rate, columns `SUMMARY_COLUMNS`.
+
+    ``runs`` that are not done are left out.
+    """
+    finished_runs = runs[runs["status"] == "done"]
+    accuracies, best = (
+        values_by_setting(finished_runs, "accuracy", SETTING_COLUMNS),
+        best_rates(finished_runs),
+    )
+    rows = [_summary_row(key, accuracies, best) for key in accuracies]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    for against in ("full", "random"):
+    for reference in ("full", "random"):
         for subset in SUBSETS:
             for chosen in (True, False):
                 family = (table["subset"] == subset) & (table["chosen"] == chosen)
-                fill_holm_column(table, against, family)
+                fill_holm_column(table, reference, family)
     return table
 
 
-def best_rates(done: pd.DataFrame) -> dict[int, float]:
-    """The learning rate best on the full data, by batch size; the lowest of equals."""
-    full = done[done["subset"] == "full"]
-    out: dict[int, float] = {}
-    for size in sorted(set(full["batch_size"])):
-        rows = full[full["batch_size"] == size]
+def best_rates(finished_runs: pd.DataFrame) -> dict[int, float]:
+    """Return the learning rate that is best on the full data, by batch size.
+
+    Of rates that are equally good it is the lowest.
+    """
+    full_data_runs = finished_runs[finished_runs["subset"] == "full"]
+    rates: dict[int, float] = {}
+    for size in sorted(set(full_data_runs["batch_size"])):
+        rows = full_data_runs[full_data_runs["batch_size"] == size]
         means = {
-            rate: float(part["accuracy"].mean()) for rate, part in rows.groupby("learning_rate")
+            rate: float(rate_rows["accuracy"].mean())
+            for rate, rate_rows in rows.groupby("learning_rate")
         }
-        out[int(size)] = float(max(means, key=lambda rate: means[rate]))
-    return out
+        rates[int(size)] = float(max(means, key=lambda rate: means[rate]))
+    return rates
 
 
-def _row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[str, Any]:
+def _summary_row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[str, Any]:
+    """Return the summary of a setting: its accuracy, and its differences to the references."""
     (subset, size, rate), values = key, accuracies[key]
     mean = estimate(list(values.values()))
     row: dict[str, Any] = {
@@ -189,28 +206,43 @@ def _row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[st
         "seeds": mean.n,
     }
     row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
-    for name in ("full", "random"):
-        other = accuracies.get((name, size, rate), {}) if name in AGAINST[str(subset)] else {}
-        paired = [values[seed] - other[seed] for seed in values if seed in other]
-        row |= comparison_values(name, estimate(paired))
+    for reference in ("full", "random"):
+        reference_values = (
+            accuracies.get((reference, size, rate), {})
+            if reference in REFERENCES[str(subset)]
+            else {}
+        )
+        differences = [
+            values[seed] - reference_values[seed] for seed in values if seed in reference_values
+        ]
+        row |= comparison_values(reference, estimate(differences))
     return row
 
 
 def filter_row(
     facts: Mapping[str, Any], points: pd.DataFrame, noise: Iterable[bool], *, used: bool
 ) -> dict[str, Any]:
-    """A row of filters.csv, of the facts of an extraction, its table of points, and which of them
-    are ``noise``, (n,); ``used`` as of `FILTER_COLUMNS`."""
-    out = np.asarray(list(noise), np.bool_)
-    right, left = points["right"].to_numpy(np.bool_), points["label"].to_numpy()[~out]
+    """Return the row of filters.csv of an extraction.
+
+    Args:
+        facts: values of the extraction's outcome.
+        points: the extraction's table, a row for each sample.
+        noise: whether each sample is left out, (n,).
+        used: whether networks are trained on the samples that this filter leaves.
+    """
+    is_noise = np.asarray(list(noise), np.bool_)
+    is_right, labels_left = (
+        points["right"].to_numpy(np.bool_),
+        points["label"].to_numpy()[~is_noise],
+    )
     classes = np.unique(points["label"].to_numpy())
-    counted = {
-        "num_samples": len(out),
-        "removed": int(out.sum()),
-        "reduction": float(out.mean()),
-        "smallest_class": int(min((left == label).sum() for label in classes)),
-        "noise_accuracy": float(right[out].mean()) if out.any() else math.nan,
-        "kept_accuracy": float(right[~out].mean()) if not out.all() else math.nan,
+    counts = {
+        "num_samples": len(is_noise),
+        "removed": int(is_noise.sum()),
+        "reduction": float(is_noise.mean()),
+        "smallest_class": int(min((labels_left == label).sum() for label in classes)),
+        "noise_accuracy": float(is_right[is_noise].mean()) if is_noise.any() else math.nan,
+        "kept_accuracy": float(is_right[~is_noise].mean()) if not is_noise.all() else math.nan,
         "used": used,
     }
-    return {name: (dict(facts) | counted)[name] for name in FILTER_COLUMNS}
+    return {name: (dict(facts) | counts)[name] for name in FILTER_COLUMNS}

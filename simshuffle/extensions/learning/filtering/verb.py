@@ -1,4 +1,4 @@
-"""What ``simshuffle train`` is asked: a study of shuffling strategies, or of filtering."""
+"""The options of ``simshuffle train``: a study of shuffling strategies, or of filtering."""
 
 from __future__ import annotations
 
@@ -37,19 +37,22 @@ class TrainOptions(CellOptions):
 
 
 def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
-    """A training for each run and seed."""
+    """Build the request: a training for each run and seed."""
     from simshuffle.study.registry import study_of  # noqa: PLC0415 - what computes
 
-    device = available(options.device)
-    from simshuffle.extensions.learning.filtering.request import requested  # noqa: PLC0415 - torch
+    device = check_device(options.device)
+    from simshuffle.extensions.learning.filtering.request import request_by_kind  # noqa: PLC0415 - torch
 
-    kind, asked = requested(options.study, options.set, device)
-    return study_of(kind), replace(asked, one_device=device != "cpu")
+    kind, study_request = request_by_kind(options.study, options.set, device)
+    return study_of(kind), replace(study_request, one_device=device != "cpu")
 
 
-def available(device: str) -> str:
-    """The device that trains, when torch and scikit-learn are there and it is; or raise
-    InputError."""
+def check_device(device: str) -> str:
+    """Return the device that trains.
+
+    Raises:
+        InputError: torch or scikit-learn are missing, or the device is.
+    """
     try:
         import sklearn  # noqa: F401, PLC0415 - extras
         import torch  # noqa: PLC0415
@@ -58,11 +61,11 @@ def available(device: str) -> str:
         refuse("", f"training needs {error.name}", "", remedy, "simshuffle train")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, number = device.partition(":")
+    kind, _, index = device.partition(":")
     rule, remedy = "", "Train on the CPU."
-    if kind not in {"cpu", "cuda"} or (number and not number.isdigit()):
+    if kind not in {"cpu", "cuda"} or (index and not index.isdigit()):
         rule, remedy = "must be auto, cpu, cuda or cuda:N", "Leave it out for auto."
-    elif kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+    elif kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         rule = f"must be there; torch finds {torch.cuda.device_count()} GPUs that torch can use"
     if rule:
         refuse("--device", rule, repr(device), remedy, COMMAND_LINE)
