@@ -14,44 +14,48 @@ from scipy import stats
 
 from simshuffle.errors import InputError
 from simshuffle.extensions.learning.time_to_accuracy.comparison import (
-    AtFraction,
-    Beaten,
-    beaten,
+    DominatedSetting,
+    FractionComparison,
+    accuracy_difference,
     clopper_pearson,
-    needs_less,
-    not_below,
-    on_front,
-    paired,
-    pareto,
-    same,
-    sentences,
+    find_dominated_settings,
+    find_pareto_front,
+    is_on_front,
+    judge_equality,
+    judge_not_below,
+    needs_less_exchange,
+    state_claims,
 )
-from simshuffle.extensions.learning.time_to_accuracy.join import joined
-from simshuffle.extensions.learning.time_to_accuracy.learned import Learned, LearnedStudy, Trained
+from simshuffle.extensions.learning.time_to_accuracy.join import join_tables
+from simshuffle.extensions.learning.time_to_accuracy.learned import (
+    LearnedSetting,
+    LearnedStudy,
+    TrainingScale,
+)
 from simshuffle.extensions.learning.time_to_accuracy.replay import (
     busiest_cable,
     end_of_epoch,
     epochs_to_simulate,
-    requests_until,
-    weights,
+    requests_after_epoch,
+    weigh_epochs,
 )
 from simshuffle.extensions.learning.time_to_accuracy.simulated import (
-    Scaled,
     Setting,
-    mean_of,
-    scaled,
+    SimulatedScale,
+    mean_of_replays,
+    scale_scenario,
 )
 from simshuffle.extensions.learning.time_to_accuracy.tables import (
     SETTING_COLUMNS,
     SIMULATED_COLUMNS,
     JoinTables,
 )
-from simshuffle.extensions.learning.time_to_accuracy.text import details, slower
+from simshuffle.extensions.learning.time_to_accuracy.text import details, is_surely_slower
 from simshuffle.studies.training.wording import join_report
 from simshuffle.workload.exchange import GlobalShuffle, PartialLocalShuffle
 from tests.small import small
 
-TRAINED = Trained(world_size=8, num_samples=160, local_batch_size=5)
+TRAINED = TrainingScale(world_size=8, num_samples=160, local_batch_size=5)
 
 
 def replay(
@@ -68,11 +72,11 @@ def replay(
     return dict.fromkeys(SIMULATED_COLUMNS, 0.0) | known | values
 
 
-def learned(name: str, strategy: str, fraction: float | None, seeds: int) -> Learned:
+def learned(name: str, strategy: str, fraction: float | None, seeds: int) -> LearnedSetting:
     exchange: Any = GlobalShuffle(kind="global_shuffle")
     if fraction is not None:
         exchange = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=fraction)
-    return Learned(
+    return LearnedSetting(
         name,
         strategy,
         fraction,
@@ -113,10 +117,13 @@ def by_hand(
         made,
         curves,
         finals.drop(columns=["seed", "epoch"]),
-        (0, len(rows)),
+        0,
+        len(rows),
     )
     settings = [Setting(of.name, of, ()) for of in made]
-    return joined(study, Scaled(8, 160, 5, 1, 1, "as trained"), settings, measured, targets)
+    return join_tables(
+        study, SimulatedScale(8, 160, 5, 1, 1, "as trained"), settings, measured, targets
+    )
 
 
 GLOBAL = {0: [0.5, 0.8, 0.90], 1: [0.5, 0.8, 0.92], 2: [0.6, 0.85, 0.94]}
@@ -217,7 +224,15 @@ def test_the_front_by_hand():
         [1.0, 5.0, 0.05],  # its equal does not dominate it
         [0.0, np.nan, 0.0],  # not simulated
     ]
-    assert pareto(np.array(costs)).tolist() == [True, True, False, True, False, True, False]
+    assert find_pareto_front(np.array(costs)).tolist() == [
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_requests_decide_where_all_else_is_alike():
@@ -232,9 +247,12 @@ def test_requests_decide_where_all_else_is_alike():
     ]
     columns = ["setting", "storage_nbytes", "total_s", "total_requests", "accuracy"]
     table = pd.DataFrame(rows, columns=columns)
-    assert on_front(table).tolist() == [True, False, False, True, False]
+    assert is_on_front(table).tolist() == [True, False, False, True, False]
     in_all = ("storage", "time", "requests", "accuracy")
-    assert beaten(table) == [Beaten("b", "a", ("requests",)), Beaten("c", "a", in_all)]
+    assert find_dominated_settings(table) == [
+        DominatedSetting("b", "a", ("requests",)),
+        DominatedSetting("c", "a", in_all),
+    ]
 
 
 def test_what_beats_a_setting_is_said():
@@ -261,9 +279,9 @@ def test_what_beats_a_setting_is_said():
 def test_requests_of_all_epochs_follow_the_law_of_times():
     """Staging 100, cold 1000, then 600 each; two replays with 600 and 400: 100 + 1000 + 2 x 500."""
     one = replay(4, 3, 2, 0, staging_requests=100, cold_requests=1000, requests=600)
-    assert [requests_until(one, epoch) for epoch in (1, 2, 3)] == [1100, 1700, 2300]
-    assert mean_of([one, one | {"requests": 400}], 3)["total_requests"] == 2100
-    assert requests_until(one | {"requests": math.nan}, 1) == 1100
+    assert [requests_after_epoch(one, epoch) for epoch in (1, 2, 3)] == [1100, 1700, 2300]
+    assert mean_of_replays([one, one | {"requests": 400}], 3)["total_requests"] == 2100
+    assert requests_after_epoch(one | {"requests": math.nan}, 1) == 1100
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=12))
@@ -273,7 +291,7 @@ def test_the_front_is_what_nothing_dominates(rows):
             all(a <= b for a, b in zip(other, row, strict=True)) and other != row for other in rows
         )
 
-    assert pareto(np.array(rows, float)).tolist() == [not dominated(row) for row in rows]
+    assert find_pareto_front(np.array(rows, float)).tolist() == [not dominated(row) for row in rows]
 
 
 # -------------------------------------------------------------------------------------- the scaling
@@ -320,7 +338,7 @@ def test_the_front_is_what_nothing_dominates(rows):
 def test_the_scaling_by_hand(values, scale, expected, rule):
     """5000 samples for 160 are 31 and some; for 2 x 160 they are 15 and some."""
     base = {"workload__dataset__num_samples": 160, "workload__local_batch_size": 5, "world_size": 8}
-    found = scaled(small(**(base | values)), TRAINED, scale)
+    found = scale_scenario(small(**(base | values)), TRAINED, scale)
     simulated = (
         found.world_size,
         found.num_samples,
@@ -374,7 +392,7 @@ def test_the_scaling_by_hand(values, scale, expected, rule):
 def test_scales_that_do_not_go_together(values, scale, text):
     base = {"workload__dataset__num_samples": 160, "workload__local_batch_size": 5, "world_size": 8}
     with pytest.raises(InputError, match=text):
-        scaled(small(**(base | values)), TRAINED, scale)
+        scale_scenario(small(**(base | values)), TRAINED, scale)
 
 
 # --------------------------------------------------------------------------------- what is measured
@@ -382,7 +400,9 @@ def test_scales_that_do_not_go_together(values, scale, text):
 
 def test_replays_are_averaged():
     """3 epochs: 2 + 4 + 2 x 3 = 12 s and 2 + 6 + 2 x 5 = 18 s."""
-    found = mean_of([replay(4, 3, 2, 1e6), replay(6, 5, 2, 3e6, cable_tier="spine>leaf")], 3)
+    found = mean_of_replays(
+        [replay(4, 3, 2, 1e6), replay(6, 5, 2, 3e6, cable_tier="spine>leaf")], 3
+    )
     assert (found["total_s"], found["replay_spread_s"], found["replays"]) == (15, 6, 2)
     assert (found["cold_epoch_s"], found["epoch_s"], found["storage_nbytes"]) == (5, 4, 2e6)
     assert found["cable_tier"] == "leaf>host"
@@ -415,10 +435,10 @@ def test_as_many_epochs_are_simulated_as_it_takes_to_see_every_number_of_samples
 def test_warm_epochs_count_as_often_as_the_training_has_epochs_like_them():
     """Of the four warm epochs of 2, 1, 2, 1, 2 samples half are like the second and half like the
     third."""
-    assert weights([2, 1, 2, 1, 2], 3) == {2: 0.5, 3: 0.5}
-    assert weights([2, 1, 1, 1, 2], 5) == pytest.approx({2: 0.25, 3: 0.25, 4: 0.25, 5: 0.25})
-    assert weights([0] * 9 + [1], 8) == pytest.approx(dict.fromkeys(range(2, 9), 1 / 7))
-    assert weights([4], 1) == {}
+    assert weigh_epochs([2, 1, 2, 1, 2], 3) == {2: 0.5, 3: 0.5}
+    assert weigh_epochs([2, 1, 1, 1, 2], 5) == pytest.approx({2: 0.25, 3: 0.25, 4: 0.25, 5: 0.25})
+    assert weigh_epochs([0] * 9 + [1], 8) == pytest.approx(dict.fromkeys(range(2, 9), 1 / 7))
+    assert weigh_epochs([4], 1) == {}
 
 
 # --------------------------------------------------------------------------------------- the claims
@@ -444,14 +464,18 @@ def test_not_below_by_the_interval():
             "c 0.1": [0.9, 0.85, 0.92],
         }
     )
-    differences = [paired(found, name, "global") for name in ("a 0.1", "b 0.1", "c 0.1")]
+    differences = [
+        accuracy_difference(found, name, "global") for name in ("a 0.1", "b 0.1", "c 0.1")
+    ]
     assert [each.mean for each in differences] == pytest.approx([0.0, -0.05, -0.01])
-    assert [not_below(each) for each in differences] == ["not below", "below", "undecided"]
-    assert [same(each) for each in differences] == ["the same", "different", "undecided"]
+    assert [judge_not_below(each) for each in differences] == ["not below", "below", "undecided"]
+    assert [judge_equality(each) for each in differences] == ["the same", "different", "undecided"]
 
 
-def at(fraction: float, verdict: str) -> AtFraction:
-    return AtFraction(fraction, paired(tables_of({"global": [0.9]}), "global", "global"), verdict)
+def at(fraction: float, verdict: str) -> FractionComparison:
+    return FractionComparison(
+        fraction, accuracy_difference(tables_of({"global": [0.9]}), "global", "global"), verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -473,7 +497,7 @@ def test_needing_less_exchange(found, other, verdict):
         [at(q, each) for q, each in zip((0.1, 0.3), verdicts, strict=True)]
         for verdicts in (found, other)
     )
-    assert needs_less(one, two) == verdict
+    assert needs_less_exchange(one, two) == verdict
 
 
 def test_the_claims_in_words():
@@ -489,7 +513,7 @@ def test_the_claims_in_words():
     settings.loc["IS 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [3.0, 1.0, 2.0]
     settings.loc["IS-Pair 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [1.5, 1.5, 2.0]
     settings.loc["ILag-Pair 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [1.5, 1.5, 0.0]
-    said = " ".join(sentences(JoinTables(tables.curves, settings.reset_index(), tables.targets)))
+    said = " ".join(state_claims(JoinTables(tables.curves, settings.reset_index(), tables.targets)))
     assert (
         "EXCHANGE 1.5 s against 3 s, GE+WU 1.5 s against 1 s; together 3 s against 4 s (-25 %):"
         " less." in said
@@ -510,5 +534,5 @@ def test_slower_is_said_of_paired_times():
     mixed = {0: [0.1, 0.1, 0.9], 1: [0.9, 0.9, 0.9], 2: [0.1, 0.9, 0.9]}
     every = {name: [replay(4, 3, 2, 0)] for name in ("a 0.1", "b 0.1", "c 0.1")}
     tables = by_hand({"a 0.1": late, "b 0.1": early, "c 0.1": mixed}, every, [0.9])
-    assert slower(tables, "a 0.1", "b 0.1", 0.9)
-    assert not slower(tables, "c 0.1", "b 0.1", 0.9)
+    assert is_surely_slower(tables, "a 0.1", "b 0.1", 0.9)
+    assert not is_surely_slower(tables, "c 0.1", "b 0.1", 0.9)

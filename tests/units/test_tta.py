@@ -394,7 +394,7 @@ def test_exchanges_that_take_long_to_replay_are_drawn_anew(tmp_path, monkeypatch
     """The pairs of other ranks, as many samples at the same pace: epochs are as long within 2 %."""
     folder, scenario = two_strategies(tmp_path / "made"), of_scale()
     replayed = joined(folder, scenario)
-    monkeypatch.setattr(simulated, "LIMIT", 0.0)
+    monkeypatch.setattr(simulated, "MAX_REPLAY_SECONDS", 0.0)
     drawn = joined(folder, scenario)
     times = [found.tables["settings"]["total_s"].to_numpy() for found in (replayed, drawn)]
     np.testing.assert_allclose(times[1], times[0], rtol=0.02)

@@ -1,10 +1,11 @@
-"""What settings are compared in, from tables alone: when they reach an accuracy, which of them no
-other one beats, and three claims about importance exchange.
+"""Compare settings from tables alone: times to an accuracy, the Pareto front, and three claims.
 
-Sources: of the interval of a probability, C. J. Clopper and E. S. Pearson, 'The use of confidence
-or fiducial limits illustrated in the case of the binomial', Biometrika 26 (1934); of the claims,
-Nguyen and Tanimura, 'Efficient Sample Exchanging for Large-Scale Training Distributed Deep Learning
-with Local Sampling', poster.
+The claims are about importance exchange.
+
+Sources: of the interval of a probability, C. J. Clopper and E. S. Pearson, 'The use of
+confidence or fiducial limits illustrated in the case of the binomial', Biometrika 26
+(1934); of the claims, Nguyen and Tanimura, 'Efficient Sample Exchanging for Large-Scale
+Training Distributed Deep Learning with Local Sampling', poster.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ from simshuffle.studies.training.wording import format_percent
 
 BELOW_GLOBAL = (0.01, 0.03)
 """How far below global's mean final accuracy the default targets are."""
-GIVEN = "as given"
+USER_TARGET = "as given"
 
 
 def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a probability of which ``reached`` of ``n`` independent trials came
-    true: the 2.5th percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k + 1, n -
-    k), 1 for k = n. Raises ValueError if n is 0, or ``reached`` not from 0 to n."""
+    """Return the 95 % interval of the probability of an event.
+
+    The event came in ``reached`` of ``n`` independent trials. The interval is the 2.5th
+    percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k + 1, n - k), 1
+    for k = n.
+
+    Raises:
+        ValueError: n is 0, or ``reached`` not from 0 to n.
+    """
     if not 0 <= reached <= n or n == 0:
         raise ValueError(f"{reached} of {n}")
     tail = (1 - LEVEL) / 2
@@ -41,58 +48,73 @@ def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
 
 
 def default_targets(settings: pd.DataFrame) -> dict[float, str]:
-    """Names by target: global's mean final accuracy less 1 and less 3 points, if there is
-    global."""
+    """Return names by target: global's mean final accuracy less 1 and less 3 points.
+
+    Empty if there is no global shuffle.
+    """
     accuracies = settings.loc[settings["strategy"] == "global", "accuracy"].dropna()
     if not len(accuracies):
         return {}
-    reached = float(accuracies.iloc[0])
-    named = {
-        below: f"global less {100 * below:g} point{'' if below == 0.01 else 's'}"
-        for below in BELOW_GLOBAL
+    global_accuracy = float(accuracies.iloc[0])
+    name_by_margin = {
+        margin: f"global less {100 * margin:g} point{'' if margin == 0.01 else 's'}"
+        for margin in BELOW_GLOBAL
     }
-    return {reached - below: name for below, name in named.items() if reached > below}
+    return {
+        global_accuracy - margin: name
+        for margin, name in name_by_margin.items()
+        if global_accuracy > margin
+    }
 
 
 def targets_table(
     curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targets: Mapping[float, str]
 ) -> pd.DataFrame:
-    """A row for each setting and target, columns `TARGET_COLUMNS`; ``seeds`` are those trained, to
-    their end or until they failed, ``targets`` names by accuracy."""
+    """Return a row for each setting and target, columns `TARGET_COLUMNS`.
+
+    ``seeds`` are those trained, to their end or until they failed; ``targets`` are names by
+    accuracy.
+    """
     rows = [
         {
             "setting": setting,
             "target": target,
             "name": name,
-            **_reached(curves[curves["setting"] == setting], target, len(of_setting)),
+            **_target_columns(curves[curves["setting"] == setting], target, len(setting_seeds)),
         }
         for target, name in targets.items()
-        for setting, of_setting in seeds.items()
+        for setting, setting_seeds in seeds.items()
     ]
     return pd.DataFrame(rows, columns=list(TARGET_COLUMNS))
 
 
-def first_reached(curve: pd.DataFrame, target: float) -> pd.DataFrame:
-    """For each seed that reached ``target`` the row of its first evaluation at or above it, indexed
-    by seed; of rows of one setting, columns `CURVE_COLUMNS`."""
-    above = curve[curve["accuracy"] >= target].sort_values("epoch")
-    return above.drop_duplicates("seed").set_index("seed")
+def first_rows_at_target(curve: pd.DataFrame, target: float) -> pd.DataFrame:
+    """Return the first evaluation at or above ``target`` of each seed that reached it, by seed.
+
+    ``curve`` has rows of one setting, columns `CURVE_COLUMNS`.
+    """
+    reaching_rows = curve[curve["accuracy"] >= target].sort_values("epoch")
+    return reaching_rows.drop_duplicates("seed").set_index("seed")
 
 
-def _reached(curve: pd.DataFrame, target: float, n: int) -> dict[str, Any]:
-    hits = first_reached(curve, target)
-    time = estimate(hits["time_s"].tolist())
-    low, high = clopper_pearson(len(hits), n)
+def _target_columns(curve: pd.DataFrame, target: float, n: int) -> dict[str, Any]:
+    """Return columns of `TARGET_COLUMNS`: the seeds that reached the target, their share and time.
+
+    ``curve`` has the rows of a setting with ``n`` seeds.
+    """
+    first_rows = first_rows_at_target(curve, target)
+    time = estimate(first_rows["time_s"].tolist())
+    low, high = clopper_pearson(len(first_rows), n)
     return {
         "n": n,
-        "reached": len(hits),
-        "probability": len(hits) / n,
+        "reached": len(first_rows),
+        "probability": len(first_rows) / n,
         "probability_low": low,
         "probability_high": high,
         "time_s": time.mean,
         "time_low_s": time.low,
         "time_high_s": time.high,
-        "epochs": float(hits["epoch"].mean()) if len(hits) else float("nan"),
+        "epochs": float(first_rows["epoch"].mean()) if len(first_rows) else float("nan"),
     }
 
 
@@ -107,51 +129,65 @@ CRITERIA = {
 """What settings are compared in, and the column: all better if smaller but accuracy."""
 
 
-def pareto(costs: Floats) -> Flags:
-    """Which rows of ``costs``, (n, criteria), smaller being better, no other dominates: is nowhere
-    larger and somewhere smaller. Equal rows do not; a row with a NaN is not, and dominates none."""
+def find_pareto_front(costs: Floats) -> Flags:
+    """Return whether each row of ``costs``, (n, criteria), is on the Pareto front: (n,).
+
+    Smaller costs are better. A row is on the front if no other dominates it: is nowhere
+    larger and somewhere smaller. Equal rows do not dominate each other; a row with a NaN is
+    not on the front, and dominates none.
+    """
     return np.asarray(~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0))
 
 
 def _dominates(costs: Floats) -> Flags:
-    """(n, n): [i, j] if row i is nowhere larger than row j, and somewhere smaller."""
+    """Return whether row i of ``costs`` dominates row j, (n, n).
+
+    A row dominates another if it is nowhere larger, and somewhere smaller.
+    """
     no_larger = (costs[:, None, :] <= costs[None, :, :]).all(axis=2)
     smaller = (costs[:, None, :] < costs[None, :, :]).any(axis=2)
     return np.asarray(no_larger & smaller)
 
 
 def _costs(settings: pd.DataFrame) -> Floats:
-    """(n, criteria), each better if smaller."""
+    """Return the costs of settings, (n, criteria), each better if smaller."""
     return settings[list(CRITERIA.values())].assign(accuracy=-settings["accuracy"]).to_numpy(float)
 
 
-def on_front(settings: pd.DataFrame) -> Flags:
-    """Whether each row is on the front of storage per host, time, requests, and mean accuracy."""
-    return pareto(_costs(settings))
+def is_on_front(settings: pd.DataFrame) -> Flags:
+    """Return whether each row is on the Pareto front of the `CRITERIA`: (n,)."""
+    return find_pareto_front(_costs(settings))
 
 
 @dataclass(frozen=True)
-class Beaten:
-    """A setting that is not on the front, ``by`` which one that is, and the criteria in which that
-    one is ``better``; in all others they are equal."""
+class DominatedSetting:
+    """A setting that is not on the front, and the one on the front that beats it."""
 
-    setting: str
-    by: str
-    better: tuple[str, ...]
+    setting: str  # name of the setting
+    winner: str  # name of the setting on the front
+    better_criteria: tuple[
+        str, ...
+    ]  # of `CRITERIA`, where the winner is better; else both are equal
 
 
-def beaten(settings: pd.DataFrame) -> list[Beaten]:
-    """Every setting that another one beats, each by the one on the front that takes the least time
-    of those that beat it; what was not simulated is passed over."""
-    costs, names = _costs(settings), settings["setting"].tolist()
-    beats = _dominates(costs) & pareto(costs)[:, None]
-    out = []
-    for place in np.flatnonzero(beats.any(axis=0)):
-        by = min(np.flatnonzero(beats[:, place]), key=lambda other: costs[other][1])
-        smaller = costs[by] < costs[place]
-        better = tuple(name for name, less in zip(CRITERIA, smaller, strict=True) if less)
-        out.append(Beaten(names[place], names[by], better))
-    return out
+def find_dominated_settings(settings: pd.DataFrame) -> list[DominatedSetting]:
+    """Return every setting that another one beats, with the quickest winner on the front.
+
+    Settings that were not simulated are passed over.
+    """
+    names = settings["setting"].tolist()
+    costs = _costs(settings)
+    # (n, n): row i is on the front and dominates row j
+    beats = _dominates(costs) & find_pareto_front(costs)[:, None]
+    time_column = list(CRITERIA).index("time")
+
+    dominated_settings = []
+    for loser in np.flatnonzero(beats.any(axis=0)):
+        winner = min(np.flatnonzero(beats[:, loser]), key=lambda rival: costs[rival][time_column])
+        is_better = costs[winner] < costs[loser]
+        criteria = tuple(name for name, flag in zip(CRITERIA, is_better, strict=True) if flag)
+        dominated_settings.append(DominatedSetting(names[loser], names[winner], criteria))
+    return dominated_settings
 
 
 # --------------------------------------------------------------------------------------- the claims
@@ -162,7 +198,7 @@ EQUIVALENT, BELOW, UNDECIDED = "not below", "below", "undecided"
 
 
 @dataclass(frozen=True)
-class AtFraction:
+class FractionComparison:
     """A strategy at one Q against global shuffle."""
 
     fraction: float  # Q
@@ -171,140 +207,178 @@ class AtFraction:
     verdict: str
 
 
-def against_global(tables: JoinTables, strategy: str) -> list[AtFraction]:
-    """The strategy at each of its Q, rising, against global; empty if one was not trained."""
+def compare_with_global(tables: JoinTables, strategy: str) -> list[FractionComparison]:
+    """Compare the strategy at each of its Q, rising, with global; empty if one was not trained."""
     settings = tables.settings
     reference = settings[settings["strategy"] == "global"]
     if not len(reference):
         return []
-    out = []
-    of_strategy = settings[settings["strategy"] == strategy].sort_values("exchange_fraction")
-    for row in of_strategy.to_dict("records"):
-        found = paired(tables, str(row["setting"]), str(reference["setting"].iloc[0]))
-        out.append(AtFraction(float(row["exchange_fraction"]), found, not_below(found)))
-    return out
+    comparisons = []
+    strategy_settings = settings[settings["strategy"] == strategy].sort_values("exchange_fraction")
+    reference_name = str(reference["setting"].iloc[0])
+    for row in strategy_settings.to_dict("records"):
+        fraction = float(row["exchange_fraction"])
+        difference = accuracy_difference(tables, str(row["setting"]), reference_name)
+        comparisons.append(FractionComparison(fraction, difference, judge_not_below(difference)))
+    return comparisons
 
 
-def not_below(difference: Estimate) -> str:
-    """Whether a difference is no less than -1 point, by its 95 % interval."""
+def judge_not_below(difference: Estimate) -> str:
+    """Judge by its 95 % interval whether a difference is no less than -1 point."""
     if difference.low > -MARGIN:
         return EQUIVALENT
     return BELOW if difference.high < -MARGIN else UNDECIDED
 
 
-def same(difference: Estimate) -> str:
-    """Whether an interval is within 1 point: 'the same', 'different' or 'undecided'."""
+def judge_equality(difference: Estimate) -> str:
+    """Judge by its 95 % interval whether a difference is within 1 point.
+
+    Returns:
+        'the same', 'different' or 'undecided'.
+    """
     if difference.low > -MARGIN and difference.high < MARGIN:
         return "the same"
     return "different" if difference.low > MARGIN or difference.high < -MARGIN else UNDECIDED
 
 
-def paired(tables: JoinTables, setting: str, other: str) -> Estimate:
-    """Final accuracy of ``setting`` less that of ``other``, over the seeds that finished both."""
-    return paired_difference(final_accuracy(tables, setting), final_accuracy(tables, other))
+def accuracy_difference(tables: JoinTables, setting: str, reference: str) -> Estimate:
+    """Estimate the final accuracy of ``setting`` less that of ``reference``, over common seeds."""
+    return paired_difference(final_accuracy(tables, setting), final_accuracy(tables, reference))
 
 
 def final_accuracy(tables: JoinTables, setting: str) -> dict[int, float]:
-    """Accuracy after the last epoch by seed."""
+    """Return the accuracy after the last epoch, by seed."""
     epochs = int(tables.settings["epochs"].iloc[0])
     rows = tables.curves[(tables.curves["setting"] == setting) & (tables.curves["epoch"] == epochs)]
     return {int(row["seed"]): float(row["accuracy"]) for row in rows.to_dict("records")}
 
 
-def needs_less(found: Sequence[AtFraction], other: Sequence[AtFraction]) -> str:
-    """Whether the first strategy is as good as global shuffle with less exchange than the second:
-    'yes', 'no' or 'undecided'.
+def needs_less_exchange(
+    first_comparisons: Sequence[FractionComparison],
+    second_comparisons: Sequence[FractionComparison],
+) -> str:
+    """Judge whether a strategy needs less exchange than another to be as good as global shuffle.
 
-    Yes: the smallest Q at which it is not below is smaller than every Q at which the other may be
-    not below. No: the other way round, or both begin at the same Q for certain. Undecided: anything
-    else, also where neither is found at any Q.
+    Yes: the smallest Q at which the first is not below is smaller than every Q at which the
+    second may be not below. No: the other way round, or both begin at the same Q for
+    certain. Undecided: anything else, also where neither is not below at any Q.
+
+    Returns:
+        'yes', 'no' or 'undecided'.
     """
-    (sure, possible), (other_sure, other_possible) = (
-        (_smallest(of, {EQUIVALENT}), _smallest(of, {EQUIVALENT, UNDECIDED}))
-        for of in (found, other)
-    )
-    if sure < other_possible:
+    possible_verdicts = {EQUIVALENT, UNDECIDED}
+    first_sure = _smallest_fraction(first_comparisons, {EQUIVALENT})
+    first_possible = _smallest_fraction(first_comparisons, possible_verdicts)
+    second_sure = _smallest_fraction(second_comparisons, {EQUIVALENT})
+    second_possible = _smallest_fraction(second_comparisons, possible_verdicts)
+    if first_sure < second_possible:
         return "yes"
-    return "no" if possible >= other_sure and not math.isinf(other_sure) else UNDECIDED
+    return "no" if first_possible >= second_sure and not math.isinf(second_sure) else UNDECIDED
 
 
-def _smallest(found: Sequence[AtFraction], verdicts: set[str]) -> float:
-    return min((at.fraction for at in found if at.verdict in verdicts), default=math.inf)
+def _smallest_fraction(comparisons: Sequence[FractionComparison], verdicts: set[str]) -> float:
+    """Return the smallest Q with one of the ``verdicts``; infinite if there is none."""
+    return min(
+        (comparison.fraction for comparison in comparisons if comparison.verdict in verdicts),
+        default=math.inf,
+    )
 
 
-def sentences(tables: JoinTables) -> list[str]:
-    """The three claims, one after the other, with what was found or what is missing."""
+def state_claims(tables: JoinTables) -> list[str]:
+    """Return the three claims, each with its finding or with the reason that there is none."""
     return [*_less_exchange(tables), *_less_communication(tables), *_no_inference(tables)]
 
 
 def _less_exchange(tables: JoinTables) -> Iterator[str]:
+    """Yield claim 1: the exchange fraction that each strategy needs."""
     yield (
         "1. To reach the same accuracy, IS needs a smaller exchange fraction than partial local"
         " shuffle, and IS-Pair a smaller one than IS: 10 % against 30 % and 70 %. Here the same"
         " accuracy means: not below global shuffle by more than 1 point, by the 95 % interval."
     )
-    found = {name: against_global(tables, name) for name in ("partial", "IS", "IS-Pair")}
-    yield from (_by_fraction(strategy, at) for strategy, at in found.items() if at)
-    for strategy, other in (("IS", "partial"), ("IS-Pair", "IS")):
-        if found[strategy] and found[other]:
-            yield (
-                f"{strategy} needs a smaller Q than {other}:"
-                f" {needs_less(found[strategy], found[other])}."
-            )
-    lacking = [name for name, at in found.items() if not at]
-    if lacking:
-        yield f"Not trained here, or without global shuffle to compare with: {', '.join(lacking)}."
-
-
-def _by_fraction(strategy: str, found: Sequence[AtFraction]) -> str:
-    parts = [f"Q = {at.fraction:g} {at.verdict} ({points(at.difference)})" for at in found]
-    smallest = _smallest(found, {EQUIVALENT})
-    reached = f"smallest Q that is not below: {smallest:g}"
-    if math.isinf(smallest):
-        reached = "surely not below at none of them"
-    return f"{strategy}: {', '.join(parts)}; {reached}."
-
-
-def points(found: Estimate) -> str:
-    """A difference of accuracies in points, with half its interval."""
-    return format_percent(found.mean, found.low, found.high, "+")
-
-
-def pairs(
-    tables: JoinTables, strategy: str, other: str
-) -> list[tuple[float, pd.Series, pd.Series]]:
-    """Q and the two rows of settings.csv, for each Q that both strategies were simulated at."""
-    known = tables.settings[tables.settings["message"] == ""]
-    rows = {
-        name: known[known["strategy"] == name].set_index("exchange_fraction")
-        for name in (strategy, other)
+    comparisons_by_strategy = {
+        name: compare_with_global(tables, name) for name in ("partial", "IS", "IS-Pair")
     }
+    yield from (
+        _state_by_fraction(strategy, comparisons)
+        for strategy, comparisons in comparisons_by_strategy.items()
+        if comparisons
+    )
+    for strategy, reference in (("IS", "partial"), ("IS-Pair", "IS")):
+        comparisons = comparisons_by_strategy[strategy]
+        reference_comparisons = comparisons_by_strategy[reference]
+        if comparisons and reference_comparisons:
+            answer = needs_less_exchange(comparisons, reference_comparisons)
+            yield f"{strategy} needs a smaller Q than {reference}: {answer}."
+    untrained = [name for name, comparisons in comparisons_by_strategy.items() if not comparisons]
+    if untrained:
+        names = ", ".join(untrained)
+        yield f"Not trained here, or without global shuffle to compare with: {names}."
+
+
+def _state_by_fraction(strategy: str, comparisons: Sequence[FractionComparison]) -> str:
+    """State the verdict on a strategy at each of its Q."""
+    parts = [
+        f"Q = {comparison.fraction:g} {comparison.verdict}"
+        f" ({format_difference(comparison.difference)})"
+        for comparison in comparisons
+    ]
+    smallest = _smallest_fraction(comparisons, {EQUIVALENT})
+    conclusion = f"smallest Q that is not below: {smallest:g}"
+    if math.isinf(smallest):
+        conclusion = "surely not below at none of them"
+    return f"{strategy}: {', '.join(parts)}; {conclusion}."
+
+
+def format_difference(difference: Estimate) -> str:
+    """Format a difference of accuracies in points, with half its interval."""
+    return format_percent(difference.mean, difference.low, difference.high, "+")
+
+
+def rows_at_equal_fraction(
+    tables: JoinTables, strategy: str, reference: str
+) -> list[tuple[float, pd.Series, pd.Series]]:
+    """Return each Q at which both strategies were simulated, with their rows of settings.csv."""
+    simulated_settings = tables.settings[tables.settings["message"] == ""]
+    by_fraction = simulated_settings.set_index("exchange_fraction")
+    strategy_rows = by_fraction[by_fraction["strategy"] == strategy]
+    reference_rows = by_fraction[by_fraction["strategy"] == reference]
     return [
-        (float(q), rows[strategy].loc[q], rows[other].loc[q])
-        for q in rows[strategy].index
-        if q in rows[other].index
+        (float(fraction), strategy_rows.loc[fraction], reference_rows.loc[fraction])
+        for fraction in strategy_rows.index
+        if fraction in reference_rows.index
     ]
 
 
 def _less_communication(tables: JoinTables) -> Iterator[str]:
+    """Yield claim 2: the communication time of IS-Pair against IS."""
     yield (
         "2. At the same exchange fraction, IS-Pair takes much less communication time (GE+WU and"
         " EXCHANGE) than IS."
     )
-    found = pairs(tables, "IS-Pair", "IS")
-    if not found:
+    compared_rows = rows_at_equal_fraction(tables, "IS-Pair", "IS")
+    if not compared_rows:
         yield "IS-Pair and IS were not simulated at the same Q."
-    for fraction, pair, other in found:
+    for fraction, pair_row, reference_row in compared_rows:
         parts = [
-            f"{label} {pair[column]:.3g} s against {other[column]:.3g} s"
+            f"{label} {pair_row[column]:.3g} s against {reference_row[column]:.3g} s"
             for label, column in _COMMUNICATION.items()
         ]
-        one, two = (sum(row[column] for column in _COMMUNICATION.values()) for row in (pair, other))
-        change = f"{100 * (one / two - 1):+.0f} %" if two else "no change"
-        verdict = "less" if one < two else "more" if one > two else "the same"
+        pair_seconds, reference_seconds = (
+            sum(row[column] for column in _COMMUNICATION.values())
+            for row in (pair_row, reference_row)
+        )
+        change = "no change"
+        if reference_seconds:
+            change = f"{100 * (pair_seconds / reference_seconds - 1):+.0f} %"
+        verdict = "the same"
+        if pair_seconds < reference_seconds:
+            verdict = "less"
+        elif pair_seconds > reference_seconds:
+            verdict = "more"
         yield (
-            f"Q = {fraction:g}: {', '.join(parts)}; together {one:.3g} s against {two:.3g} s"
-            f" ({change}): {verdict}."
+            f"Q = {fraction:g}: {', '.join(parts)}; together {pair_seconds:.3g} s against"
+            f" {reference_seconds:.3g} s ({change}): {verdict}."
         )
 
 
@@ -312,19 +386,22 @@ _COMMUNICATION = {"EXCHANGE": "exchange_s", "GE+WU": "ge_wu_s"}
 
 
 def _no_inference(tables: JoinTables) -> Iterator[str]:
+    """Yield claim 3: the time and the accuracy of lagging losses."""
     yield (
         "3. Lagging losses (ILag-Pair) remove the computing of importance (IMPT) and keep the"
         " accuracy of IS-Pair."
     )
-    some = False
+    is_compared = False
     for lagging, fresh in (("ILag-Pair", "IS-Pair"), ("ILag", "IS")):
-        for fraction, late, own in pairs(tables, lagging, fresh):
-            some = True
-            found = paired(tables, str(late["setting"]), str(own["setting"]))
-            verdict = same(found).replace("the same", "the same within 1 point")
+        for fraction, lagging_row, fresh_row in rows_at_equal_fraction(tables, lagging, fresh):
+            is_compared = True
+            lagging_name = str(lagging_row["setting"])
+            difference = accuracy_difference(tables, lagging_name, str(fresh_row["setting"]))
+            verdict = judge_equality(difference).replace("the same", "the same within 1 point")
             yield (
-                f"{lagging} {fraction:g}: IMPT {late['impt_s']:.3g} s against {own['impt_s']:.3g}"
-                f" s; accuracy less that of {fresh} {points(found)} points: {verdict}."
+                f"{lagging} {fraction:g}: IMPT {lagging_row['impt_s']:.3g} s against"
+                f" {fresh_row['impt_s']:.3g} s; accuracy less that of {fresh}"
+                f" {format_difference(difference)} points: {verdict}."
             )
-    if not some:
+    if not is_compared:
         yield "ILag-Pair and IS-Pair were not simulated at the same Q."

@@ -1,4 +1,4 @@
-"""START HERE. Accuracy by epoch from a training, time by epoch from the simulator."""
+"""START HERE. Join accuracy by epoch from a training with time by epoch from the simulator."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import pandas as pd
 
 from simshuffle.extensions.learning.accuracy.remedies import closed_form_epoch
 from simshuffle.extensions.learning.time_to_accuracy.comparison import (
-    GIVEN,
+    USER_TARGET,
     default_targets,
-    on_front,
+    is_on_front,
     targets_table,
 )
 from simshuffle.extensions.learning.time_to_accuracy.learned import LearnedStudy, read_study
 from simshuffle.extensions.learning.time_to_accuracy.replay import ReplayCell, end_of_epoch
 from simshuffle.extensions.learning.time_to_accuracy.simulated import (
-    EPOCHS,
-    Scaled,
+    SIMULATED_EPOCHS,
     Setting,
-    mean_of,
-    scaled,
+    SimulatedScale,
+    mean_of_replays,
+    scale_scenario,
     timed_settings,
 )
 from simshuffle.extensions.learning.time_to_accuracy.tables import (
@@ -48,78 +48,92 @@ VERB = "simshuffle study tta"
 
 @dataclass(frozen=True)
 class Join:
-    """A join before anything is simulated."""
+    """A join before anything is simulated: the training, the scale and the settings."""
 
-    study: LearnedStudy  # what was trained
-    scale: Scaled  # the rule
-    settings: list[Setting]  # with their scenarios
-    targets: tuple[float, ...]  # accuracies, in the order wanted; empty for the default ones
+    study: LearnedStudy  # the training
+    scale: SimulatedScale  # the scale at which it is simulated
+    settings: list[Setting]  # its settings with their scenarios
+    targets: tuple[float, ...]  # accuracies, falling; empty for the default ones
 
     @cached_property
     def cells(self) -> dict[str, ReplayCell]:
-        """All simulations by name."""
+        """The simulations of all settings, by name."""
         return {name: cell for setting in self.settings for name, cell in setting.cells.items()}
 
     def tables(self, outcomes: Outcomes) -> JoinTables:
-        """Accuracy joined with time."""
-        measured = {
+        """Return the tables of accuracy joined with time."""
+        values_by_setting = {
             setting.name: [outcomes[name].values for name in setting.cells]
             for setting in self.settings
         }
-        return joined(self.study, self.scale, self.settings, measured, self.targets)
+        return join_tables(self.study, self.scale, self.settings, values_by_setting, self.targets)
 
 
 def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Join]:
-    """What will be simulated: the training in ``folder``, on the cluster of ``scenario`` with its
-    model, sizes and step times, and the global and local shuffle of its sweep; of several swept
-    world sizes the largest. Raises InputError where it does not fit, or another key is swept."""
-    study, replays = read_study(folder, options), options.replayed_seeds
-    scenario, sizes = _largest(scenario)
-    scale_of = scaled(scenario, study.trained, options.scale)
-    if len(sizes) > 1 and scale_of.world_size == scenario.world_size:
-        others = ", ".join(map(str, sizes[:-1]))
-        rule = f"{scale_of.rule}; not on the other swept {others} ranks: --set world_size="
-        scale_of = replace(scale_of, rule=rule + str(sizes[0]))
+    """Build the request: simulate the training in ``folder`` on the cluster of ``scenario``.
+
+    Model, sizes and step times are the scenario's, and so are the global and local shuffle
+    of its sweep; of several swept world sizes the largest is taken.
+
+    Raises:
+        InputError: the training does not fit, or another key is swept.
+    """
+    study = read_study(folder, options)
+    replays = options.replayed_seeds
+    scenario, sizes = _largest_run(scenario)
+    simulated_scale = scale_scenario(scenario, study.training_scale, options.scale)
+    if len(sizes) > 1 and simulated_scale.world_size == scenario.world_size:
+        other_sizes = ", ".join(map(str, sizes[:-1]))
+        rule = (
+            f"{simulated_scale.rule}; not on the other swept {other_sizes} ranks:"
+            f" --set world_size={sizes[0]}"
+        )
+        simulated_scale = replace(simulated_scale, rule=rule)
+
     sources = tuple(dict.fromkeys(options.global_source))
     settings, drawn = timed_settings(
-        study, scenario, scale_of, replays, sources, exact=options.exact
+        study, scenario, simulated_scale, replays, sources, exact=options.exact
     )
     if drawn:
-        rule = f"{scale_of.rule}; exchanges drawn anew by their strategies: --exact replays them"
-        scale_of = replace(scale_of, rule=rule)
+        rule = (
+            f"{simulated_scale.rule}; exchanges drawn anew by their strategies: --exact replays"
+            " them"
+        )
+        simulated_scale = replace(simulated_scale, rule=rule)
+
     text, files = serialise_scenarios(
         [replay for setting in settings for replay in setting.replays]
     )
-    wanted = tuple(sorted({float(target) for target in options.target}, reverse=True))
+    targets = tuple(sorted({float(target) for target in options.target}, reverse=True))
     learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
-    asked = _meta(study, scenario, scale_of) | {
-        "targets": list(wanted),
+    facts = _study_facts(study, scenario, simulated_scale) | {
+        "targets": list(targets),
         "scale": options.scale,
         "replays": replays,
         "drawn": drawn,
         "learned": hashlib.sha256(learned.encode()).hexdigest(),
     }
-    join = Join(study, scale_of, settings, wanted)
+    join = Join(study, simulated_scale, settings, targets)
     name = f"{study.name}-{scenario.name}"
-    return Request(name, join, {"scenario.yaml": text}, asked, files)
+    return Request(name, join, {"scenario.yaml": text}, facts, files)
 
 
-def _largest(scenario: Scenario) -> tuple[Scenario, list[int]]:
-    """The scenario on the most ranks of its sweep, and all world sizes that it is swept over."""
+def _largest_run(scenario: Scenario) -> tuple[Scenario, list[int]]:
+    """Return the scenario on the most ranks of its sweep, and all world sizes of the sweep."""
     runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE)).values()
-    sizes = sorted({single.world_size for single in runs})
-    exchanges = {key: of for key, of in scenario.sweep.items() if key.startswith(EXCHANGE)}
-    alone = scenario.model_copy(update={"sweep": exchanges, "world_size": sizes[-1]})
-    return alone, sizes
+    sizes = sorted({run.world_size for run in runs})
+    exchanges = {key: values for key, values in scenario.sweep.items() if key.startswith(EXCHANGE)}
+    largest_scenario = scenario.model_copy(update={"sweep": exchanges, "world_size": sizes[-1]})
+    return largest_scenario, sizes
 
 
 def first_answer(join: Join) -> Iterator[str]:
-    """Seconds of all epochs of each setting by closed forms, and its accuracy, in lines."""
+    """Yield a line on each setting: seconds of all epochs by closed forms, and accuracy."""
     epochs = join.study.epochs
     for setting in join.settings:
         if not setting.replays:
             continue
-        warm = setting.replays[0].model_copy(update={"epochs": max(EPOCHS, 2)})
+        warm = setting.replays[0].model_copy(update={"epochs": max(SIMULATED_EPOCHS, 2)})
         cold = warm.model_copy(update={"epochs": 1})
         total = closed_form_epoch(cold) + (epochs - 1) * closed_form_epoch(warm)
         finals = join.study.finals
@@ -127,8 +141,8 @@ def first_answer(join: Join) -> Iterator[str]:
         yield f"{setting.name}: about {total:,.3g} s for {epochs} epochs, {accuracy:.1%} accuracy"
 
 
-def _meta(study: LearnedStudy, scenario: Scenario, scale: Scaled) -> dict[str, Any]:
-    """What the report and the figures say of study and scenario."""
+def _study_facts(study: LearnedStudy, scenario: Scenario, scale: SimulatedScale) -> dict[str, Any]:
+    """Return the facts on study and scenario that the report and the figures state."""
     variant, norm, world_size = study.condition
     return {
         "study": study.name,
@@ -138,46 +152,53 @@ def _meta(study: LearnedStudy, scenario: Scenario, scale: Scaled) -> dict[str, A
         "schedules": study.schedules,
         "condition": {"variant": variant, "batch_norm": norm, "world_size": world_size},
         "statistics": study.statistics,
-        "trained": asdict(study.trained),
+        "trained": asdict(study.training_scale),
         "epochs": study.epochs,
-        "missing_runs": study.missing[0],
-        "all_runs": study.missing[1],
+        "missing_runs": study.missing_runs,
+        "all_runs": study.all_runs,
     }
 
 
 # ----------------------------------------------------------------------------------------- the join
 
 
-def joined(
+def join_tables(
     study: LearnedStudy,
-    scale: Scaled,
+    scale: SimulatedScale,
     settings: Sequence[Setting],
-    measured: Mapping[str, Sequence[Mapping[str, Any]]],
+    values_by_setting: Mapping[str, Sequence[Mapping[str, Any]]],
     targets: Sequence[float],
 ) -> JoinTables:
-    """The tables; ``measured`` is what each replay gave, by setting, none where nothing could be
-    simulated; without ``targets``, accuracies, there are the default ones."""
+    """Join accuracy and time to tables.
+
+    Args:
+        study, scale, settings: the training, its scale in the simulation, and its settings.
+        values_by_setting: values of each replay, by setting; none where nothing could be
+            simulated.
+        targets: accuracies; empty for the default ones.
+    """
     simulated = {
-        setting.name: mean_of(measured[setting.name], study.epochs) for setting in settings
-    }
-    table = pd.DataFrame(
-        [_row(study, scale, setting, simulated[setting.name]) for setting in settings],
-        columns=list(SETTING_COLUMNS),
-    )
-    table["on_front"] = on_front(table)
-    curves = _curves(study, settings, simulated)
-    named = dict.fromkeys(targets, GIVEN) or default_targets(table)
-    seeds = {
-        setting.name: sorted(setting.learned.finished | setting.learned.failed)
+        setting.name: mean_of_replays(values_by_setting[setting.name], study.epochs)
         for setting in settings
     }
-    return JoinTables(curves, table, targets_table(curves, seeds, named))
+    table = pd.DataFrame(
+        [_setting_row(study, scale, setting, simulated[setting.name]) for setting in settings],
+        columns=list(SETTING_COLUMNS),
+    )
+    table["on_front"] = is_on_front(table)
+    curves = _timed_curves(study, settings, simulated)
+    name_by_target = dict.fromkeys(targets, USER_TARGET) or default_targets(table)
+    seeds = {
+        setting.name: sorted(setting.learned.finished_runs | setting.learned.failed_runs)
+        for setting in settings
+    }
+    return JoinTables(curves, table, targets_table(curves, seeds, name_by_target))
 
 
-def _row(
-    study: LearnedStudy, scale: Scaled, setting: Setting, simulated: Mapping[str, Any]
+def _setting_row(
+    study: LearnedStudy, scale: SimulatedScale, setting: Setting, simulated: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """One row of settings.csv."""
+    """Return a row of settings.csv."""
     learned = setting.learned
     finals = study.finals[study.finals["setting"] == learned.name]
     accuracy = estimate(finals["accuracy"].tolist())
@@ -185,10 +206,10 @@ def _row(
         "setting": setting.name,
         "strategy": learned.strategy,
         "exchange_fraction": math.nan if learned.fraction is None else learned.fraction,
-        "world_size": study.trained.world_size,
+        "world_size": study.training_scale.world_size,
         "simulated_world_size": scale.world_size,
-        "seeds": len(learned.finished),
-        "failed_seeds": len(learned.failed),
+        "seeds": len(learned.finished_runs),
+        "failed_seeds": len(learned.failed_runs),
         "replays": 0,
         "epochs": study.epochs,
         "cable_tier": "",
@@ -202,14 +223,14 @@ def _row(
     }
 
 
-def _curves(
+def _timed_curves(
     study: LearnedStudy, settings: Sequence[Setting], simulated: Mapping[str, Mapping[str, Any]]
 ) -> pd.DataFrame:
-    """Every evaluation with its time; a setting that was not simulated has none."""
-    parts = []
+    """Return the evaluations with their times; a setting that was not simulated has no times."""
+    curves = []
     for setting in settings:
-        of = simulated[setting.name]
+        means = simulated[setting.name]
         rows = study.curves[study.curves["setting"] == setting.learned.name]
-        times = [end_of_epoch(of, epoch) if of else math.nan for epoch in rows["epoch"]]
-        parts.append(rows.assign(setting=setting.name, time_s=times))
-    return pd.concat(parts, ignore_index=True)[list(CURVE_COLUMNS)]
+        times = [end_of_epoch(means, epoch) if means else math.nan for epoch in rows["epoch"]]
+        curves.append(rows.assign(setting=setting.name, time_s=times))
+    return pd.concat(curves, ignore_index=True)[list(CURVE_COLUMNS)]

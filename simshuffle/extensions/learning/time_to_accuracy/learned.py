@@ -1,4 +1,4 @@
-"""What a study's result folder says of one condition: accuracy by epoch, and recorded plans."""
+"""Read one condition of a training study from its folder: accuracy by epoch, and recorded plans."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 Descriptions = Mapping[str, Mapping[str, Any]]
 """What ``meta.json`` of the study says of each run."""
-AGAIN = "Train it again with this version: simshuffle train STUDY."
-REPEAT = "Give the command of the training again; finished runs are not repeated."
-_EXCHANGE: TypeAdapter[TrainedExchange] = TypeAdapter(TrainedExchange)
+RETRAIN_REMEDY = "Train it again with this version: simshuffle train STUDY."
+RESUME_REMEDY = "Give the command of the training again; finished runs are not repeated."
+_EXCHANGE_ADAPTER: TypeAdapter[TrainedExchange] = TypeAdapter(TrainedExchange)
 
 
 @dataclass(frozen=True)
-class Learned:
-    """One setting."""
+class LearnedSetting:
+    """A setting of the study: a strategy with its runs."""
 
     name: str  # strategy and Q
-    strategy: str  # as in the tables of the study
+    strategy: str  # the strategy's name in the tables of the study
     fraction: float | None  # Q; None where there is none
-    finished: dict[int, str]  # names of the runs that ended as they should, by seed
-    failed: dict[int, str]  # of those that failed, by seed
+    finished_runs: dict[int, str]  # names of the runs that ended as they should, by seed
+    failed_runs: dict[int, str]  # names of the runs that failed, by seed
     exchange: TrainedExchange  # the strategy with its values
     # files of the recorded plans, of the first finished seeds; empty where nothing is exchanged
     plans: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
-class Trained:
-    """The scale of a training."""
+class TrainingScale:
+    """The scale of a training: ranks, samples and local batch."""
 
     world_size: int  # M
     num_samples: int  # N
@@ -60,175 +60,196 @@ class Trained:
 
 @dataclass(frozen=True)
 class LearnedStudy:
-    """One condition of a study."""
+    """A condition of a study: its settings, curves and final values."""
 
-    name: str  # of the study
+    name: str  # name of the study
     condition: tuple[str, str, int]  # variant, kind of batch norm and M
-    statistics: str  # of the evaluation
-    model: str  # what was trained, in words
-    schedules: list[str]  # of the exchange, by name, in the order of the settings
-    trained: Trained  # scale of the training
-    epochs: int  # of the training
-    settings: list[Learned]  # in the order of the study's tables
+    statistics: str  # statistics of the evaluation
+    model: str  # networks and data that were trained, in words
+    schedules: list[str]  # names of the exchange schedules, in the order of the settings
+    training_scale: TrainingScale  # M, N and b of the training
+    epochs: int  # epochs of the training
+    settings: list[LearnedSetting]  # settings in the order of the study's tables
     # setting, seed, epoch, accuracy: a row for each evaluation, failed runs included
     curves: pd.DataFrame
     # setting, accuracy, label_divergence, between_ranks: a row for each finished run
     finals: pd.DataFrame
-    # runs of the condition that are not there, and those that the study has
-    missing: tuple[int, int]
+    missing_runs: int  # runs of the condition that are missing or lost
+    all_runs: int  # runs of the condition
 
 
-def read_study(folder: Path, wanted: TtaOptions) -> LearnedStudy:
-    """One condition of the study in ``folder``, or raise InputError. By default it is batch norm
-    per rank if the study has it, else its first one; and of the variant and M with most settings
-    the first variant and the largest M."""
+def read_study(folder: Path, options: TtaOptions) -> LearnedStudy:
+    """Read one condition of the study in ``folder``.
+
+    By default it is batch norm per rank if the study has it, else its first one; and of the
+    variant and M with most settings the first variant and the largest M.
+
+    Raises:
+        InputError: the study has no such condition, or no finished run.
+    """
     result = engine.read(STUDY, folder)
     tables = TrainingTables(**result.tables)
-    runs, descriptions = tables.runs, result.meta["runs"]
-    done = runs[runs["status"] == "done"]
-    if not len(done):
-        refuse("", "no run of this study has finished", "", REPEAT, str(folder))
-    if wanted.statistics not in (names := evaluated_statistics(done)):
+    runs = tables.runs
+    descriptions = result.meta["runs"]
+    finished_runs = runs[runs["status"] == "done"]
+    if not len(finished_runs):
+        refuse("", "no run of this study has finished", "", RESUME_REMEDY, str(folder))
+    if options.statistics not in (names := evaluated_statistics(finished_runs)):
         rule = f"must be one that the study evaluated: {', '.join(names)}"
-        refuse("--statistics", rule, repr(wanted.statistics), "Name one of them.", str(folder))
-    condition = _condition(done, wanted, str(folder))
-    of_condition = runs[(runs[list(CONDITION)] == list(condition)).all(axis=1)]
-    settings = _settings(of_condition, folder, wanted.replayed_seeds, descriptions)
-    known = [of.exchange.exchange_schedule for of in settings]
-    ended = of_condition[of_condition["status"].isin(["done", "failed"])]
+        refuse("--statistics", rule, repr(options.statistics), "Name one of them.", str(folder))
+    condition = _choose_condition(finished_runs, options, str(folder))
+    condition_runs = runs[(runs[list(CONDITION)] == list(condition)).all(axis=1)]
+    settings = _read_settings(condition_runs, folder, options.replayed_seeds, descriptions)
+    schedules = [setting.exchange.exchange_schedule for setting in settings]
+    ended_runs = condition_runs[condition_runs["status"].isin(["done", "failed"])]
     return LearnedStudy(
         name=str(result.meta.get("study", folder.name)),
         condition=condition,
-        statistics=wanted.statistics,
-        model=describe_networks(ended),
-        schedules=list(dict.fromkeys(schedule.name for schedule in known if schedule)),
-        trained=_trained(condition[2], settings, descriptions, str(folder)),
-        epochs=int(of_condition["epochs_planned"].max()),
+        statistics=options.statistics,
+        model=describe_networks(ended_runs),
+        schedules=list(dict.fromkeys(schedule.name for schedule in schedules if schedule)),
+        training_scale=_common_scale(condition[2], settings, descriptions, str(folder)),
+        epochs=int(condition_runs["epochs_planned"].max()),
         settings=settings,
-        curves=_curves(tables, settings, wanted.statistics),
-        finals=_finals(tables, settings, wanted.statistics),
-        missing=(len(of_condition) - len(ended), len(of_condition)),
+        curves=_accuracy_curves(tables, settings, options.statistics),
+        finals=_final_values(tables, settings, options.statistics),
+        missing_runs=len(condition_runs) - len(ended_runs),
+        all_runs=len(condition_runs),
     )
 
 
 # ------------------------------------------------------------------------------------ the condition
 
 
-def _condition(done: pd.DataFrame, wanted: TtaOptions, source: str) -> tuple[str, str, int]:
-    """Variant, batch norm and M."""
-    norms = [name for name in NORMS if name in set(done["batch_norm"])]
-    norm = norms[0] if wanted.batch_norm is None else wanted.batch_norm
-    rows = _of(done, "batch_norm", norm, "--batch-norm", source)
-    if wanted.variant is not None:
-        rows = _of(rows, "variant", wanted.variant, "--variant", source)
-    if wanted.world_size is not None:
-        rows = _of(rows, "world_size", wanted.world_size, "--world-size", source)
+def _choose_condition(
+    finished_runs: pd.DataFrame, options: TtaOptions, source: str
+) -> tuple[str, str, int]:
+    """Choose the condition that is read: variant, kind of batch norm and M."""
+    norms = [name for name in NORMS if name in set(finished_runs["batch_norm"])]
+    norm = norms[0] if options.batch_norm is None else options.batch_norm
+    rows = _filter_rows(finished_runs, "batch_norm", norm, "--batch-norm", source)
+    if options.variant is not None:
+        rows = _filter_rows(rows, "variant", options.variant, "--variant", source)
+    if options.world_size is not None:
+        rows = _filter_rows(rows, "world_size", options.world_size, "--world-size", source)
     condition = ["variant", "world_size"]
     settings = rows[[*condition, "strategy", "exchange_fraction"]].drop_duplicates()
     counts = settings.groupby(condition, sort=False).size()
-    most = [(str(of[0]), int(of[1])) for of in counts.index[counts == counts.max()]]
-    first = most[0][0]
-    return first, norm, max(size for variant, size in most if variant == first)
+    # (variant, M) with most settings
+    largest_conditions = list(counts.index[counts == counts.max()])
+    first_variant = largest_conditions[0][0]
+    sizes = [int(size) for variant, size in largest_conditions if variant == first_variant]
+    return str(first_variant), norm, max(sizes)
 
 
-def _of(rows: pd.DataFrame, column: str, value: Any, option: str, source: str) -> pd.DataFrame:
-    found: pd.DataFrame = rows[rows[column] == value]
-    if not len(found):
-        known = ", ".join(str(each) or "''" for each in dict.fromkeys(rows[column].tolist()))
-        rule = f"must be one that the study has finished runs of: {known}"
+def _filter_rows(
+    rows: pd.DataFrame, column: str, value: Any, option: str, source: str
+) -> pd.DataFrame:
+    """Return the rows with a value in a column, which an option asks for."""
+    matching_rows: pd.DataFrame = rows[rows[column] == value]
+    if not len(matching_rows):
+        present_values = [str(name) or "''" for name in dict.fromkeys(rows[column].tolist())]
+        rule = f"must be one that the study has finished runs of: {', '.join(present_values)}"
         refuse(option, rule, str(value), "Name one.", source)
-    return found
+    return matching_rows
 
 
 # ------------------------------------------------------------------------------------- the settings
 
 
-def _settings(
+def _read_settings(
     runs: pd.DataFrame, folder: Path, replays: int, descriptions: Descriptions
-) -> list[Learned]:
-    """Every setting with a finished run."""
-    groups: dict[tuple[str, float | None], pd.DataFrame] = {}
-    names = ["strategy", "exchange_fraction"]
+) -> list[LearnedSetting]:
+    """Read the settings with a finished run, in the order of the study's tables."""
+    runs = runs.sort_values("seed", kind="stable")
+    rows_of_setting: dict[tuple[str, float | None], pd.DataFrame] = {}
     key: Any
-    for key, rows in runs.sort_values("seed", kind="stable").groupby(
-        names, sort=False, dropna=False
-    ):
-        groups[str(key[0]), None if math.isnan(key[1]) else float(key[1])] = rows
-    out = []
-    for (strategy, fraction), rows in sorted(
-        groups.items(), key=lambda each: strategy_sort_key(*each[0])
-    ):
-        finished, failed = (_by_seed(rows, status) for status in ("done", "failed"))
+    for key, rows in runs.groupby(["strategy", "exchange_fraction"], sort=False, dropna=False):
+        fraction = None if math.isnan(key[1]) else float(key[1])
+        rows_of_setting[str(key[0]), fraction] = rows
+
+    settings = []
+    for strategy, fraction in sorted(rows_of_setting, key=lambda key: strategy_sort_key(*key)):
+        rows = rows_of_setting[strategy, fraction]
+        finished, failed = (_run_names(rows, status) for status in ("done", "failed"))
         if not finished:
             continue
-        used = list(finished.values())[:replays]
-        exchange = _exchange(descriptions.get(used[0], {}), used[0], folder)
-        exchanged = used if exchange.exchange_schedule is not None else []
-        plans = tuple(_plans(folder, run) for run in exchanged)
+        replayed_runs = list(finished.values())[:replays]
+        exchange = _read_exchange(descriptions.get(replayed_runs[0], {}), replayed_runs[0], folder)
+        recorded_runs = replayed_runs if exchange.exchange_schedule is not None else []
+        plans = tuple(_plans_file(folder, run) for run in recorded_runs)
         name = setting_name({"strategy": strategy, "exchange_fraction": fraction})
-        out.append(Learned(name, strategy, fraction, finished, failed, exchange, plans))
-    return out
+        settings.append(LearnedSetting(name, strategy, fraction, finished, failed, exchange, plans))
+    return settings
 
 
-def _by_seed(runs: pd.DataFrame, status: str) -> dict[int, str]:
-    """Names of the runs that ended so."""
-    ended = runs[runs["status"] == status]
-    return {int(seed): str(run) for seed, run in zip(ended["seed"], ended["run"], strict=True)}
+def _run_names(runs: pd.DataFrame, status: str) -> dict[int, str]:
+    """Return the names of the runs with a status, by seed."""
+    status_runs = runs[runs["status"] == status]
+    return {
+        int(seed): str(run)
+        for seed, run in zip(status_runs["seed"], status_runs["run"], strict=True)
+    }
 
 
-def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:
-    """The strategy of a run with its values, from what its record says."""
+def _read_exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:
+    """Read the strategy of a run with its values from the run's record."""
     try:
-        return _EXCHANGE.validate_python(description["exchange"])
+        return _EXCHANGE_ADAPTER.validate_python(description["exchange"])
     except (KeyError, ValidationError):
         rule = "does not say in 'exchange' which strategy it followed"
-        given = str(description.get("exchange", ""))
-        refuse(f"meta.json: runs: {run}", rule, given, AGAIN, str(folder))
+        exchange_text = str(description.get("exchange", ""))
+        refuse(f"meta.json: runs: {run}", rule, exchange_text, RETRAIN_REMEDY, str(folder))
 
 
-def _plans(folder: Path, run: str) -> Path:
-    """The file of a run's plans."""
+def _plans_file(folder: Path, run: str) -> Path:
+    """Return the file of a run's plans."""
     path = folder / "plans" / f"{run}.npz"
     if path.is_file():
         return path
     rule = "is missing: without the plans there is nothing to simulate"
-    refuse(f"plans/{run}.npz", rule, "", REPEAT, str(folder))
+    refuse(f"plans/{run}.npz", rule, "", RESUME_REMEDY, str(folder))
 
 
-def _trained(
-    world_size: int, settings: list[Learned], descriptions: Descriptions, source: str
-) -> Trained:
-    """The scale that all finished runs of the condition have."""
-    found = {}
-    for run in (run for setting in settings for run in setting.finished.values()):
+def _common_scale(
+    world_size: int, settings: list[LearnedSetting], descriptions: Descriptions, source: str
+) -> TrainingScale:
+    """Return the scale that all finished runs of the condition have."""
+    scale_of_run = {}
+    for run in (run for setting in settings for run in setting.finished_runs.values()):
         try:
-            of = descriptions[run]
-            found[run] = Trained(world_size, int(of["num_samples"]), int(of["local_batch_size"]))
+            description = descriptions[run]
+            scale_of_run[run] = TrainingScale(
+                world_size, int(description["num_samples"]), int(description["local_batch_size"])
+            )
         except (KeyError, TypeError, ValueError, OverflowError):
             rule = "must give num_samples and local_batch_size"
-            refuse(f"meta.json: runs: {run}", rule, "", AGAIN, source)
-    scales = list(dict.fromkeys(found.values()))
+            refuse(f"meta.json: runs: {run}", rule, "", RETRAIN_REMEDY, source)
+    scales = list(dict.fromkeys(scale_of_run.values()))
     if len(scales) > 1:
-        given = " and ".join(
-            f"{of.num_samples} samples with local batch {of.local_batch_size}" for of in scales
+        differences = " and ".join(
+            f"{scale.num_samples} samples with local batch {scale.local_batch_size}"
+            for scale in scales
         )
         rule, remedy = "must all have the same data and local batch", "Choose a --variant."
-        refuse("runs", rule, given, remedy, source)
+        refuse("runs", rule, differences, remedy, source)
     return scales[0]
 
 
 # --------------------------------------------------------------------------------------- the tables
 
 
-def _curves(tables: TrainingTables, settings: list[Learned], statistics: str) -> pd.DataFrame:
-    """Evaluations of the settings' runs, failed ones too: setting, seed, epoch, accuracy."""
+def _accuracy_curves(
+    tables: TrainingTables, settings: list[LearnedSetting], statistics: str
+) -> pd.DataFrame:
+    """Return the evaluations of all runs, failed ones too: setting, seed, epoch, accuracy."""
     column = f"{statistics}_accuracy"
-    known = [
-        (run, of.name, seed)
-        for of in settings
-        for seed, run in sorted((of.finished | of.failed).items())
+    runs = [
+        (run, setting.name, seed)
+        for setting in settings
+        for seed, run in sorted((setting.finished_runs | setting.failed_runs).items())
     ]
-    table = pd.DataFrame(known, columns=["run", "setting", "seed"]).merge(
+    table = pd.DataFrame(runs, columns=["run", "setting", "seed"]).merge(
         tables.epochs[["run", "epoch", column]], on="run", how="left"
     )
     table = table[table[column].notna()].rename(columns={column: "accuracy"})
@@ -237,15 +258,25 @@ def _curves(tables: TrainingTables, settings: list[Learned], statistics: str) ->
     )
 
 
-def _finals(tables: TrainingTables, settings: list[Learned], statistics: str) -> pd.DataFrame:
-    """What the finished runs reached: setting, accuracy, label_divergence, between_ranks."""
-    last = tables.epochs.sort_values("epoch").drop_duplicates("run", keep="last").set_index("run")
-    trained = tables.importance[tables.importance["source"] == "training"].sort_values("epoch")
-    between = trained.drop_duplicates("run", keep="last").set_index("run")["between_ranks"]
-    accuracy = tables.runs.set_index("run")[f"{statistics}_accuracy"]
-    known = [(of.name, run) for of in settings for run in of.finished.values()]
-    names, runs = zip(*known, strict=True)
-    found = {"accuracy": accuracy, "label_divergence": last["label_divergence"]}
-    found["between_ranks"] = between
-    values = {name: of.reindex(runs).to_numpy(float) for name, of in found.items()}
+def _final_values(
+    tables: TrainingTables, settings: list[LearnedSetting], statistics: str
+) -> pd.DataFrame:
+    """Return a row for each finished run: setting, accuracy, label_divergence, between_ranks."""
+    last_epochs = (
+        tables.epochs.sort_values("epoch").drop_duplicates("run", keep="last").set_index("run")
+    )
+    importance = tables.importance
+    training_losses = importance[importance["source"] == "training"].sort_values("epoch")
+    last_losses = training_losses.drop_duplicates("run", keep="last").set_index("run")
+    # each column by run
+    columns = {
+        "accuracy": tables.runs.set_index("run")[f"{statistics}_accuracy"],
+        "label_divergence": last_epochs["label_divergence"],
+        "between_ranks": last_losses["between_ranks"],
+    }
+    setting_and_run = [
+        (setting.name, run) for setting in settings for run in setting.finished_runs.values()
+    ]
+    names, runs = zip(*setting_and_run, strict=True)
+    values = {name: column.reindex(runs).to_numpy(float) for name, column in columns.items()}
     return pd.DataFrame({"setting": names, **values})

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from simshuffle.extensions.learning.time_to_accuracy.figures import named, places_across, time_unit
+from simshuffle.extensions.learning.time_to_accuracy.figures import (
+    place_on_log_axis,
+    point_label,
+    time_unit,
+)
 from simshuffle.report.chart import GREY, Axis, Chart, Look, Mark, Panel, Ramp
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation.catalogue import Kind
@@ -16,75 +20,87 @@ from simshuffle.studies.training.figures import look_of, order_strategies, scale
 
 TAKES = ("time_to_accuracy",)
 INTERVAL = Look(colour=GREY, width=0.9)
-COSTS = ["setting", "total_s", "storage_nbytes", "total_requests"]
-KNOWN = ["accuracy", "low", "high"]
+COST_COLUMNS = ["setting", "total_s", "storage_nbytes", "total_requests"]
+ACCURACY_COLUMNS = ["accuracy", "low", "high"]
 
 
-def simulated(given: Sequence[Given]) -> pd.DataFrame:
-    """The settings of which there is a time.
+def simulated_settings(results: Sequence[Given]) -> pd.DataFrame:
+    """Return the settings that were simulated.
 
     Raises:
         InputError: there is none.
     """
-    settings = given[0].result.tables["settings"]
+    settings = results[0].result.tables["settings"]
     settings = settings[settings["message"] == ""]
     if settings.empty:
-        raise nothing("needs a setting that was simulated", given, "Its settings.csv says why not.")
+        raise nothing(
+            "needs a setting that was simulated", results, "Its settings.csv says why not."
+        )
     return settings
 
 
-def accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
-    """When each setting reached each target, with 95 % intervals."""
+def accuracy_table(results: Sequence[Given]) -> pd.DataFrame:
+    """Return the time at which each setting reached each target, with 95 % intervals."""
     columns = ["setting", "target", "name", "n", "reached", "time_s", "time_low_s", "time_high_s"]
-    return given[0].result.tables["targets"][[*columns, "epochs"]]
+    return results[0].result.tables["targets"][[*columns, "epochs"]]
 
 
-def frontier_table(given: Sequence[Given]) -> pd.DataFrame:
-    """Each setting that was simulated: what it costs, its accuracy with a 95 % interval, and
-    whether it is on the front."""
-    return simulated(given)[[*COSTS, *KNOWN, "on_front"]].reset_index(drop=True)
+def frontier_table(results: Sequence[Given]) -> pd.DataFrame:
+    """Return costs, accuracy and membership of the front of each simulated setting.
+
+    Accuracy has a 95 % interval.
+    """
+    return simulated_settings(results)[[*COST_COLUMNS, *ACCURACY_COLUMNS, "on_front"]].reset_index(
+        drop=True
+    )
 
 
-def storage_accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
-    """Each setting that was simulated, with what its hosts store, its final accuracy with a 95 %
-    interval, and its time."""
-    columns = ["setting", "strategy", "exchange_fraction", "storage_nbytes", *KNOWN]
-    return simulated(given)[[*columns, "total_s", "on_front"]].reset_index(drop=True)
+def storage_accuracy_table(results: Sequence[Given]) -> pd.DataFrame:
+    """Return storage of a host, final accuracy and time of each simulated setting.
+
+    Accuracy has a 95 % interval. A last column says whether the setting is on the front.
+    """
+    columns = ["setting", "strategy", "exchange_fraction", "storage_nbytes", *ACCURACY_COLUMNS]
+    return simulated_settings(results)[[*columns, "total_s", "on_front"]].reset_index(drop=True)
 
 
-def storage_accuracy(given: Sequence[Given]) -> Chart:
-    """Points with Q beside them: what a host stores from left to right, accuracy upwards, the time
-    of all epochs in colour."""
-    rows = scale_to_percent(storage_accuracy_table(given))
+def storage_accuracy(results: Sequence[Given]) -> Chart:
+    """Draw final accuracy against storage of a host, with Q beside points and time in colour."""
+    rows = scale_to_percent(storage_accuracy_table(results))
     unit, name = time_unit(float(rows["total_s"].max()))
     nbytes = rows["storage_nbytes"]
-    x, axis = places_across("stored on a host", nbytes, lambda n: readable(n, Dimension.NBYTES, 2))
-    times, known = rows["total_s"] / unit, order_strategies(rows)
-    texts = [named(row) for row in rows.to_dict("records")]
+    x, axis = place_on_log_axis(
+        "stored on a host", nbytes, lambda strategy: readable(strategy, Dimension.NBYTES, 2)
+    )
+    times, strategy_order = rows["total_s"] / unit, order_strategies(rows)
+    texts = [point_label(row) for row in rows.to_dict("records")]
     tips = rows["setting"] + (100 * rows["accuracy"]).map(": {:.4g} %".format)
     rows = rows.assign(x=x, value=times, text=texts, size=4.0, colour="#333333", tip=tips)
-    looks = {n: Look(n, "#777777", look_of(n, known)["marker"], size=4.0) for n in known}
+    looks = {
+        strategy: Look(strategy, "#777777", look_of(strategy, strategy_order)["marker"], size=4.0)
+        for strategy in strategy_order
+    }
     marks = [
         Mark("interval", rows, y="low", y2="high", look=INTERVAL),
         Mark("point", rows, look="strategy", value="value"),
         Mark("label", rows),
     ]
-    log, most = bool(times.max() > 4 * times.min()), float(times.max()) or 1.0
+    log, longest = bool(times.max() > 4 * times.min()), float(times.max()) or 1.0
     title = f"simulated time of all epochs ({name})"
-    ends = rows[["y", "low", "high"]].to_numpy(float)
-    least, greatest = float(np.nanmin(ends)), float(np.nanmax(ends))
-    room = 0.12 * (greatest - least) or 1.0
-    y = Axis("final test accuracy (%)", low=least - room, high=greatest + room)
+    bounds = rows[["y", "low", "high"]].to_numpy(float)
+    lowest, highest = float(np.nanmin(bounds)), float(np.nanmax(bounds))
+    margin = 0.12 * (highest - lowest) or 1.0
+    y = Axis("final test accuracy (%)", low=lowest - margin, high=highest + margin)
     return Chart(
         [Panel(marks, axis, y)],
         2.6,
         looks,
         "Storage of a host against accuracy, with the time in colour.",
-        legend=str(given[0].result.meta.get("model", "")),
-        ramp=Ramp(title, "viridis", float(times.min()), most, log, below=False),
+        legend=str(results[0].result.meta.get("model", "")),
+        ramp=Ramp(title, "viridis", float(times.min()), longest, log, below=False),
     )
 
 
-ACCURACY = Kind(TAKES, own("accuracy_time", simulated), accuracy_table)
-FRONTIER = Kind(TAKES, own("frontier", simulated), frontier_table)
+ACCURACY = Kind(TAKES, own("accuracy_time", simulated_settings), accuracy_table)
+FRONTIER = Kind(TAKES, own("frontier", simulated_settings), frontier_table)
 STORAGE_ACCURACY = Kind(TAKES, storage_accuracy, storage_accuracy_table)

@@ -1,4 +1,4 @@
-"""A setting of a training as a cell: its exchange in a simulation, and what is measured of that."""
+"""A setting of a training as a cell: the simulation of its exchange, and its measurements."""
 
 from __future__ import annotations
 
@@ -18,82 +18,105 @@ from simshuffle.study.cell import Outcome, Tell
 from simshuffle.workload.exchange import Recorded
 from simshuffle.workload.exchange.recording import read_plans
 
-MOST_EPOCHS = 8
+MAX_EPOCHS = 8
 """With exchange there may be more: until a warm epoch has come with every number of samples that
 the training exchanged."""
 
 
 @dataclass(frozen=True)
 class ReplayCell(RunCell):
-    """A simulation: values of `SIMULATED_COLUMNS`, and ``storage_nbytes``."""
+    """The simulation of a setting: values of `SIMULATED_COLUMNS`, and ``storage_nbytes``."""
 
     # of the training, for which what loaders keep is counted; 1 will do for others
     trained_epochs: int = 1
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """The key of the simulation, and the epochs of the training."""
         return {"run": super().key, "trained_epochs": self.trained_epochs}
 
     @property
     def parts(self) -> frozenset[str]:
-        """As for `Cell`: none."""
+        """No parts: the outcome is values alone."""
         return frozenset()
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`."""
+        """Simulate the setting and measure its timeline."""
         scenario = self.scenario
-        exchange, steps = scenario.workload.exchange, [0] * scenario.epochs
+        exchange = scenario.workload.exchange
+        steps = [0] * scenario.epochs
         if isinstance(exchange, Recorded):
-            steps = steps_of(exchange.path)
+            steps = read_steps(exchange.path)
         elif exchange.fetches:  # caches fill: what comes later is like the last that is simulated
-            steps = [min(e, scenario.epochs) for e in range(1, self.trained_epochs + 1)]
-        found = measured(self.simulate_timeline(tell), weights(steps, scenario.epochs))
-        held = self.max_held_nbytes(self.trained_epochs)
-        return Outcome({**found, "storage_nbytes": scenario.storage_per_host + held})
+            steps = [min(epoch, scenario.epochs) for epoch in range(1, self.trained_epochs + 1)]
+        values = measure_timeline(
+            self.simulate_timeline(tell), weigh_epochs(steps, scenario.epochs)
+        )
+        held_nbytes = self.max_held_nbytes(self.trained_epochs)
+        return Outcome({**values, "storage_nbytes": scenario.storage_per_host + held_nbytes})
 
 
-def steps_of(plans: str) -> list[int]:
-    """Samples that a rank sent in each epoch of a recorded training, or raise InputError."""
+def read_steps(plans: str) -> list[int]:
+    """Return the samples that a rank sent in each epoch of a recorded training.
+
+    Raises:
+        InputError: there are no such plans.
+    """
     return [len(plan.iteration) for plan in read_plans(Path(plans)).plans]
 
 
 def epochs_to_simulate(steps: Sequence[int]) -> int:
-    """Epochs until every number in ``steps`` (epochs,) has come in a warm epoch, at most
-    `MOST_EPOCHS`: Q N/M need not be whole, and then the second epoch is not like all others."""
-    wanted, seen = set(steps[1:]), set()
-    for epoch, number in enumerate(steps[1:MOST_EPOCHS], 2):
-        seen.add(number)
-        if seen == wanted:
+    """Return the epochs until every number in ``steps`` (epochs,) has come in a warm epoch.
+
+    At most `MAX_EPOCHS`: Q N/M need not be whole, and then the second epoch is not like all
+    others.
+    """
+    distinct_steps = set(steps[1:])
+    visited_steps = set()
+    for epoch, num_sent in enumerate(steps[1:MAX_EPOCHS], 2):
+        visited_steps.add(num_sent)
+        if visited_steps == distinct_steps:
             return epoch
-    return min(len(steps), MOST_EPOCHS)
+    return min(len(steps), MAX_EPOCHS)
 
 
-def weights(steps: Sequence[int], simulated: int) -> dict[int, float]:
-    """The share that each warm epoch of a simulation, from 2 to ``simulated``, stands for among
-    those of a training that exchange as many samples, or nearly; they add up to 1."""
-    known = {epoch: steps[epoch - 1] for epoch in range(2, simulated + 1)}
-    out = dict.fromkeys(known, 0.0)
-    for number in steps[1:]:
-        near = min(known.values(), key=lambda other: (abs(other - number), other))
-        alike = [epoch for epoch, other in known.items() if other == near]
-        for epoch in alike:
-            out[epoch] += 1.0 / len(alike) / (len(steps) - 1)
-    return out
+def weigh_epochs(steps: Sequence[int], simulated: int) -> dict[int, float]:
+    """Return the share of the training that each warm epoch of a simulation stands for.
+
+    Simulated epochs are from 2 to ``simulated``. Each stands for those of the training that
+    exchange as many samples, or nearly; shares add up to 1.
+    """
+    steps_by_epoch = {epoch: steps[epoch - 1] for epoch in range(2, simulated + 1)}
+    share_by_epoch = dict.fromkeys(steps_by_epoch, 0.0)
+    for num_sent in steps[1:]:
+        nearest = min(
+            steps_by_epoch.values(),
+            key=lambda simulated_steps: (abs(simulated_steps - num_sent), simulated_steps),
+        )
+        equal_epochs = [
+            epoch for epoch, simulated_steps in steps_by_epoch.items() if simulated_steps == nearest
+        ]
+        for epoch in equal_epochs:
+            share_by_epoch[epoch] += 1.0 / len(equal_epochs) / (len(steps) - 1)
+    return share_by_epoch
 
 
-def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
-    """The values of `SIMULATED_COLUMNS` of one run; ``shares`` are those of its warm epochs in the
-    mean that stands for every epoch but the first, see `weights`; empty if there is none."""
+def measure_timeline(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
+    """Return the values of `SIMULATED_COLUMNS` of one run.
+
+    ``shares`` are those of its warm epochs in the mean that stands for every epoch but the
+    first, see `weigh_epochs`; empty if there is none.
+    """
     epochs = report.epochs(timeline).set_index("epoch")
-    of = dict(shares) or {1: 1.0}  # of a single epoch, the labels are all there is
-    parts = report.book_as_papers(report.breakdown(timeline))
+    epoch_shares = dict(shares) or {1: 1.0}  # of a single epoch, the labels are all there is
+    breakdown = report.book_as_papers(report.breakdown(timeline))
     seconds = {
-        str(label): part.set_index("epoch")["seconds"] for label, part in parts.groupby("label")
+        str(label): label_rows.set_index("epoch")["seconds"]
+        for label, label_rows in breakdown.groupby("label")
     }
 
     def mean(values: pd.Series[float]) -> float:
-        return sum(share * float(values[epoch]) for epoch, share in of.items())
+        return sum(share * float(values[epoch]) for epoch, share in epoch_shares.items())
 
     requests = epochs["read_requests"] + epochs["read_requests_object_store"]
     values = {
@@ -110,38 +133,50 @@ def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
         "requests": mean(requests) if shares else math.nan,
         "staging_requests": float(timeline.sources["read_requests_staged"].sum()),
         "ssd_requests": mean(epochs["read_requests_ssd"]),
-        **busiest_cable(timeline.links, of),
+        **busiest_cable(timeline.links, epoch_shares),
     }
     return {name: values[name] for name in SIMULATED_COLUMNS}
 
 
 def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str, Any]:
-    """Tier and mean utilisation of the cable that is used most in the mean of some epochs (from 1),
-    by their ``shares`` in it; of ``links``, columns `LINK_COLUMNS`, where a cable is 'a>b'."""
+    """Return tier and mean utilisation of the cable that is used most in the mean of some epochs.
+
+    Epochs are from 1 and count by their ``shares``. ``links`` has the columns
+    `LINK_COLUMNS`; a cable is 'a>b'.
+    """
     cables = links[
         links["link"].astype(str).str.contains(">", regex=False) & links["epoch"].isin(list(shares))
     ]
     if not len(cables):
         return {"cable_tier": "", "cable_utilisation": 0.0}
-    used = cables["mean_utilisation"] * cables["epoch"].astype(int).map(shares)
-    total = used.groupby(cables["link"].astype(str)).sum()
-    most = str(total.idxmax())
+    weighted_utilisation = cables["mean_utilisation"] * cables["epoch"].astype(int).map(shares)
+    mean_by_link = weighted_utilisation.groupby(cables["link"].astype(str)).sum()
+    busiest_link = str(mean_by_link.idxmax())
     return {
-        "cable_tier": str(cables.loc[cables["link"] == most, "tier"].iloc[0]),
-        "cable_utilisation": float(total[most]),
+        "cable_tier": str(cables.loc[cables["link"] == busiest_link, "tier"].iloc[0]),
+        "cable_utilisation": float(mean_by_link[busiest_link]),
     }
 
 
 def end_of_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
-    """s from the start of the staging to the end of an epoch (from 1), the first being cold."""
-    return _until(simulated, epoch, "staging_s", "cold_epoch_s", "epoch_s")
+    """Return the s from the start of the staging to the end of an epoch.
+
+    Epochs count from 1; the first is cold.
+    """
+    return _total_until(simulated, epoch, "staging_s", "cold_epoch_s", "epoch_s")
 
 
-def requests_until(simulated: Mapping[str, Any], epoch: int) -> float:
-    """Requests to the parallel file system until then, in the same way."""
-    return _until(simulated, epoch, "staging_requests", "cold_requests", "requests")
+def requests_after_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
+    """Return the requests to the parallel file system from the staging to the end of an epoch.
+
+    Epochs count from 1; the first is cold.
+    """
+    return _total_until(simulated, epoch, "staging_requests", "cold_requests", "requests")
 
 
-def _until(simulated: Mapping[str, Any], epoch: int, staging: str, cold: str, warm: str) -> float:
-    after = (epoch - 1) * float(simulated[warm]) if epoch > 1 else 0.0
-    return float(simulated[staging]) + float(simulated[cold]) + after
+def _total_until(
+    simulated: Mapping[str, Any], epoch: int, staging: str, cold: str, warm: str
+) -> float:
+    """Return the sum of staging, the cold epoch and the warm epochs up to ``epoch``."""
+    warm_total = (epoch - 1) * float(simulated[warm]) if epoch > 1 else 0.0
+    return float(simulated[staging]) + float(simulated[cold]) + warm_total

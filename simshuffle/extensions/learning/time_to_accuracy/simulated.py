@@ -1,23 +1,30 @@
-"""Each setting of a study as scenarios, at a scale that follows from that of the training by a rule
-of one sentence; and what their simulations have in common. Learning is never scaled."""
+"""Turn each setting of a study into scenarios, and average their simulations.
+
+The scale of a scenario follows from that of the training by a rule of one sentence.
+Learning is never scaled.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
-from simshuffle.extensions.learning.time_to_accuracy.learned import Learned, LearnedStudy, Trained
+from simshuffle.extensions.learning.time_to_accuracy.learned import (
+    LearnedSetting,
+    LearnedStudy,
+    TrainingScale,
+)
 from simshuffle.extensions.learning.time_to_accuracy.replay import (
-    MOST_EPOCHS,
+    MAX_EPOCHS,
     ReplayCell,
     end_of_epoch,
     epochs_to_simulate,
-    requests_until,
-    steps_of,
+    read_steps,
+    requests_after_epoch,
 )
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.workload.exchange import (
@@ -28,23 +35,21 @@ from simshuffle.workload.exchange import (
     TrainedExchange,
 )
 
-Own = TypeVar("Own", bound=Strategy)
-EPOCHS = 2
+StrategyT = TypeVar("StrategyT", bound=Strategy)
+SIMULATED_EPOCHS = 2
 """Epochs of a simulation without exchange: the cold one, and one like all others."""
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """What is simulated for a training."""
+class SimulatedScale:
+    """The scale at which a training is simulated, and its rule."""
 
-    # world_size, num_samples, local_batch_size: of the simulation
-    world_size: int
-    num_samples: int
-    local_batch_size: int
-    # samples_each, ranks_each: how many samples and ranks each trained one stands for
-    samples_each: int
-    ranks_each: int
-    rule: str  # all of it as one sentence
+    world_size: int  # M of the simulation
+    num_samples: int  # N of the simulation
+    local_batch_size: int  # b of the simulation
+    samples_each: int  # samples that each trained sample stands for
+    ranks_each: int  # ranks that each trained rank stands for
+    rule: str  # the scale as one sentence
 
     @property
     def values(self) -> dict[str, Any]:
@@ -56,59 +61,79 @@ class Scaled:
         }
 
 
-def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
-    """What is simulated of ``scenario`` by ``scale``: None if the two scales agree; 'trained' takes
-    the training's M, N and b; 'samples' the training's M and the scenario's N and b; 'ranks' the
-    scenario's. Raises InputError if scales differ or do not go together so."""
-    ranks, batch = scenario.world_size, scenario.workload.local_batch_size
+def scale_scenario(
+    scenario: Scenario, training_scale: TrainingScale, scale: str | None
+) -> SimulatedScale:
+    """Return the scale at which a training is simulated on ``scenario``.
+
+    ``scale`` is None if the two scales agree; 'trained' takes the training's M, N and b;
+    'samples' the training's M and the scenario's N and b; 'ranks' the scenario's.
+
+    Raises:
+        InputError: the scales differ, or do not go together so.
+    """
+    trained_ranks = training_scale.world_size
+    trained_samples = training_scale.num_samples
+    ranks = scenario.world_size
     samples = scenario.workload.dataset.num_samples
-    if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
-        given = (
-            f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and"
-            f" {trained.num_samples} in the training"
+    batch = scenario.workload.local_batch_size
+
+    if scale is None and (ranks, samples) != (trained_ranks, trained_samples):
+        difference = (
+            f"{ranks} ranks and {samples} samples in the scenario, {trained_ranks} and"
+            f" {trained_samples} in the training"
         )
         remedy = (
             "Give --scale trained, samples or ranks, or set world_size and"
             " workload.dataset.num_samples."
         )
-        refuse("--scale", "is needed where the scales differ", given, remedy, scenario.name)
+        refuse("--scale", "is needed where the scales differ", difference, remedy, scenario.name)
     if scale == "trained":
-        ranks, samples, batch = trained.world_size, trained.num_samples, trained.local_batch_size
+        ranks = trained_ranks
+        samples = trained_samples
+        batch = training_scale.local_batch_size
     elif scale == "samples":
-        ranks = trained.world_size
-    copies = ranks // trained.world_size
-    if ranks % trained.world_size:
-        remedy = f"Set world_size to a multiple of {trained.world_size}, or give --scale samples."
-        rule = f"must be a multiple of the {trained.world_size} trained ranks"
+        ranks = trained_ranks
+
+    ranks_each = ranks // trained_ranks
+    if ranks % trained_ranks:
+        remedy = f"Set world_size to a multiple of {trained_ranks}, or give --scale samples."
+        rule = f"must be a multiple of the {trained_ranks} trained ranks"
         refuse("world_size", rule, str(ranks), remedy, scenario.name)
-    each = samples // (trained.num_samples * copies)
-    if each < 1:
+    samples_each = samples // (trained_samples * ranks_each)
+    if samples_each < 1:
         rule = (
-            f"must be at least {copies * trained.num_samples}: {copies} times the"
-            f" {trained.num_samples} trained samples"
+            f"must be at least {ranks_each * trained_samples}: {ranks_each} times the"
+            f" {trained_samples} trained samples"
         )
         remedy = "Give --scale trained, or train on fewer samples."
         refuse("workload.dataset.num_samples", rule, str(samples), remedy, scenario.name)
-    sentence = _rule(scenario, trained, (ranks, samples, batch), each, copies)
-    return Scaled(ranks, samples, batch, each, copies, sentence)
+
+    simulated_scale = SimulatedScale(ranks, samples, batch, samples_each, ranks_each, "")
+    return replace(simulated_scale, rule=_state_rule(scenario, training_scale, simulated_scale))
 
 
-def _rule(
-    scenario: Scenario, trained: Trained, simulated: tuple[int, int, int], each: int, copies: int
+def _state_rule(
+    scenario: Scenario, training_scale: TrainingScale, simulated_scale: SimulatedScale
 ) -> str:
-    ranks, samples, batch = simulated
+    """State in one sentence how the scale of the simulation follows from that of the training."""
     dataset = scenario.workload.dataset.name
-    if copies == 1:
-        parts = [
-            f"{ranks} ranks{f' and {samples} samples' if samples == trained.num_samples else ''} as"
-            " trained"
-        ]
+    ranks = simulated_scale.world_size
+    samples = simulated_scale.num_samples
+    batch = simulated_scale.local_batch_size
+
+    if simulated_scale.ranks_each == 1:
+        samples_clause = f" and {samples} samples" * (samples == training_scale.num_samples)
+        parts = [f"{ranks} ranks{samples_clause} as trained"]
     else:
-        parts = [f"each of the {trained.world_size} trained ranks stands for {copies} of {ranks}"]
-    if samples != trained.num_samples:
-        parts.append(f"each trained sample stands for {each} of {dataset}")
-    if batch != trained.local_batch_size:
-        parts.append(f"local batch {batch} (trained: {trained.local_batch_size})")
+        parts = [
+            f"each of the {training_scale.world_size} trained ranks stands for"
+            f" {simulated_scale.ranks_each} of {ranks}"
+        ]
+    if samples != training_scale.num_samples:
+        parts.append(f"each trained sample stands for {simulated_scale.samples_each} of {dataset}")
+    if batch != training_scale.local_batch_size:
+        parts.append(f"local batch {batch} (trained: {training_scale.local_batch_size})")
     parts.append(
         f"sizes of {dataset} and step times of {scenario.workload.model.name} on"
         f" {scenario.cluster.name}"
@@ -121,19 +146,19 @@ def _rule(
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting with its simulations."""
+    """A setting of the training with its simulations."""
 
-    name: str  # in the tables
-    learned: Learned  # what was trained
-    # scenarios without sweep; none if they are not possible, and then ``message`` says why
+    name: str  # names the setting in tables
+    learned: LearnedSetting  # the setting of the training
+    # a scenario without sweep for each replay; none where it cannot be simulated
     replays: tuple[Scenario, ...] = field(repr=False)
-    message: str = ""  # '' if they are
-    epochs: int = 1  # of the training
+    message: str = ""  # says why the setting cannot be simulated; '' if it can
+    epochs: int = 1  # epochs of the training
 
     @property
     def cells(self) -> dict[str, ReplayCell]:
-        """The simulations by name."""
-        labels = [f"{self.name} #{number}" for number, _ in enumerate(self.replays, 1)]
+        """The simulations of the setting, by name."""
+        labels = [f"{self.name} #{index}" for index, _ in enumerate(self.replays, 1)]
         return {
             label: ReplayCell(
                 replay.to_dict(),
@@ -144,153 +169,180 @@ class Setting:
         }
 
 
-LIMIT = 60.0
-"""s of one core, by the costs of runs, that replays of recorded exchanges may take unless they are
+MAX_REPLAY_SECONDS = 60.0
+"""Most s of one core, by the costs of runs, that replays of recorded exchanges take unless they are
 asked for: less than a minute on two cores."""
-TOLERANCE = 0.01
+DRAWN_TOLERANCE = 0.01
 """The time_tolerance of a scenario that has none, where exchanges are drawn anew."""
 
 
 def timed_settings(
     study: LearnedStudy,
     scenario: Scenario,
-    scale: Scaled,
+    scale: SimulatedScale,
     replays: int,
     sources: Sequence[str],
     *,
     exact: bool,
 ) -> tuple[list[Setting], bool]:
-    """The settings as `settings_of` gives them, and whether their exchanges are drawn anew by the
-    strategies that were trained: where replaying the recorded ones takes longer than `LIMIT`, and
-    it need not be ``exact``. A strategy sends as many samples as were recorded, at the same pace,
-    and of its epochs a window may stand for the rest."""
-    settings = settings_of(study, scenario, scale, replays, sources)
+    """Return the settings of `build_settings`, and whether their exchanges are drawn anew.
+
+    The strategies that were trained draw them anew where replaying the recorded ones takes
+    longer than `MAX_REPLAY_SECONDS`, and the times need not be ``exact``. A strategy sends
+    as many samples as were recorded, at the same pace, and of its epochs a window may stand
+    for the rest.
+    """
+    settings = build_settings(study, scenario, scale, replays, sources)
     cost = sum(cell.cost for setting in settings for cell in setting.cells.values())
-    if exact or cost <= LIMIT:
+    if exact or cost <= MAX_REPLAY_SECONDS:
         return settings, False
-    tolerance = {"time_tolerance": scenario.time_tolerance or TOLERANCE}
-    windows = scenario.model_copy(update=tolerance)
-    return settings_of(study, windows, scale, replays, sources, drawn=True), True
+    tolerance = {"time_tolerance": scenario.time_tolerance or DRAWN_TOLERANCE}
+    windowed_scenario = scenario.model_copy(update=tolerance)
+    return build_settings(study, windowed_scenario, scale, replays, sources, are_drawn=True), True
 
 
-def settings_of(
+def build_settings(
     study: LearnedStudy,
     scenario: Scenario,
-    scale: Scaled,
+    scale: SimulatedScale,
     replays: int,
     sources: Sequence[str],
     *,
-    drawn: bool = False,
+    are_drawn: bool = False,
 ) -> list[Setting]:
-    """Every setting of the study as scenarios, or raise InputError if none can be simulated.
+    """Return every setting of the study as scenarios.
 
     Args:
-        study, scenario, scale: what was trained, where it is simulated, and at which scale.
-        replays: simulations of each setting. The k-th has the plans of its k-th finished seed, and
-            the scenario's seed + k.
-        sources: where global shuffle reads from, one setting each; none for what the scenario says.
-        drawn: the strategies draw their exchanges anew, and no plans are replayed.
+        study, scenario, scale: the training, the scenario and its scale.
+        replays: simulations of each setting. The k-th has the plans of its k-th finished
+            seed, and the scenario's seed + k.
+        sources: tiers that global shuffle reads from, one setting each; empty for the
+            scenario's own.
+        are_drawn: the strategies draw their exchanges anew, and no plans are replayed.
+
+    Raises:
+        InputError: no setting can be simulated.
     """
     base = scenario.model_copy(update={"sweep": {}})
-    out = []
+    settings = []
     for learned in study.settings:
-        given = sources if isinstance(learned.exchange, GlobalShuffle) else ()
-        for source in given or (None,):
-            exchanges = _exchanges(learned, scenario, scale, replays, source)
-            if drawn and learned.plans:
+        global_sources = sources if isinstance(learned.exchange, GlobalShuffle) else ()
+        for source in global_sources or (None,):
+            exchanges = _exchange_values(learned, scenario, scale, replays, source)
+            if are_drawn and learned.plans:
                 values = learned.exchange.model_dump(mode="json", exclude_none=True)
                 exchanges = [values] * len(exchanges)
             name = learned.name
             if isinstance(learned.exchange, GlobalShuffle):
                 name += f" ({exchanges[0]['source'].upper()})"
-            out.append(_setting(name, learned, base, scale, study.epochs, exchanges))
-    if not any(setting.replays for setting in out):
-        raise InputError([Problem(setting.name, setting.message) for setting in out], scenario.name)
-    return out
+            setting = _build_setting(
+                learned, base, exchanges, name=name, scale=scale, epochs=study.epochs
+            )
+            settings.append(setting)
+    if not any(setting.replays for setting in settings):
+        problems = [Problem(setting.name, setting.message) for setting in settings]
+        raise InputError(problems, scenario.name)
+    return settings
 
 
-def _setting(
-    name: str,
-    learned: Learned,
+def _build_setting(
+    learned: LearnedSetting,
     base: Scenario,
-    scale: Scaled,
-    epochs: int,
     exchanges: Sequence[dict[str, Any]],
+    *,
+    name: str,
+    scale: SimulatedScale,
+    epochs: int,
 ) -> Setting:
-    """The setting with a scenario for each of ``exchanges``; ``epochs`` of the training."""
-    made = []
-    for number, exchange in enumerate(exchanges):
-        simulated = min(EPOCHS, epochs)
+    """Return the setting with a scenario for each of ``exchanges``; ``epochs`` of the training."""
+    scenarios = []
+    for index, exchange in enumerate(exchanges):
+        num_epochs = min(SIMULATED_EPOCHS, epochs)
         if exchange["kind"] == "recorded":
-            simulated = epochs_to_simulate(steps_of(exchange["path"])[:epochs])
+            num_epochs = epochs_to_simulate(read_steps(exchange["path"])[:epochs])
         elif isinstance(learned.exchange, LoaderShuffle):
-            simulated = min(MOST_EPOCHS, epochs)
+            num_epochs = min(MAX_EPOCHS, epochs)
         values = {
             **scale.values,
             "workload.exchange": exchange,
-            "epochs": simulated,
-            "seed": base.seed + number,
+            "epochs": num_epochs,
+            "seed": base.seed + index,
         }
-        label = f"{base.name} {name}" + (f" #{number + 1}" if len(exchanges) > 1 else "")
+        label = f"{base.name} {name}" + (f" #{index + 1}" if len(exchanges) > 1 else "")
         try:
-            made.append(base.with_values({**values, "name": label}))
+            scenarios.append(base.with_values({**values, "name": label}))
         except ScenarioError as error:
-            why = "; ".join(f"{p.path} {p.rule}" for p in error.problems)
-            return Setting(name, learned, (), why)
-    return Setting(name, learned, tuple(made), epochs=epochs)
+            reason = "; ".join(f"{problem.path} {problem.rule}" for problem in error.problems)
+            return Setting(name, learned, (), reason)
+    return Setting(name, learned, tuple(scenarios), epochs=epochs)
 
 
-def _exchanges(
-    learned: Learned, scenario: Scenario, scale: Scaled, replays: int, source: str | None
+def _exchange_values(
+    learned: LearnedSetting,
+    scenario: Scenario,
+    scale: SimulatedScale,
+    replays: int,
+    source: str | None,
 ) -> list[dict[str, Any]]:
-    """The values of ``workload.exchange``, one for each replay."""
+    """Return the values of ``workload.exchange``, one for each replay."""
     exchange = learned.exchange
     if isinstance(exchange, LoaderShuffle):
-        loader = _own(scenario, exchange)
+        loader = _scenario_strategy(scenario, exchange)
         if loader is exchange:
-            loader = _scaled(exchange, scale)
-        values = loader.model_copy(update={"order": exchange.order})
-        return [values.model_dump(mode="json", exclude_none=True)] * replays
+            loader = _scale_shards(exchange, scale)
+        loader = loader.model_copy(update={"order": exchange.order})
+        return [loader.model_dump(mode="json", exclude_none=True)] * replays
     if isinstance(exchange, GlobalShuffle | LocalShuffle):
-        own = _own(scenario, exchange).model_copy(update={"source": source} if source else {})
-        return [own.model_dump(mode="json")] * replays
-    return [_recorded(exchange, path, scale) for path in learned.plans]
+        scenario_strategy = _scenario_strategy(scenario, exchange)
+        overrides = {"source": source} if source else {}
+        values = scenario_strategy.model_copy(update=overrides).model_dump(mode="json")
+        return [values] * replays
+    return [_recorded_values(exchange, path, scale) for path in learned.plans]
 
 
-def _scaled(exchange: LoaderShuffle, scale: Scaled) -> LoaderShuffle:
-    """Shards of as many samples as stand for those of a trained one; where not all is as trained,
-    nodes and workers are the scenario's."""
+def _scale_shards(exchange: LoaderShuffle, scale: SimulatedScale) -> LoaderShuffle:
+    """Return a loader's shuffle with shards that stand for the trained ones.
+
+    Where a trained sample or rank stands for several, nodes and workers are the scenario's.
+    """
     if scale.ranks_each == scale.samples_each == 1:
         return exchange
     samples = exchange.samples_per_shard
-    machine = dict.fromkeys(("ranks_per_node", "workers", "sample_size"))
-    each = None if samples is None else samples * scale.samples_each
-    return exchange.model_copy(update={**machine, "samples_per_shard": each})
+    machine_values = dict.fromkeys(("ranks_per_node", "workers", "sample_size"))
+    shard_samples = None if samples is None else samples * scale.samples_each
+    return exchange.model_copy(update={**machine_values, "samples_per_shard": shard_samples})
 
 
-def _own(scenario: Scenario, exchange: Own) -> Own:
-    """The scenario's strategy of that kind, its own or the first that it sweeps over; else the one
-    that was trained. Of loaders the order is of that kind too."""
-    given = scenario.workload.exchange
-    if _alike(given, exchange):
-        return given
+def _scenario_strategy(scenario: Scenario, exchange: StrategyT) -> StrategyT:
+    """Return the scenario's strategy of the kind that was trained, its own or one of its sweep.
+
+    It is the first such one of the sweep; without one it is the trained strategy. Of
+    loaders the order is of that kind too.
+    """
+    candidate = scenario.workload.exchange
+    if _is_same_kind(candidate, exchange):
+        return candidate
     for values in scenario.sweep.get("workload.exchange", []):
-        swept = scenario.model_copy(update={"sweep": {}})
-        given = swept.with_values({"workload.exchange": values}).workload.exchange
-        if _alike(given, exchange):
-            return given
+        unswept_scenario = scenario.model_copy(update={"sweep": {}})
+        candidate = unswept_scenario.with_values({"workload.exchange": values}).workload.exchange
+        if _is_same_kind(candidate, exchange):
+            return candidate
     return exchange
 
 
-def _alike(given: Strategy, exchange: Own) -> TypeGuard[Own]:
-    if not isinstance(given, type(exchange)):
+def _is_same_kind(candidate: Strategy, exchange: StrategyT) -> TypeGuard[StrategyT]:
+    """Return whether two strategies are of one kind; of loaders, with one kind of order."""
+    if not isinstance(candidate, type(exchange)):
         return False
-    if isinstance(given, LoaderShuffle) and isinstance(exchange, LoaderShuffle):
-        return given.order.kind == exchange.order.kind
+    if isinstance(candidate, LoaderShuffle) and isinstance(exchange, LoaderShuffle):
+        return candidate.order.kind == exchange.order.kind
     return True
 
 
-def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str, Any]:
+def _recorded_values(
+    exchange: TrainedExchange, plans: Path, scale: SimulatedScale
+) -> dict[str, Any]:
+    """Return the values of a recorded exchange, which replays ``plans``."""
     schedule = exchange.exchange_schedule
     return {
         "kind": "recorded",
@@ -304,21 +356,26 @@ def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str
     }
 
 
-def mean_of(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
-    """What the replays of a setting have in common: means, the first of the most frequent cables,
-    total_s and total_requests of ``epochs`` epochs, and replay_spread_s of the totals of time."""
+def mean_of_replays(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
+    """Return the means over the replays of a setting.
+
+    Of the busiest cable it is the first of the most frequent tiers. Further values are
+    total_s and total_requests of ``epochs`` epochs, and replay_spread_s of the totals of
+    time.
+    """
     if not replays:
         return {}
-    totals = [float(end_of_epoch(replay, epochs)) for replay in replays]
+    total_seconds = [float(end_of_epoch(replay, epochs)) for replay in replays]
     tiers = [str(replay["cable_tier"]) for replay in replays]
-    numbers = [name for name in replays[0] if name != "cable_tier"]
+    numeric_names = [name for name in replays[0] if name != "cable_tier"]
     means = {
-        name: sum(float(replay[name]) for replay in replays) / len(replays) for name in numbers
+        name: sum(float(replay[name]) for replay in replays) / len(replays)
+        for name in numeric_names
     }
-    spread = {
+    totals_by_name = {
         "replays": len(replays),
-        "replay_spread_s": max(totals) - min(totals),
-        "total_s": sum(totals) / len(totals),
-        "total_requests": requests_until(means, epochs),
+        "replay_spread_s": max(total_seconds) - min(total_seconds),
+        "total_s": sum(total_seconds) / len(total_seconds),
+        "total_requests": requests_after_epoch(means, epochs),
     }
-    return {**means, "cable_tier": max(tiers, key=tiers.count), **spread}
+    return {**means, "cable_tier": max(tiers, key=tiers.count), **totals_by_name}

@@ -1,5 +1,7 @@
 """The study behind ``study tta``: accuracy by epoch of a training, joined with simulated time.
-What is joined comes with the request, so that results are read without the simulator."""
+
+The join comes with the request, so that results are read without the simulator.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Condition(TypedDict):
-    """Which runs of the training are joined."""
+    """The runs of the training that are joined."""
 
     variant: str
     batch_norm: Literal["per_rank", "sync", "none", "absent"]
@@ -31,7 +33,7 @@ class Condition(TypedDict):
 
 
 class JoinFacts(TypedDict):
-    """What ``meta.json`` holds for report and figures."""
+    """The facts of ``meta.json`` that report and figures are written from."""
 
     study: str
     scenario: str
@@ -48,29 +50,34 @@ class JoinFacts(TypedDict):
 
 
 class TimeToAccuracy(Result):
-    """What was found: ``tables`` curves, settings and targets; ``meta`` has study, scenario, rule
-    (of the scaling), condition, statistics, trained scale, epochs, and more."""
+    """A result with ``tables`` curves, settings and targets.
+
+    ``meta`` has study, scenario, rule (of the scaling), condition, statistics, trained
+    scale, epochs, and more.
+    """
 
     @property
     def report(self) -> str:
-        """What was found, in words."""
+        """The report of the result, as one text."""
         return str(self.study.texts["report.txt"](self))
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Rows of settings that are not there, and settings that were simulated without a result."""
+    """Yield the missing rows of settings, and settings that were simulated without a result."""
     settings = result.tables["settings"]
-    known = set(settings["setting"])
+    setting_names = set(settings["setting"])
     measured = settings[settings["message"] == ""]
-    needed = measured[["cold_epoch_s", "total_s", "accuracy"]].isna().any(axis=None)
-    outside = (measured["low"] > measured["accuracy"]) | (measured["high"] < measured["accuracy"])
-    if needed or outside.any():
+    lacks_values = measured[["cold_epoch_s", "total_s", "accuracy"]].isna().any(axis=None)
+    is_outside = (measured["low"] > measured["accuracy"]) | (
+        measured["high"] < measured["accuracy"]
+    )
+    if lacks_values or is_outside.any():
         rule = "must have times, and an accuracy within its interval, where message is empty"
         yield Problem("settings.csv", rule, "others", REMEDY)
     for name in ("curves", "targets"):
-        if others := sorted(set(result.tables[name]["setting"]) - known):
+        if unknown_settings := sorted(set(result.tables[name]["setting"]) - setting_names):
             rule = "must name settings of settings.csv"
-            yield Problem(f"{name}.csv: setting", rule, repr(others[0]), REMEDY)
+            yield Problem(f"{name}.csv: setting", rule, repr(unknown_settings[0]), REMEDY)
 
 
 def _json(result: Result) -> dict[str, Any]:

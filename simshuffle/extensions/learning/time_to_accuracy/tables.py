@@ -1,4 +1,4 @@
-"""The tables of a time to accuracy: their columns, and what they mean."""
+"""The tables of a time to accuracy: their columns and meanings."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LABELS = {
 """The column of each of the papers' labels."""
 
 
-def measure(meaning: str) -> Column:
-    """A column of amounts, empty where nothing was simulated."""
+def amount_column(meaning: str) -> Column:
+    """Return a column of amounts, empty where nothing was simulated."""
     return amount(meaning, empty=True)
 
 
@@ -35,38 +35,38 @@ CURVE_COLUMNS = {
     **_SETTING,
     "seed": count("of the training"),
     "epoch": count("from 1; those after which accuracy was evaluated", 1),
-    "time_s": measure("s from the start of the staging to the end of the epoch"),
+    "time_s": amount_column("s from the start of the staging to the end of the epoch"),
     "accuracy": share_column("share of test samples after it"),
 }
 """Columns of curves.csv."""
 SIMULATED_COLUMNS = {
-    "cold_epoch_s": measure("s of the first epoch, which is cold"),
-    "epoch_s": measure(
+    "cold_epoch_s": amount_column("s of the first epoch, which is cold"),
+    "epoch_s": amount_column(
         "s of every other epoch, the mean of the warm ones; empty if the training had one epoch"
     ),
-    "staging_s": measure("s of the copying of samples to the hosts before the first epoch"),
+    "staging_s": amount_column("s of the copying of samples to the hosts before the first epoch"),
     **{
-        column: measure(
+        column: amount_column(
             f"s under {label} in a warm epoch (or the only one), mean over epochs and ranks"
         )
         for label, column in LABELS.items()
     },
-    "exchange_total_s": measure(
+    "exchange_total_s": amount_column(
         "s of exchange in the steady epoch: what it shows and what other phases hide, mean over"
         " ranks"
     ),
-    "exchange_exposed_s": measure(
+    "exchange_exposed_s": amount_column(
         "s of exchange in it in which a rank does nothing else, mean over ranks"
     ),
-    "peer_nbytes": measure("bytes received from other ranks in it"),
-    "cold_requests": measure(
+    "peer_nbytes": amount_column("bytes received from other ranks in it"),
+    "cold_requests": amount_column(
         "requests to the parallel file system or the object store in the first epoch"
     ),
-    "requests": measure("requests to them in every other epoch, the mean of the warm ones"),
-    "staging_requests": measure("requests to them of the copying before the first epoch"),
-    "ssd_requests": measure("requests to SSDs in a warm epoch, those of senders among them"),
+    "requests": amount_column("requests to them in every other epoch, the mean of the warm ones"),
+    "staging_requests": amount_column("requests to them of the copying before the first epoch"),
+    "ssd_requests": amount_column("requests to SSDs in a warm epoch, those of senders among them"),
     "cable_tier": text("tier of the cable that is used most in it, on average; empty if none is"),
-    "cable_utilisation": measure("its mean utilisation, share of its capacity"),
+    "cable_utilisation": amount_column("its mean utilisation, share of its capacity"),
 }
 """What is simulated for a setting; means over the replays."""
 SETTING_COLUMNS = {
@@ -81,14 +81,16 @@ SETTING_COLUMNS = {
         " reached it before"
     ),
     "replays": count("simulations with the plans of as many seeds; the times are their means"),
-    "replay_spread_s": measure(
+    "replay_spread_s": amount_column(
         "s from the shortest to the longest of all epochs among the replays; 0 for one"
     ),
     "epochs": count("of the training"),
     **SIMULATED_COLUMNS,
-    "total_s": measure("s of staging and all epochs"),
-    "total_requests": measure("requests to the parallel file system of staging and all epochs"),
-    "storage_nbytes": measure(
+    "total_s": amount_column("s of staging and all epochs"),
+    "total_requests": amount_column(
+        "requests to the parallel file system of staging and all epochs"
+    ),
+    "storage_nbytes": amount_column(
         "bytes of samples that a host keeps, at most: of what is staged, or of what its loaders"
         " fetch in all epochs"
     ),
@@ -98,7 +100,7 @@ SETTING_COLUMNS = {
         "after the last epoch, mean over seeds: how far the labels of shards are from those of the"
         " whole set"
     ),
-    "between_ranks": measure(
+    "between_ranks": amount_column(
         "in the last epoch, mean over seeds: variance of the ranks' mean training losses over that"
         " of all losses"
     ),
@@ -118,15 +120,15 @@ TARGET_COLUMNS = {
     "probability": share("reached / n"),
     "probability_low": share("lower end of its 95 % interval by Clopper and Pearson"),
     "probability_high": share("upper end"),
-    "time_s": measure(
+    "time_s": amount_column(
         "s until the first evaluation that reached it, mean over the seeds that did; empty if none"
         " did or nothing was simulated"
     ),
     "time_low_s": number_column(
         "lower end of its 95 % interval by Student's t; empty for fewer than two"
     ),
-    "time_high_s": measure("upper end"),
-    "epochs": measure("epochs until then, mean over the same seeds"),
+    "time_high_s": amount_column("upper end"),
+    "epochs": amount_column("epochs until then, mean over the same seeds"),
 }
 """Columns of targets.csv."""
 STORED = {
@@ -138,7 +140,7 @@ STORED = {
 
 @dataclass(frozen=True)
 class JoinTables:
-    """What was found."""
+    """The three tables of accuracy joined with time."""
 
     # curves, settings, targets: columns as in `STORED`
     curves: pd.DataFrame

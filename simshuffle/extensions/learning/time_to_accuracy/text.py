@@ -1,4 +1,4 @@
-"""The report, from tables alone: what is fastest, what no other beats, and three claims."""
+"""Write the report from tables alone: the fastest settings, the front, and three claims."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.table import Table
 
 from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     CRITERIA,
-    GIVEN,
-    Beaten,
-    beaten,
-    first_reached,
-    paired,
-    points,
-    sentences,
+    USER_TARGET,
+    DominatedSetting,
+    accuracy_difference,
+    find_dominated_settings,
+    first_rows_at_target,
+    format_difference,
+    state_claims,
 )
 from simshuffle.extensions.learning.time_to_accuracy.tables import NOT_SCALED, JoinTables
 from simshuffle.report import intervals
@@ -37,71 +37,78 @@ MIXING = (
 
 
 def parts(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield what answers the question, in order; ``meta`` as of `JoinFacts`."""
-    yield section("What is missing", list(_troubles(tables, meta)))
+    """Yield the answer to the question, in order; ``meta`` is of `JoinFacts`."""
+    yield section("What is missing", list(_list_gaps(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
     settings = tables.settings.to_dict("records")
-    yield new_table(title, ["setting"], [*TIMES, "accuracy"], map(_timed, settings))
+    yield new_table(title, ["setting"], [*TIMES, "accuracy"], map(_setting_row, settings))
     by_target = list(tables.targets.groupby("target", sort=False))
-    yield from (_of_target(tables, of) for _, of in by_target)
-    if rows := [_reached(row) for _, of in by_target for row in _reaching(of)]:
+    yield from (_state_target(tables, target_rows) for _, target_rows in by_target)
+    if rows := [
+        _target_row(row) for _, target_rows in by_target for row in _sort_reaching_rows(target_rows)
+    ]:
         names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
         yield new_table("What reached which accuracy when", ["setting"], names, rows)
 
 
 def details(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the rest of the report: provenance, mixing, the Pareto front, claims, and method."""
-    yield _head(tables, meta)
+    """Yield the details of the report: provenance, mixing, the Pareto front, claims, and method."""
+    yield _study_head(tables, meta)
     settings = tables.settings.to_dict("records")
-    if rows := [_mixed(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0]:
+    if rows := [
+        _mixing_row(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0
+    ]:
         names = ["from peers", "exchange", "exposed", "busiest cable", "labels", "between"]
         yield new_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
         yield wrap_paragraph(MIXING)
-    yield from _front(tables)
-    yield section("Claims about importance exchange", sentences(tables))
-    yield _method(tables, meta)
+    yield from _state_front(tables)
+    yield section("Claims about importance exchange", state_claims(tables))
+    yield _explain_method(tables, meta)
 
 
 def section(title: str, lines: Sequence[str]) -> str:
-    """A title and indented paragraphs below it; nothing where there are none."""
+    """Return a title and indented paragraphs below it; '' where there are none."""
     return paragraph(title, [line.replace(" %", "\u00a0%") for line in lines])
 
 
-def seconds(value: float) -> str:
-    """Three digits, two below 0.1 s, whole seconds from 100 s on."""
+def format_seconds(value: float) -> str:
+    """Format seconds with three digits, two below 0.1 s, and whole seconds from 100 s on."""
     if math.isnan(value):
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 0.1 else f"{value:.3g}"
 
 
-def _head(tables: JoinTables, meta: Mapping[str, Any]) -> str:
-    of = meta["condition"]
-    condition = ", ".join(filter(None, (NORMS[of["batch_norm"]], of["variant"])))
+def _study_head(tables: JoinTables, meta: Mapping[str, Any]) -> str:
+    condition_facts = meta["condition"]
+    condition_words = ", ".join(
+        filter(None, (NORMS[condition_facts["batch_norm"]], condition_facts["variant"]))
+    )
     seeds = sorted(set(tables.settings["seeds"]))
     model = f"{meta['model']}, " if "model" in meta else ""
-    schedules = (
-        f" Schedule of the exchange: {' and '.join(meta['schedules'])}."
-        if meta.get("schedules")
-        else ""
-    )
-    trained = (
-        f"Trained: {model}M = {of['world_size']}, {condition}{', ' if condition else ''}"
-        f"{meta['epochs']} epochs, {_counted(seeds)} a setting.{schedules}"
+    schedules = ""
+    if meta.get("schedules"):
+        schedules = f" Schedule of the exchange: {' and '.join(meta['schedules'])}."
+    if condition_words:
+        condition_words += ", "
+    training_sentence = (
+        f"Trained: {model}M = {condition_facts['world_size']}, {condition_words}"
+        f"{meta['epochs']} epochs, {_count_seeds(seeds)} a setting.{schedules}"
     )
     return section(
         f"Time to accuracy: study {meta['study']}, scenario {meta['scenario']}",
-        [f"Scale: {meta['rule']}.", NOT_SCALED, trained],
+        [f"Scale: {meta['rule']}.", NOT_SCALED, training_sentence],
     )
 
 
-def _counted(seeds: Sequence[int]) -> str:
+def _count_seeds(seeds: Sequence[int]) -> str:
+    """Word the numbers of seeds of the settings, least to most."""
     if len(seeds) > 1:
         return f"{seeds[0]} to {seeds[-1]} seeds"
     return f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
 
 
-def _troubles(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str]:
-    """What is not in the numbers, and why."""
+def _list_gaps(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the runs and settings that the numbers leave out, and the reason."""
     if meta["missing_runs"]:
         yield (
             f"UNFINISHED: {meta['missing_runs']} of the {meta['all_runs']} runs of this condition"
@@ -123,24 +130,33 @@ def _troubles(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _timed(row: Row) -> list[str]:
-    """A setting: `TIMES`, and accuracy."""
+def _setting_row(row: Row) -> list[str]:
+    """Return a setting's cells of table ``Settings``: `TIMES`, and accuracy."""
     name = f"{row['setting']}{' *' if row['on_front'] else ''}"
     if row["message"]:
         return [name, "not simulated", *[""] * (len(TIMES) - 1), format_accuracy(row)]
     names = ("staging_s", "cold_epoch_s", "epoch_s", "total_s", "impt_s", "exchange_s")
     storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
     requests = readable_count(row["total_requests"])
-    return [name, storage, *(seconds(row[of]) for of in names), requests, format_accuracy(row)]
+    return [
+        name,
+        storage,
+        *(format_seconds(row[column]) for column in names),
+        requests,
+        format_accuracy(row),
+    ]
 
 
-def _mixed(row: Row) -> list[str]:
-    """What the exchange of a setting costs the network and what it mixes: bytes from peers,
-    exchange, exposed, busiest cable, label divergence, between ranks; and accuracy."""
+def _mixing_row(row: Row) -> list[str]:
+    """Return the cells of a setting in table ``Mixing and congestion``.
+
+    They are bytes from peers, exchange, exposed, busiest cable, label divergence, between
+    ranks; and accuracy.
+    """
     return [
         row["setting"],
         readable(row["peer_nbytes"], Dimension.NBYTES, 3),
-        *(seconds(row[name]) for name in ("exchange_total_s", "exchange_exposed_s")),
+        *(format_seconds(row[name]) for name in ("exchange_total_s", "exchange_exposed_s")),
         f"{row['cable_tier']} {row['cable_utilisation']:.1%}" if row["cable_tier"] else "",
         *(
             "" if math.isnan(row[name]) else f"{row[name]:.3f}"
@@ -154,97 +170,110 @@ def _mixed(row: Row) -> list[str]:
 
 
 def verdict(tables: JoinTables) -> Iterator[str]:
-    """What is fastest to the highest accuracy that was asked for, and what that rests on."""
+    """Yield the fastest settings to the highest target, and the basis of the answer."""
     if tables.targets.empty:
         return
     target = tables.targets["target"].max()
     rows = tables.targets[tables.targets["target"] == target]
     yield f"To {100 * target:.1f} % accuracy:"
-    yield from _fastest(tables, rows)
+    yield from _state_fastest(tables, rows)
     yield (
         f"Rests on trainings of {rows['n'].max()} seeds and on times that were simulated."
         f" {intervals.NONE_OF_TIMES}"
     )
 
 
-def _of_target(tables: JoinTables, rows: pd.DataFrame) -> str:
-    """What is fastest to a target, and what never reached it."""
-    name, none = rows["name"].iloc[0], rows.loc[rows["reached"] == 0, "setting"]
-    lines = _fastest(tables, rows)
-    if len(none):
-        lines.append(f"Not reached by any seed: {', '.join(none)}.")
-    named = f" ({name})" if name != GIVEN else ""
-    return section(f"Target {100 * rows['target'].iloc[0]:.1f} %{named}", lines)
+def _state_target(tables: JoinTables, rows: pd.DataFrame) -> str:
+    """State the fastest settings to a target, and those that never reached it."""
+    name, failing_settings = rows["name"].iloc[0], rows.loc[rows["reached"] == 0, "setting"]
+    lines = _state_fastest(tables, rows)
+    if len(failing_settings):
+        lines.append(f"Not reached by any seed: {', '.join(failing_settings)}.")
+    origin = f" ({name})" if name != USER_TARGET else ""
+    return section(f"Target {100 * rows['target'].iloc[0]:.1f} %{origin}", lines)
 
 
-def _reaching(rows: pd.DataFrame) -> list[dict[Any, Any]]:
-    """The rows of settings that reached a target: those of which every seed did, then by time."""
-    reached = rows[rows["reached"] > 0].to_dict("records")
-    return sorted(reached, key=lambda row: (row["reached"] < row["n"], float(row["time_s"])))
+def _sort_reaching_rows(rows: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return the rows of settings that reached a target.
+
+    First stand settings of which every seed did; then settings stand by time.
+    """
+    reaching_rows = rows[rows["reached"] > 0].to_dict("records")
+    return sorted(reaching_rows, key=lambda row: (row["reached"] < row["n"], float(row["time_s"])))
 
 
-def _reached(row: Row) -> list[str]:
-    """A setting and a target: seeds that reached it, their share, the time and the epochs."""
-    sure = f"{100 * row['probability_low']:.0f} to {100 * row['probability_high']:.0f} %"
-    spread = (
-        ""
-        if math.isnan(row["time_low_s"])
-        else f" ({seconds(max(row['time_low_s'], 0.0))} to {seconds(row['time_high_s'])})"
-    )
-    target, reached = f"{100 * row['target']:.1f}", f"{row['reached']} of {row['n']}"
-    time = seconds(row["time_s"]) + spread
-    return [row["setting"], target, reached, sure, time, f"{row['epochs']:.1f}"]
+def _target_row(row: Row) -> list[str]:
+    """Return the cells of a setting and a target: seeds that reached it, share, time, epochs."""
+    target = f"{100 * row['target']:.1f}"
+    reached = f"{row['reached']} of {row['n']}"
+    interval = f"{100 * row['probability_low']:.0f} to {100 * row['probability_high']:.0f} %"
+    time = format_seconds(row["time_s"])
+    if not math.isnan(row["time_low_s"]):
+        low = format_seconds(max(row["time_low_s"], 0.0))
+        time += f" ({low} to {format_seconds(row['time_high_s'])})"
+    return [row["setting"], target, reached, interval, time, f"{row['epochs']:.1f}"]
 
 
-def _fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
-    """The certain setting with the smallest mean time; and whether the next is told apart."""
-    timed = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
-    certain = timed[timed["reached"] == timed["n"]].sort_values("time_s", kind="stable")
-    sure = certain.to_dict("records")
-    if not sure:
-        with_every = " with every seed" if len(timed) else ""
-        return [f"No setting that was simulated reached it{with_every}."]
-    best = sure[0]
+def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
+    """State the certain setting with the smallest mean time, and those not told apart from it."""
+    timed_rows = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
+    certain_rows = timed_rows[timed_rows["reached"] == timed_rows["n"]]
+    certain_records = certain_rows.sort_values("time_s", kind="stable").to_dict("records")
+    if not certain_records:
+        seeds_clause = " with every seed" if len(timed_rows) else ""
+        return [f"No setting that was simulated reached it{seeds_clause}."]
+    best = certain_records[0]
     lines = [
         f"Fastest of the settings that reached it with every seed: {best['setting']},"
-        f" {seconds(best['time_s'])} s."
+        f" {format_seconds(best['time_s'])} s."
     ]
-    tied = [
+    tied_settings = [
         str(row["setting"])
-        for row in sure[1:]
-        if not slower(tables, str(row["setting"]), str(best["setting"]), float(best["target"]))
+        for row in certain_records[1:]
+        if not is_surely_slower(
+            tables, str(row["setting"]), str(best["setting"]), float(best["target"])
+        )
     ]
-    if tied:
-        lines.append(f"Not told apart from it by the seeds (95 %, paired): {', '.join(tied)}.")
-    chancy = timed[(timed["reached"] < timed["n"]) & (timed["time_s"] < best["time_s"])]
-    each = [
-        f"{row['setting']} ({seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
-        for row in chancy.sort_values("time_s").to_dict("records")
-    ]
-    if each:
-        lines.append(f"Faster where they reached it, but not with every seed: {', '.join(each)}.")
-    reference = next((row for row in sure if row["setting"].startswith("global")), None)
-    if reference is not None and reference is not best:
-        name, times = str(reference["setting"]), reference["time_s"] / best["time_s"]
+    if tied_settings:
         lines.append(
-            f"{name[0].upper()}{name[1:]} takes {seconds(reference['time_s'])} s, {times:.2f}"
-            " times as long."
+            f"Not told apart from it by the seeds (95 %, paired): {', '.join(tied_settings)}."
+        )
+    uncertain_rows = timed_rows[
+        (timed_rows["reached"] < timed_rows["n"]) & (timed_rows["time_s"] < best["time_s"])
+    ]
+    uncertain_settings = [
+        f"{row['setting']} ({format_seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
+        for row in uncertain_rows.sort_values("time_s").to_dict("records")
+    ]
+    if uncertain_settings:
+        names = ", ".join(uncertain_settings)
+        lines.append(f"Faster where they reached it, but not with every seed: {names}.")
+    reference = next((row for row in certain_records if row["setting"].startswith("global")), None)
+    if reference is not None and reference is not best:
+        name = str(reference["setting"])
+        time_ratio = reference["time_s"] / best["time_s"]
+        lines.append(
+            f"{name[0].upper()}{name[1:]} takes {format_seconds(reference['time_s'])} s,"
+            f" {time_ratio:.2f} times as long."
         )
     return lines
 
 
-def slower(tables: JoinTables, setting: str, best: str, target: float) -> bool:
-    """Whether the paired 95 % interval of the times to ``target``, of common seeds, is above 0."""
-    times = [
-        first_reached(tables.curves[tables.curves["setting"] == name], target)["time_s"]
-        for name in (setting, best)
-    ]
-    both = times[0].index.intersection(times[1].index)
-    return estimate((times[0][both] - times[1][both]).tolist()).low > 0
+def is_surely_slower(tables: JoinTables, setting: str, best: str, target: float) -> bool:
+    """Return whether a setting reaches ``target`` later than ``best`` for certain.
+
+    It does where the paired 95 % interval of the times, of common seeds, is above 0.
+    """
+    curves = tables.curves
+    times = first_rows_at_target(curves[curves["setting"] == setting], target)["time_s"]
+    best_times = first_rows_at_target(curves[curves["setting"] == best], target)["time_s"]
+    common_seeds = times.index.intersection(best_times.index)
+    differences = times[common_seeds] - best_times[common_seeds]
+    return estimate(differences.tolist()).low > 0
 
 
-def _front(tables: JoinTables) -> Iterator[str]:
-    """Which settings no other one beats, and what beats each of the others."""
+def _state_front(tables: JoinTables) -> Iterator[str]:
+    """Yield the settings that no other one beats, and the setting that beats each of the others."""
     settings = tables.settings
     front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
     if not front:
@@ -257,43 +286,54 @@ def _front(tables: JoinTables) -> Iterator[str]:
     for row in front:
         storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
         lines.append(
-            f"{row['setting']}: {storage} a host, {seconds(row['total_s'])} s,"
+            f"{row['setting']}: {storage} a host, {format_seconds(row['total_s'])} s,"
             f" {readable_count(row['total_requests'])} requests, {format_accuracy(row)} %."
         )
     yield section("Pareto front", lines)
-    if others := [_beaten(tables, each) for each in beaten(settings)]:
-        head = "In brackets: accuracy of the one that beats it less its own, paired."
-        yield section("Beaten", [head, *others])
+    dominated_settings = find_dominated_settings(settings)
+    if beaten_lines := [_state_beaten(tables, dominated) for dominated in dominated_settings]:
+        heading = "In brackets: accuracy of the one that beats it less its own, paired."
+        yield section("Beaten", [heading, *beaten_lines])
 
 
-def _beaten(tables: JoinTables, found: Beaten) -> str:
-    """What beats a setting, and in what."""
-    if len(found.better) == len(CRITERIA):
-        in_what = "in all four"
+def _state_beaten(tables: JoinTables, dominated: DominatedSetting) -> str:
+    """State which setting beats another, and in which criteria."""
+    if len(dominated.better_criteria) == len(CRITERIA):
+        criteria_clause = "in all four"
     else:
-        alike = [name for name in CRITERIA if name not in found.better]
-        in_what = f"in {_and(found.better)}; alike in {_and(alike)}"
-    difference = points(paired(tables, found.by, found.setting))
-    return f"{found.setting}: beaten by {found.by} {in_what} ({difference} points)."
+        equal_criteria = [name for name in CRITERIA if name not in dominated.better_criteria]
+        criteria_clause = (
+            f"in {_join_words(dominated.better_criteria)}; alike in {_join_words(equal_criteria)}"
+        )
+    difference = format_difference(accuracy_difference(tables, dominated.winner, dominated.setting))
+    return (
+        f"{dominated.setting}: beaten by {dominated.winner} {criteria_clause} ({difference}"
+        " points)."
+    )
 
 
-def _and(words: Sequence[str]) -> str:
-    """Such as 'storage, time and accuracy'."""
+def _join_words(words: Sequence[str]) -> str:
+    """Join words to a list such as 'storage, time and accuracy'."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _method(tables: JoinTables, meta: Mapping[str, Any]) -> str:
+def _explain_method(tables: JoinTables, meta: Mapping[str, Any]) -> str:
+    """Explain how time, accuracy and intervals come about."""
     replays = sorted({int(count) for count in tables.settings["replays"] if count})
-    several = (
-        "one seed"
-        if replays in ([], [1])
-        else f"up to {replays[-1]} seeds, and times are their means"
-    )
-    exchange = f"replayed is the exchange that was recorded for {several}"
+    seeds_clause = "one seed"
+    if replays not in ([], [1]):
+        seeds_clause = f"up to {replays[-1]} seeds, and times are their means"
+    exchange = f"replayed is the exchange that was recorded for {seeds_clause}"
     if meta.get("drawn"):
         exchange = "exchanges are drawn anew by the strategies that were trained"
     evaluated = sorted(set(tables.curves["epoch"]))
-    rare = max((b - a for a, b in pairwise(evaluated)), default=1)
+    evaluation_interval = max((b - a for a, b in pairwise(evaluated)), default=1)
+    interval_sentence = ""
+    if evaluation_interval > 1:
+        interval_sentence = (
+            f" Evaluations are up to {evaluation_interval} epochs apart, so it may have been"
+            f" reached up to {evaluation_interval - 1} epochs earlier."
+        )
     lines = [
         (
             f"Time is simulated: {exchange}; global"
@@ -303,13 +343,7 @@ def _method(tables: JoinTables, meta: Mapping[str, Any]) -> str:
         ),
         "Accuracy is the share of test samples classified rightly, with the batch-norm statistics"
         f" '{meta['statistics']}'. A target counts as reached at the first evaluation at or above"
-        " it, even if accuracy falls again."
-        + (
-            f" Evaluations are up to {rare} epochs apart, so it may have been reached up to"
-            f" {rare - 1} epochs earlier."
-            if rare > 1
-            else ""
-        ),
+        f" it, even if accuracy falls again.{interval_sentence}",
         (
             "Intervals are of 95 %: of means by Student's t over seeds, of probabilities by Clopper"
             " and Pearson. They hold for each number alone and are not corrected for there being"

@@ -1,4 +1,4 @@
-"""What ``study tta`` is asked: which training, on which machine, up to which accuracy."""
+"""The options of ``study tta``: which training, on which machine, up to which accuracy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ class TtaOptions(RefinedOptions):
 
 
 def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
-    """A simulation of each setting of the training, which is done first if it is not there."""
+    """Build the request: a simulation of each setting of the training.
+
+    The training is done first if the user names a study.
+    """
     from simshuffle.extensions.learning.time_to_accuracy import join  # noqa: PLC0415
     from simshuffle.extensions.learning.time_to_accuracy.study import STUDY  # noqa: PLC0415
     from simshuffle.report.folders import check_place  # noqa: PLC0415 - what computes
@@ -113,14 +116,14 @@ def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
     if options.out is not None:  # before a training, not after it
         check_place(options.out, replace=True, known_names=STUDY.names)
     scenario = scenario_of(options.scenario, options.set)
-    asked = join.request(options, _trained(options), scenario)
-    rule = str(asked.asked["rule"])
-    about = f"{len(asked.values.cells)} simulations. {rule[0].upper()}{rule[1:]}."
-    return STUDY, replace(asked, about=about)
+    join_request = join.request(options, _training_folder(options), scenario)
+    rule = str(join_request.asked["rule"])
+    description = f"{len(join_request.values.cells)} simulations. {rule[0].upper()}{rule[1:]}."
+    return STUDY, replace(join_request, about=description)
 
 
-def _trained(options: TtaOptions) -> Path:
-    """The result folder that is named; or that of the study that is named, trained to its end."""
+def _training_folder(options: TtaOptions) -> Path:
+    """Return the result folder that is named; or train the study that is named to its end."""
     if options.study.is_dir():
         if options.set_study:
             values = ", ".join(f"{key}={value}" for key, value in options.set_study.items())
@@ -130,15 +133,15 @@ def _trained(options: TtaOptions) -> Path:
     from simshuffle.study.perform import Performance  # noqa: PLC0415 - what computes
 
     (train,) = TRAIN
-    wanted = TrainOptions(
+    train_options = TrainOptions(
         study=str(options.study), set=options.set_study, processes=options.processes
     )
-    performance = Performance(train, wanted)
-    study, asked = train.make_request(wanted)
+    performance = Performance(train, train_options)
+    study, train_request = train.make_request(train_options)
     if study.kind != KIND:
         rule = "must be a study of shuffling strategies"
-        refuse("kind", rule, study.kind, "Name another study.", wanted.study)
-    folder = performance.perform(study, asked)[1]
+        refuse("kind", rule, study.kind, "Name another study.", train_options.study)
+    folder = performance.perform(study, train_request)[1]
     assert folder is not None  # noqa: S101 - a training is kept
     return folder
 
