@@ -17,7 +17,7 @@ from simshuffle.cli.help import EXAMPLES
 from simshuffle.cli.schema_files import schema
 from simshuffle.cli.schema_records import Json, alternatives
 from simshuffle.report.columns import MOST
-from simshuffle.study.functions import PROGRESS, type_of, write_docstring
+from simshuffle.study.functions import PROGRESS, docstring_of, type_of
 from simshuffle.study.options import Argument, Field, fields_of
 from simshuffle.study.registry import kinds_of, merge_extensions, own_verbs, study_of, verbs
 from simshuffle.study.schema import LARGEST, Column, unit_of
@@ -394,7 +394,7 @@ def _function(verb: Verb[Any]) -> str:
     arguments = [_parameter(field) for field in fields if isinstance(field.option, Argument)]
     options = [_parameter(field) for field in fields if not isinstance(field.option, Argument)]
     lines = [*arguments, "    *,", *options, f"    {PROGRESS}: bool = True,"]
-    text = indent(f'"""{write_docstring(verb)}\n"""', " " * 4)
+    text = indent(f'"""{docstring_of(verb)}\n"""', " " * 4)
     return "\n".join([f"def {verb.function}(", *lines, ") -> Result:", text, ""])
 
 

@@ -286,9 +286,9 @@ def study_progress(noun: str) -> Iterator[Progress | None]:
 def share_progress(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
     """Tells the share done of a single thing that is no cell, called ``noun``; None if that is not
     wanted."""
-    from simshuffle.study.standing import share_shown
+    from simshuffle.study.standing import show_share
 
-    return share_shown(noun, study_progress)
+    return show_share(noun, study_progress)
 
 
 def complain(text: str) -> None:

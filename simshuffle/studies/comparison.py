@@ -24,7 +24,7 @@ from simshuffle.spec.library import parse_documents
 from simshuffle.study.matching import (
     Flat,
     RequestsByRun,
-    describe_matching,
+    describe_pairs,
     flat,
     match_runs,
     pair_names,
@@ -205,7 +205,7 @@ def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
     """What differs between the two. Raises an InputError if they are results of different kinds."""
     pairs = match_runs(a.asked, b.asked)
     asked = table_of_differing_requests(a.asked, b.asked, pairs)
-    notes = describe_matching(a.asked, b.asked, pairs)
+    notes = describe_pairs(a.asked, b.asked, pairs)
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
     bounded: pd.DataFrame | None = None
@@ -324,7 +324,7 @@ def _renamed(
         a: RequestsByRun = {name: {} for name in mine}
         b: RequestsByRun = {name: {} for name in others}
         pairs = match_runs(a, b)
-        notes = describe_matching(a, b, pairs)
+        notes = describe_pairs(a, b, pairs)
     # a run of B that is not compared must not pass for one of A with its name
     back = {name: f"{name} of B" for name in others} | {y: x for x, y in pairs.items()}
     several = right.index.nlevels > 1

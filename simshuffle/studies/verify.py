@@ -23,7 +23,7 @@ from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.origin import MADE
 from simshuffle.study.registry import read_folder
 from simshuffle.study.schema import Schema
-from simshuffle.study.server import handled, interrupt
+from simshuffle.study.server import handle_signals, interrupt
 from simshuffle.study.standing import Progress
 from simshuffle.study.store import CELLS, Disk
 from simshuffle.study.study import Request, Result, code_of_study, versions
@@ -112,7 +112,7 @@ def verify(
     request = _request(folder, result)
     # a store that processes share; and both are written and read
     with (
-        handled(interrupt, signal.SIGTERM),
+        handle_signals(interrupt, signal.SIGTERM),
         tempfile.TemporaryDirectory(prefix="simshuffle-") as place,
     ):
         store = Disk(Path(place) / CELLS)

@@ -78,8 +78,9 @@ class PlainCell(Protocol):
 
 
 class Cell(PlainCell, Protocol):
-    """A piece of work that can be pickled, such as a frozen dataclass, and that needs no other
-    cell of its stage. It prints nothing and writes no files.
+    """A piece of work that can be pickled, such as a frozen dataclass.
+
+    It needs no other cell of its stage, prints nothing and writes no files.
     """
 
     @property
@@ -91,7 +92,7 @@ class Cell(PlainCell, Protocol):
         """Name of the cell for people: in the progress bars, and in the message if it is lost."""
 
     def run(self, tell: Tell) -> Outcome:
-        """Run the cell with one thread; its outcome is the same wherever it runs.
+        """Run the cell with one thread; its outcome does not depend on where it runs.
 
         Raises:
             SimshuffleError: the cell cannot be done; no outcome is stored.
@@ -99,8 +100,9 @@ class Cell(PlainCell, Protocol):
 
 
 def digest_of(cell: Cell) -> str:
-    """Return 32 hexadecimal digits for the cell: of its key, its kind, and the code that decides
-    its outcome.
+    """Return 32 hexadecimal digits for a cell.
+
+    They are of its key, its kind, and the code that decides its outcome.
     """
     kind = type(cell)
     text = json.dumps(

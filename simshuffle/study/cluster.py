@@ -24,8 +24,10 @@ _ONE_CELL_AT_A_TIME = threading.Lock()
 
 @dataclass
 class DaskCluster:
-    """Workers of a Dask cluster, which write outcomes into the store themselves, on a file system
-    that all of them share. A cell whose worker dies is run again by another worker, as often as the
+    """Runs cells on the workers of a Dask cluster.
+
+    Workers write outcomes into the store themselves, on a file system that all workers
+    share. A cell whose worker dies is run again by another worker, as often as the
     scheduler allows (``distributed.scheduler.allowed-failures``), and then lost.
     """
 

@@ -1,4 +1,4 @@
-"""Find where and by how much a stored result differs from the same result computed again."""
+"""Compare a stored result with its recomputation, and measure the differences."""
 
 from __future__ import annotations
 
@@ -23,21 +23,19 @@ SHOWN = 40  # letters of a text that is shown
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between a stored result and the recomputed one."""
+    """A difference between a stored result and the recomputed one."""
 
-    file: str  # by its name in the folder
+    file: str  # name of the file in the folder
     what: str  # the column of a table or the dotted key of other values; '' for the file itself
-    # rows, of: in how many rows of how many; 0 where there are no rows
-    rows: int
-    of: int
+    rows: int  # number of rows that differ; 0 where there are no rows
+    of: int  # number of rows of both tables; 0 where there are no rows
     # absolute, relative: the difference in the row with the largest relative one, which is a share
     # of the larger of both; None but for two numbers
     absolute: float | None
     relative: float | None
-    where: str  # that row; of other values than numbers the first one
-    # stored, again: the values there; of a file what is said of it
-    stored: Any
-    again: Any
+    where: str  # that row; of other values than numbers the first row that differs
+    stored: Any  # the stored value in that row; of a file a description
+    again: Any  # the recomputed value in that row; of a file a description
 
     def __str__(self) -> str:
         """Return the difference as a sentence without its full stop."""
@@ -68,26 +66,33 @@ def compare_tables(
     }
     if len(stored) == len(again) and _same_order(schema.key, stored, again):
         num_previous_rows = 0
-        for left, right in zip(stored.pieces(), again.pieces(), strict=False):
+        for stored_rows, recomputed_rows in zip(stored.pieces(), again.pieces(), strict=False):
             for column in columns.values():
-                column.add(left, right, num_previous_rows, schema, tolerance)
-            num_previous_rows += len(left)
+                column.add(stored_rows, recomputed_rows, num_previous_rows, schema, tolerance)
+            num_previous_rows += len(stored_rows)
         return _differences_of_columns(file, columns, len(stored))
     if not schema.key:
         return [_difference_of_file(file, f"{len(stored)} rows", f"{len(again)} rows")]
-    left, right = (table.load().set_index(list(schema.key)) for table in (stored, again))
-    common_keys = left.index[left.index.isin(right.index)]
-    extra_rows = [_describe_extra_rows(table, common_keys, schema.key) for table in (left, right)]
+    stored_rows, recomputed_rows = (
+        table.load().set_index(list(schema.key)) for table in (stored, again)
+    )
+    common_keys = stored_rows.index[stored_rows.index.isin(recomputed_rows.index)]
+    extra_rows = [
+        _describe_extra_rows(table, common_keys, schema.key)
+        for table in (stored_rows, recomputed_rows)
+    ]
     differences = [
         _difference_of_file(
             file, *extra_rows if any(extra_rows) else ("rows in one order", "in another")
         )
     ]
-    left, right = (table.loc[common_keys].reset_index() for table in (left, right))
+    stored_rows, recomputed_rows = (
+        table.loc[common_keys].reset_index() for table in (stored_rows, recomputed_rows)
+    )
     for name in schema.key:
         del columns[name]
     for column in columns.values():
-        column.add(left, right, 0, schema, tolerance)
+        column.add(stored_rows, recomputed_rows, 0, schema, tolerance)
     return differences + _differences_of_columns(file, columns, len(common_keys))
 
 
@@ -232,13 +237,12 @@ def _describe_extra_rows(
 
 
 def _difference_of_file(file: str, stored: str, again: str) -> Difference:
+    """Return a difference of a file as a whole, with a description of both."""
     return Difference(file, "", 0, 0, None, None, "", stored, again)
 
 
 def _same_order(key: Sequence[str], stored: LongTable, again: LongTable) -> bool:
-    """Return whether the rows of both tables have the same keys in the same order; True without a
-    key.
-    """
+    """Return whether the rows of both tables have equal keys in equal order; True without a key."""
     return not key or all(
         np.array_equal(
             stored_keys.astype(str).to_numpy(object), recomputed_keys.astype(str).to_numpy(object)
@@ -262,14 +266,14 @@ def _unequal(a: Numbers, b: Numbers, tolerance: float) -> NDArray[np.bool_]:
 
 
 def _relative(a: Numbers, b: Numbers) -> Numbers:
-    """Differences as shares of the larger of both; infinite where one is missing."""
+    """Return differences as shares of the larger number; infinite where one is missing."""
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.abs(a - b) / np.fmax(np.abs(a), np.abs(b))
     return np.where(np.isnan(shares), np.inf, shares)
 
 
 def _plain(value: Any) -> Any:
-    """A value of a table as JSON has it; None where it is missing."""
+    """Return a value of a table as JSON has it; None where it is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
         return None
     return value.item() if hasattr(value, "item") else value

@@ -1,5 +1,6 @@
-"""Run the cells of a request, or find their outcomes in the store, and collect them to a result;
-read results from their folders.
+"""Run the cells of a request, collect their outcomes to a result, and read results from folders.
+
+Outcomes that are in the store already are not computed again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from simshuffle.study.executors import Executor, SerialExecutor
 from simshuffle.study.long_table import LazyTables, Table
 from simshuffle.study.origin import MADE, describe_origin
 from simshuffle.study.schema import LARGEST, REMEDY
-from simshuffle.study.server import handled, interrupt
+from simshuffle.study.server import handle_signals, interrupt
 from simshuffle.study.size import check_size
 from simshuffle.study.standing import Progress, StageWatch, WorkDone, listen_to_progress
 from simshuffle.study.store import Lost, Memory, Store
@@ -46,8 +47,8 @@ class Interrupted(KeyboardInterrupt):
     """Stopped by Ctrl-C or SIGTERM.
 
     Attributes:
-        done: cells whose outcomes are stored, up to the stage that was running.
-        total: cells of these stages.
+        done: number of cells whose outcomes are stored, up to the stage that was running.
+        total: number of cells of these stages.
         result: of a study with partial results, the result so far; None if there is none.
     """
 
@@ -65,8 +66,9 @@ def run(
     *,
     force_size: bool = False,
 ) -> Result:
-    """Run a study: those of its cells whose outcome is not in ``store`` yet, so a study that was
-    stopped goes on.
+    """Run the cells of a study whose outcome is not in ``store`` yet, and collect the result.
+
+    A study that was stopped therefore goes on.
 
     Args:
         executor: runs the cells; this process if None.
@@ -78,7 +80,8 @@ def run(
         SimshuffleError: a cell cannot be done without which there is no result.
         Interrupted: by Ctrl-C or SIGTERM; finished outcomes stay in the store.
     """
-    executor, store = executor or SerialExecutor(), store or Memory()
+    executor = executor or SerialExecutor()
+    store = store or Memory()
     outcomes: dict[str, Outcome] = {}
     work_done = WorkDone()
     for stage_index, stage in enumerate(study.stages):
@@ -89,10 +92,12 @@ def run(
             make_watch = partial(
                 StageWatch, progress=progress, past=work_done, later_cost=later_cost
             )
-            lost = _run_missing(cells, digests, executor, store, make_watch, force_size)
+            lost = _run_missing_cells(
+                cells, digests, executor, store, make_watch=make_watch, force_size=force_size
+            )
         except Interrupted as stop:
             partial_result = (
-                _collect_unfinished(study, request, outcomes, cells, store)
+                _collect_partial_result(study, request, outcomes, cells, store)
                 if study.partial
                 else None
             )
@@ -108,19 +113,20 @@ def run(
         return _collect_result(study, request, outcomes)
 
 
-def _collect_unfinished(
+def _collect_partial_result(
     study: Study[V],
     request: Request[V],
     outcomes: Mapping[str, Outcome],
     cells: Mapping[str, Cell],
     store: Store,
 ) -> Result | None:
-    """Return the result of the outcomes that exist when the stage of ``cells`` was stopped; None
-    if there are none.
+    """Return the result of the outcomes that exist when the stage of ``cells`` was stopped.
+
+    Returns None if there are none.
     """
     digests = {name: digest_of(cell) for name, cell in cells.items()}
     stored_digests = {
-        n: digest for n, digest in digests.items() if store.has(digest, cells[n].parts)
+        name: digest for name, digest in digests.items() if store.has(digest, cells[name].parts)
     }
     if stored_digests or outcomes:
         with suppress(SimshuffleError):
@@ -163,11 +169,12 @@ def _count_files(
     return {folder: len(files) for folder, files in folders.items()}
 
 
-def _run_missing(
+def _run_missing_cells(
     cells: Mapping[str, Cell],
     digests: Mapping[str, str],
     executor: Executor,
     store: Store,
+    *,
     make_watch: Callable[[Mapping[str, Cell], int], StageWatch],
     force_size: bool,
 ) -> dict[str, Lost]:
@@ -186,7 +193,7 @@ def _run_missing(
     num_stored = len(set(digests.values())) - len(missing)
     watch = make_watch(missing, num_stored)
     try:
-        with handled(interrupt, signal.SIGTERM):
+        with handle_signals(interrupt, signal.SIGTERM):
             for _ in executor.do(missing, store, watch) if missing else ():
                 pass
     except KeyboardInterrupt:
@@ -272,15 +279,15 @@ def _lock_file(lock: IO[str], path: Path) -> bool:
     return False
 
 
-def find_existing(study: Study[V], folder: Path, expected_fingerprint: str) -> Result | None:
-    """Return the result in ``folder`` if it is finished, complete and has that fingerprint; else
-    None.
+def find_complete_result(study: Study[V], folder: Path, expected_fingerprint: str) -> Result | None:
+    """Return the result in ``folder``, or None if it does not answer the request.
+
+    It does if it is finished, complete and has that fingerprint.
     """
     meta = meta_of(folder)
-    if (meta.get("kind"), meta.get("fingerprint")) != (
-        study.kind,
-        expected_fingerprint,
-    ) or not _is_finished(meta):
+    if meta.get("kind") != study.kind or meta.get("fingerprint") != expected_fingerprint:
+        return None
+    if not _is_complete(meta):
         return None
     if not all((folder / name).is_file() for name in study.files):
         return None
@@ -291,17 +298,18 @@ def find_existing(study: Study[V], folder: Path, expected_fingerprint: str) -> R
     return None
 
 
-def _is_finished(meta: Mapping[str, Any]) -> bool:
+def _is_complete(meta: Mapping[str, Any]) -> bool:
     """Return whether a result has no lost cells and none still to be run."""
     return meta.get("state", "finished") == "finished" and not meta.get("lost")
 
 
 def is_continuable(folder: Path, expected_fingerprint: str) -> bool:
-    """Return whether ``folder`` holds an unfinished or incomplete result of that fingerprint, which
-    a result with more cells may replace.
+    """Return whether a result with more cells may replace the one in ``folder``.
+
+    It may if that is unfinished or incomplete, and has that fingerprint.
     """
     meta = meta_of(folder)
-    return meta.get("fingerprint") == expected_fingerprint and not _is_finished(meta)
+    return meta.get("fingerprint") == expected_fingerprint and not _is_complete(meta)
 
 
 def read(study: Study[Any], folder: Path) -> Result:
@@ -343,6 +351,8 @@ def read(study: Study[Any], folder: Path) -> Result:
 
 
 class _Meta(TypedDict):
+    """The keys that ``meta.json`` of every result has."""
+
     kind: str
     fingerprint: str
     code: NotRequired[str]

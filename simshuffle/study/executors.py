@@ -1,5 +1,7 @@
-"""Executors run cells: this process, or processes on all usable cores, forked by
-`simshuffle.study.server`. The executor for a cluster is in `simshuffle.study.cluster`.
+"""Executors run cells: in this process, or in processes on all usable cores.
+
+Processes are forked by `simshuffle.study.server`. The executor for a cluster is in
+`simshuffle.study.cluster`.
 """
 
 from __future__ import annotations
@@ -67,10 +69,11 @@ class SerialExecutor:
 
 @dataclass
 class ProcessExecutor:
-    """Processes of this machine, one for each cell, which compute with one thread. Costly cells
-    begin first, and no more run at once than fit the memory by their estimates. A cell whose
-    process dies is run again, alone, because others may have taken the memory it lacked; the second
-    time it is lost.
+    """Runs each cell in a process of this machine, which computes with one thread.
+
+    Costly cells begin first, and no more run at once than fit the memory by their
+    estimates. A cell whose process dies is run again, alone, because others may have taken
+    the memory it lacked; the second time it is lost.
     """
 
     count: int  # processes at once
@@ -92,10 +95,14 @@ class ProcessExecutor:
         watch.at_once = self.count
         waiting = sorted(cells, key=lambda digest: -cells[digest].cost)
         exit_status_of_dead: dict[str, int] = {}
-        yield from self._run_at_once(cells, waiting, self.count, store, watch, exit_status_of_dead)
+        yield from self._run_at_once(
+            cells, waiting, self.count, store, watch, exit_status_of_dead=exit_status_of_dead
+        )
         for digest in list(exit_status_of_dead):
             exit_status_of_retry: dict[str, int] = {}
-            yield from self._run_at_once(cells, [digest], 1, store, watch, exit_status_of_retry)
+            yield from self._run_at_once(
+                cells, [digest], 1, store, watch, exit_status_of_dead=exit_status_of_retry
+            )
             for status in exit_status_of_retry.values():
                 cause = f"{signal.Signals(-status).name}" if status < 0 else "it ended by itself"
                 if status == -signal.SIGKILL:
@@ -110,10 +117,13 @@ class ProcessExecutor:
         count: int,
         store: Store,
         watch: StageWatch,
+        *,
         exit_status_of_dead: dict[str, int],
     ) -> Iterator[str]:
-        """Run the waiting cells, ``count`` at once; put the exit statuses of processes that died
-        into ``exit_status_of_dead``, by digest.
+        """Run the waiting cells, ``count`` at once.
+
+        The exit statuses of processes that died are put into ``exit_status_of_dead``, by
+        digest.
         """
         budget = SPARE_MEMORY * available_memory() if self.memory is None else self.memory
         running: set[str] = set()
@@ -128,8 +138,8 @@ class ProcessExecutor:
                         except (PicklingError, TypeError, AttributeError) as error:
                             running.remove(digest)
                             # the last line of what was raised where it was to be sent
-                            why = str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
-                            self._end(digest, Lost(not_sent(why)), watch)
+                            reason = str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
+                            self._end(digest, Lost(not_sent(reason)), watch)
                             yield digest
                     for news in workers.receive_news(MOMENT):
                         if news.digest in running and self._note_news(
@@ -152,10 +162,12 @@ class ProcessExecutor:
         count: int,
         budget: float,
     ) -> list[str]:
-        """Choose the waiting cells that may begin now: the first ones that fit, or the first one if
-        nothing runs.
+        """Choose the waiting cells that may begin now: those that fit, or one if nothing runs.
+
+        They are the first ones of ``waiting``.
         """
-        free_processes, chosen = count - len(running), list[str]()
+        chosen: list[str] = []
+        free_processes = count - len(running)
         free_memory = budget - sum(cells[digest].memory for digest in running)
         for digest in waiting:
             if len(chosen) == free_processes:
@@ -190,8 +202,9 @@ class ProcessExecutor:
 
 @dataclass
 class LocalExecutor:
-    """This machine: processes where they save time, this process where there is little to do. The
-    times that cells took are remembered for later estimates.
+    """Runs cells on this machine: in processes where they save time, else in this process.
+
+    The times that cells took are remembered for later estimates.
     """
 
     count: int | None = None  # processes at once; None for one on each usable core
@@ -202,9 +215,7 @@ class LocalExecutor:
         return Resources(available_memory(), self.count or usable_cores())
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: StageWatch) -> Iterator[str]:
-        """Run the cells in this process or in several; yield each digest when it is done or
-        lost.
-        """
+        """Run the cells; yield each digest when its cell is done or lost."""
         count = min(self.count or usable_cores(), len(cells))
         saved_seconds = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
         is_serial = count == 1 or saved_seconds < WORTH_PROCESSES

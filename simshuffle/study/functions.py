@@ -48,7 +48,7 @@ def function_of(verb: Verb[Any]) -> Callable[..., Result]:
     signature = inspect.Signature([*map(_parameter, fields_of(verb.options)), _PROGRESS_PARAMETER])
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__name__ = function.__qualname__ = verb.function
-    function.__doc__ = write_docstring(verb)
+    function.__doc__ = docstring_of(verb)
     return function
 
 
@@ -58,6 +58,7 @@ _PROGRESS_PARAMETER = inspect.Parameter(
 
 
 def _parameter(field: Field) -> inspect.Parameter:
+    """Return the parameter of a verb's function that stands for an option."""
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if not isinstance(field.option, Argument):
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -77,8 +78,8 @@ def type_of(field: Field) -> str:
     return re.sub(r"\btuple\[(.+?), \.\.\.\]", r"Sequence[\1]", name)
 
 
-def write_docstring(verb: Verb[Any]) -> str:
-    """Return the docstring of a verb's function: the help, and every argument with its sentence."""
+def docstring_of(verb: Verb[Any]) -> str:
+    """Return the docstring of a verb's function: the help, and a sentence on each argument."""
     lines = [inspect.getdoc(verb.options) or "", "", "Args:"]
     for field in fields_of(verb.options):
         replacement = "Result folder; nothing is written without it." if field.name == "out" else ""

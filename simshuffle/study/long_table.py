@@ -1,5 +1,6 @@
-"""Tables that may be longer than the memory: they grow, are read and are joined piece by piece,
-and are loaded only on demand.
+"""Tables that may be longer than the memory.
+
+They grow, are read and are joined piece by piece, and are loaded only on demand.
 """
 
 from __future__ import annotations
@@ -63,14 +64,16 @@ class TablePart:
 
 
 def _select_columns(requested: Sequence[str] | None, present: Iterable[str]) -> list[str]:
-    """Return the names in ``present`` that are requested; all of them if ``requested`` is None."""
+    """Return the names in ``present`` that are requested; every name if ``requested`` is None."""
     return [name for name in present if requested is None or name in requested]
 
 
 @dataclass(frozen=True)
 class LongTable:
-    """A table whose rows lie in parts, one below the other. Methods that read them raise OSError,
-    ValueError or pyarrow.ArrowException where a file is damaged.
+    """A table whose rows lie in parts, one below the other.
+
+    Methods that read them raise OSError, ValueError or pyarrow.ArrowException where a file
+    is damaged.
     """
 
     parts: tuple[TablePart, ...]
@@ -136,14 +139,14 @@ class LazyTables(Mapping[str, pd.DataFrame]):
         return len(self.stored)
 
 
-def get_unloaded(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
+def get_lazily(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
     """Return the table ``name`` without loading it: a `LongTable` if it is not in memory yet."""
     return tables.stored[name] if isinstance(tables, LazyTables) else tables[name]
 
 
 def get_long(tables: Mapping[str, pd.DataFrame], name: str) -> LongTable:
     """Return the table ``name`` as a `LongTable`, whether it is in memory or not."""
-    table = get_unloaded(tables, name)
+    table = get_lazily(tables, name)
     return table if isinstance(table, LongTable) else LongTable((TablePart(table),))
 
 
@@ -154,7 +157,7 @@ def join_tables(tables: Iterable[LongTable]) -> Table:
 
 
 def is_same_table(a: LongTable, b: LongTable) -> bool:
-    """Return whether both tables hold the same rows, to the last bit."""
+    """Return whether two tables hold equal rows, to the last bit."""
 
     def plain(piece: pd.DataFrame) -> pd.DataFrame:
         return piece.astype(dict.fromkeys(piece.select_dtypes("category"), object))

@@ -103,14 +103,14 @@ def _sort_key(key: str, *values: Any) -> tuple[bool, int]:
     return _is_source_of_number(key, *values), index
 
 
-def describe_matching(a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]) -> list[str]:
-    """Say how runs of different names are matched, and which runs have no counterpart."""
+def describe_pairs(a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, str]) -> list[str]:
+    """Describe how runs of different names are matched, and which runs have no counterpart."""
     notes = []
     names_by_keys: dict[tuple[str, ...], list[str]] = {}
-    for x, y in pairs.items():
-        if x != y:
-            keys = tuple(_decisive_keys(a[x], b[y]))
-            names_by_keys.setdefault(keys, []).append(f"'{x}' with '{y}'")
+    for name_a, name_b in pairs.items():
+        if name_a != name_b:
+            keys = tuple(_decisive_keys(a[name_a], b[name_b]))
+            names_by_keys.setdefault(keys, []).append(f"'{name_a}' with '{name_b}'")
     for keys, names in names_by_keys.items():
         more_keys = (
             f" and {len(keys) - MAX_NAMED_KEYS} other keys" if len(keys) > MAX_NAMED_KEYS else ""
@@ -124,18 +124,18 @@ def describe_matching(a: RequestsByRun, b: RequestsByRun, pairs: Mapping[str, st
         reason = "they are too many to be tried"
         if len(a) * len(b) <= MAX_PAIRS:
             strategies_a, strategies_b = (
-                ", ".join(dict.fromkeys(starmap(_strategy, x.items()))) for x in (a, b)
+                ", ".join(dict.fromkeys(starmap(_strategy, name_a.items()))) for name_a in (a, b)
             )
             reason = f"they have no strategy in common (A: {strategies_a}; B: {strategies_b})"
         notes.append(f"No run of A is like one of B, so no values are compared: {reason}.")
     for letter, requests, without_match in zip("AB", (a, b), unmatched, strict=True):
         if without_match:
             unmatched_names = [name for name in requests if name in without_match]
-            notes.append(_say_unmatched(letter, "runs", unmatched_names))
+            notes.append(_unmatched_sentence(letter, "runs", unmatched_names))
     return notes
 
 
-def _say_unmatched(letter: str, noun: str, names: Sequence[str]) -> str:
+def _unmatched_sentence(letter: str, noun: str, names: Sequence[str]) -> str:
     """Return the sentence that names things only one of A and B has."""
     return f"Only {letter} has these {noun}: {', '.join(names)}."
 
@@ -159,7 +159,7 @@ def pair_names(a: Sequence[str], b: Sequence[str], noun: str) -> tuple[dict[str,
             only_a
         )
     return pairs, [
-        _say_unmatched(x, noun, names) for x, names in (("A", only_a), ("B", only_b)) if names
+        _unmatched_sentence(x, noun, names) for x, names in (("A", only_a), ("B", only_b)) if names
     ]
 
 

@@ -152,7 +152,7 @@ class Field:
 
     @property
     def is_list(self) -> bool:
-        """Whether its words are several numbers, or several words of a closed set."""
+        """True if the option takes several numbers, or several words of a closed set."""
         is_number = plain_type(self.type)[0] in (tuple[int, ...], tuple[float, ...])
         return self.option.many and (is_number or bool(self.option.choices))
 

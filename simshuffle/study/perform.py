@@ -18,7 +18,7 @@ from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Executor, LocalExecutor
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Options
-from simshuffle.study.standing import ProgressDisplay, plural, share_shown
+from simshuffle.study.standing import ProgressDisplay, plural, show_share
 from simshuffle.study.store import CELLS, Disk, Memory, Store
 from simshuffle.study.study import Request, Result, Study, fingerprint, versions
 from simshuffle.study.verb import Verb
@@ -96,7 +96,7 @@ class Performance:
         existing = (
             None
             if self.options.force
-            else engine.find_existing(study, folder, expected_fingerprint)
+            else engine.find_complete_result(study, folder, expected_fingerprint)
         )
         if existing is not None:
             self.teller.say(f"{folder} already holds this result; nothing was {self.verb.done}.")
@@ -211,6 +211,6 @@ class Performance:
 
 def share_told(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
     """Report the share done of something that is no cell, as
-    `simshuffle.study.standing.share_shown`, to the teller of the current request.
+    `simshuffle.study.standing.show_share`, to the teller of the current request.
     """
-    return share_shown(noun, _teller.get().progress)
+    return show_share(noun, _teller.get().progress)

@@ -79,8 +79,10 @@ class Schema:
     def listing(
         self, table: pd.DataFrame, title: str | None, columns: Sequence[str], names: int = 1
     ) -> RichTable:
-        """Return columns of ``table``, rows of this schema, as a terminal, a paper and the page
-        show them. The first ``names`` columns name the row; the others are aligned as numbers are.
+        """Return columns of ``table`` as a terminal, a paper and the page show them.
+
+        ``table`` has rows of this schema. The first ``names`` columns name the row; the others
+        are aligned as numbers are.
         """
         descriptions = [self.columns[name] for name in columns]
         heads = [column.head or name for name, column in zip(columns, descriptions, strict=True)]

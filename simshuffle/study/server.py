@@ -1,6 +1,8 @@
-"""The server: a process that loads the modules that cells need, and forks a process for each cell,
-so that shared modules are loaded once and are in memory once. It has one thread, so that forking is
-safe. When its parent closes the connection, or has died, it ends its processes and itself.
+"""A server process that loads the modules that cells need, and forks a process for each cell.
+
+Shared modules are loaded once and are in memory once. The server has one thread, so
+that forking is safe. When its parent closes the connection, or has died, it ends its
+processes and itself.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class CellOrder:
 
 @dataclass(frozen=True)
 class News:
-    """News of a cell: a share of it is done, or its process has ended."""
+    """News of a running cell: a share is done, or its process has ended."""
 
     digest: str  # of the cell
     # 'share' of it is done; 'ended'; 'raised' what no other cell would survive; or 'died'
@@ -54,8 +56,9 @@ _Processes = dict[Connection, tuple[str, int]]  # the cell of each, and the numb
 
 
 def serve(descriptor: int) -> None:
-    """Run the cells that are ordered on the connection of that file descriptor, until it is
-    closed.
+    """Run the cells that are ordered on a connection, until it is closed.
+
+    ``descriptor`` is the file descriptor of the connection.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and hangs up
     parent, processes = Connection(descriptor), _Processes()
@@ -154,16 +157,19 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    """Let ``handler`` handle those signals within the context; does nothing outside the main
-    thread, which alone gets signals.
+def handle_signals(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Handle signals by ``handler`` within the context.
+
+    Outside the main thread, which alone gets signals, it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
+    previous_handlers = {
+        signal_number: signal.signal(signal_number, handler) for signal_number in numbers
+    }
     try:
         yield
     finally:
-        for number, earlier in previous_handlers.items():
-            signal.signal(number, earlier)
+        for signal_number, previous_handler in previous_handlers.items():
+            signal.signal(signal_number, previous_handler)

@@ -1,8 +1,6 @@
-"""Standing: how far a study is and how long it will still take, shown as bars on a terminal or in
-a notebook, elsewhere as a line now and then.
+"""Standing: how far a study is and how long it will still take.
 
-A file in the user's cache folder keeps how many times longer than by their costs cells took; a
-file that cannot be read or written counts as missing.
+It is shown as bars on a terminal or in a notebook, elsewhere as a line now and then.
 """
 
 from __future__ import annotations
@@ -44,9 +42,10 @@ ProgressDisplay = Callable[[str], AbstractContextManager[Progress | None]]
 
 
 @contextmanager
-def share_shown(noun: str, display: ProgressDisplay) -> Iterator[Callable[[float], None] | None]:
-    """Show the share done of something that is no cell, called ``noun``; yields the function to
-    call with that share, or None if nobody looks.
+def show_share(noun: str, display: ProgressDisplay) -> Iterator[Callable[[float], None] | None]:
+    """Show the share done of something that is no cell, called ``noun``.
+
+    Yields the function to call with that share, or None if nobody looks.
     """
     with display(noun) as progress:
         yield None if progress is None else _share_teller(noun, progress)
@@ -58,15 +57,16 @@ def _share_teller(noun: str, progress: Progress) -> Callable[[float], None]:
 
     def tell(share: float) -> None:
         progress(
-            Standing(0, 1, share, estimate_remaining(share, monotonic() - start), {noun: share})
+            Standing(0, 1, share, estimate_seconds_left(share, monotonic() - start), {noun: share})
         )
 
     return tell
 
 
-def estimate_remaining(share: float, seconds_passed: float) -> float | None:
-    """Return the seconds until all is done, from the share done in ``seconds_passed``; None while
-    that would be a guess.
+def estimate_seconds_left(share: float, seconds_passed: float) -> float | None:
+    """Return the seconds until all is done, from the share done in ``seconds_passed``.
+
+    Returns None while that would be a guess.
     """
     return seconds_passed * (1 - share) / share if share > 0.005 and seconds_passed > 1.0 else None
 
@@ -76,7 +76,7 @@ _listener: ContextVar[Progress | None] = ContextVar("who is told how far a study
 
 @contextmanager
 def listen_to_progress(progress: Progress | None) -> Iterator[None]:
-    """Let `share_teller` tell ``progress`` within this context."""
+    """Pass the shares of `share_teller` to ``progress`` within this context."""
     token = _listener.set(progress)
     try:
         yield
@@ -85,8 +85,9 @@ def listen_to_progress(progress: Progress | None) -> Iterator[None]:
 
 
 def share_teller(noun: str) -> Callable[[float], None]:
-    """Return a function that tells the listener of the study which share of ``noun`` is done:
-    something that is no cell, and begins now.
+    """Return a function that tells the listener of the study which share of ``noun`` is done.
+
+    ``noun`` is something that is no cell, and begins now.
     """
     progress = _listener.get()
     return (lambda share: None) if progress is None else _share_teller(noun, progress)
@@ -136,7 +137,7 @@ class StageWatch:
         self._work_before = WorkDone(self.past.cost, self.past.busy)
 
     def advance(self, digest: str, share: float) -> None:
-        """Note that a cell is running, and which share of it is done."""
+        """Note that a cell is running, and its share that is done."""
         self._count_busy()
         self._start_of_cell.setdefault(digest, self._counted_until)
         if self.shares.get(digest) != share:

@@ -1,6 +1,7 @@
-"""Store: outcomes of cells by their digest, each complete or absent, as JSON, Parquet and plain
-files, never as pickles. `run_and_store` runs a cell and stores its outcome, or says why there is
-none.
+"""Store: outcomes of cells by their digest, each complete or absent.
+
+Outcomes are stored as JSON, Parquet and plain files, never as pickles. `run_and_store`
+runs a cell and stores its outcome, or says why there is none.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ class Memory:
         return digest in self.outcomes
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """Return the outcome with those of its tables and files; None if it is missing or
+        """Return the outcome with the tables and files ``parts``; None if it is missing or
         damaged.
         """
         return self.outcomes.get(digest)
 
     def add(self, digest: str, outcome: Outcome) -> None:
-        """Store an outcome; a second one of the same digest replaces the first."""
+        """Store an outcome; a second one of an equal digest replaces the first."""
         self.outcomes[digest] = outcome
 
     def forget(self, digest: str) -> None:
@@ -69,7 +70,7 @@ class Disk:
         return (entry := self._read(digest)) is not None and parts <= set(entry["files"])
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """Return the outcome with those of its tables and files; None if it is missing or
+        """Return the outcome with the tables and files ``parts``; None if it is missing or
         damaged.
         """
         entry = self._read(digest)
@@ -91,7 +92,7 @@ class Disk:
         return Outcome(entry["values"], LazyTables(tables), files)
 
     def add(self, digest: str, outcome: Outcome) -> None:
-        """Store an outcome; a second one of the same digest replaces the first."""
+        """Store an outcome; a second one of an equal digest replaces the first."""
         entry, folder = self._entry(digest), self._folder(digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
         files: dict[str, str] = {}
@@ -189,8 +190,9 @@ _store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default
 
 
 def run_inner_cell(cell: Cell) -> Outcome:
-    """Run a cell that is a part of the running one, and keep its outcome in the same store. A
-    search that was interrupted finds there the simulations it has done.
+    """Run a cell as a part of the running one, and keep its outcome in the store of that.
+
+    A search that was interrupted finds there the simulations it has done.
     """
     store, digest = _store.get(), digest_of(cell)
     outcome = None if store is None else store.get(digest, cell.parts)

@@ -1,6 +1,7 @@
-"""Study: how a kind of question is computed, stored, shown and drawn. Request: the checked
-question.
-Result: the tables and facts of the answer, the same whether just computed or read from its folder.
+"""Study: how a kind of question is computed, stored, shown and drawn.
+
+Request: the checked question. Result: the tables and facts of the answer, equal whether
+just computed or read from its folder.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from simshuffle.report.style import sign_figure
 from simshuffle.report.table_io import plain_rows
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, code_digest
-from simshuffle.study.long_table import LazyTables, get_long, get_unloaded
+from simshuffle.study.long_table import LazyTables, get_lazily, get_long
 from simshuffle.study.schema import Column, Schema
 from simshuffle.study.store import write_file
 from simshuffle.version import __version__
@@ -168,8 +169,9 @@ class Request(Generic[V]):
 
 
 def fingerprint(study: Study[V], request: Request[V]) -> str:
-    """Return twelve hexadecimal digits that stand for the request and the code that decides the
-    result.
+    """Return the fingerprint of a request: twelve hexadecimal digits.
+
+    They stand for the request and the code that decides the result.
     """
     deciding = [study.kind, dict(request.documents), dict(request.asked), code_of_study(study)]
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:12]
@@ -236,7 +238,7 @@ class Result:
     @property
     def all_tables(self) -> Tables:
         """The stored tables and those that follow from them, by name."""
-        stored = {name: get_unloaded(self.tables, name) for name in self.tables}
+        stored = {name: get_lazily(self.tables, name) for name in self.tables}
         return LazyTables({**stored, **self.derived})
 
     def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
@@ -266,7 +268,7 @@ class Result:
             f"{json.dumps(meanings, indent=1)}\n", encoding="utf-8"
         )
         for name in self.all_tables:
-            schemas[name].write(get_unloaded(self.all_tables, name), folder / name)
+            schemas[name].write(get_lazily(self.all_tables, name), folder / name)
         for name, text_of in self.study.texts.items():
             (folder / name).write_text(text_of(self), encoding="utf-8")
         for subfolder, files in self.files_in.items():
@@ -353,7 +355,7 @@ class Result:
         A long table stays unloaded: it is of runs that the short ones name too.
         """
         columns = ("label" if "axes" in self.meta else "run", "strategy")
-        tables = [get_unloaded(self.tables, name) for name in self.tables]
+        tables = [get_lazily(self.tables, name) for name in self.tables]
         return short_names(
             str(name)
             for table in tables
@@ -382,9 +384,7 @@ class Result:
         return {**verdict_entry, **values} if verdict_entry else values
 
     def compared(self) -> Tables:
-        """Return the tables that are put beside those of another result, by name: the key as index,
-        and columns of numbers.
-        """
+        """Return the tables to put beside another result's: key as index, columns of numbers."""
         if self.study.compared is not None:
             return self.study.compared(self)
         tables, compared_tables = self.all_tables, {}

@@ -32,7 +32,7 @@ from simshuffle.studies.training.running_statistics import (
     number_by_iteration,
     share_after_epoch,
 )
-from simshuffle.study.standing import share_shown, study_progress
+from simshuffle.study.standing import show_share, study_progress
 from simshuffle.train.batch_norm import batch_norm_layers, statistics_momentum
 from simshuffle.train.emulate import find_device, plain_values, read_records
 from simshuffle.train.emulation import Progress
@@ -114,7 +114,7 @@ def screen(
     torch_device = find_device(device)
     train_source = DatasetSource(train, device=torch_device, name="train")
     test_source = DatasetSource(test, device=torch_device, name="test")
-    display = share_shown("screening", study_progress)
+    display = show_share("screening", study_progress)
     with display if progress is True else nullcontext(progress or None) as tell:
         screening = screen_sources(
             model,

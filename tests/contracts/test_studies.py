@@ -62,7 +62,7 @@ def test_every_kind_of_result_has_a_tiny_study():
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 def test_what_is_stored_is_read_back(made):
     study, asked, result, folder = made
-    found = engine.find_existing(study, folder, fingerprint(study, asked))
+    found = engine.find_complete_result(study, folder, fingerprint(study, asked))
     assert found is not None
     assert dict(found.meta) == json.loads(json.dumps(result.meta))
     assert found.documents == result.documents
@@ -221,7 +221,7 @@ def test_a_damaged_table_is_refused_politely(damage, made, tmp_path):
             engine.read(study, other)
         assert path.name in str(caught.value)
         assert all(problem.remedy for problem in caught.value.problems)
-        assert engine.find_existing(study, other, fingerprint(study, asked)) is None
+        assert engine.find_complete_result(study, other, fingerprint(study, asked)) is None
         assert main(["results", "plot", str(other)]) == 2
 
 

@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simshuffle.errors import InputError
+from simshuffle.extensions.learning.time_to_accuracy.claims import (
+    FractionComparison,
+    judge_equality,
+    judge_not_below,
+    needs_less_exchange,
+    state_claims,
+)
 from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     DominatedSetting,
-    FractionComparison,
     accuracy_difference,
     clopper_pearson,
     find_dominated_settings,
     find_pareto_front,
     is_on_front,
-    judge_equality,
-    judge_not_below,
-    needs_less_exchange,
-    state_claims,
 )
 from simshuffle.extensions.learning.time_to_accuracy.join import join_tables
 from simshuffle.extensions.learning.time_to_accuracy.learned import (

@@ -17,11 +17,8 @@ from simshuffle.extensions.learning.accuracy import study
 from simshuffle.extensions.learning.accuracy.asked import repeat, request
 from simshuffle.extensions.learning.accuracy.cells import StatisticsSumCell
 from simshuffle.extensions.learning.accuracy.first import lines
-from simshuffle.extensions.learning.accuracy.remedies import (
-    _front_names,
-    _Remedy,
-    closed_form_epoch,
-)
+from simshuffle.extensions.learning.accuracy.remedies import closed_form_epoch
+from simshuffle.extensions.learning.accuracy.remedy import Remedy, front_names
 from simshuffle.extensions.learning.accuracy.sensitivity import (
     NO_LOSS,
     NORMAL_QUANTILE,
@@ -295,15 +292,15 @@ def test_the_front_is_of_remedies_that_no_other_beats():
     known = {"slow": (2.0, 1.0), "fast": (1.0, 2.0), "as fast": (1.0, 2.0)}
     beaten = {"slower": (3.0, 1.0), "worse": (1.0, 2.5)}
     found = [
-        _Remedy(name, "", None, LossEstimate(p, 0, 0), None, s)
+        Remedy(name, "", None, LossEstimate(p, 0, 0), None, s)
         for name, (s, p) in (known | beaten).items()
     ]
-    found.append(_Remedy("impossible", "", None, NO_LOSS, None, 0.0, is_choosable=False))
+    found.append(Remedy("impossible", "", None, NO_LOSS, None, 0.0, is_choosable=False))
     found += [
-        _Remedy("no points", "", None, None, None, 0.0),
-        _Remedy("no time", "", None, NO_LOSS),
+        Remedy("no points", "", None, None, None, 0.0),
+        Remedy("no time", "", None, NO_LOSS),
     ]
-    assert _front_names(found) == {*known}
+    assert front_names(found) == {*known}
 
 
 @pytest.mark.parametrize(("samples", "last"), [(800, []), (840, [5])])

@@ -18,7 +18,7 @@ from simshuffle.study.long_table import (
     LazyTables,
     LongTable,
     TablePart,
-    get_unloaded,
+    get_lazily,
     is_same_table,
     join_tables,
     write_parquet,
@@ -180,7 +180,7 @@ def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path):
     parts = frozenset({"long.parquet", "short.parquet"})
     found = store.get(digest, parts)
     assert found is not None
-    assert isinstance(get_unloaded(found.tables, "long"), LongTable)
+    assert isinstance(get_lazily(found.tables, "long"), LongTable)
     pd.testing.assert_frame_equal(found.tables["long"], piece(0, 25))
     pd.testing.assert_frame_equal(found.tables["short"], piece(0, 4))
     [file] = tmp_path.rglob("long.parquet")
@@ -203,4 +203,4 @@ def test_a_result_is_printed_without_its_longest_table(tmp_path):
     found = read_folder(folder)
     assert "local @4" in terminal_text(found.parts())
     assert found.exported() and found.verdict()
-    assert isinstance(get_unloaded(found.tables, "timeline"), LongTable)
+    assert isinstance(get_lazily(found.tables, "timeline"), LongTable)

@@ -207,9 +207,9 @@ def test_a_folder_whose_input_is_gone_is_made_again(tmp_path):
     _, asked = study.request(RunOptions(scenario=scenario))
     folder = simshuffle.run(scenario).save(tmp_path / "out", draw=False)
     mark = fingerprint(study.STUDY, asked)
-    assert engine.find_existing(study.STUDY, folder, mark) is not None
+    assert engine.find_complete_result(study.STUDY, folder, mark) is not None
     next((folder / "inputs").iterdir()).unlink()
-    assert engine.find_existing(study.STUDY, folder, mark) is None
+    assert engine.find_complete_result(study.STUDY, folder, mark) is None
 
 
 def test_a_file_of_somebody_else_among_the_inputs_is_not_removed(tmp_path):

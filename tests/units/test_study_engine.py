@@ -253,12 +253,12 @@ def test_a_partial_study_that_is_stopped_has_what_is_there_and_goes_on(mark, sto
     there.save(folder, draw=False)
     assert not list(folder.glob("*.png"))
     assert engine.read(PARTS, folder).tables["squares"]["square"].tolist() == [1, 4]
-    assert engine.find_existing(PARTS, folder, wanted) is None
+    assert engine.find_complete_result(PARTS, folder, wanted) is None
     assert engine.is_continuable(folder, wanted)
     assert not engine.is_continuable(folder, "another")
     engine.run(PARTS, request, SerialExecutor(), store).save(folder, replace=True)
     assert attempts(mark) == [1, 2, 3]
-    assert engine.find_existing(PARTS, folder, wanted) is not None
+    assert engine.find_complete_result(PARTS, folder, wanted) is not None
     assert not engine.is_continuable(folder, wanted)
 
 
@@ -285,9 +285,9 @@ def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(mark, store, tm
     assert {path.name: path.read_bytes() for path in (again / "notes").iterdir()} == notes
     whole, other = asked(*squares(mark, 2, 3)), tmp_path / "whole"
     engine.run(PARTS, whole, SerialExecutor(), store).save(other)
-    assert engine.find_existing(PARTS, other, fingerprint(PARTS, whole)) is not None
+    assert engine.find_complete_result(PARTS, other, fingerprint(PARTS, whole)) is not None
     (other / "notes" / "n3.bin").unlink()
-    assert engine.find_existing(PARTS, other, fingerprint(PARTS, whole)) is None
+    assert engine.find_complete_result(PARTS, other, fingerprint(PARTS, whole)) is None
 
 
 # ------------------------------------------------------------------------------------------- stores

@@ -339,7 +339,7 @@ def test_a_measurement_is_never_taken_for_another(tmp_path):
     prints = [fingerprint(STUDY, request(other)) for other in others]
     assert len(set(prints)) == len(prints)
     folder = engine.run(STUDY, request(one)).save(tmp_path / "bed", draw=False)
-    found = [engine.find_existing(STUDY, folder, wanted) is not None for wanted in prints]
+    found = [engine.find_complete_result(STUDY, folder, wanted) is not None for wanted in prints]
     assert found == [True, False, False, False]
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.study.server import handled, interrupt
+from simshuffle.study.server import handle_signals, interrupt
 from simshuffle_testbed import commands
 
 # s for a command that changes the namespaces; on an idle machine it takes milliseconds
@@ -169,9 +169,9 @@ def _lines(lines: Sequence[str]) -> str:
 def terminated_as_interrupted() -> AbstractContextManager[None]:
     """A polite kill (SIGTERM, or SIGHUP from a closed terminal) becomes a KeyboardInterrupt, so
     that everything is cleaned up."""
-    return handled(interrupt, signal.SIGTERM, signal.SIGHUP)
+    return handle_signals(interrupt, signal.SIGTERM, signal.SIGHUP)
 
 
 def uninterrupted() -> AbstractContextManager[None]:
     """Neither Ctrl-C nor SIGTERM nor SIGHUP has an effect; they are not made up for."""
-    return handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return handle_signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

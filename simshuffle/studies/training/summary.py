@@ -195,9 +195,9 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str, Any]]:
-    accuracies = values_by_setting(finished_runs, f"{statistics}_accuracy")
-    best_accuracies = values_by_setting(finished_runs, f"{statistics}_best_accuracy")
-    effective_samples = values_by_setting(finished_runs, "effective_samples")
+    accuracies = values_by_setting_and_seed(finished_runs, f"{statistics}_accuracy")
+    best_accuracies = values_by_setting_and_seed(finished_runs, f"{statistics}_best_accuracy")
+    effective_samples = values_by_setting_and_seed(finished_runs, "effective_samples")
     rows = []
     for key, values in accuracies.items():
         mean = estimate(list(values.values()))
@@ -229,7 +229,7 @@ def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, 
     return strategy_rank, strategy, fraction or 0.0
 
 
-def values_by_setting(
+def values_by_setting_and_seed(
     runs: pd.DataFrame, column: str, key_columns: Iterable[str] = SETTING
 ) -> Accuracies:
     """Group the filled values of a column by setting and seed, in the order of the runs."""

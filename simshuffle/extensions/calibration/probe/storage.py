@@ -28,7 +28,7 @@ from simshuffle.errors import refuse
 from simshuffle.extensions.calibration.probe.samples import Clock
 from simshuffle.spec.fragment import FragmentEntry, fragment_text
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.study.server import handled, interrupt
+from simshuffle.study.server import handle_signals, interrupt
 from simshuffle.version import __version__
 
 READERS = (1, 2, 4, 8)
@@ -169,7 +169,7 @@ def probe_storage(
         _refuse(rule, value, "Give a smaller --limit, or another folder.")
     try:
         with (
-            handled(interrupt, signal.SIGTERM, signal.SIGHUP),
+            handle_signals(interrupt, signal.SIGTERM, signal.SIGHUP),
             tempfile.TemporaryDirectory(prefix="simshuffle-probe-", dir=folder) as scratch,
         ):
             return _measured(Path(scratch), nbytes, seconds, clock)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from simshuffle.extensions.learning.accuracy.asked import AccuracyCase, AccuracyRequest
 from simshuffle.extensions.learning.accuracy.cells import ranks_of_host
-from simshuffle.extensions.learning.accuracy.sensitivity import NO_LOSS, LossEstimate, Sensitivity
+from simshuffle.extensions.learning.accuracy.remedy import Remedy, front_names, loss_columns
+from simshuffle.extensions.learning.accuracy.sensitivity import NO_LOSS, Sensitivity
 from simshuffle.extensions.learning.accuracy.tables import TIMED, format_number
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario
@@ -59,21 +59,6 @@ def closed_form_epoch(scenario: Scenario) -> float:
 
 
 SLOW_MOMENTUM_NAME = f"momentum {SLOW_MOMENTUM:g}"
-
-
-@dataclass(frozen=True)
-class _Remedy:
-    """A remedy with its loss and its time, before it is compared with others."""
-
-    name: str  # names the remedy in tables
-    kind: str  # one of `tables.KINDS`
-    n: float | None  # samples that its statistics rest on; None without running statistics
-    loss: LossEstimate | None  # against global shuffle; None where it cannot be had
-    own_points: float | None = None  # points against global shuffle with the remedy
-    added_s: float | None = None  # s that an epoch is longer; None where costs are not known
-    note: str = ""  # says what the law leaves out
-    outside: str = ""  # inputs that were never tried, in words
-    is_choosable: bool = True  # whether it may be chosen
 
 
 class RemedyComparison:
@@ -132,7 +117,7 @@ class RemedyComparison:
                 for column, name in names.items()
             },
             "emulated": samples["emulated"],
-            **_loss_columns(loss),
+            **loss_columns(loss),
             "enough": loss.high <= self._request.tolerance,
             "outside": unchanged.outside,
             "epoch_s": self._epoch_s,
@@ -144,7 +129,7 @@ class RemedyComparison:
         remedies = [self._unchanged_remedy()]
         if self.compares_remedies:
             remedies += self._remedies()
-        front = _front_names(remedies)
+        front = front_names(remedies)
 
         # the quickest of the remedies that are enough; no remedy, if that is enough
         enough = {
@@ -170,7 +155,7 @@ class RemedyComparison:
                 "remedy": remedy.name,
                 "kind": remedy.kind,
                 "n": remedy.n,
-                **_loss_columns(remedy.loss),
+                **loss_columns(remedy.loss),
                 "own_points": remedy.own_points,
                 "epoch_s": None if remedy.added_s is None else self._epoch_s + remedy.added_s,
                 "added_s": remedy.added_s,
@@ -194,14 +179,14 @@ class RemedyComparison:
         loss = self._unchanged_remedy().loss
         return self._request.exact or loss is None or loss.high > self._request.tolerance
 
-    def _unchanged_remedy(self) -> _Remedy:
+    def _unchanged_remedy(self) -> Remedy:
         """Return the remedy that changes nothing."""
         if self._has_no_statistics:
             loss = self._sensitivity.expected_loss(0.0)
             outside = self._untried_inputs(None)
-            return _Remedy(AS_IS, AS_IS, None, loss, loss.points, 0.0, outside=outside)
+            return Remedy(AS_IS, AS_IS, None, loss, loss.points, 0.0, outside=outside)
         if not self._case.changes:  # global shuffle itself
-            return _Remedy(AS_IS, AS_IS, self._base_samples["n"], NO_LOSS, 0.0, 0.0)
+            return Remedy(AS_IS, AS_IS, self._base_samples["n"], NO_LOSS, 0.0, 0.0)
         return self._remedy(AS_IS, AS_IS, self._base_samples, "", 0.0)
 
     def _remedy(
@@ -216,7 +201,7 @@ class RemedyComparison:
         is_choosable: bool = True,
         batch: int | None = None,
         momentum: float | None = None,
-    ) -> _Remedy:
+    ) -> Remedy:
         """Return a remedy with the loss that follows from the samples of its statistics.
 
         Args:
@@ -234,7 +219,7 @@ class RemedyComparison:
         scale = float(samples["n"]) / n  # the interval is an equal share of n for every group
         lowest = scale / samples["high"] - global_inverse
         highest = scale / samples["low"] - global_inverse
-        return _Remedy(
+        return Remedy(
             name,
             kind,
             n,
@@ -246,13 +231,13 @@ class RemedyComparison:
             is_choosable=is_choosable,
         )
 
-    def _remedies(self) -> Iterator[_Remedy]:
+    def _remedies(self) -> Iterator[Remedy]:
         yield from self._batch_remedies()
         yield from self._statistics_remedies()
         yield from self._exchange_remedies()
         loss = self._request.norm_free_sensitivity.expected_loss(0.0)
         name = "group norm"
-        yield _Remedy(
+        yield Remedy(
             name, name, None, loss, loss.points, 0.0, OTHER_NETWORK_NOTE, is_choosable=False
         )
 
@@ -263,15 +248,15 @@ class RemedyComparison:
                 seconds = self._seconds(change.name, change.scenario)
                 yield change, self._samples_with(change.name), seconds - self._epoch_s
 
-    def _impossible_changes(self, kinds: set[str]) -> Iterator[_Remedy]:
+    def _impossible_changes(self, kinds: set[str]) -> Iterator[Remedy]:
         """Yield the remedies that cannot be had, with the reason as a note."""
         for change in self._case.changes:
             if change.kind in kinds and change.scenario is None:
-                yield _Remedy(
+                yield Remedy(
                     change.name, change.kind, None, None, note=change.reason, is_choosable=False
                 )
 
-    def _batch_remedies(self) -> Iterator[_Remedy]:
+    def _batch_remedies(self) -> Iterator[Remedy]:
         """Yield the remedies that enlarge the local batch."""
         note = "if memory allows; the learning rate must be found anew"
         for change, samples, added_s in self._possible_changes({"local batch"}):
@@ -281,7 +266,7 @@ class RemedyComparison:
             )
         yield from self._impossible_changes({"local batch"})
 
-    def _statistics_remedies(self) -> Iterator[_Remedy]:
+    def _statistics_remedies(self) -> Iterator[Remedy]:
         """Yield the remedies that change statistics, and leave the training as it is."""
         if self._request.momentum > SLOW_MOMENTUM:
             yield self._slow_momentum()
@@ -316,7 +301,7 @@ class RemedyComparison:
                 batch=batch,
             )
 
-    def _slow_momentum(self) -> _Remedy:
+    def _slow_momentum(self) -> Remedy:
         """Return the remedy of a slower momentum of the running statistics."""
         epochs_back = FORGETTING_SPAN / SLOW_MOMENTUM / self._base_samples["iterations"]
         is_too_slow = epochs_back > LATE_SHARE * self._request.epochs
@@ -334,7 +319,7 @@ class RemedyComparison:
             momentum=SLOW_MOMENTUM,
         )
 
-    def _recomputation(self, sums: Mapping[str, Any] | None) -> _Remedy:
+    def _recomputation(self, sums: Mapping[str, Any] | None) -> Remedy:
         """Return the remedy that recomputes statistics under the weights that are evaluated.
 
         The samples are of the whole set (as after stochastic weight averaging, arXiv
@@ -361,12 +346,12 @@ class RemedyComparison:
             note="before every evaluation; reading the samples is not in it",
         )
 
-    def _exchange_remedies(self) -> Iterator[_Remedy]:
+    def _exchange_remedies(self) -> Iterator[Remedy]:
         """Yield the remedies that change the exchange of samples."""
         for change, samples, added_s in self._possible_changes({"partial", "oldest", "global"}):
             if change.kind == "global":
                 n = float(samples["n"])
-                yield _Remedy(change.name, change.kind, n, NO_LOSS, 0.0, added_s)
+                yield Remedy(change.name, change.kind, n, NO_LOSS, 0.0, added_s)
             else:
                 yield self._remedy(change.name, change.kind, samples, "", added_s)
         yield from self._impossible_changes({"partial", "oldest", "global"})
@@ -395,30 +380,3 @@ class RemedyComparison:
         if n is not None and not math.isclose(statistics_momentum, sensitivity.momentum):
             untried.append(f"momentum {statistics_momentum:g} (tried: {sensitivity.momentum:g})")
         return "; ".join(untried)
-
-
-def _loss_columns(loss: LossEstimate | None) -> dict[str, Any]:
-    """Return a loss as columns of a row, empty where there is none."""
-    names = ("loss_points", "low_points", "high_points")
-    return dict(zip(names, loss or (None,) * len(names), strict=True))
-
-
-def _front_names(remedies: list[_Remedy]) -> set[str]:
-    """Return the names of the remedies on the front.
-
-    No other remedy of the same network loses less in no more time, or as little in less.
-    """
-    costs = {
-        remedy.name: (remedy.added_s, remedy.loss.points)
-        for remedy in remedies
-        if remedy.is_choosable and remedy.added_s is not None and remedy.loss is not None
-    }
-
-    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
-        return a != b and a[0] <= b[0] and a[1] <= b[1]
-
-    return {
-        name
-        for name, cost in costs.items()
-        if not any(beats(rival, cost) for rival in costs.values())
-    }

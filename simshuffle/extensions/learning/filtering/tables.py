@@ -17,7 +17,7 @@ from simshuffle.studies.training.summary import (
     comparison_values,
     estimate,
     fill_holm_column,
-    values_by_setting,
+    values_by_setting_and_seed,
 )
 from simshuffle.studies.training.tables import (
     ENDING_COLUMNS,
@@ -166,7 +166,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """
     finished_runs = runs[runs["status"] == "done"]
     accuracies, best = (
-        values_by_setting(finished_runs, "accuracy", SETTING_COLUMNS),
+        values_by_setting_and_seed(finished_runs, "accuracy", SETTING_COLUMNS),
         best_rates(finished_runs),
     )
     rows = [_summary_row(key, accuracies, best) for key in accuracies]

@@ -235,7 +235,7 @@ def build_settings(
             name = learned.name
             if isinstance(learned.exchange, GlobalShuffle):
                 name += f" ({exchanges[0]['source'].upper()})"
-            setting = _build_setting(
+            setting = _setting_with_scenarios(
                 learned, base, exchanges, name=name, scale=scale, epochs=study.epochs
             )
             settings.append(setting)
@@ -245,7 +245,7 @@ def build_settings(
     return settings
 
 
-def _build_setting(
+def _setting_with_scenarios(
     learned: LearnedSetting,
     base: Scenario,
     exchanges: Sequence[dict[str, Any]],

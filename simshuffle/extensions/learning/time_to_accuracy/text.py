@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.extensions.learning.time_to_accuracy.claims import state_claims
 from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     CRITERIA,
     USER_TARGET,
@@ -18,7 +19,6 @@ from simshuffle.extensions.learning.time_to_accuracy.comparison import (
     find_dominated_settings,
     first_rows_at_target,
     format_difference,
-    state_claims,
 )
 from simshuffle.extensions.learning.time_to_accuracy.tables import NOT_SCALED, JoinTables
 from simshuffle.report import intervals

@@ -1,0 +1,50 @@
+"""A remedy with its loss and its time, and the front of remedies that no other one beats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from simshuffle.extensions.learning.accuracy.sensitivity import LossEstimate
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A remedy with its loss and its time, before it is compared with others."""
+
+    name: str  # names the remedy in tables
+    kind: str  # one of `tables.KINDS`
+    n: float | None  # samples that its statistics rest on; None without running statistics
+    loss: LossEstimate | None  # against global shuffle; None where it cannot be had
+    own_points: float | None = None  # points against global shuffle with the remedy
+    added_s: float | None = None  # s that an epoch is longer; None where costs are not known
+    note: str = ""  # says what the law leaves out
+    outside: str = ""  # inputs that were never tried, in words
+    is_choosable: bool = True  # whether it may be chosen
+
+
+def loss_columns(loss: LossEstimate | None) -> dict[str, Any]:
+    """Return a loss as columns of a row, empty where there is none."""
+    names = ("loss_points", "low_points", "high_points")
+    return dict(zip(names, loss or (None,) * len(names), strict=True))
+
+
+def front_names(remedies: list[Remedy]) -> set[str]:
+    """Return the names of the remedies on the front.
+
+    No other remedy of the same network loses less in no more time, or as little in less.
+    """
+    costs = {
+        remedy.name: (remedy.added_s, remedy.loss.points)
+        for remedy in remedies
+        if remedy.is_choosable and remedy.added_s is not None and remedy.loss is not None
+    }
+
+    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
+        return a != b and a[0] <= b[0] and a[1] <= b[1]
+
+    return {
+        name
+        for name, cost in costs.items()
+        if not any(beats(rival, cost) for rival in costs.values())
+    }
