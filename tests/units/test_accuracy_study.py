@@ -18,7 +18,7 @@ from simshuffle.extensions.learning.accuracy.asked import repeat, request
 from simshuffle.extensions.learning.accuracy.cells import StatisticsSumCell
 from simshuffle.extensions.learning.accuracy.first import lines
 from simshuffle.extensions.learning.accuracy.remedies import closed_form_epoch
-from simshuffle.extensions.learning.accuracy.remedy import Remedy, front_names
+from simshuffle.extensions.learning.accuracy.remedy import RemedyEstimate, front_names
 from simshuffle.extensions.learning.accuracy.sensitivity import (
     NO_LOSS,
     NORMAL_QUANTILE,
@@ -292,13 +292,13 @@ def test_the_front_is_of_remedies_that_no_other_beats():
     known = {"slow": (2.0, 1.0), "fast": (1.0, 2.0), "as fast": (1.0, 2.0)}
     beaten = {"slower": (3.0, 1.0), "worse": (1.0, 2.5)}
     found = [
-        Remedy(name, "", None, LossEstimate(p, 0, 0), None, s)
+        RemedyEstimate(name, "", None, LossEstimate(p, 0, 0), None, s)
         for name, (s, p) in (known | beaten).items()
     ]
-    found.append(Remedy("impossible", "", None, NO_LOSS, None, 0.0, is_choosable=False))
+    found.append(RemedyEstimate("impossible", "", None, NO_LOSS, None, 0.0, is_choosable=False))
     found += [
-        Remedy("no points", "", None, None, None, 0.0),
-        Remedy("no time", "", None, NO_LOSS),
+        RemedyEstimate("no points", "", None, None, None, 0.0),
+        RemedyEstimate("no time", "", None, NO_LOSS),
     ]
     assert front_names(found) == {*known}
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from simshuffle.extensions.learning.accuracy.asked import AccuracyCase, AccuracyRequest
 from simshuffle.extensions.learning.accuracy.cells import ranks_of_host
-from simshuffle.extensions.learning.accuracy.remedy import Remedy, front_names, loss_columns
+from simshuffle.extensions.learning.accuracy.remedy import RemedyEstimate, front_names, loss_columns
 from simshuffle.extensions.learning.accuracy.sensitivity import NO_LOSS, Sensitivity
 from simshuffle.extensions.learning.accuracy.tables import TIMED, format_number
 from simshuffle.job.plan.bounds import bounds
@@ -179,14 +179,14 @@ class RemedyComparison:
         loss = self._unchanged_remedy().loss
         return self._request.exact or loss is None or loss.high > self._request.tolerance
 
-    def _unchanged_remedy(self) -> Remedy:
+    def _unchanged_remedy(self) -> RemedyEstimate:
         """Return the remedy that changes nothing."""
         if self._has_no_statistics:
             loss = self._sensitivity.expected_loss(0.0)
             outside = self._untried_inputs(None)
-            return Remedy(AS_IS, AS_IS, None, loss, loss.points, 0.0, outside=outside)
+            return RemedyEstimate(AS_IS, AS_IS, None, loss, loss.points, 0.0, outside=outside)
         if not self._case.changes:  # global shuffle itself
-            return Remedy(AS_IS, AS_IS, self._base_samples["n"], NO_LOSS, 0.0, 0.0)
+            return RemedyEstimate(AS_IS, AS_IS, self._base_samples["n"], NO_LOSS, 0.0, 0.0)
         return self._remedy(AS_IS, AS_IS, self._base_samples, "", 0.0)
 
     def _remedy(
@@ -201,7 +201,7 @@ class RemedyComparison:
         is_choosable: bool = True,
         batch: int | None = None,
         momentum: float | None = None,
-    ) -> Remedy:
+    ) -> RemedyEstimate:
         """Return a remedy with the loss that follows from the samples of its statistics.
 
         Args:
@@ -219,7 +219,7 @@ class RemedyComparison:
         scale = float(samples["n"]) / n  # the interval is an equal share of n for every group
         lowest = scale / samples["high"] - global_inverse
         highest = scale / samples["low"] - global_inverse
-        return Remedy(
+        return RemedyEstimate(
             name,
             kind,
             n,
@@ -231,13 +231,13 @@ class RemedyComparison:
             is_choosable=is_choosable,
         )
 
-    def _remedies(self) -> Iterator[Remedy]:
+    def _remedies(self) -> Iterator[RemedyEstimate]:
         yield from self._batch_remedies()
         yield from self._statistics_remedies()
         yield from self._exchange_remedies()
         loss = self._request.norm_free_sensitivity.expected_loss(0.0)
         name = "group norm"
-        yield Remedy(
+        yield RemedyEstimate(
             name, name, None, loss, loss.points, 0.0, OTHER_NETWORK_NOTE, is_choosable=False
         )
 
@@ -248,15 +248,15 @@ class RemedyComparison:
                 seconds = self._seconds(change.name, change.scenario)
                 yield change, self._samples_with(change.name), seconds - self._epoch_s
 
-    def _impossible_changes(self, kinds: set[str]) -> Iterator[Remedy]:
+    def _impossible_changes(self, kinds: set[str]) -> Iterator[RemedyEstimate]:
         """Yield the remedies that cannot be had, with the reason as a note."""
         for change in self._case.changes:
             if change.kind in kinds and change.scenario is None:
-                yield Remedy(
+                yield RemedyEstimate(
                     change.name, change.kind, None, None, note=change.reason, is_choosable=False
                 )
 
-    def _batch_remedies(self) -> Iterator[Remedy]:
+    def _batch_remedies(self) -> Iterator[RemedyEstimate]:
         """Yield the remedies that enlarge the local batch."""
         note = "if memory allows; the learning rate must be found anew"
         for change, samples, added_s in self._possible_changes({"local batch"}):
@@ -266,7 +266,7 @@ class RemedyComparison:
             )
         yield from self._impossible_changes({"local batch"})
 
-    def _statistics_remedies(self) -> Iterator[Remedy]:
+    def _statistics_remedies(self) -> Iterator[RemedyEstimate]:
         """Yield the remedies that change statistics, and leave the training as it is."""
         if self._request.momentum > SLOW_MOMENTUM:
             yield self._slow_momentum()
@@ -301,7 +301,7 @@ class RemedyComparison:
                 batch=batch,
             )
 
-    def _slow_momentum(self) -> Remedy:
+    def _slow_momentum(self) -> RemedyEstimate:
         """Return the remedy of a slower momentum of the running statistics."""
         epochs_back = FORGETTING_SPAN / SLOW_MOMENTUM / self._base_samples["iterations"]
         is_too_slow = epochs_back > LATE_SHARE * self._request.epochs
@@ -319,7 +319,7 @@ class RemedyComparison:
             momentum=SLOW_MOMENTUM,
         )
 
-    def _recomputation(self, sums: Mapping[str, Any] | None) -> Remedy:
+    def _recomputation(self, sums: Mapping[str, Any] | None) -> RemedyEstimate:
         """Return the remedy that recomputes statistics under the weights that are evaluated.
 
         The samples are of the whole set (as after stochastic weight averaging, arXiv
@@ -346,12 +346,12 @@ class RemedyComparison:
             note="before every evaluation; reading the samples is not in it",
         )
 
-    def _exchange_remedies(self) -> Iterator[Remedy]:
+    def _exchange_remedies(self) -> Iterator[RemedyEstimate]:
         """Yield the remedies that change the exchange of samples."""
         for change, samples, added_s in self._possible_changes({"partial", "oldest", "global"}):
             if change.kind == "global":
                 n = float(samples["n"])
-                yield Remedy(change.name, change.kind, n, NO_LOSS, 0.0, added_s)
+                yield RemedyEstimate(change.name, change.kind, n, NO_LOSS, 0.0, added_s)
             else:
                 yield self._remedy(change.name, change.kind, samples, "", added_s)
         yield from self._impossible_changes({"partial", "oldest", "global"})

@@ -9,7 +9,7 @@ from simshuffle.extensions.learning.accuracy.sensitivity import LossEstimate
 
 
 @dataclass(frozen=True)
-class Remedy:
+class RemedyEstimate:
     """A remedy with its loss and its time, before it is compared with others."""
 
     name: str  # names the remedy in tables
@@ -29,7 +29,7 @@ def loss_columns(loss: LossEstimate | None) -> dict[str, Any]:
     return dict(zip(names, loss or (None,) * len(names), strict=True))
 
 
-def front_names(remedies: list[Remedy]) -> set[str]:
+def front_names(remedies: list[RemedyEstimate]) -> set[str]:
     """Return the names of the remedies on the front.
 
     No other remedy of the same network loses less in no more time, or as little in less.
