@@ -11,7 +11,11 @@ from simshuffle.extensions.learning.time_to_accuracy.figures import named, place
 from simshuffle.report.chart import GREY, Axis, Chart, Look, Mark, Panel, Ramp
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation.catalogue import Kind
-from simshuffle.studies.presentation.of_runs import Given, nothing, own
+from simshuffle.studies.presentation.run_figures import (
+    NamedResult,
+    declared_figure,
+    unsuitable_results,
+)
 from simshuffle.studies.training.figures import in_percent, look_of, strategies
 
 TAKES = ("time_to_accuracy",)
@@ -20,7 +24,7 @@ COSTS = ["setting", "total_s", "storage_nbytes", "total_requests"]
 KNOWN = ["accuracy", "low", "high"]
 
 
-def simulated(given: Sequence[Given]) -> pd.DataFrame:
+def simulated(given: Sequence[NamedResult]) -> pd.DataFrame:
     """The settings of which there is a time.
 
     Raises:
@@ -29,30 +33,32 @@ def simulated(given: Sequence[Given]) -> pd.DataFrame:
     settings = given[0].result.tables["settings"]
     settings = settings[settings["message"] == ""]
     if settings.empty:
-        raise nothing("needs a setting that was simulated", given, "Its settings.csv says why not.")
+        raise unsuitable_results(
+            "needs a setting that was simulated", given, "Its settings.csv says why not."
+        )
     return settings
 
 
-def accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
+def accuracy_table(given: Sequence[NamedResult]) -> pd.DataFrame:
     """When each setting reached each target, with 95 % intervals."""
     columns = ["setting", "target", "name", "n", "reached", "time_s", "time_low_s", "time_high_s"]
     return given[0].result.tables["targets"][[*columns, "epochs"]]
 
 
-def frontier_table(given: Sequence[Given]) -> pd.DataFrame:
+def frontier_table(given: Sequence[NamedResult]) -> pd.DataFrame:
     """Each setting that was simulated: what it costs, its accuracy with a 95 % interval, and
     whether it is on the front."""
     return simulated(given)[[*COSTS, *KNOWN, "on_front"]].reset_index(drop=True)
 
 
-def storage_accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
+def storage_accuracy_table(given: Sequence[NamedResult]) -> pd.DataFrame:
     """Each setting that was simulated, with what its hosts store, its final accuracy with a 95 %
     interval, and its time."""
     columns = ["setting", "strategy", "exchange_fraction", "storage_nbytes", *KNOWN]
     return simulated(given)[[*columns, "total_s", "on_front"]].reset_index(drop=True)
 
 
-def storage_accuracy(given: Sequence[Given]) -> Chart:
+def storage_accuracy(given: Sequence[NamedResult]) -> Chart:
     """Points with Q beside them: what a host stores from left to right, accuracy upwards, the time
     of all epochs in colour."""
     rows = in_percent(storage_accuracy_table(given))
@@ -85,6 +91,6 @@ def storage_accuracy(given: Sequence[Given]) -> Chart:
     )
 
 
-ACCURACY = Kind(TAKES, own("accuracy_time", simulated), accuracy_table)
-FRONTIER = Kind(TAKES, own("frontier", simulated), frontier_table)
+ACCURACY = Kind(TAKES, declared_figure("accuracy_time", simulated), accuracy_table)
+FRONTIER = Kind(TAKES, declared_figure("frontier", simulated), frontier_table)
 STORAGE_ACCURACY = Kind(TAKES, storage_accuracy, storage_accuracy_table)
