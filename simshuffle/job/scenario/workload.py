@@ -272,7 +272,7 @@ class Jitter(Spec):
 
 
 class Workload(Spec):
-    """The training that every rank takes part in: data set, model, batches, exchange and allreduce. Of
+    """The training of all ranks: data set, model, batches, exchange and allreduce. Of
     ``last_batch``, 'keep' is PyTorch's drop_last=False, 'carry' Chainer's repeating iterators.
 
     Attributes:
