@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from simshuffle.studies.presentation.of_runs import Given
+from simshuffle.studies.presentation.run_figures import NamedResult
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
@@ -31,21 +31,23 @@ PAIRS = [(figure, result) for result, figures in OF.items() for figure in figure
 """Every kind of figure, and the names of results in `made` that it takes."""
 
 
-def runs(seeded: int = 3) -> Given:
+def runs(seeded: int = 3) -> NamedResult:
     """Local shuffle and two Q on 4 ranks."""
     scenario = small(**JITTER).model_copy(update={"sweep": {"workload.exchange": EXCHANGES}})
-    return Given("runs", engine.run(*study.request(RunOptions(scenario=scenario, seeds=seeded))))
+    return NamedResult(
+        "runs", engine.run(*study.request(RunOptions(scenario=scenario, seeds=seeded)))
+    )
 
 
-def swept() -> Given:
+def swept() -> NamedResult:
     """The same on 2, 4 and 8 ranks."""
     axes = {"world_size": [2, 4, 8], "workload.exchange": EXCHANGES}
     request = sweep.request(SweepOptions(scenario=small(**JITTER), over=axes, seeds=2))
-    return Given("sweep", engine.run(sweep.STUDY, request))
+    return NamedResult("sweep", engine.run(sweep.STUDY, request))
 
 
-def made(stored: Callable[[str], Path]) -> dict[str, list[Given]]:
+def made(stored: Callable[[str], Path]) -> dict[str, list[NamedResult]]:
     """Results by name; none under ''. The folders of tiny studies are ``stored`` by kind."""
     names = {of for _, of in PAIRS} - {"runs", "sweep", ""}
-    tiny = {name: [Given(name, read_folder(stored(name)))] for name in sorted(names)}
+    tiny = {name: [NamedResult(name, read_folder(stored(name)))] for name in sorted(names)}
     return {"runs": [runs()], "sweep": [swept()], "": [], **tiny}

@@ -112,19 +112,25 @@ def figure(
         refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
     to = "latex" if latex else to
     check_format({"json": json, "to": to})
-    from simshuffle.studies.presentation.draw import Wish, drawn, parts_of, rows_of, target
+    from simshuffle.studies.presentation.draw import (
+        FigureRequest,
+        describe_figure,
+        draw_figure,
+        find_target,
+        plain_rows_of_figure,
+    )
 
     out = file_in(out, f"{kind}.{format_ or 'pdf'}")
-    wish = Wish(kind, results or [], style, int(columns), format_, out, force)
-    place = target(wish) if out is not None or not (json or to) else None
+    wish = FigureRequest(kind, results or [], style, int(columns), format_, out, force)
+    place = find_target(wish) if out is not None or not (json or to) else None
     given = wish.read()
     if unfinished := [of.name for of in given if of.result.meta.get("state") == "unfinished"]:
         say(f"Unfinished: {', '.join(unfinished)}. The figure shows what is there.")
-    caption = "" if place is None else drawn(wish, given, place)
+    caption = "" if place is None else draw_figure(wish, given, place)
     if json:
-        print_json(rows_of(wish, given))
+        print_json(plain_rows_of_figure(wish, given))
     elif to:
-        print_parts(parts_of(wish, given), to)
+        print_parts(describe_figure(wish, given), to)
     else:
         typer.echo(f"Figure: {place}")
         typer.echo(f"Caption: {caption}")

@@ -1,4 +1,4 @@
-"""How bytes move: networks, ways through them, sharing, and collectives on them.
+"""Networks that carry bytes: topologies, routes, sharing of links, and collectives.
 
 In: a topology (a few numbers, or the cables of a real fabric), a routing, and flows, each with
 bytes, a route and perhaps flows that it waits for. Out: when each flow ends.

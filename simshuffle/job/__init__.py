@@ -1,4 +1,4 @@
-"""One job on one machine, from a file to a timeline.
+"""A training job on a machine, from its scenario to its timeline.
 
 In: a scenario (`scenario`), which names a cluster and a workload. Out: a timeline, one row for each
 phase of each rank, and the bytes of every link.

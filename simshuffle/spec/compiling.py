@@ -161,8 +161,8 @@ class _Flags(_NumbaFlags):  # type: ignore[misc]
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
-    """numba's compiler without garbage collection: it makes many objects, and little of it is
-    garbage before the end.
+    """numba's compiler without garbage collection, which finds little while numba makes many
+    objects.
     """
 
     library: Any = _EntryLibrary
@@ -324,8 +324,9 @@ def _read_field(context: Any, builder: Any, kind: _AddressedTuple, value: Any, n
 
 
 def at_address(example: Callable[[], T]) -> Callable[[int], T]:
-    """Make a function for compiled code, which takes the address of `words` and returns the
-    tuple; its fields have the types of those of ``example()``.
+    """Make a function for compiled code that takes the address of `words` and returns their tuple.
+
+    The fields of the tuple have the types of the fields of ``example()``.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]

@@ -1,5 +1,5 @@
-"""What is trained, and who gets which sample: networks of layers, ways to divide them, strategies
-of shuffling, orders of loaders, and what happens to an order when training goes on.
+"""Training workloads: networks of layers and their division over ranks, strategies of shuffling,
+orders of loaders, and orders after a resumption.
 
 In: a seed, an epoch, numbers of samples and ranks. Out: integer arrays: which rank has which sample
 in which place (`orders`), which sample goes from whom to whom after which iteration (`exchange`);

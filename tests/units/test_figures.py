@@ -19,7 +19,7 @@ from simshuffle.report.chart import SHAPES, Axis, Chart, Look, Mark, Marker, Pan
 from simshuffle.report.paper import draw
 from simshuffle.report.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.mechanisms.figures import hiding_chart
-from simshuffle.studies.presentation.page_vega import specs
+from simshuffle.studies.presentation.page_vega import panel_specs
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from tests.drawn import faults, laid_out, legend, rows_of, words
 
@@ -349,7 +349,7 @@ def test_a_sweep_of_any_number_of_strategies_and_scales_is_drawn(strategies, sca
     }
     interval = {"low": 9.0, "high": 60.0} if seeds > 1 else {}
     chart = scaling(times, ranks, seeds=seeds, **interval)
-    (_, spec), *_ = specs(chart)
+    (_, spec), *_ = panel_specs(chart)
     shapes = {
         layer["mark"]["point"]["shape"] if "point" in layer["mark"] else layer["mark"]["shape"]
         for layer in spec["layer"]

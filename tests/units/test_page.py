@@ -15,9 +15,15 @@ from simshuffle.cli import main
 from simshuffle.report.chart import Chart, Look, Mark, Panel
 from simshuffle.studies.presentation import page_network as network
 from simshuffle.studies.presentation.page import write_page
-from simshuffle.studies.presentation.page_parts import as_script, cautions, notes, sourced, tables
-from simshuffle.studies.presentation.page_runs import _over_ranks
-from simshuffle.studies.presentation.page_vega import specs
+from simshuffle.studies.presentation.page_parts import (
+    embed_json,
+    html_tables,
+    list_values,
+    notes_section,
+    warning_section,
+)
+from simshuffle.studies.presentation.page_runs import _exchange_over_ranks
+from simshuffle.studies.presentation.page_vega import panel_specs
 from tests.small import small
 
 EVIL = "<script>alert(1)</script>"
@@ -71,7 +77,10 @@ def test_iterations_that_stand_for_others_count_as_often(folders):
     )
     part = replace(result, tables={**result.tables, "sources": twice})
     plain, weighted = (
-        [[float(c) for c in column.cells] for column in _over_ranks(of, "full").columns[4:]]
+        [
+            [float(c) for c in column.cells]
+            for column in _exchange_over_ranks(of, "full").columns[4:]
+        ]
         for of in (result, part)
     )
     for once, both in zip(plain, weighted, strict=True):
@@ -153,12 +162,12 @@ def test_text_of_users_is_text(page, folders, elements):
 
 def test_json_ends_no_script():
     value = {"a": "</script><!--\u2028"}
-    assert "<" not in as_script(value)
-    assert json.loads(as_script(value)) == value
+    assert "<" not in embed_json(value)
+    assert json.loads(embed_json(value)) == value
 
 
 def test_indented_lines_of_a_verdict_stay_with_their_first():
-    assert tables(["all?", "  4 ranks: <no>.", "Done."]) == (
+    assert html_tables(["all?", "  4 ranks: <no>.", "Done."]) == (
         "<pre>all?\n  4 ranks: &lt;no&gt;.</pre>\n<p>Done.</p>"
     )
 
@@ -166,7 +175,7 @@ def test_indented_lines_of_a_verdict_stay_with_their_first():
 def test_a_number_has_the_source_of_its_record():
     record = {"a": 1, "inner": {"b": 2, "source": {"b": "mine"}}, "source": "outer"}
     table = {"x": record, "y": {"c": {"d": 3, "e": 4}, "source": {"c.d": "three"}}, "z": 5}
-    assert [tuple(row) for row in sourced(table)] == [
+    assert [tuple(row) for row in list_values(table)] == [
         ("x.a", 1, "outer"),
         ("x.inner.b", 2, "mine"),
         ("y.c.d", 3, "three"),
@@ -192,27 +201,27 @@ def test_levels_are_by_the_distance_from_the_hosts():
         ("pfs>spine0", "storage>spine", 1e9, 9, 0.01, 1),
         ("h0.ssd", "ssd", 1, 9, 0.5, 1),
     )
-    of = network.drawing(table)
+    of = network.draw_network(table)
     heights = {name: y for name, (_, y) in of.nodes.items()}
     assert heights == {"h0": 0, "leaf0": 1, "spine0": 2, "pfs": 3}
     assert [text for text, _ in of.levels] == ["1 host", "1 leaf", "1 spine", "1 storage"]
     of_name = {line.name: n for n, line in enumerate(of.lines)}
-    rows = {row[0]: row[1:] for row in network.loads(of, table, 7)}
+    rows = {row[0]: row[1:] for row in network.link_loads(of, table, 7)}
     first = of.lines[of_name["h0 - leaf0"]]
     assert first.ends == ("h0", "leaf0")
     assert rows[of_name["h0 - leaf0"]] == [7, 100, 0.1, 0.1, 1, 50, 0.05, 0.05, 1]
     assert of_name["leaf0 - spine0 #1"] not in rows
-    beside = network.line_places(of)
+    beside = network.place_lines(of)
     assert beside[of_name["leaf0 - spine0 #0"]][0] < beside[of_name["leaf0 - spine0 #1"]][0]
 
 
 def test_hosts_of_a_switch_are_one_line_where_there_are_many():
     rows = [(f"h{n}>leaf0", "host>leaf", 1e9, 10, n / 1000, 0.5) for n in range(60)]
     table = links(*rows, ("leaf0>h3", "leaf>host", 1e9, 5, 0.2, 1))
-    of = network.drawing(table)
+    of = network.draw_network(table)
     (line,) = of.lines
     assert line.ends == ("hosts of leaf0", "leaf0")
-    assert network.loads(of, table, 0) == [[0, 0, 600, 0, 0.059, 0.5, 5, 0.2, 0.2, 1]]
+    assert network.link_loads(of, table, 0) == [[0, 0, 600, 0, 0.059, 0.5, 5, 0.2, 0.2, 1]]
     assert "60 hosts" in of.notes[0]
 
 
@@ -222,7 +231,7 @@ def test_switches_that_are_all_alike_stand_on_a_circle():
         *((f"s{a}>s{b}", "leaf>leaf", 1e9, 1, 0.1, 1) for a, b in pairs),
         *((f"h{n}>s{n}", "host>leaf", 1e9, 1, 0.1, 1) for n in range(4)),
     )
-    of = network.drawing(table)
+    of = network.draw_network(table)
     assert of.is_round
     lengths = {name[0]: x * x + y * y for name, (x, y) in of.nodes.items()}
     assert lengths == pytest.approx({"s": 1.0, "h": 1.25**2})
@@ -310,7 +319,7 @@ def test_warnings_are_what_may_be_wrong_and_notes_say_how_it_was_computed(folder
     sources = result.tables["sources"].assign(steady_last=2, iterations_simulated=1)
     result = replace(result, meta=meta, tables={**result.tables, "sources": sources})
     odd = {run_of: small(workload__local_batch_size=200)}
-    warned, noted = cautions(result, odd), notes(result)
+    warned, noted = warning_section(result, odd), notes_section(result)
     assert (warned.title, noted.title) == ("Warnings", "Notes")
     for said in ("measured at 4", "Lost: another", "Unusual: workload.local_batch_size"):
         assert said in warned.body
@@ -326,7 +335,7 @@ def test_a_legend_is_no_wider_than_its_chart():
     def columns(*names):
         looks = {name: Look(name) for name in names}
         marks = [Mark("line", pd.DataFrame({"x": [1.0], "y": [1.0], "look": [n]})) for n in names]
-        ((_, of),) = specs(Chart([Panel(marks)], 1.0, looks))
+        ((_, of),) = panel_specs(Chart([Panel(marks)], 1.0, looks))
         return of["layer"][0]["encoding"]["color"]["legend"]["columns"]
 
     assert columns("local", "global") == 4
@@ -363,8 +372,8 @@ def test_every_kind_has_its_tables_and_figures(results_made, tmp_path, kind):
     ]
     # every panel of a figure is a chart, with the numbers that the paper's figure has
     for chart in result.study.figures(result).values():
-        for panel, (_, of) in zip(chart.panels, specs(chart), strict=True):
-            assert json.loads(as_script(of)) in drawn or kind == "simulation_over_seeds"
+        for panel, (_, of) in zip(chart.panels, panel_specs(chart), strict=True):
+            assert json.loads(embed_json(of)) in drawn or kind == "simulation_over_seeds"
             for kind_of in ("bar", "point", "line"):
                 for mark in (mark for mark in panel.marks if mark.kind == kind_of):
                     assert all(shows(of, row) for row in mark.places().to_dict("records"))

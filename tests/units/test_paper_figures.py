@@ -17,10 +17,21 @@ from simshuffle.extensions.learning.time_to_accuracy.figures import frontier_cha
 from simshuffle.report.canvas import new_figure
 from simshuffle.report.style import COLUMN_INCHES, STYLES, in_style, width
 from simshuffle.studies.presentation import KINDS
-from simshuffle.studies.presentation.catalogue import CATALOGUE, check_results, heading, kind_named
-from simshuffle.studies.presentation.draw import TEX, Wish, write
-from simshuffle.studies.presentation.of_runs import Given
-from simshuffle.studies.presentation.storage import Q, apart, data_sets, fit, machines
+from simshuffle.studies.presentation.catalogue import (
+    CATALOGUE,
+    check_results,
+    find_kind,
+    name_column,
+)
+from simshuffle.studies.presentation.draw import TEX, FigureRequest, write
+from simshuffle.studies.presentation.run_figures import NamedResult
+from simshuffle.studies.presentation.storage import (
+    Q,
+    fit_data_set,
+    read_data_sets,
+    read_machines,
+    spread_apart,
+)
 from simshuffle.study.registry import merge_extensions
 from tests.drawn import faults, laid_out, words
 from tests.figure_results import PAIRS, made
@@ -51,7 +62,7 @@ def here(tmp_path, monkeypatch):
 
 
 def table(results, kind, of):
-    return kind_named(kind).table(results[of])
+    return find_kind(kind).table(results[of])
 
 
 # ---------------------------------------------------------------------------------------- all kinds
@@ -67,7 +78,7 @@ def test_words_can_be_read_and_lie_on_no_other_in_every_style(results, kind, of)
     check_results(kind, results[of])
     for style, columns in LOOKS:
         with in_style(STYLES[style], columns):
-            figure = laid_out(kind_named(kind).chart(results[of]))
+            figure = laid_out(find_kind(kind).chart(results[of]))
             assert list(faults(figure)) == [], (style, columns)
             assert figure.get_figwidth() == STYLES[style].widths[columns - 1]
 
@@ -95,7 +106,7 @@ def test_every_table_has_plain_values_and_headings(results, kind, of):
     found = table(results, kind, of)
     assert len(found) > 0
     json.dumps(found.astype(object).where(found.notna(), None).to_dict("records"), default=float)
-    assert all("_" not in heading(name) for name in found.columns)
+    assert all("_" not in name_column(name) for name in found.columns)
 
 
 # ---------------------------------------------------------------------------------- what they show
@@ -161,11 +172,11 @@ def test_a_sample_of_ranks_is_called_one(results):
     (of,) = results["runs"]
     part = replace(of.result, meta={**of.result.meta, "timeline": "ranks"})
     for result, sampled in ((of.result, False), (part, True)):
-        given = [Given("here", result)]
-        label = kind_named("completion").chart(given).panels[0].y.title
+        given = [NamedResult("here", result)]
+        label = find_kind("completion").chart(given).panels[0].y.title
         assert ("sampled" in label) is sampled
         assert (
-            any("sample of ranks" in note for note in kind_named("completion").notes(given))
+            any("sample of ranks" in note for note in find_kind("completion").notes(given))
             is sampled
         )
 
@@ -184,18 +195,18 @@ def test_links_are_the_busiest_of_their_tier_at_the_time_of_the_epoch(results):
 
 def test_runs_of_one_name_have_their_folder_in_front(results):
     (of,) = results["runs"]
-    both = [Given("here", of.result), Given("there", of.result)]
-    names = set(kind_named("breakdown").table(both)["run"])
+    both = [NamedResult("here", of.result), NamedResult("there", of.result)]
+    names = set(find_kind("breakdown").table(both)["run"])
     assert {"here: local @4", "there: local @4"} <= names
-    mixed = kind_named("breakdown").table([of, *results["sweep"]])
+    mixed = find_kind("breakdown").table([of, *results["sweep"]])
     assert len(mixed) == 12
     assert {"local @2", "runs: local @4", "sweep: local @4"} <= set(mixed["run"])
 
 
 def test_a_name_is_drawn_as_it_is_written(results):
     (of,) = results["runs"]
-    both = [Given(name, of.result) for name in (r"a$\x$", "b_{")]
-    drawn = [text.get_text() for text, _ in words(kind_named("breakdown").chart(both))]
+    both = [NamedResult(name, of.result) for name in (r"a$\x$", "b_{")]
+    drawn = [text.get_text() for text, _ in words(find_kind("breakdown").chart(both))]
     assert r"a$\x$: local" in drawn
 
 
@@ -203,29 +214,29 @@ def test_a_name_is_drawn_as_it_is_written(results):
 
 
 def test_a_data_set_fits_whole_as_shards_or_not_at_all():
-    assert fit(10, hosts=4, storage=10).fits == "whole"
-    assert fit(36, hosts=4, storage=10).fits == "(1+Q) shards"
-    found = fit(40, hosts=4, storage=10)
+    assert fit_data_set(10, hosts=4, storage=10).fits == "whole"
+    assert fit_data_set(36, hosts=4, storage=10).fits == "(1+Q) shards"
+    found = fit_data_set(40, hosts=4, storage=10)
     assert found == ("shards", 4, 5)
-    assert fit(41, hosts=4, storage=10).fits == "no"
+    assert fit_data_set(41, hosts=4, storage=10).fits == "no"
 
 
 def test_machines_and_data_sets_have_sources():
-    for found, least in ((machines(), 10), (data_sets(), 8)):
+    for found, least in ((read_machines(), 10), (read_data_sets(), 8)):
         assert len(found) >= least
         assert found["source"].str.len().min() > 20
         assert found["year"].between(2010, 2030).all()
         assert found.notna().all(axis=None)
     assert Q == 0.1
-    rows = kind_named("storage").table([])
+    rows = find_kind("storage").table([])
     one = rows[(rows["machine"] == "Fugaku") & (rows["data_set"] == "DeepCAM")].iloc[0]
     assert (one["fits"], one["hosts_for_shards"]) == ("(1+Q) shards", 88)
 
 
 def test_labels_move_as_little_as_need_be():
-    assert apart([0.1, 0.5], 0.1) == [0.1, 0.5]
-    assert apart([0.48, 0.5, 0.52], 0.1) == pytest.approx([0.4, 0.5, 0.6])
-    found = apart([0.1, 0.11, 0.2, 0.21, 0.9], 0.08)
+    assert spread_apart([0.1, 0.5], 0.1) == [0.1, 0.5]
+    assert spread_apart([0.48, 0.5, 0.52], 0.1) == pytest.approx([0.4, 0.5, 0.6])
+    found = spread_apart([0.1, 0.11, 0.2, 0.21, 0.9], 0.08)
     assert min(np.diff(found)) >= 0.08 - 1e-12
 
 
@@ -347,6 +358,6 @@ def test_force_replaces_what_is_no_figure():
 def test_one_result_only_where_several_make_no_sense(results):
     (of,) = results["ablation"]
     with pytest.raises(InputError, match="waterfall takes one result"):
-        check_results("waterfall", [of, Given("other", of.result)])
+        check_results("waterfall", [of, NamedResult("other", of.result)])
     with pytest.raises(InputError, match="no such kind"):
-        Wish("pie")
+        FigureRequest("pie")

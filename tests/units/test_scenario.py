@@ -17,7 +17,7 @@ from simshuffle.errors import InputError, ScenarioError
 from simshuffle.fabric.topology import Abci
 from simshuffle.job.scenario.scenario import all_runs, load_scenario, load_scenarios
 from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, shipped_folder, shipped_names
-from simshuffle.studies.presentation.page_parts import sourced
+from simshuffle.studies.presentation.page_parts import list_values
 from simshuffle.workload.exchange import GlobalShuffle, LocalShuffle, PartialLocalShuffle
 
 SCENARIOS = shipped_names("scenarios")
@@ -424,7 +424,7 @@ def unsourced(record):
     quantity = re.compile(r"^[+-]?[\d.]+([eE][+-]?\d+)? ?\S+$")
     return [
         path
-        for path, value, source in sourced(record)
+        for path, value, source in list_values(record)
         if not isinstance(value, bool)
         and (isinstance(value, (int, float)) or quantity.match(str(value)))
         and not (source or "").strip()

@@ -27,9 +27,9 @@ from simshuffle.studies.comparison import compare, side
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import model_error
 from simshuffle.studies.oracle.tables import STORED
-from simshuffle.studies.presentation import of_runs
-from simshuffle.studies.presentation.of_runs import Given
-from simshuffle.studies.presentation.page import document
+from simshuffle.studies.presentation import run_figures
+from simshuffle.studies.presentation.page import render_page
+from simshuffle.studies.presentation.run_figures import NamedResult
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.verb import SweepOptions
@@ -166,22 +166,22 @@ def test_a_short_bar_with_a_long_whisker_shares_the_axis_of_the_long_one():
 
 
 def test_figures_of_several_results_have_the_whiskers_of_each(result, swept):
-    given = [Given("one", result), Given("two", swept)]
-    found = of_runs.ends(given)
+    given = [NamedResult("one", result), NamedResult("two", swept)]
+    found = run_figures.interval_ends_of_results(given)
     (of,) = result.meta["intervals"]["runs"].values()
     assert found["one: local @4"] == (of["low"], of["high"])
-    assert len(rows_of(of_runs.breakdown(given), "interval")) == 3
-    table = of_runs.scaling_table([given[1]])
+    assert len(rows_of(run_figures.breakdown(given), "interval")) == 3
+    table = run_figures.scaling_table([given[1]])
     assert table["high_90"].tolist() == [
         of["high"] for of in swept.meta["intervals"]["runs"].values()
     ]
-    chart = of_runs.over([given[1]], "world_size", "epoch_s", ideal=True)
+    chart = run_figures.scaling_chart([given[1]], "world_size", "epoch_s", ideal=True)
     assert len(rows_of(chart, "interval")) == 2 and not [*faults(chart)]
 
 
 def test_the_page_has_the_table_and_the_sentences(folders):
     result = read(folders["with"])
-    page = document([Given("with", result, Path(folders["with"]))])
+    page = render_page([NamedResult("with", result, Path(folders["with"]))])
     assert page.count("<caption><span>90 % intervals</span></caption>") == 1
     for said in intervals.measure_next(result.meta["intervals"]):
         assert page.count(escape(said)) == 1

@@ -300,8 +300,7 @@ class FatTree(Sourced, Interconnect):
         return self.num_levels - 1 + (self.directors is not None)
 
     def build(self, graph: Graph) -> None:
-        """Add hosts ``h0000`` and switches, named by level and digits, such as ``leaf.3`` and
-        ``spine.0``.
+        """Add hosts ``h0000`` and switches, named by level and digits: ``leaf.3``, ``spine.0``.
 
         A switch of level l is a digit for each level above it (which subtree) and one for each
         level below (which parent was taken); two switches of neighbouring levels are linked where
@@ -311,23 +310,21 @@ class FatTree(Sourced, Interconnect):
         links = self.links()
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for level in range(1, self.num_levels + 1):
-            for parent_digits in itertools.product(
-                *(range(level_links.parents) for level_links in links[1:level])
-            ):
-                for subtree_digits in self._subtrees(links[level:]):
-                    if self._is_empty(subtree_digits, links):
-                        continue  # no host below: not built
-                    name = self._name(level, subtree_digits, parent_digits)
-                    children: list[str] = []
-                    if level > 1:
-                        child_range = range(links[level - 1].children)
-                        child_names = (
-                            self._name(level - 1, (*subtree_digits, child), parent_digits[:-1])
-                            for child in child_range
-                        )
-                        children = [child for child in child_names if child in graph]
-                    parallel = links[level - 1].parallel
-                    self._add_switch(graph, name, level, children, links=parallel, cable=cable)
+            parents = itertools.product(*(range(upper.parents) for upper in links[1:level]))
+            subtrees = self._subtrees(links[level:])
+            for parent_digits, subtree_digits in itertools.product(parents, subtrees):
+                if self._is_empty(subtree_digits, links):
+                    continue  # no host below: not built
+                name = self._name(level, subtree_digits, parent_digits)
+                children: list[str] = []
+                if level > 1:
+                    child_names = (
+                        self._name(level - 1, (*subtree_digits, child), parent_digits[:-1])
+                        for child in range(links[level - 1].children)
+                    )
+                    children = [child for child in child_names if child in graph]
+                parallel = links[level - 1].parallel
+                self._add_switch(graph, name, level, children, links=parallel, cable=cable)
         self._add_hosts(graph, links, cable)
 
     def _add_switch(

@@ -19,7 +19,7 @@ class _Allreduces:
     seconds: dict[float, float] = field(default_factory=dict)  # s by bytes
 
     def is_for(self, decided_by: tuple[Any, ...]) -> bool:
-        """Return whether ``decided_by`` holds the same objects as that of these allreduces."""
+        """Return whether these allreduces were decided by the very objects in ``decided_by``."""
         return len(decided_by) == len(self.decided_by) and all(
             a is b for a, b in zip(decided_by, self.decided_by, strict=True)
         )

@@ -30,7 +30,7 @@ MOST_RANKS = 10**6
 
 @dataclass(frozen=True)
 class Compute:
-    """What the forward and backward passes and updates of a rank are made of, in an epoch."""
+    """Computing of a rank in an epoch: its forward and backward passes and its updates."""
 
     given: float  # s that the step times say
     hooks: float  # s that summing the gradients beside the backward pass adds to it

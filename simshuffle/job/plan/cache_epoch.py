@@ -46,8 +46,7 @@ def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -
 
 
 class CacheEpoch:
-    """One epoch on the clock of bytes: how much each host has touched when it reads a certain
-    sample.
+    """An epoch on the clock of bytes: the bytes that each host has touched when it reads a sample.
 
     Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
     arrays, at the beginning of each iteration.
@@ -73,7 +72,7 @@ class CacheEpoch:
         return len(self.first_rank)
 
     def parts(self) -> Iterator[Slots]:
-        """Yield all slots, those of a few ranks at a time."""
+        """Yield all slots in parts, each with the slots of a few ranks."""
         for ranks in self.shards.rank_slices():
             yield Slots(self, ranks)
 

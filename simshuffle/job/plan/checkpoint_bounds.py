@@ -33,7 +33,7 @@ PUT_CONNECTIONS = 10
 
 
 def state_nbytes(workload: Workload) -> float:
-    """Bytes of the parameters of a model and what its optimiser keeps, all of it once.
+    """Return the bytes of one copy of a model's parameters and of its optimiser's state.
 
     A weight has the precision of its gradient. The optimiser keeps 4 B for each of its values, and
     an FP32 copy of weights that have less than 4 B (Rajbhandari et al., arXiv 1910.02054, 3.1): 8 B
@@ -306,8 +306,10 @@ def ring_nbytes(scenario: Scenario) -> float:
 
 
 def watchdog_waits(scenario: Scenario) -> float:
-    """Return the most seconds that a rank waits for others in a synchronous save: ranks that write
-    nothing wait for all of it; 0 where all write as much, and for an asynchronous save.
+    """Return the longest wait of a rank for other ranks in a synchronous save, in s.
+
+    A rank that writes nothing waits for the whole save. The wait is 0 where all ranks write equal
+    bytes, and for an asynchronous save.
     """
     checkpoint = checkpoint_of(scenario)
     nobody_waits = (

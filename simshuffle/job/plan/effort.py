@@ -298,8 +298,11 @@ def effort(scenario: Scenario) -> Effort:
 
 
 def expected_iterations(scenario: Scenario) -> float:
-    """Iterations that are simulated for an epoch, in the mean: all without a tolerance of time, and
-    with one those of the first window, if that is worth it and likely to do."""
+    """Return the mean number of iterations that are simulated for an epoch.
+
+    Without a tolerance of time these are all. With a tolerance they are those of the first window,
+    if the window saves time and is likely to be long enough.
+    """
     workload, epochs = scenario.workload, scenario.epochs
     all_iterations, first = workload.iterations(scenario.world_size), first_window(scenario)
     needs_all = workload.loader.across_epochs or workload.checkpoint is not None

@@ -75,8 +75,11 @@ class Keeping:
 
 
 class Queue(Cache):
-    """What was stored longest ago goes first: 'fifo'. With 'lru' a sample that is read is as if it
-    was stored then; with 'clock' it is so when it would go."""
+    """Eviction of the sample that was stored longest ago: 'fifo', 'lru' and 'clock'.
+
+    Under 'lru' a read counts as storing the sample again. Under 'clock' it counts so when the
+    sample's turn to go comes.
+    """
 
     def __init__(self, capacity: float, nbytes: Ints64, kind: Eviction) -> None:
         super().__init__(capacity, nbytes)
@@ -118,7 +121,7 @@ class Queue(Cache):
 
 
 class Random(Cache):
-    """Any sample goes, all with the same probability."""
+    """Eviction of a random sample; all stored samples have equal probability."""
 
     def __init__(self, capacity: float, nbytes: Ints64, rng: np.random.Generator) -> None:
         super().__init__(capacity, nbytes)

@@ -284,8 +284,10 @@ NAMED = 3
 
 
 class SlowCables:
-    """The cables of a cluster that carry less than most between the same two levels, and the ones
-    of these in use; none of a network that is made by rule and has no faults.
+    """Cables of a cluster with less capacity than most cables between their two levels, and the
+    slow cables that carried flows.
+
+    A network that a rule makes and that has no faults has none.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -322,9 +324,11 @@ class SlowCables:
             self._mean = max(self._mean, float(of_slow["mean_utilisation"].max()))
 
     def facts(self) -> dict[str, Any]:
-        """Return, as plain values that JSON can hold, ``cables`` of the network, ``slow`` and
-        ``used`` ones, the first of those by ``names``, and the largest share of one of them that
-        was in use at a moment (``peak``) and in the mean of an epoch; empty if no cable is slow.
+        """Return the facts on slow cables as plain values that JSON can hold; none if no cable is
+        slow.
+
+        ``cables``, ``slow`` and ``used`` count cables; ``names`` has the first slow cables in use.
+        ``peak`` is the largest utilisation of a slow cable at a moment, ``mean`` over an epoch.
         """
         if not self._cable_of:
             return {}

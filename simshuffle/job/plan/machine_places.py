@@ -1,4 +1,4 @@
-"""Where ranks are on a machine that a file or a name stands for."""
+"""Hosts and switches of the ranks of a job, on a machine that a file or a name describes."""
 
 from __future__ import annotations
 

@@ -44,8 +44,9 @@ def play_loops(
     sending: Floats | float = 0.0,
     handover: Floats | float = 0.0,
 ) -> LoopTimes:
-    """How ranks and their workers go on. Worker w makes the batches w, w + W, ... of its rank, and
-    up to K are asked for ahead:
+    """Play the loops of ranks and their workers, batch by batch.
+
+    Worker w makes the batches w, w + W, ... of its rank, and a rank requests up to K batches ahead:
 
         start(b) = max(end(b - W), taken(b - K)),   end(b) = start(b) + load(b)
         sent(b)  = max(end(b), sent(b - W)) + sending(b)

@@ -108,7 +108,9 @@ class ReadingBounds:
         return out | {LOADERS: float(work) / loader.at_once}
 
     def _set_fetch_seconds(self, reads: NodeReads, batches: int, out: Seconds) -> float:
-        """Set the seconds of resources to fetch; return those of the slowest worker alone."""
+        """Set in ``out`` the seconds that each resource fetches; return those of the slowest
+        worker.
+        """
         cluster, fetches = self._cluster, reads.fetches
         requests, nbytes, hits, hit_nbytes = (
             part[:batches].sum(axis=0)
@@ -125,9 +127,10 @@ class ReadingBounds:
         return float(np.max(self.piece_seconds(requests, nbytes)))
 
     def _server_seconds(self, requests: float, nbytes: float, of_host: float) -> Seconds:
-        """Return the seconds of the object store or the PFS and the route from there, for
-        ``requests`` requests, or files that are opened, and ``nbytes`` bytes; ``of_host`` of them
-        go to the host that reads most.
+        """Return the seconds of the storage servers and of the route from them.
+
+        The object store serves ``requests`` requests, the PFS opens as many files. Both send
+        ``nbytes`` bytes, of which ``of_host`` go to the host that reads most.
         """
         if self._workload.source == "object_store":
             store = self._cluster.store

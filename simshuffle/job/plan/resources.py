@@ -1,5 +1,5 @@
-"""Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
-memory, SSDs, cores, the PFS, the object store, the cache tier.
+"""Links of the fluid network for the resources of a cluster: cables, PCIe slots, NVLink, memory,
+SSDs, cores, the PFS, the object store, the cache tier.
 
 A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the object store
 and the cache tier; seconds of device time for an SSD (so that reads and writes share it at their

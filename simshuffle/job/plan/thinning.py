@@ -1,4 +1,4 @@
-"""Scenarios with fewer iterations an epoch, in which everything else is in the same proportion."""
+"""Scenarios with fewer iterations an epoch, in which bytes and seconds keep their proportions."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class _Traffic(Spec):
 
 
 class Uniform(_Traffic):
-    """Every host sends to random others all the time.
+    """Background traffic in which every host sends to random hosts all the time.
 
     Attributes:
         load: share of a host's links that it asks for.
@@ -43,7 +43,8 @@ class Uniform(_Traffic):
 
 
 class Permutation(_Traffic):
-    """Every host sends to one other, and hears from one other, all the time.
+    """Background traffic in which every host sends to one host, and receives from one, all the
+    time.
 
     Attributes:
         load: share of a host's links that it asks for.
@@ -54,8 +55,8 @@ class Permutation(_Traffic):
 
 
 class OnOff(_Traffic):
-    """Every host sends to one other after another, in bursts between which it is silent. Both last
-    exponentially distributed times.
+    """Background traffic in which every host sends bursts, each to another host, with pauses.
+    Bursts and pauses last exponentially distributed times.
 
     Attributes:
         load: share of a host's links that it asks for in a burst.

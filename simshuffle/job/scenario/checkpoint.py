@@ -1,6 +1,4 @@
-"""Checkpoint: when the state of a training is saved, which rank writes how much of it, and to
-which place.
-"""
+"""Checkpoints of a training: when its state is saved, how much each rank writes, and where to."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 
 
 class Checkpoint(Sourced):
-    """How a training saves its state. Exactly one of 'every' and 'period' says when.
+    """Checkpoints of a training. Exactly one of 'every' and 'period' says when its state is saved.
 
     Attributes:
         every: iterations from one save to the next, counted over all epochs.

@@ -36,8 +36,8 @@ PLACEMENTS = ("compact", "scattered", "round_robin")
 
 
 class Host(Sourced):
-    """What every host has. Each GPU belongs to a rank; GPUs share PCIe slots and HCAs in equal
-    consecutive groups.
+    """The devices of every host. Each GPU belongs to a rank; GPUs share PCIe slots and HCAs in
+    equal consecutive groups.
 
     Attributes:
         gpus: of a host; each belongs to a rank.
@@ -67,8 +67,8 @@ class Host(Sourced):
 
 
 class MessagePassing(Sourced):
-    """What the message layer costs the exchange; the last four what a message costs the host, which
-    an all-to-all alone and the study of congestion count (docs/congestion.md).
+    """Costs of the message layer in an exchange. The last four are the costs of a message for the
+    host, which an all-to-all alone and the study of congestion count (docs/congestion.md).
 
     Attributes:
         latency: of one message of the exchange: software and HCA.
@@ -227,7 +227,9 @@ class Cluster(Spec):
 
     @property
     def keyed_network(self) -> CacheArgument[Cluster]:
-        """The cluster with a key that is equal for the same network, names of hosts and faults."""
+        """The cluster as a cached argument: its key is equal for equal networks, names of hosts and
+        faults.
+        """
         key = (self.topology.key, self.host_names, *(self.faults or {}).items())
         return CacheArgument(key, self)
 

@@ -20,7 +20,7 @@ KINDS = ("cables", "hosts", "gpus", "ssds")
 if TYPE_CHECKING:
 
     class _Lasting(Spec):
-        """What has a key that Python has a word for."""
+        """A record whose key ``from`` is a keyword of Python."""
 
         def __init__(self, **values: Any) -> None: ...
 else:

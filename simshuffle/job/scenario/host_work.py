@@ -50,7 +50,9 @@ def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:
 
 
 def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
-    """What the schedule says, and where it does not, what follows from data set and payload."""
+    """Return the host work of a message: the values of the schedule, else the defaults that follow
+    from data set and payload.
+    """
     decoded = schedule.payload == "decoded"
     decode = dataset.decode_seconds if schedule.decode is None else schedule.decode
     pickle = pickling_seconds(schedule.payload, payload_nbytes(schedule, dataset))

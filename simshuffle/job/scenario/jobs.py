@@ -21,8 +21,8 @@ NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class Job(Spec):
-    """One of several jobs on a machine, which all begin to train at a time of their own. What it
-    leaves out is as the scenario says.
+    """A job among several on a machine; each begins to train at its own time. A key that the job
+    leaves out has the value of the scenario.
 
     Attributes:
         workload: what differs from the scenario's, as a mapping of changes; a record with a kind or

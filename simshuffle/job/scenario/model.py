@@ -130,7 +130,7 @@ class StepTimes(Spec):
 
 
 class Layers(Spec):
-    """What is known of the layers of a model, or groups of them, where their shapes are not.
+    """Layers of a model, or groups of them, whose parameters are known and whose shapes are not.
 
     Attributes:
         parameters: of each layer, first to last.
@@ -268,8 +268,10 @@ class ModelProfile(Sourced):
 
     @property
     def attention(self) -> tuple[int, float] | None:
-        """Tokens that attend to one another in the layers, and the share of the operations that is
-        attention to all of them; None where no layers with attention are known."""
+        """The tokens that attend to one another, and the share of attention in all operations.
+
+        None where no layers with attention are known.
+        """
         network_layers = self.layer_list
         attending = (
             []

@@ -78,8 +78,8 @@ def complete(document: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
 def settle_kinds(
     document: dict[str, Any], leftovers: PendingSwitches, values: Mapping[str, Any]
 ) -> list[KindSwitch]:
-    """Let a scenario's plain values have the keys of the kinds that were set with ``values``, by
-    dotted key. Return what became of each record.
+    """Replace the keys of a record whose kind ``values`` set, by dotted key, with those of the new
+    kind. Return the switches that were made, one for each such record.
     """
     switches = leftovers.settle(document, values)
     for switch in switches:

@@ -149,7 +149,7 @@ _NAMING_FILES = (
 
 
 def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the records that name a file, also those of jobs."""
+    """Yield the records that name a file, in the scenario and in its jobs."""
     jobs = raw.get("jobs")
     for job in jobs.values() if isinstance(jobs, dict) else ():
         yield from _naming_files(job) if isinstance(job, dict) else ()
@@ -165,9 +165,7 @@ def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
-    """Make the paths in a cluster absolute, if they are those of files in the folder of the
-    cluster's file.
-    """
+    """Make a path in a cluster absolute, if the folder of the cluster's file holds that path."""
     for record in _naming_files({"cluster": cluster}):
         beside = folder / record["path"]
         if is_file(beside):

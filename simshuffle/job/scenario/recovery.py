@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Recovery(Sourced):
-    """What a job does when a host fails.
+    """Recovery of a job after a host has failed.
 
     Attributes:
         policy: 'spare' takes a spare host, and waits for a repaired one where none is left;

@@ -43,7 +43,7 @@ def _no_notes() -> CacheArgument[list[Problem]]:
 
 
 class Scenario(Spec):
-    """One experiment.
+    """An experiment: a workload on a cluster, with seeds, epochs and tolerances.
 
     With a ``time_tolerance`` of 1 %, an epoch is simulated until the mean of an iteration and of
     each of its phases is known to 1 % of the iteration, at 95 %; that mean stands for the

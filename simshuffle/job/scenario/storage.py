@@ -27,7 +27,7 @@ Amount = TypeVar("Amount", float, Floats)
 
 
 class LocalSsd(Sourced):
-    """One SSD of a host. Its device time is the resource that reads and writes share.
+    """An SSD of a host. Reads and writes share its device time.
 
     Attributes:
         capacity: of one host.

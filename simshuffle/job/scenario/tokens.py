@@ -43,7 +43,7 @@ class DocumentLength(Spec):
 
 
 class TokenSource(Spec):
-    """One of the corpora that are blended.
+    """A corpus in a blend of corpora.
 
     Attributes:
         name: of the corpus.

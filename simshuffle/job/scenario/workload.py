@@ -34,7 +34,9 @@ PHOTOGRAPH_SPREAD = 100e3 / 110e3
 
 @dataclass(frozen=True)
 class StoredAs:
-    """What follows from the bytes of a sample in storage, if a data set does not say it."""
+    """Properties of a sample that follow from its bytes in storage, where a data set leaves them
+    out.
+    """
 
     expansion: float  # decoded bytes for each
     # decode, encode: s of one core for each
@@ -234,8 +236,8 @@ class Loader(Spec):
 
 
 class Staging(Spec):
-    """How the samples come from the PFS, or from the object store, to the hosts before the first
-    epoch, under strategies that keep them there.
+    """Staging: the samples are copied from the PFS or the object store to the hosts before the
+    first epoch, under strategies that keep them there.
 
     Attributes:
         source: what samples are copied from: the parallel file system, or the object store of the
@@ -270,8 +272,8 @@ class Jitter(Spec):
 
 
 class Workload(Spec):
-    """What every rank does. Of ``last_batch``, 'keep' is PyTorch's drop_last=False, 'carry'
-    Chainer's repeating iterators.
+    """The training of all ranks: data set, model, batches, exchange and allreduce. Of
+    ``last_batch``, 'keep' is PyTorch's drop_last=False, 'carry' Chainer's repeating iterators.
 
     Attributes:
         model: the neural network.
@@ -347,8 +349,9 @@ class Workload(Spec):
         return None if tokens is None else tokens.draw_work(rng, count, self.attention_share)
 
     def stored_nbytes(self, world_size: int, ranks_on_host: int) -> float:
-        """Largest number of bytes that a host with that many ranks keeps of what is staged: (1 + Q)
-        N/M size for each of them."""
+        """Return the largest number of staged bytes that a host with ``ranks_on_host`` ranks keeps:
+        (1 + Q) N/M size for each rank.
+        """
         return self.exchange.stored_share(world_size, ranks_on_host) * self.dataset.nbytes
 
     def shards_context(

@@ -1,4 +1,4 @@
-"""One run as a cell: a resolved scenario without sweep, simulated and reported."""
+"""The cell of a run: a resolved scenario without sweep, simulated and reported."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RunCell(NetworkCell):
 
     @property
     def key(self) -> Any:
-        """All that decides the outcome: of a file its contents alone, and no name."""
+        """The inputs that decide the outcome; of a file they are its contents, without its name."""
         return identity_of(self.document)
 
     @cached_property

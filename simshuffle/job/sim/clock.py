@@ -137,7 +137,7 @@ class NetworkClock:
                 return
 
     def _complete(self, when: float, groups: list[int]) -> None:
-        """Let ``groups`` be complete at ``when`` (s), before which SimPy has no event."""
+        """Complete ``groups`` of transfers at ``when`` (s); SimPy has no event before that."""
         env = self.env
         env._now = when  # as `simpy.Environment.step` does
         if len(groups) == 1 and env.peek() > when:

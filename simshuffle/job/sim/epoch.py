@@ -50,7 +50,7 @@ def _plan_measuring(
 
 
 class Epoch:
-    """One epoch of training by all ranks.
+    """An epoch of training by all ranks.
 
     Attributes:
         measuring: the inference pass; None if importance is not measured.

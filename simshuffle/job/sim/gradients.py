@@ -48,7 +48,9 @@ class Posting:
 
 
 class GradientSum(ABC):
-    """How ranks compute a step and sum their gradients. ``parts`` are the phases of an iteration.
+    """A schedule by which ranks compute a step and sum their gradients.
+
+    ``parts`` are the phases of an iteration.
     ``hidden`` has, for every allreduce beside the backward pass, the iteration (from 0), its begin,
     and when it or the backward pass of the last rank ended (s).
     """
@@ -89,9 +91,10 @@ class GradientPasses:
 
 
 class SumAfterBackward(GradientSum):
-    """One allreduce of all ``nbytes`` bytes of the gradient, once all ranks have computed their
-    gradients and stored what they received. All ranks go on when it has ended and the weights are
-    updated.
+    """A single allreduce of all ``nbytes`` bytes of the gradient, after the backward pass.
+
+    It begins once all ranks have computed their gradients and stored the samples that they
+    received. All ranks go on when it has ended and the weights are updated.
     """
 
     def __init__(self, posting: Posting, passes: GradientPasses, nbytes: float) -> None:
@@ -124,7 +127,8 @@ class SumAfterBackward(GradientSum):
 
 class WorkClock:
     """Time as accelerators feel it: it runs at ``1 - slowdown`` of its speed while busy. Events are
-    asked for by the work that is done then (s)."""
+    asked for by the work that is done then (s).
+    """
 
     def __init__(self, env: simpy.Environment, slowdown: float) -> None:
         self._env, self._slow_rate = env, 1.0 - slowdown

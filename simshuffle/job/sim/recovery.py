@@ -197,8 +197,9 @@ class RecoveringJob:
 
     @property
     def _saved_at(self) -> tuple[int, int]:
-        """The epoch of the last state, and the number of its iterations that were done; the next
-        epoch and 0 if all of them were.
+        """Return the epoch of the last saved state and the number of its completed iterations.
+
+        If all of them were completed, return the next epoch and 0.
         """
         for stretch in self._undone:
             if stretch.plan.iterations:
@@ -220,8 +221,8 @@ class RecoveringJob:
         return self._state[0]
 
     def _resume_loader(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
-        """Let a loader go on by its ``law``, on ``ranks`` ranks, with the last state. Returns its
-        error if it does not.
+        """Resume a loader by its ``law`` from the last state, on ``ranks`` ranks; return its error,
+        if any.
         """
         readers, (epoch, step) = self._state_readers(), self._saved_at
         self.scenario = self._place_on_hosts({"world_size": ranks})
@@ -244,8 +245,9 @@ class RecoveringJob:
         return self.scenario.model_copy(update={"cluster": cluster, **update})
 
     def _replace_hosts(self, is_gone: Flags) -> Staged:
-        """Let the ranks of which ``is_gone``, (M,), is true go on on the present hosts; return what
-        is read again there.
+        """Move the ranks of which ``is_gone``, (M,), is true to the present hosts.
+
+        Return the samples that are staged again there.
         """
         self._undone = [
             replace(stretch, plan=clear_caches(stretch.plan, is_gone)) for stretch in self._undone

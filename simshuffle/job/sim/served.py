@@ -206,8 +206,9 @@ class OmittedBatches:
         return event
 
     def _release(self) -> None:
-        """Let each rank go on when it would have done the omitted batches, once all have done
-        theirs.
+        """Resume each rank at the time at which it would have ended the omitted batches.
+
+        This waits until all ranks have ended their simulated batches.
         """
         rank, arrived_at = (
             np.array(column) for column in list(zip(*self._waiting, strict=True))[:2]

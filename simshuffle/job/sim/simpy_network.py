@@ -181,8 +181,8 @@ class SimpyNetwork:
         pairs: Iterable[Hashable | None] | None = None,
         rate_limits: Iterable[float | None] | None = None,
     ) -> simpy.Event:
-        """Start many transfers now: as many calls of `transfer`, but much faster, and one event for
-        all of them.
+        """Start many transfers now, with a single event for all; much faster than calls of
+        `transfer`.
 
         Args:
             routes: for each transfer the links it uses.

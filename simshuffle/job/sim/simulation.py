@@ -70,9 +70,7 @@ class DividedStep(GradientSum):
 
     @property
     def _factor(self) -> float:
-        """How many times as long the common work takes with the rank that was the slowest when it
-        began.
-        """
+        """Return the factor by which the rank that was slowest at first prolongs common work."""
         return self._start_factor
 
     def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
@@ -160,8 +158,8 @@ class GroupPass:
 
 
 class StepOfAll(DividedStep):
-    """A step that all ranks compute together once each has its batch, as with weights that are
-    gathered from all of them.
+    """A step that all ranks compute together once each has its batch, for example with sharded
+    weights.
     """
 
     parts = JOINT_STEP
@@ -205,7 +203,7 @@ class Loaders:
         return np.array(self._loaded)
 
     def followed_by(self, loaders: Loaders) -> None:
-        """Let the workers go on with the next epoch when they have loaded this one."""
+        """Hand the workers to the loaders of the next epoch, once they have loaded this one."""
         self._next = loaders
         loaders._last_transfers = self._last_transfers
         loaders._first_worker = (self._first_worker + self.chains.iterations) % self._loader.workers

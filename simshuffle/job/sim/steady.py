@@ -64,9 +64,7 @@ MOST_GROWTH = 4.0
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """The iterations that were simulated of an epoch, and the precision with which they tell all
-    of it.
-    """
+    """The simulated iterations of an epoch, and how precisely they estimate the epoch."""
 
     iterations: int  # of the epoch
     simulated: int  # of them
@@ -194,7 +192,7 @@ def steady_range(
 
 @dataclass(frozen=True)
 class MeanError:
-    """How well the mean of a stationary series of ``count`` values is known."""
+    """The precision of the mean of a stationary series of ``count`` values."""
 
     count: int
     variance: float  # of a value, as if none were correlated: ``count`` times that of the mean

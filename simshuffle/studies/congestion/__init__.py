@@ -1,1 +1,1 @@
-"""Compare exchange patterns on the same bytes, and judge which is faster."""
+"""Compare exchange patterns that move equal bytes, and judge which is faster."""

@@ -1,5 +1,5 @@
 """State the answer of a comparison, a line for each number of ranks: how long an all-to-all takes,
-and how long pairwise exchanges of the same bytes.
+and how long pairwise exchanges of equal bytes.
 """
 
 from __future__ import annotations
@@ -219,8 +219,10 @@ def _model_phrase(name: str) -> str:
 
 
 def _ratios(rows: pd.DataFrame, base: Variant, rival: Variant) -> pd.DataFrame:
-    """Return by seed the ratio of the rival's times to those of ``base``, with the lowest and the
-    highest ratio that their intervals allow (columns time_s, low_s, high_s).
+    """Return the ratio of the rival's time to the base's time for each seed.
+
+    Columns: time_s, and in low_s and high_s the lowest and highest ratio that their intervals
+    allow.
     """
     base_times, rival_times = (
         rows_of_variant(rows, variant).set_index("seed")[["time_s", "low_s", "high_s"]]

@@ -166,7 +166,7 @@ class SentCell(PlainCell):
 
 @dataclass(frozen=True)
 class TrafficCell(PlainCell):
-    """One exchange of one variant, simulated by one network model with one seed."""
+    """The cell of an exchange: a variant, simulated by a network model with a seed."""
 
     place: RankPlacement  # the ranks on their machine
     samples: SentSamples  # the samples that each rank sends

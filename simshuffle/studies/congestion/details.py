@@ -53,7 +53,7 @@ def details(tables: Tables, meta: Meta) -> Iterator[str | Table]:
 
 
 def set_lines(tables: Tables) -> Iterator[str]:
-    """Yield a line for each number of ranks and set of bytes; all routings have the same sets."""
+    """Yield a line for each number of ranks and set of bytes; routings share these sets."""
     for row in tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records"):
         if row["bytes_set"] == "full":
             yield sent_line(row)
@@ -173,9 +173,7 @@ def verdict_lines(tables: Tables) -> Iterator[str]:
 
 
 def routing_lines(tables: Tables) -> Iterator[str]:
-    """Yield the routing that the verdicts are for; where there are several routings, the verdicts
-    under all of them.
-    """
+    """Yield the routing of the verdicts; if there are several routings, the verdicts under each."""
     names, judged = routings(tables), tables["verdicts"]
     if judged.empty:
         return

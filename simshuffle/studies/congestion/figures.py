@@ -249,7 +249,7 @@ def _variants_panel(tables: Tables, title: str) -> Panel:
 
 
 def rows_of_largest(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return those of ``rows`` at the largest world size, of the bytes and model of
+    """Return the rows at the largest world size that have the bytes and the model of
     `displayed_set`.
     """
     bytes_set, model = displayed_set(tables)

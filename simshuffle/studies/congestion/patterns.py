@@ -61,9 +61,7 @@ def distances(steps: int, max_distance: int) -> NDArray[np.int64]:
 
 
 def _draw_permutation(steps: PatternSteps) -> NDArray[np.int64]:
-    """Draw a random permutation of the ranks without a fixed point, each with the same
-    probability.
-    """
+    """Draw a permutation of the ranks uniformly from those without a fixed point."""
     while True:
         receivers = steps.rng.permutation(len(steps.ranks))
         if not np.any(receivers == steps.ranks):
@@ -166,7 +164,7 @@ def choose_partners(
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """One way of carrying out an exchange: a pattern, what a message carries, and barriers."""
+    """A variant of an exchange: its pattern, the content of a message, and its barriers."""
 
     pattern: str  # one of `PATTERNS`
     # samples in a message: one 'sample', those of one 'iteration', or 'all'

@@ -1,5 +1,5 @@
-"""Compare every variant of every exchange pattern on the same bytes (``simshuffle congestion``), by
-every network model, over seeds and world sizes, and judge which is faster.
+"""Compare every variant of every exchange pattern by every network model, over seeds and world
+sizes, and judge which is faster (``simshuffle congestion``). All of them move equal bytes.
 """
 
 from __future__ import annotations
@@ -260,9 +260,10 @@ def _jobs(
 def _packet_variants(
     all_variants: list[Variant], scenario: Scenario, options: CongestionOptions
 ) -> set[Variant]:
-    """Return the variants that the packet model runs: those that are judged; all of them if none
-    can be judged, or if there is no other model. An all-to-all only if a packet for each of its
-    messages is allowed.
+    """Return the variants that the packet model runs.
+
+    These are the judged variants, or all of them if none can be judged or if there is no other
+    model. An all-to-all is among them only if a packet for each of its messages is allowed.
     """
     packet_only = options.network == ("packet",)
     chosen_variants = (

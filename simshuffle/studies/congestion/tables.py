@@ -247,7 +247,7 @@ def find_faults(result: Result) -> Iterator[Problem]:
 
 
 def _same_values(table: pd.DataFrame, reference: pd.DataFrame, columns: list[str]) -> bool:
-    """Return whether two tables have the same values in these columns."""
+    """Return whether two tables have equal values in ``columns``."""
     table_values, other_values = (
         set(compared_table[columns].itertuples(index=False, name=None))
         for compared_table in (table, reference)

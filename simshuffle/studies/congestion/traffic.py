@@ -38,9 +38,7 @@ class SentSamples:
 
     @property
     def key(self) -> tuple[int, float, float]:
-        """Return what distinguishes these samples from others of the same scenario: count, share,
-        jitter.
-        """
+        """Return count, share and jitter, which distinguish these samples within a scenario."""
         return self.count, self.share, self.jitter
 
     @property
@@ -81,9 +79,11 @@ class SentSamples:
         return replace(self, jitter=jitter)
 
     def shorten(self, packets: int, mtu: float) -> SentSamples:
-        """Return these samples, or so many of the first ones that about ``packets`` packets of
-        ``mtu`` bytes carry them: at least `FEWEST` of a rank and those of two iterations. If these
-        are too many packets still, every sample is cut by the same share.
+        """Return the first samples, as many as about ``packets`` packets of ``mtu`` bytes can
+        carry.
+
+        At least `FEWEST` samples of a rank, and those of two iterations, are kept. If they still
+        need more packets, every sample is shortened by an equal share.
         """
         packets_per_sample = self.mean_nbytes * self.scenario.world_size / mtu
         if self.count * packets_per_sample <= packets:
@@ -247,7 +247,7 @@ class ExchangeTraffic:
         return self.messages // self.senders
 
     def select_steps(self, steps: NDArray[np.integer]) -> ExchangeTraffic:
-        """Return the messages of these ``steps`` (ascending) alone, over the same routes."""
+        """Return the messages of the ``steps`` (ascending), with their routes."""
         rows = (steps[:, None] * self.senders + np.arange(self.senders)).ravel()
         sizes = self.flows.nbytes[rows].reshape(len(steps), self.senders)
         return _build_steps(self.flows.routes[rows], sizes, self.barriers > 0)

@@ -179,8 +179,8 @@ ABLATION = Schema(
 
 
 def judged_variants(variants: Iterable[Variant]) -> set[Variant]:
-    """Return those of ``variants`` that a question or the ablation needs, if all variants that it
-    needs are there.
+    """Return the ``variants`` that a question or the ablation needs; one that lacks a variant needs
+    none.
     """
     available = set(variants)
     variant_groups = [*QUESTIONS, CORNERS, *((CORNERS[0], partners) for partners in PARTNERS_ALONE)]

@@ -130,8 +130,8 @@ NAMES = {
 
 
 def title_of(way: str, titles: Mapping[str, str]) -> str:
-    """Return the title of a way to exchange in text and figure; ``titles`` are those of the
-    scenario's own ways.
+    """Return the title of an exchange mode in texts and figures; ``titles`` has those of the
+    scenario's exchange.
     """
     if way in OWN_WAYS:
         return f"own: {titles[way]}" if way in titles else NAMES[way]

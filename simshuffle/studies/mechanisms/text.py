@@ -129,8 +129,8 @@ def _interval(row: Mapping[Any, Any]) -> str:
 
 
 def hiding_parts(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Table]:
-    """Yield the texts and tables of a search in order; ``titles`` are those of the scenario's own
-    ways.
+    """Yield the texts and tables of a search in order; ``titles`` has the titles of the scenario's
+    exchange.
     """
     limits = tables["limits"]
     way_names = list(dict.fromkeys(limits["way"]))

@@ -80,9 +80,11 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
 
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
-    """Return the values that remove host work that costs anything, by key, and under `HOST_WORK`
-    the values that remove all of it; {} if there is none. Work that costs less than a share
-    ``small`` of the costliest is left out.
+    """Return the values that remove a kind of host work, by its key; `HOST_WORK` removes every
+    kind.
+
+    Kinds without cost are left out, and those that cost less than a share ``small`` of the
+    costliest.
     """
     charged_seconds = _costs(scenario)
     costs = {

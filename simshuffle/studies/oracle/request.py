@@ -1,6 +1,4 @@
-"""Check the request of an oracle: which strategies at which world sizes, and which of them are
-simulated.
-"""
+"""Check the request of an oracle: strategies, world sizes, and the points that are simulated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Figures for papers, from the tables of results alone;
-`simshuffle.studies.presentation.catalogue` lists them."""
+`simshuffle.studies.presentation.catalogue` lists them.
+"""
 
 from simshuffle.study.registry import merge_extensions
 

@@ -1,4 +1,4 @@
-"""Every kind of figure for papers: the results it takes, its chart, and the table under it."""
+"""Kinds of figures for papers: the results that each takes, its chart, and the table under it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ from simshuffle.report.chart import Chart
 from simshuffle.report.console import new_table
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.presentation import KINDS, of_runs, of_studies, storage
-from simshuffle.studies.presentation.of_runs import Given, over, own, table_over
+from simshuffle.studies.presentation import KINDS, run_figures, storage, study_figures
+from simshuffle.studies.presentation.run_figures import (
+    NamedResult,
+    declared_figure,
+    scaling_chart,
+    scaling_rows,
+)
 from simshuffle.study.registry import merge_extensions, verbs
 
 OVER_SEEDS = "simulation_over_seeds"
@@ -31,30 +36,34 @@ class Kind:
     """A kind of figure. All functions raise InputError if the results have nothing for it."""
 
     takes: tuple[str, ...]  # kinds of results; none where it needs none
-    chart: Callable[[Sequence[Given]], Chart]  # the figure, as it is declared for the style of now
-    table: Callable[[Sequence[Given]], pd.DataFrame]  # what it shows: plain values, a row each
+    chart: Callable[
+        [Sequence[NamedResult]], Chart
+    ]  # the figure, as it is declared for the style of now
+    table: Callable[
+        [Sequence[NamedResult]], pd.DataFrame
+    ]  # what it shows: plain values, a row each
     # what has to be said beside the table
-    notes: Callable[[Sequence[Given]], list[str]] = lambda given: []
+    notes: Callable[[Sequence[NamedResult]], list[str]] = lambda results: []
 
 
 WORDS = {"world_size": "ranks", "exchange_fraction": "Q", "low": "95 % low", "high": "95 % high"}
 
 
-def table_of(title: str, values: pd.DataFrame) -> Table:
-    """``values`` with headings; texts at the left, numbers at the right."""
+def format_table(title: str, values: pd.DataFrame) -> Table:
+    """Return ``values`` as a table with headings; texts stand at the left, numbers at the right."""
     table = new_table(title)
     for name in values.columns:
-        number = pd.api.types.is_numeric_dtype(values[name]) and values[name].dtype != bool
-        justify: Any = "right" if number else "left"
-        table.add_column(heading(str(name)), justify=justify, no_wrap=number)
+        is_number = pd.api.types.is_numeric_dtype(values[name]) and values[name].dtype != bool
+        justify: Any = "right" if is_number else "left"
+        table.add_column(name_column(str(name)), justify=justify, no_wrap=is_number)
     for row in values.itertuples(index=False, name=None):
         cells = zip(values.columns, row, strict=True)
         table.add_row(*(_cell(str(name), value) for name, value in cells))
     return table
 
 
-def heading(column: str) -> str:
-    """The name of a column for people: 'epoch_s' becomes 'epoch (s)'."""
+def name_column(column: str) -> str:
+    """Return the name of a column for people: 'epoch_s' becomes 'epoch (s)'."""
     if column in WORDS:
         return WORDS[column]
     words = column.removesuffix("_nbytes").removesuffix("_s").replace("_", " ")
@@ -71,7 +80,7 @@ def _cell(column: str, value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _links(given: Sequence[Given]) -> list[str]:
+def _links_notes(results: Sequence[NamedResult]) -> list[str]:
     return ["Results keep a mean and a peak of each link and epoch, and no more."]
 
 
@@ -80,31 +89,33 @@ _EXCHANGE = {**_TIMES, "measure": "exchange_total_s"}
 _FRACTION = {**_TIMES, "across": "exchange_fraction"}
 _SEEDS, _ORACLE = RUNS[:2], ("oracle",)
 CATALOGUE = {
-    "breakdown": Kind(RUNS, of_runs.breakdown, of_runs.breakdown_table),
-    "scaling": Kind(RUNS, partial(over, **_TIMES, ideal=True), of_runs.scaling_table),
-    "exchange": Kind(RUNS, partial(over, **_EXCHANGE), partial(table_over, **_EXCHANGE)),
-    "hidden": Kind((*RUNS, "hiding"), of_runs.hidden, of_runs.hidden_table),
-    "fraction": Kind(RUNS, partial(over, **_FRACTION), partial(table_over, **_FRACTION)),
-    "congestion": Kind(("congestion",), own("heat"), of_studies.congestion_table),
-    "links": Kind(_SEEDS, of_studies.links, of_studies.links_table, _links),
+    "breakdown": Kind(RUNS, run_figures.breakdown, run_figures.breakdown_table),
+    "scaling": Kind(RUNS, partial(scaling_chart, **_TIMES, ideal=True), run_figures.scaling_table),
+    "exchange": Kind(RUNS, partial(scaling_chart, **_EXCHANGE), partial(scaling_rows, **_EXCHANGE)),
+    "hidden": Kind((*RUNS, "hiding"), run_figures.hidden, run_figures.hidden_table),
+    "fraction": Kind(RUNS, partial(scaling_chart, **_FRACTION), partial(scaling_rows, **_FRACTION)),
+    "congestion": Kind(("congestion",), declared_figure("heat"), study_figures.congestion_table),
+    "links": Kind(_SEEDS, study_figures.draw_links, study_figures.tabulate_links, _links_notes),
     "completion": Kind(
         (*_SEEDS, "congestion"),
-        of_studies.completion,
-        of_studies.completion_table,
-        of_studies.completion_notes,
+        study_figures.draw_completion,
+        study_figures.tabulate_completion,
+        study_figures.completion_notes,
     ),
-    "waterfall": Kind(("ablation",), own("waterfall"), of_studies.waterfall_table),
+    "waterfall": Kind(("ablation",), declared_figure("waterfall"), study_figures.waterfall_table),
     "parallel-strategies": Kind(
-        _ORACLE, own("times", of_studies.strategies_table), of_studies.strategies_table
+        _ORACLE,
+        declared_figure("times", study_figures.strategies_table),
+        study_figures.strategies_table,
     ),
-    "memory": Kind(_ORACLE, own("memory"), of_studies.memory_table),
+    "memory": Kind(_ORACLE, declared_figure("memory"), study_figures.memory_table),
     "storage": Kind((), storage.chart, storage.table, storage.notes),
 }
 """The kinds of figures of this package's own studies, by name; extensions add theirs."""
 
 
-def kind_named(name: str) -> Kind:
-    """The kind of figure of that name.
+def find_kind(name: str) -> Kind:
+    """Find the kind of figure that is called ``name``, of this package or of an extension.
 
     Raises:
         InputError: there is none.
@@ -120,28 +131,36 @@ def kind_named(name: str) -> Kind:
     return kind
 
 
-def check_results(name: str, given: Sequence[Given]) -> None:
-    """See that a kind of figure can be drawn from these results.
+def check_results(name: str, results: Sequence[NamedResult]) -> None:
+    """Check that a kind of figure can be drawn from these results.
 
     Raises:
         InputError: there are none, too many, or others than it takes.
     """
-    kind = kind_named(name)
-    words = {kind: verb.word for verb in verbs().values() for kind in verb.kinds}
-    words[OVER_SEEDS] = "run --seeds"
-    takes = " or ".join(f"'simshuffle {words[of]}'" for of in kind.takes)
+    figure_kind = find_kind(name)
+    verb_of_kind = {
+        figure_kind: verb.word for verb in verbs().values() for figure_kind in verb.kinds
+    }
+    verb_of_kind[OVER_SEEDS] = "run --seeds"
+    takes = " or ".join(
+        f"'simshuffle {verb_of_kind[result_kind]}'" for result_kind in figure_kind.takes
+    )
     problems = []
-    if not kind.takes and given:
+    if not figure_kind.takes and results:
         rule = f"{name} needs no result"
-        problems.append(Problem("RESULT", rule, given[0].name, "Leave it out."))
-    if kind.takes and not given:
+        problems.append(Problem("RESULT", rule, results[0].name, "Leave it out."))
+    if figure_kind.takes and not results:
         problems.append(Problem("RESULT", f"{name} needs a result folder of {takes}", "none"))
-    for of in given:
-        if kind.takes and of.result.study.kind not in kind.takes:
-            what = f"{of.name}, of kind {of.result.study.kind}"
-            problems.append(Problem("RESULT", f"{name} takes results of {takes}", what))
-    if not problems and len(given) > 1 and {of.result.study.kind for of in given} - {*RUNS}:
+    for named_result in results:
+        if figure_kind.takes and named_result.result.study.kind not in figure_kind.takes:
+            description = f"{named_result.name}, of kind {named_result.result.study.kind}"
+            problems.append(Problem("RESULT", f"{name} takes results of {takes}", description))
+    if (
+        not problems
+        and len(results) > 1
+        and {named_result.result.study.kind for named_result in results} - {*RUNS}
+    ):
         rule = f"{name} takes one result of that kind"
-        problems.append(Problem("RESULT", rule, str(len(given)), "Give one folder."))
+        problems.append(Problem("RESULT", rule, str(len(results)), "Give one folder."))
     if problems:
         raise InputError(problems, "command line")

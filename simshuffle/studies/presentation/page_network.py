@@ -1,5 +1,6 @@
-"""The network of a run by level, with the load of its links: where things are drawn, and which
-links are drawn as one."""
+"""The network of a run by level, with the load of its links: positions of nodes, and which links
+are drawn as one line.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-Place = tuple[float, float]
+Position = tuple[float, float]
 Cable = tuple[str, str, str]
 """Its ends, and which of those between them it is."""
 Link = tuple[str, str, float, float]
@@ -32,7 +33,7 @@ _ARCH = 0.85
 
 @dataclass(frozen=True)
 class Line:
-    """What is drawn as one line."""
+    """Links that are drawn as one line between two nodes."""
 
     ends: tuple[str, str]  # its nodes
     name: str  # of it, for people
@@ -46,7 +47,7 @@ class Line:
 class Drawing:
     """A network as it is drawn."""
 
-    nodes: Mapping[str, Place]  # where each is drawn, by name
+    nodes: Mapping[str, Position]  # where each is drawn, by name
     levels: Sequence[tuple[str, float]]  # what stands in each row, for people, and how high it is
     kinds: Mapping[str, str]  # of each node
     lines: Sequence[Line]  # of it
@@ -54,40 +55,42 @@ class Drawing:
     is_round: bool = False  # whether its switches stand on a circle
 
 
-def drawing(links: pd.DataFrame) -> Drawing | None:
-    """The network of one or more runs on the same machine, as far as it carried anything; None
-    where it carried nothing. ``links``: link, tier, capacity, mean_utilisation."""
-    most = links.groupby(links["link"].astype(str), sort=False).agg(
+def draw_network(links: pd.DataFrame) -> Drawing | None:
+    """Return the drawing of the network of runs on one machine, as far as it carried anything.
+
+    Returns None where no link carried anything. ``links``: link, tier, capacity, mean_utilisation.
+    """
+    loads_of_links = links.groupby(links["link"].astype(str), sort=False).agg(
         tier=("tier", "first"), capacity=("capacity", "first"), busy=("mean_utilisation", "max")
     )
     cables: dict[Cable, list[Link]] = {}
     kinds: dict[str, str] = {}
-    for link, tier, capacity, busy in most.itertuples(name=None):
-        found, kind = _CABLE.fullmatch(str(link)), str(tier).split(">")
-        if found is None or len(kind) != 2:
+    for link, tier, capacity, busy in loads_of_links.itertuples(name=None):
+        match, tiers = _CABLE.fullmatch(str(link)), str(tier).split(">")
+        if match is None or len(tiers) != 2:
             continue
-        a, b, lane = found[1], found[2], found[3] or ""
-        kinds |= {a: kind[0], b: kind[1]}
-        first, second = sorted((a, b), key=_natural)
+        a, b, lane = match[1], match[2], match[3] or ""
+        kinds |= {a: tiers[0], b: tiers[1]}
+        first, second = sorted((a, b), key=_natural_order)
         cables.setdefault((first, second, lane), []).append((str(link), str(tier), capacity, busy))
     if not cables:
         return None
     notes: list[str] = []
-    return _placed(_lines(cables, kinds, notes), kinds, notes)
+    return _place_nodes(_merge_cables(cables, kinds, notes), kinds, notes)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Orders names with numbers in them by these."""
+def _natural_order(name: str) -> list[tuple[int, str]]:
+    """Return a key that orders names with numbers in them by these numbers."""
     return [
         (int(part) if part.isdigit() and part.isascii() else -1, part)
         for part in re.split(r"(\d+)", name)
     ]
 
 
-def _lines(
+def _merge_cables(
     cables: Mapping[Cable, Sequence[Link]], kinds: dict[str, str], notes: list[str]
 ) -> list[Line]:
-    """Cables as lines: each by itself, or hosts of a switch as one, or parallel ones as one."""
+    """Draw each cable as a line, or all hosts of a switch, or all parallel cables, as one."""
     hosts = {name for name, kind in kinds.items() if kind == "host"}
     merge_hosts = len(hosts) > MOST_HOSTS
     if merge_hosts:
@@ -101,43 +104,52 @@ def _lines(
         notes.append("Parallel links between two switches are one line.")
     groups: dict[Cable, list[tuple[Link, bool]]] = {}
     for (a, b, lane), links in cables.items():
-        key, begin = (a, b, lane), a
+        key, first_end = (a, b, lane), a
         if merge_hosts and {a, b} & hosts:
-            switch, begin = (b, a) if a in hosts else (a, b)
+            switch, first_end = (b, a) if a in hosts else (a, b)
             key = (f"hosts of {switch}", switch, "")
             kinds[key[0]] = "host"
         elif merge_lanes:
             key = (a, b, "")
-        both = [(link, link[0].startswith(f"{begin}>")) for link in links]
-        groups.setdefault(key, []).extend(both)
-    busiest = {key: max(link[3] for link, _ in both) for key, both in groups.items()}
-    kept = sorted(groups, key=lambda key: -busiest[key])[:MOST_LINES]
-    if len(kept) < len(groups):
-        notes.append(f"The {len(kept):,} busiest of {len(groups):,} lines are drawn.")
-    chosen = set(kept)
+        directed_links = [(link, link[0].startswith(f"{first_end}>")) for link in links]
+        groups.setdefault(key, []).extend(directed_links)
+    busiest = {
+        key: max(link[3] for link, _ in directed_links) for key, directed_links in groups.items()
+    }
+    drawn_keys = sorted(groups, key=lambda key: -busiest[key])[:MOST_LINES]
+    if len(drawn_keys) < len(groups):
+        notes.append(f"The {len(drawn_keys):,} busiest of {len(groups):,} lines are drawn.")
+    chosen = set(drawn_keys)
     order = [key for key in groups if key in chosen]
     lanes: dict[tuple[str, str], list[str]] = {}
     for *ends, lane in order:
         lanes.setdefault((ends[0], ends[1]), []).append(lane)
-    places = {ends: sorted(names, key=_natural) for ends, names in lanes.items()}
-    return [_line(key, groups[key], places[key[:2]]) for key in order]
+    lane_order = {ends: sorted(names, key=_natural_order) for ends, names in lanes.items()}
+    return [_merge_links(key, groups[key], lane_order[key[:2]]) for key in order]
 
 
-def _line(key: Cable, both: Sequence[tuple[Link, bool]], places: Sequence[str]) -> Line:
-    """The line of a group of links, of which it is told whether they begin at its first end."""
+def _merge_links(
+    key: Cable, directed_links: Sequence[tuple[Link, bool]], lane_order: Sequence[str]
+) -> Line:
+    """Return the line of a group of links.
+
+    Args:
+        key: both ends of the line, and its lane.
+        directed_links: each link, and whether it begins at the first end.
+        lane_order: the lanes between both ends.
+    """
     a, b, lane = key
-    up = [link[0] for link, is_up in both if is_up]
-    down = [link[0] for link, is_up in both if not is_up]
-    _, tier, capacity, _ = both[0][0]
+    up = [link[0] for link, is_up in directed_links if is_up]
+    down = [link[0] for link, is_up in directed_links if not is_up]
+    _, tier, capacity, _ = directed_links[0][0]
     count = max(len(up), len(down))
-    each = "each " if count > 1 else ""
-    about = f"{tier}, {each}{capacity / 1e9:.4g} GB/s"
+    about = f"{tier}, {'each ' if count > 1 else ''}{capacity / 1e9:.4g} GB/s"
     name = f"{a} - {b} {lane}".rstrip() + (f", {count} links" if count > 1 else "")
-    return Line((a, b), name, about, (places.index(lane), len(places)), (up, down))
+    return Line((a, b), name, about, (lane_order.index(lane), len(lane_order)), (up, down))
 
 
-def _levels(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
-    """How far each kind of node is from the hosts, in links; storage stands above all."""
+def _levels_of_kinds(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
+    """Return how many links each kind of node is from the hosts; storage stands above all."""
     graph = nx.Graph([(kinds[a], kinds[b]) for a, b in (line.ends for line in lines)])
     first = "host" if "host" in graph else min(graph)
     level: dict[str, int] = dict(nx.single_source_shortest_path_length(graph, first))
@@ -149,93 +161,115 @@ def _levels(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
     return level
 
 
-def _placed(lines: list[Line], kinds: Mapping[str, str], notes: list[str]) -> Drawing:
-    of = {end: kinds[end] for line in lines for end in line.ends}
-    level = _levels(lines, kinds)
-    at = {name: level[kind] for name, kind in of.items()}
+def _place_nodes(lines: list[Line], kinds: Mapping[str, str], notes: list[str]) -> Drawing:
+    """Place nodes in rows by level, or the switches on a circle where all stand in one row."""
+    kind_of_node = {end: kinds[end] for line in lines for end in line.ends}
+    level = _levels_of_kinds(lines, kinds)
+    level_of_node = {name: level[kind] for name, kind in kind_of_node.items()}
     rows: dict[int, list[str]] = {}
-    for name in of:
-        rows.setdefault(at[name], []).append(name)
+    for name in kind_of_node:
+        rows.setdefault(level_of_node[name], []).append(name)
     # storage and hosts without a switch between are rows of their own
-    ends = (line.ends for line in lines)
-    inside = {at[a] for a, b in ends if at[a] == at[b] and of[a] != "storage"}
-    switches = [row for row in rows if {of[name] for name in rows[row]} - {"host", "storage"}]
-    if len(switches) == 1 and switches[0] in inside and len(rows[switches[0]]) > 2:
-        return Drawing(_circle(rows, switches[0], lines), [], of, lines, notes, True)
-    nodes: dict[str, Place] = {}
+    pairs = (line.ends for line in lines)
+    bent_levels = {
+        level_of_node[a]
+        for a, b in pairs
+        if level_of_node[a] == level_of_node[b] and kind_of_node[a] != "storage"
+    }
+    no_switches = {"host", "storage"}
+    switch_levels = [
+        level for level, names in rows.items() if {kind_of_node[n] for n in names} - no_switches
+    ]
+    if len(switch_levels) == 1:
+        (switch_level,) = switch_levels
+        if switch_level in bent_levels and len(rows[switch_level]) > 2:
+            nodes = _place_on_circle(rows, switch_level, lines)
+            return Drawing(nodes, [], kind_of_node, lines, notes, is_round=True)
+    nodes = {}
     height, levels = 0.0, []
     for row in sorted(rows):
-        names = sorted(rows[row], key=_natural)
+        names = sorted(rows[row], key=_natural_order)
         x = (np.arange(len(names)) + 0.5) / len(names)
-        bend = _ARCH * 4 * x * (1 - x) if row in inside else np.zeros(len(x))
-        nodes |= {n: (float(p), height + float(q)) for n, p, q in zip(names, x, bend, strict=True)}
-        what = ", ".join(sorted({of[name] for name in names}))
-        levels.append((f"{len(names)} {what}" if row or not notes else "hosts", height))
-        height += 1.0 + (_ARCH if row in inside else 0.0)
-    return Drawing(nodes, levels, of, lines, notes)
+        bend = _ARCH * 4 * x * (1 - x) if row in bent_levels else np.zeros(len(x))
+        nodes |= {
+            name: (float(across), height + float(rise))
+            for name, across, rise in zip(names, x, bend, strict=True)
+        }
+        kinds_of_row = ", ".join(sorted({kind_of_node[name] for name in names}))
+        levels.append((f"{len(names)} {kinds_of_row}" if row or not notes else "hosts", height))
+        height += 1.0 + (_ARCH if row in bent_levels else 0.0)
+    return Drawing(nodes, levels, kind_of_node, lines, notes)
 
 
-def _circle(rows: Mapping[int, list[str]], at: int, lines: Sequence[Line]) -> dict[str, Place]:
-    """Switches on a circle, and what hangs on them outside of it."""
-    names = sorted(rows[at], key=_natural)
-    angle = {name: 2 * np.pi * place / len(names) for place, name in enumerate(names)}
-    out = {name: (float(np.sin(a)), float(np.cos(a))) for name, a in angle.items()}
-    beside: dict[str, list[str]] = {}
+def _place_on_circle(
+    rows: Mapping[int, list[str]], level: int, lines: Sequence[Line]
+) -> dict[str, Position]:
+    """Place switches on a circle, and their neighbours outside of the circle."""
+    names = sorted(rows[level], key=_natural_order)
+    angle = {name: 2 * np.pi * index / len(names) for index, name in enumerate(names)}
+    positions = {name: (float(np.sin(turn)), float(np.cos(turn))) for name, turn in angle.items()}
+    neighbours_of_switch: dict[str, list[str]] = {}
     for line in lines:
-        for one, other in (line.ends, line.ends[::-1]):
-            if one in angle and other not in angle and other not in out:
-                beside.setdefault(one, []).append(other)
-                out[other] = (0.0, 0.0)
-    for switch, others in beside.items():
+        for node, neighbour in (line.ends, line.ends[::-1]):
+            if node in angle and neighbour not in angle and neighbour not in positions:
+                neighbours_of_switch.setdefault(node, []).append(neighbour)
+                positions[neighbour] = (0.0, 0.0)
+    for switch, neighbours in neighbours_of_switch.items():
         width = 2 * np.pi / len(names) * _WITHIN
-        for place, name in enumerate(sorted(others, key=_natural)):
-            turn = angle[switch] + width * ((place + 0.5) / len(others) - 0.5)
-            out[name] = (1.25 * float(np.sin(turn)), 1.25 * float(np.cos(turn)))
-    for name in (name for row in rows.values() for name in row if name not in out):
-        out[name] = (0.0, 0.0)
-    return out
+        for index, name in enumerate(sorted(neighbours, key=_natural_order)):
+            angle_of_node = angle[switch] + width * ((index + 0.5) / len(neighbours) - 0.5)
+            x, y = float(np.sin(angle_of_node)), float(np.cos(angle_of_node))
+            positions[name] = (1.25 * x, 1.25 * y)
+    for name in (name for row in rows.values() for name in row if name not in positions):
+        positions[name] = (0.0, 0.0)
+    return positions
 
 
-def line_places(of: Drawing) -> list[tuple[Place, Place]]:
-    """Where each line begins and ends; parallel ones side by side."""
-    heights = np.array([y for _, y in of.nodes.values()])
+def place_lines(drawing: Drawing) -> list[tuple[Position, Position]]:
+    """Return where each line begins and ends; parallel lines stand side by side."""
+    heights = np.array([y for _, y in drawing.nodes.values()])
     # the row of each node; those of a bent row are above its height
-    bases = [height for _, height in of.levels] or [0.0]
-    row = np.searchsorted(bases, heights + 1e-9, side="right")
-    room = np.minimum(1.0 / np.bincount(row)[row], 0.06) * (not of.is_round)
-    room_at = dict(zip(heights.tolist(), room.tolist(), strict=True))
-    out = []
-    for line in of.lines:
+    heights_of_rows = [height for _, height in drawing.levels] or [0.0]
+    row = np.searchsorted(heights_of_rows, heights + 1e-9, side="right")
+    spacing = np.minimum(1.0 / np.bincount(row)[row], 0.06) * (not drawing.is_round)
+    spacing_at_height = dict(zip(heights.tolist(), spacing.tolist(), strict=True))
+    positions = []
+    for line in drawing.lines:
         lane, lanes = line.lanes
-        aside = ((lane + 0.5) / lanes - 0.5) * _WITHIN
-        a, b = ((x + aside * room_at[y], y) for x, y in (of.nodes[end] for end in line.ends))
-        out.append((a, b))
-    return out
+        offset = ((lane + 0.5) / lanes - 0.5) * _WITHIN
+        (x, y), (x2, y2) = (drawing.nodes[end] for end in line.ends)
+        begin = (x + offset * spacing_at_height[y], y)
+        positions.append((begin, (x2 + offset * spacing_at_height[y2], y2)))
+    return positions
 
 
-def loads(of: Drawing, links: pd.DataFrame, pick: int) -> list[list[float]]:
-    """A row for each line, the busiest last: line, pick, and for both directions bytes, least
-    and most mean utilisation, peak; a line that carried nothing has no row. ``links`` are of one
-    epoch of one run, for which ``pick`` stands."""
-    index = {name: place for place, name in enumerate(links["link"].astype(str))}
+def link_loads(drawing: Drawing, links: pd.DataFrame, pick: int) -> list[list[float]]:
+    """Return a row for each line that carried something, the busiest last.
+
+    Columns: line, pick, and for both directions bytes, least and most mean utilisation, and peak.
+    ``links`` are of one epoch of one run, for which ``pick`` stands.
+    """
+    index = {name: row for row, name in enumerate(links["link"].astype(str))}
     columns = ["nbytes", "mean_utilisation", "peak_utilisation"]
     # a link without a row carried nothing, as the last one here
     values = np.vstack([links[columns].to_numpy(float), np.zeros(3)])
     rows: list[tuple[float, list[float]]] = []
-    for number, line in enumerate(of.lines):
-        ways = [values[[index.get(name, -1) for name in names] or [-1]] for names in line.links]
+    for line_index, line in enumerate(drawing.lines):
+        loads_by_direction = [
+            values[[index.get(name, -1) for name in names] or [-1]] for names in line.links
+        ]
         cells = [
-            _short(value)
-            for nbytes, mean, peak in (way.T for way in ways)
+            _round(value)
+            for nbytes, mean, peak in (direction.T for direction in loads_by_direction)
             for value in (nbytes.sum(), mean.min(), mean.max(), peak.max())
         ]
         if any(cells):
-            most = max(float(way[:, 1].max()) for way in ways)
-            rows.append((most, [number, pick, *cells]))
-    return [row for _, row in sorted(rows, key=lambda each: each[0])]
+            highest_mean = max(float(direction[:, 1].max()) for direction in loads_by_direction)
+            rows.append((highest_mean, [line_index, pick, *cells]))
+    return [row for _, row in sorted(rows, key=lambda keyed_row: keyed_row[0])]
 
 
-def _short(value: float) -> float:
-    """With three digits; whole numbers as such, which are shorter in a file."""
+def _round(value: float) -> float:
+    """Round a value to three digits; whole numbers become integers, which are shorter in a file."""
     rounded = float(f"{value:.3g}")
     return int(rounded) if rounded.is_integer() else rounded

@@ -1,5 +1,6 @@
-"""Parts of the page: pieces of HTML, which escape all that comes from outside; what was asked, with
-the sources of its numbers; what to beware of; how it was made."""
+"""Parts of the page: pieces of HTML, which escape all text from outside; inputs with the sources of
+their numbers; warnings; how the result was made.
+"""
 
 from __future__ import annotations
 
@@ -37,31 +38,33 @@ class Section:
     parts: Sequence[Section] = ()  # sections inside it
 
 
-def tables(parts: Iterable[str | Table]) -> str:
-    """Texts and tables of a terminal, whose columns can be sorted. A text that is indented belongs
-    to the one before it."""
+def html_tables(parts: Iterable[str | Table]) -> str:
+    """Return texts and tables of a terminal as HTML, whose tables can be sorted by columns.
+
+    A text that is indented belongs to the one before it.
+    """
     joined: list[str | Table] = []
     for part in parts:
-        before = joined[-1] if joined else None
-        if isinstance(part, str) and isinstance(before, str) and part.startswith(" "):
-            joined[-1] = f"{before}\n{part}"
+        previous_part = joined[-1] if joined else None
+        if isinstance(part, str) and isinstance(previous_part, str) and part.startswith(" "):
+            joined[-1] = f"{previous_part}\n{part}"
         else:
             joined.append(part)
     return html(joined, sortable=True)
 
 
 def paragraph(text: str) -> str:
-    """A text as a paragraph."""
+    """Return a text as a paragraph of HTML."""
     return f"<p>{escape(text)}</p>"
 
 
 def bullets(texts: Iterable[str]) -> str:
-    """Texts as a list."""
+    """Return texts as a list of HTML."""
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
 def details(summary: str, body: str) -> str:
-    """HTML that is shown when it is asked for."""
+    """Return HTML that a browser shows when the reader opens ``summary``."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
@@ -70,22 +73,28 @@ def chart(
     title: str,
     about: str = "",
     kind: str = "",
-    named: Mapping[str, tuple[Sequence[str], Rows]] | None = None,
+    named_tables: Mapping[str, tuple[Sequence[str], Rows]] | None = None,
 ) -> str:
-    """A chart in Vega-Lite that the page's script draws; ``kind``: its class in the style sheet,
-    ``named``: columns and rows of the tables that it names."""
-    data = {name: {"columns": of, "rows": rows} for name, (of, rows) in (named or {}).items()}
-    said = f"<strong>{escape(title)}</strong> {escape(about)}"
+    """Return a chart in Vega-Lite as HTML; the page's script draws it.
+
+    ``kind`` is its class in the style sheet; ``named_tables`` hold columns and rows of the tables
+    that ``spec`` names.
+    """
+    tables = {
+        name: {"columns": columns, "rows": rows}
+        for name, (columns, rows) in (named_tables or {}).items()
+    }
+    caption = f"<strong>{escape(title)}</strong> {escape(about)}"
     return (
-        f'<figure class="chart {escape(kind)}"><figcaption>{said}</figcaption>'
+        f'<figure class="chart {escape(kind)}"><figcaption>{caption}</figcaption>'
         f'<div class="box"><div class="plot" role="group" aria-label="{escape(title)}"></div></div>'
-        f'<script type="application/json">{as_script({"spec": spec, "tables": data})}</script>'
+        f'<script type="application/json">{embed_json({"spec": spec, "tables": tables})}</script>'
         "</figure>"
     )
 
 
-def as_script(value: Any) -> str:
-    """Plain values as JSON that cannot end the script around it."""
+def embed_json(value: Any) -> str:
+    """Return plain values as JSON that cannot end the script around it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -96,9 +105,10 @@ MOST_RUNS = 60
 """Whose values are looked at."""
 
 
-def scenarios(folder: Path, result: Result) -> dict[str, Scenario]:
-    """The runs of a result by name; none where it has no scenario, or one that is not valid by
-    now."""
+def scenarios_of_runs(folder: Path, result: Result) -> dict[str, Scenario]:
+    """Return the runs of a result by name; none where it has no scenario, or one that is not valid
+    now.
+    """
     if "scenario.yaml" not in result.documents:
         return {}
     with suppress(SimshuffleError):
@@ -106,97 +116,121 @@ def scenarios(folder: Path, result: Result) -> dict[str, Scenario]:
     return {}
 
 
-def parameters(result: Result) -> Section:
-    """All values that were asked for, and where each number is from."""
-    out = []
-    for file, said in result.documents.items():
+def parameter_section(result: Result) -> Section:
+    """Return all values of a result's inputs, and the source of each."""
+    details_of_documents = []
+    for file, content in result.documents.items():
         with suppress(SimshuffleError):
-            for number, document in enumerate(parse_documents(said, file), 1):
+            for document_index, document in enumerate(parse_documents(content, file), 1):
                 name = document.get("name", file) if isinstance(document, dict) else file
                 table = new_table(None, ["key", "value", SOURCE])
-                for key, value, source in sourced(document):
-                    shown = str(value)
-                    more = "..." if len(shown) > MOST_LETTERS else ""
-                    table.add_row(key, f"{shown[:MOST_LETTERS]}{more}", source)
-                title = f"{name}, {file}" if number == 1 else f"{name}, {file} {number}"
-                out.append(details(f"{title}: {table.row_count} values", tables([table])))
+                for key, value, source in list_values(document):
+                    value_text = str(value)
+                    ellipsis = "..." if len(value_text) > MOST_LETTERS else ""
+                    table.add_row(key, f"{value_text[:MOST_LETTERS]}{ellipsis}", source)
+                title = (
+                    f"{name}, {file}" if document_index == 1 else f"{name}, {file} {document_index}"
+                )
+                details_of_documents.append(
+                    details(f"{title}: {table.row_count} values", html_tables([table]))
+                )
     about = "All values, those that were not given too, and where each number is from."
-    return Section("Parameters and their sources", paragraph(about) + "".join(out))
+    return Section("Parameters and their sources", paragraph(about) + "".join(details_of_documents))
 
 
-def sourced(value: Any, key: str = "", said: Sequence[tuple[str, Any]] = ()) -> Iterator[Any]:
-    """Key, value and source of all that is at the dotted ``key`` of a document, '' for all;
-    ``said``: the sources of the records around it, each with the key of its record."""
+def list_values(
+    value: Any, key: str = "", outer_sources: Sequence[tuple[str, Any]] = ()
+) -> Iterator[Any]:
+    """Yield key, value and source of each value below the dotted ``key`` of a document, '' for
+    all.
+
+    ``outer_sources``: the sources of the records around it, each with the key of its record.
+    """
     if isinstance(value, dict) and value:
-        own = value.get(SOURCE)
-        inner = [*said, (key, own)] if own and isinstance(own, str | dict) else said
-        for name, part in value.items():
+        record_source = value.get(SOURCE)
+        inner_sources = outer_sources
+        if record_source and isinstance(record_source, str | dict):
+            inner_sources = [*outer_sources, (key, record_source)]
+        for name, nested_value in value.items():
             if name != SOURCE:
-                yield from sourced(part, f"{key}.{name}" if key else str(name), inner)
+                yield from list_values(
+                    nested_value, f"{key}.{name}" if key else str(name), inner_sources
+                )
         return
-    if isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
+    if isinstance(value, list) and any(
+        isinstance(nested_value, dict | list) for nested_value in value
+    ):
         flattened = flat(value, key)
-        yield from ((name, part, _source(name, said)) for name, part in flattened.items())
+        yield from (
+            (name, nested_value, _find_source(name, outer_sources))
+            for name, nested_value in flattened.items()
+        )
         return
-    yield key, value, _source(key, said)
+    yield key, value, _find_source(key, outer_sources)
 
 
-def _source(key: str, said: Sequence[tuple[str, Any]]) -> str:
-    """That of the innermost record that says one for the key; '' if none does."""
-    for record, source in reversed(said):
+def _find_source(key: str, outer_sources: Sequence[tuple[str, Any]]) -> str:
+    """Return the source of the innermost record that names one for the key; '' if none does."""
+    for record, source in reversed(outer_sources):
         if isinstance(source, str):
             return source
-        inside = key[len(record) + 1 :] if record else key
-        parts = inside.split(".")
+        key_in_record = key[len(record) + 1 :] if record else key
+        parts = key_in_record.split(".")
         for length in range(len(parts), 0, -1):
-            if found := source.get(".".join(parts[:length])):
-                return str(found)
+            if source_of_key := source.get(".".join(parts[:length])):
+                return str(source_of_key)
     return ""
 
 
-def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
-    """What may make the numbers wrong."""
+def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
+    """Return the section of what may make the numbers wrong."""
     meta = result.meta
-    said = ["Unfinished: what is there is shown."] * (meta.get("state") == "unfinished")
-    said += [f"Lost: {name}: {why}" for name, why in dict(meta.get("lost") or {}).items()]
-    of_runs = meta.get("runs")
-    for run, facts in of_runs.items() if isinstance(of_runs, dict) else ():
-        found = facts.get("extrapolated", []) if isinstance(facts, dict) else []
-        said += [f"{run}: extrapolated: {sentence}." for sentence in found]
-    warned: dict[str, list[str]] = {}
-    for run, single in list(runs.items())[:MOST_RUNS]:
+    sentences = ["Unfinished: what is there is shown."] * (meta.get("state") == "unfinished")
+    sentences += [f"Lost: {name}: {why}" for name, why in dict(meta.get("lost") or {}).items()]
+    facts_of_runs = meta.get("runs")
+    for run, facts in facts_of_runs.items() if isinstance(facts_of_runs, dict) else ():
+        extrapolations = facts.get("extrapolated", []) if isinstance(facts, dict) else []
+        sentences += [f"{run}: extrapolated: {sentence}." for sentence in extrapolations]
+    runs_by_problem: dict[str, list[str]] = {}
+    for run, scenario in list(runs.items())[:MOST_RUNS]:
         with suppress(SimshuffleError):
-            for problem in unusual(single):
-                warned.setdefault(str(problem), []).append(run)
-    for problem_text, names in warned.items():
-        whose = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
-        said.append(f"Unusual: {problem_text}{whose}")
-    none = f"None{': nothing is extrapolated or lost, no value looks unusual' if runs else ''}."
-    return Section("Warnings", bullets(dict.fromkeys(said)) if said else paragraph(none))
+            for problem in unusual(scenario):
+                runs_by_problem.setdefault(str(problem), []).append(run)
+    for problem_text, names in runs_by_problem.items():
+        which_runs = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
+        sentences.append(f"Unusual: {problem_text}{which_runs}")
+    no_warning = (
+        f"None{': nothing is extrapolated or lost, no value looks unusual' if runs else ''}."
+    )
+    return Section(
+        "Warnings", bullets(dict.fromkeys(sentences)) if sentences else paragraph(no_warning)
+    )
 
 
-def notes(result: Result) -> Section:
-    """How runs were computed."""
-    kept = text.about_timeline(result.meta.get("timeline", "full"))
-    return Section("Notes", tables([*text.notes(result, extrapolated=False), *kept]))
+def notes_section(result: Result) -> Section:
+    """Return the section of how runs were computed."""
+    about_timeline = text.about_timeline(result.meta.get("timeline", "full"))
+    return Section("Notes", html_tables([*text.notes(result, extrapolated=False), *about_timeline]))
 
 
-def provenance(meta: Meta) -> Section:
-    """Fingerprint, versions, command, date and machine."""
-    made = meta.get("made")
-    made = made if isinstance(made, dict) else {}
+def provenance_section(meta: Meta) -> Section:
+    """Return the section with fingerprint, versions, command, date and machine."""
+    origin = meta.get("made")
+    origin = origin if isinstance(origin, dict) else {}
     values = {
-        "command": made.get("command"),
-        "date": made.get("date"),
+        "command": origin.get("command"),
+        "date": origin.get("date"),
         "kind of result": meta.get("kind"),
         "fingerprint": meta.get("fingerprint"),
         "code": meta.get("code"),
-        "commit": made.get("commit"),
+        "commit": origin.get("commit"),
         "versions": meta.get("versions"),
-        "machine": made.get("machine"),
+        "machine": origin.get("machine"),
     }
     rows = ""
-    for name, of in values.items():
-        said = ", ".join(f"{k} {v}" for k, v in of.items()) if isinstance(of, dict) else str(of)
-        rows += f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" if of else ""
+    for name, value in values.items():
+        value_text = str(value)
+        if isinstance(value, dict):
+            value_text = ", ".join(f"{package} {version}" for package, version in value.items())
+        rows += f"<dt>{escape(name)}</dt><dd>{escape(value_text)}</dd>" if value else ""
     return Section("How it was made", f"<dl>{rows}</dl>")

@@ -1,4 +1,6 @@
-"""What the page has of runs beside their tables: charts, the network, the tail of the exchange."""
+"""Sections of the page on runs, beside their tables: charts, the network, the tail of the
+exchange.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,17 @@ from simshuffle.report.links import links_of_whole_epochs
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation import page_charts as charts
-from simshuffle.studies.presentation.of_runs import exchange_phases
 from simshuffle.studies.presentation.page_charts import EXCHANGE
-from simshuffle.studies.presentation.page_network import MOST_ROWS, drawing, loads
-from simshuffle.studies.presentation.page_parts import Section, bullets, details, paragraph, tables
-from simshuffle.studies.presentation.page_vega import figure
+from simshuffle.studies.presentation.page_network import MOST_ROWS, draw_network, link_loads
+from simshuffle.studies.presentation.page_parts import (
+    Section,
+    bullets,
+    details,
+    html_tables,
+    paragraph,
+)
+from simshuffle.studies.presentation.page_vega import html_figure
+from simshuffle.studies.presentation.run_figures import exchange_phases
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
@@ -39,20 +47,24 @@ _SHOWN = "exchange and wait_exchange"
 
 
 def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
-    """All that is shown of runs, but what every result has; ``runs``: their scenarios by name, as
-    far as they are known."""
-    of = means_of(result)
-    yield _breakdown(result, of)
-    yield from _scaling(of)
-    yield _network(result, runs)
-    yield from _tail(result)
-    yield _storage(result, of)
+    """Yield the sections that runs alone have; ``runs`` holds their scenarios by name, where
+    known.
+    """
+    averages = means_of(result)
+    yield _breakdown_section(result, averages)
+    yield from _scaling_section(averages)
+    yield _network_section(result, runs)
+    yield from _tail_section(result)
+    yield _storage_section(result, averages)
 
 
-def _scaling(of: Means) -> Iterator[Section]:
-    """Seconds of the last epoch by ranks, of runs by their names without these; nothing where all
-    have the same number of ranks."""
-    epochs = last_epochs(of.epochs).sort_values("world_size", kind="stable")
+def _scaling_section(averages: Means) -> Iterator[Section]:
+    """Yield a chart of the last epoch's seconds over ranks, if runs differ in their number of
+    ranks.
+
+    A line's name is a run's name without its number of ranks.
+    """
+    epochs = last_epochs(averages.epochs).sort_values("world_size", kind="stable")
     if epochs["world_size"].nunique() < 2:
         return
     lines = epochs["run"].str.replace(r" @\d+$", "", regex=True)
@@ -61,33 +73,39 @@ def _scaling(of: Means) -> Iterator[Section]:
         {"name": "line", "key": "line", "numbers": False},
     ]
     rows = epochs.assign(line=lines, label=lines, mean=epochs["epoch_s"])
-    places = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
-    half = np.nan if of.half is None else of.half["epoch_s"].loc[places].to_numpy(float)
-    rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
-    rows = intervals.add_interval_ends(rows, of.ends)
-    chart_of = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
-    yield Section("Scaling", figure(chart_of, "Time per epoch by ranks."))
+    index = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
+    half_width = (
+        np.nan if averages.half is None else averages.half["epoch_s"].loc[index].to_numpy(float)
+    )
+    rows = rows.assign(
+        low=rows["mean"] - half_width, high=rows["mean"] + half_width, seeds=averages.seeds
+    )
+    rows = intervals.add_interval_ends(rows, averages.ends)
+    chart = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
+    yield Section("Scaling", html_figure(chart, "Time per epoch by ranks."))
 
 
-def _breakdown(result: Result, of: Means) -> Section:
-    bars, labels = charts.shown_epochs(of.epochs), labels_of(result.meta)
-    whole = len(of.epochs)
-    half, about = of.epoch_half, of.about
-    chart_of = breakdown_chart(of.breakdown, of.epochs, labels, half, about, bars, of.ends)
-    left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
-    drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
-    booked = labels if labels == "paper" else None
-    notes = [report.legend(of.breakdown, labels)]
-    notes += [] if of.epoch_half is None else [text.about_interval(of.about)]
-    body = drawn + tables([text.seconds_table(of, booked), *notes])
-    if found := result.meta.get("intervals"):
-        body += tables(intervals.details(found))
-    if booked is None:
-        body += details("By label and cause", tables([text.labels_table(of)]))
+def _breakdown_section(result: Result, averages: Means) -> Section:
+    bars, labels = charts.select_epochs(averages.epochs), labels_of(result.meta)
+    num_epochs = len(averages.epochs)
+    epoch_half, about = averages.epoch_half, averages.about
+    chart = breakdown_chart(
+        averages.breakdown, averages.epochs, labels, epoch_half, about, bars, averages.ends
+    )
+    left_out = f" {len(bars)} of {num_epochs} epochs are drawn; the table has all."
+    body_of_chart = html_figure(chart, "Seconds of an epoch.", left_out * (len(bars) < num_epochs))
+    booking = labels if labels == "paper" else None
+    notes = [report.legend(averages.breakdown, labels)]
+    notes += [] if averages.epoch_half is None else [text.about_interval(averages.about)]
+    body = body_of_chart + html_tables([text.seconds_table(averages, booking), *notes])
+    if intervals_of_runs := result.meta.get("intervals"):
+        body += html_tables(intervals.details(intervals_of_runs))
+    if booking is None:
+        body += details("By label and cause", html_tables([text.labels_table(averages)]))
     return Section("Where the time goes", body)
 
 
-def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
+def _network_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
     epochs, notes = result.tables["epochs"], []
     links = links_of_whole_epochs(result.tables["links"], epochs)
     if "seed" in links:
@@ -100,8 +118,8 @@ def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
         machines.setdefault(key, []).append(run)
     body = ""
     for names in list(machines.values())[:MOST_NETWORKS]:
-        here = links[links["run"].astype(str).isin(names)]
-        body += _drawn(here, names, len(machines) > 1)
+        machine_links = links[links["run"].astype(str).isin(names)]
+        body += _network_html(machine_links, names, len(machines) > 1)
     if len(machines) > MOST_NETWORKS:
         body += paragraph(f"{MOST_NETWORKS} of {len(machines)} networks are drawn.")
     if (epochs["iterations_simulated"] < epochs["iterations"]).any():
@@ -109,40 +127,44 @@ def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
             "Bytes and mean use of links are those of all iterations: of epochs of which a part was"
             " simulated they are scaled. The peak is that of the part."
         )
-    return Section("The network", body + tables([*notes, _tiers(links)]))
+    return Section("The network", body + html_tables([*notes, _tabulate_tiers(links)]))
 
 
-def _drawn(links: pd.DataFrame, names: list[str], several: bool) -> str:
-    """The drawing of a machine, and what is left out of it."""
-    of = drawing(links)
-    if of is None:
+def _network_html(links: pd.DataFrame, names: list[str], several_machines: bool) -> str:
+    """Return the drawing of a machine as HTML, and sentences on what it leaves out."""
+    drawing = draw_network(links)
+    if drawing is None:
         return paragraph(f"{', '.join(names)}: nothing crossed the network.")
     links = links.assign(run=links["run"].astype(str))
     epochs = links[["run", "epoch"]].drop_duplicates()
-    notes = list(of.notes)
-    if len(epochs) * len(of.lines) > MOST_ROWS:
+    notes = list(drawing.notes)
+    if len(epochs) * len(drawing.lines) > MOST_ROWS:
         epochs = epochs.drop_duplicates("run", keep="last")
         notes.append("The last epoch of every run is shown.")
-    most = max(1, MOST_ROWS // len(of.lines))
-    if len(epochs) > most:
-        notes.append(f"The last {most} of {len(epochs)} runs are shown.")
-        epochs = epochs.tail(most)
+    max_epochs = max(1, MOST_ROWS // len(drawing.lines))
+    if len(epochs) > max_epochs:
+        notes.append(f"The last {max_epochs} of {len(epochs)} runs are shown.")
+        epochs = epochs.tail(max_epochs)
     pairs = list(epochs.itertuples(index=False, name=None))
     by_epoch = dict(iter(links.groupby(["run", "epoch"], sort=False)))
-    rows = [row for pick, pair in enumerate(pairs) for row in loads(of, by_epoch[pair], pick)]
-    picks = [charts.bar_name(run, int(epoch), True) for run, epoch in pairs]
+    rows = [
+        row
+        for index, pair in enumerate(pairs)
+        for row in link_loads(drawing, by_epoch[pair], index)
+    ]
+    picks = [charts.name_bar(run, int(epoch), True) for run, epoch in pairs]
     notes.append("Links that carried nothing in any of the runs are left out.")
-    whose = f" {', '.join(names)}." if several else ""
+    whose = f" {', '.join(names)}." if several_machines else ""
     about = (
         f"A line has the colour of the busier of its directions; grey is idle.{whose}"
         " Pointer or arrow keys, the busiest first, say which link it is, with its bytes."
     )
-    return charts.network(of, rows, picks, about) + bullets(notes)
+    return charts.chart_network(drawing, rows, picks, about) + bullets(notes)
 
 
-def _tiers(links: pd.DataFrame) -> Table:
-    """The last epoch of every run by kind of link."""
-    out = []
+def _tabulate_tiers(links: pd.DataFrame) -> Table:
+    """Return a table of the last epoch of every run, a row for each kind of link."""
+    rows_of_table = []
     names = links["run"].astype(str)
     last = links[links["epoch"] == links.groupby(names)["epoch"].transform("max")]
     groups = last.groupby([last["run"].astype(str), last["tier"].astype(str)], sort=False)
@@ -150,72 +172,87 @@ def _tiers(links: pd.DataFrame) -> Table:
         in_bytes = str(rows["unit"].iloc[0]) == "B"
         mean = rows["mean_utilisation"]
         moved = readable(rows["nbytes"].sum(), Dimension.NBYTES, 3) if in_bytes else "-"
-        shares = map(_percent, (mean.mean(), mean.max(), rows["peak_utilisation"].max()))
-        out.append([str(run), str(tier), f"{len(rows):,}", moved, *shares])
+        shares = map(_format_percent, (mean.mean(), mean.max(), rows["peak_utilisation"].max()))
+        rows_of_table.append([str(run), str(tier), f"{len(rows):,}", moved, *shares])
     return new_table(
         "Links and devices by kind, last epoch; mean over the epoch, and its highest moment",
         ["run", "kind"],
         ["links", "bytes", "mean of all", "mean of the busiest", "peak"],
-        out,
+        rows_of_table,
     )
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share >= 1e-5 else "< 0.001 %"
 
 
-def _tail(result: Result) -> Iterator[Section]:
-    """How ranks differ in the exchange; nothing where no run has one."""
+def _tail_section(result: Result) -> Iterator[Section]:
+    """Yield how ranks differ in the exchange, if any run has one."""
     iterations = result.tables["iterations"]
-    of = iterations[iterations["phase"].isin(list(EXCHANGE)) & (iterations["iteration"] > 0)]
-    if of.empty:
+    exchange_rows = iterations[
+        iterations["phase"].isin(list(EXCHANGE)) & (iterations["iteration"] > 0)
+    ]
+    if exchange_rows.empty:
         return
-    if "seed" in of:
-        of = of[of["seed"] == of["seed"].min()]
-    body = _by_iteration(of)
-    kept = timeline_of(result.meta)
-    over_ranks = [] if kept == "none" else [_over_ranks(result, kept)]
-    explained = (
+    if "seed" in exchange_rows:
+        exchange_rows = exchange_rows[exchange_rows["seed"] == exchange_rows["seed"].min()]
+    body = _exchange_by_iteration(exchange_rows)
+    kept_timeline = timeline_of(result.meta)
+    over_ranks = [] if kept_timeline == "none" else [_exchange_over_ranks(result, kept_timeline)]
+    explanation = (
         "exchange: the loop works for it or waits for its own messages; wait_exchange: for other"
         " ranks at a barrier; exchange_hidden: messages travel while it does something else."
     )
     seeds = ["Of the first seed."] if "seed" in iterations else []
-    parts: list[str | Table] = [explained, *seeds, *over_ranks, _slowest(of)]
-    yield Section("The tail of the exchange", body + tables(parts))
+    parts: list[str | Table] = [
+        explanation,
+        *seeds,
+        *over_ranks,
+        _exchange_of_slowest(exchange_rows),
+    ]
+    yield Section("The tail of the exchange", body + html_tables(parts))
 
 
-def _by_iteration(of: pd.DataFrame) -> str:
-    names = of["run"].astype(str)
+def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
+    names = rows_of_exchange["run"].astype(str)
     runs = list(dict.fromkeys(names))
-    place = {run: number for number, run in enumerate(runs)}
-    of = of.assign(run=names.map(place), phase=of["phase"].astype(str))
+    index_of_run = {run: index for index, run in enumerate(runs)}
+    rows_of_exchange = rows_of_exchange.assign(
+        run=names.map(index_of_run), phase=rows_of_exchange["phase"].astype(str)
+    )
     about = "The line is the mean over all ranks, the band goes from the least to the most of them."
-    wide = max(1, -(-len(of) // MOST_POINTS))
-    if wide > 1:
-        about += f" {wide} iterations each are one point."
-        of = of.assign(iteration=(of["iteration"] - 1) // wide * wide + 1)
+    iterations_a_point = max(1, -(-len(rows_of_exchange) // MOST_POINTS))
+    if iterations_a_point > 1:
+        about += f" {iterations_a_point} iterations each are one point."
+        rows_of_exchange = rows_of_exchange.assign(
+            iteration=(rows_of_exchange["iteration"] - 1) // iterations_a_point * iterations_a_point
+            + 1
+        )
         measures = {"mean_s": "mean", "least_s": "min", "most_s": "max"}
         keys = ["run", "epoch", "iteration", "phase"]
-        of = of.groupby(keys, sort=False).agg(measures).reset_index()
+        rows_of_exchange = rows_of_exchange.groupby(keys, sort=False).agg(measures).reset_index()
     columns = ["run", "epoch", "iteration", "phase", "mean_s", "least_s", "most_s"]
     rows = [
         [*row[:4], *(float(f"{value:.4g}") for value in row[4:])]
-        for row in of[columns].astype(object).itertuples(index=False, name=None)
+        for row in rows_of_exchange[columns].astype(object).itertuples(index=False, name=None)
     ]
-    epochs = sorted(int(epoch) for epoch in of["epoch"].unique())
-    return charts.exchange(rows, runs, epochs, about)
+    epochs = sorted(int(epoch) for epoch in rows_of_exchange["epoch"].unique())
+    return charts.chart_exchange(rows, runs, epochs, about)
 
 
-def _over_ranks(result: Result, kept: Kept) -> Table:
-    """Seconds that a rank spends in a whole epoch: median, 99th percentile and most over the ranks;
-    iterations that stand for others count as often."""
+def _exchange_over_ranks(result: Result, kept_timeline: Kept) -> Table:
+    """Return a table of exchange seconds in a whole epoch: quantiles and maximum over ranks.
+
+    Iterations that stand for others count as often.
+    """
     keys, sources = ["run", "epoch", "phase", "rank"], result.tables["sources"]
     seed = sources["seed"].min() if "seed" in sources else 0
-    phases = pd.concat([of[of["seed"] == seed] for of in exchange_phases(result)])
+    pieces = exchange_phases(result)
+    phases = pd.concat([piece[piece["seed"] == seed] for piece in pieces])
     sums = phases.groupby(keys, sort=False)["seconds"].sum()
-    whose = "all ranks" if kept == "full" else "a sample of ranks"
+    which_ranks = "all ranks" if kept_timeline == "full" else "a sample of ranks"
     table = new_table(
-        f"Exchange of a rank in an epoch, ms, over {whose}",
+        f"Exchange of a rank in an epoch, ms, over {which_ranks}",
         ["run", "phase"],
         ["epoch", "ranks", "median", "99th percentile", "most"],
     )
@@ -225,13 +262,18 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
         for phase in (*EXCHANGE, _SHOWN):
             seconds = ranks[phase].fillna(0.0).to_numpy(float)
             if seconds.any():
-                table.add_row(str(run), phase, str(epoch), f"{len(seconds):,}", *_tail_of(seconds))
+                quantiles = _format_quantiles(seconds)
+                table.add_row(str(run), phase, str(epoch), f"{len(seconds):,}", *quantiles)
     return table
 
 
-def _slowest(of: pd.DataFrame) -> Table:
-    """Seconds of the slowest rank of an iteration: median, 99th percentile and most over them."""
-    keys = [of["run"].astype(str), of["epoch"], of["phase"].astype(str)]
+def _exchange_of_slowest(exchange_rows: pd.DataFrame) -> Table:
+    """Return a table of the slowest rank's exchange: quantiles and maximum over iterations."""
+    keys = [
+        exchange_rows["run"].astype(str),
+        exchange_rows["epoch"],
+        exchange_rows["phase"].astype(str),
+    ]
     return new_table(
         "Exchange of the slowest rank of an iteration, ms, over iterations",
         ["run", "phase"],
@@ -239,28 +281,31 @@ def _slowest(of: pd.DataFrame) -> Table:
         (
             [
                 *(str(run), str(phase), str(epoch), f"{len(rows):,}"),
-                _milliseconds(rows["mean_s"].mean()),
-                *_tail_of(rows["most_s"].to_numpy(float)),
+                _format_milliseconds(rows["mean_s"].mean()),
+                *_format_quantiles(rows["most_s"].to_numpy(float)),
             ]
-            for (run, epoch, phase), rows in of.groupby(keys, sort=False)
+            for (run, epoch, phase), rows in exchange_rows.groupby(keys, sort=False)
         ),
     )
 
 
-def _tail_of(seconds: Floats) -> list[str]:
-    """Median, 99th percentile and most."""
-    return [_milliseconds(of) for of in (*np.quantile(seconds, [0.5, 0.99]), seconds.max())]
+def _format_quantiles(seconds: Floats) -> list[str]:
+    """Return median, 99th percentile and maximum of ``seconds`` in ms, as texts."""
+    return [
+        _format_milliseconds(quantile)
+        for quantile in (*np.quantile(seconds, [0.5, 0.99]), seconds.max())
+    ]
 
 
-def _milliseconds(seconds: float) -> str:
-    """With three digits."""
+def _format_milliseconds(seconds: float) -> str:
+    """Return seconds as ms with three digits."""
     return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
 
 
-def _storage(result: Result, of: Means) -> Section:
+def _storage_section(result: Result, averages: Means) -> Section:
     body = ""
-    if drawn := charts.sources(of):
-        body = figure(drawn, "Bytes that ranks read in an epoch.")
+    if chart := charts.chart_sources(averages):
+        body = html_figure(chart, "Bytes that ranks read in an epoch.")
     table = new_table(
         "Storage of a host and staging",
         ["run", "kept in"],
@@ -278,13 +323,15 @@ def _storage(result: Result, of: Means) -> Section:
             str(run),
             {None: "-", "ssd": "SSD"}.get(facts["staged_to"], str(facts["staged_to"])),
             str(facts.get("hosts", "-")),
-            _bytes(stored),
+            _format_bytes(stored),
             readable(staging, Dimension.SECONDS, 3) if staging else "-",
-            *map(_bytes, cells),
+            *map(_format_bytes, cells),
         )
     about = "Staging is once, before the first epoch; what is written to SSDs is of all epochs."
-    return Section("Storage and caches", body + tables([*text.bytes_tables(of), table, about]))
+    return Section(
+        "Storage and caches", body + html_tables([*text.bytes_tables(averages), table, about])
+    )
 
 
-def _bytes(value: float) -> str:
+def _format_bytes(value: float) -> str:
     return readable(value, Dimension.NBYTES, 3) if value else "-"

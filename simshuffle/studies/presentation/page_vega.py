@@ -1,5 +1,6 @@
 """A declared figure as Vega-Lite, which a page draws and a reader asks for its numbers: a chart for
-each panel."""
+each panel.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +26,17 @@ STROKE = "M-1,-0.15H1V0.15H-1Z"
 DASHED: Mapping[Any, list[float]] = {"-": [1, 0], "--": [6, 3], ":": [2, 2], "-.": [6, 2, 2, 2]}
 
 
-def number(field: str, **more: Any) -> dict[str, Any]:
-    """The channel of a column of numbers."""
-    return {"field": field, "type": "quantitative", **more}
+def number_channel(field: str, **properties: Any) -> dict[str, Any]:
+    """Return the channel of a column of numbers."""
+    return {"field": field, "type": "quantitative", **properties}
 
 
-def named(field: str, **more: Any) -> dict[str, Any]:
-    """The channel of a column of texts."""
-    return {"field": field, "type": "nominal", **more}
+def text_channel(field: str, **properties: Any) -> dict[str, Any]:
+    """Return the channel of a column of texts."""
+    return {"field": field, "type": "nominal", **properties}
 
 
-TIP = {"tooltip": named("tip"), "description": named("tip")}
+TIP = {"tooltip": text_channel("tip"), "description": text_channel("tip")}
 """What a mark says where the pointer or the focus is."""
 NO_SHARE = 1e12
 """What a place is divided by that is drawn in seconds alone."""
@@ -43,29 +44,29 @@ DIGITS = 6
 """Of numbers, so that a page is small."""
 
 
-def figure(chart: Chart, title: str, more: str = "") -> str:
-    """A figure on the page: its panels one below another, under one caption with ``more``."""
-    about = " ".join(filter(None, (chart.caption, chart.note, more.strip())))
+def html_figure(chart: Chart, title: str, note: str = "") -> str:
+    """Return a figure as HTML: its panels below one another, under a caption with ``note``."""
+    about = " ".join(filter(None, (chart.caption, chart.note, note.strip())))
     text = ""
-    for panel, spec in specs(chart):
+    for panel, spec in panel_specs(chart):
         name = ", ".join(filter(None, (title.rstrip("."), panel))) + "."
         text += html_chart(spec, name, "" if text else about)
     return text
 
 
-def specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
-    """The title of each panel, and its chart; the first one has the legend of all."""
+def panel_specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
+    """Yield title and Vega-Lite chart of each panel; the first panel has the legend of all."""
     height = PIXELS * chart.height / max(1, -(-len(chart.panels) // chart.across))
-    whole = sum(panel.weight for panel in chart.panels) / len(chart.panels)
-    for number, panel in enumerate(chart.panels):
+    mean_weight = sum(panel.weight for panel in chart.panels) / len(chart.panels)
+    for index, panel in enumerate(chart.panels):
         layers = [layer for mark in panel.marks for layer in _layers(mark, panel, chart)]
-        if number == 0 and (legend := _legend(chart)):
+        if index == 0 and (legend := _legend(chart)):
             layers.insert(0, legend)
         if not layers:
             continue
         spec: dict[str, Any] = {
             "width": "container",
-            "height": round(max(90.0, height * panel.weight / whole)),
+            "height": round(max(90.0, height * panel.weight / mean_weight)),
             "layer": layers,
             "resolve": {"scale": {"color": "independent", "shape": "independent"}},
         }
@@ -75,8 +76,8 @@ def specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
         yield panel.title.replace("\n", ", "), spec
 
 
-def patterns() -> str:
-    """The hatching of waiting and of hidden work as SVG, which charts name."""
+def hatch_patterns() -> str:
+    """Return the hatching of waiting and of hidden work as SVG, which charts name."""
     waiting = (
         '<pattern id="waiting-{0}" width="6" height="6" patternUnits="userSpaceOnUse"'
         ' patternTransform="rotate(45)"><rect width="6" height="6" fill="#{0}" fill-opacity="0.3"/>'
@@ -87,115 +88,128 @@ def patterns() -> str:
         '<circle cx="2" cy="2" r="1.2" fill="#{0}"/></pattern>'
     )
     colours = [colour[1:] for colour in (*COLOURS.values(), "#999999")]
-    each = "".join(of.format(colour) for of in (waiting, hidden) for colour in colours)
+    all_patterns = "".join(
+        pattern.format(colour) for pattern in (waiting, hidden) for colour in colours
+    )
     head = '<svg class="patterns" width="0" height="0" aria-hidden="true">'
-    return f"{head}<defs>{each}</defs></svg>"
+    return f"{head}<defs>{all_patterns}</defs></svg>"
 
 
-def _scale(of: Axis) -> dict[str, Any]:
-    scale: dict[str, Any] = {"type": "log" if of.log else "linear", "zero": False, "nice": False}
-    if of.low is not None:
-        scale["domainMin"] = of.low
-    if of.high is not None:
-        scale["domainMax"] = of.high
-    return scale | ({"reverse": True} if of.down else {"padding": 8})
+def _scale(axis: Axis) -> dict[str, Any]:
+    scale: dict[str, Any] = {"type": "log" if axis.log else "linear", "zero": False, "nice": False}
+    if axis.low is not None:
+        scale["domainMin"] = axis.low
+    if axis.high is not None:
+        scale["domainMax"] = axis.high
+    return scale | ({"reverse": True} if axis.down else {"padding": 8})
 
 
-def _axis(of: Axis, title: str) -> dict[str, Any]:
-    axis: dict[str, Any] = {"title": (of.title or title).split("\n") or None, "grid": False}
-    if of.ticks is not None:
-        texts = ", ".join(_quoted(text.split("\n")) for text in of.ticks.values())
-        axis |= {"values": list(of.ticks), "labelOverlap": False if of.names else "greedy"}
-        axis |= {"labelExpr": f"[{texts}][indexof({list(of.ticks)}, datum.value)]"}
+def _axis(axis: Axis, title: str) -> dict[str, Any]:
+    properties: dict[str, Any] = {"title": (axis.title or title).split("\n") or None, "grid": False}
+    if axis.ticks is not None:
+        texts = ", ".join(_quote(text.split("\n")) for text in axis.ticks.values())
+        properties |= {
+            "values": list(axis.ticks),
+            "labelOverlap": False if axis.names else "greedy",
+        }
+        properties |= {"labelExpr": f"[{texts}][indexof({list(axis.ticks)}, datum.value)]"}
     else:
-        axis |= {"tickCount": of.most or 6}
-        axis |= {"format": "~s" if of.unit else ",~r"} if of.log or of.unit else {}
-    if of.names:
-        axis |= {"ticks": False, "domain": False, "labelPadding": 8}
-    if of.turned:
-        axis["labelAngle"] = -of.turned
-    return axis
+        properties |= {"tickCount": axis.most or 6}
+        properties |= {"format": "~s" if axis.unit else ",~r"} if axis.log or axis.unit else {}
+    if axis.names:
+        properties |= {"ticks": False, "domain": False, "labelPadding": 8}
+    if axis.turned:
+        properties["labelAngle"] = -axis.turned
+    return properties
 
 
-def _quoted(value: str | list[str]) -> str:
-    """A text, or several, in an expression of Vega."""
+def _quote(value: str | list[str]) -> str:
+    """Quote a text, or several, for an expression of Vega."""
     if isinstance(value, list):
-        return f"[{', '.join(map(_quoted, value))}]" if len(value) > 1 else _quoted(value[0])
-    plain = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{plain}'"
+        return f"[{', '.join(map(_quote, value))}]" if len(value) > 1 else _quote(value[0])
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
-def _places(panel: Panel, chart: Chart, there: set[str]) -> dict[str, Any]:
-    """The channels of places that a mark has."""
-    out: dict[str, Any] = {}
-    for name, of, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
-        axis, scale, suffix = _axis(of, title), _scale(of), ""
+def _position_channels(panel: Panel, chart: Chart, columns: set[str]) -> dict[str, Any]:
+    """Return the channels of the positions that a mark's rows have."""
+    channels: dict[str, Any] = {}
+    for name, axis, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
+        properties, scale, suffix = _axis(axis, title), _scale(axis), ""
         if chart.shares and name == "x":
             suffix = "_shown"
             scale.pop("domainMax", None)
-            seconds, share = f"datum.label + '{of.unit}'", "format(datum.value, '.0%')"
-            axis["labelExpr"] = f"show === 'values' ? {seconds} : {share}"
-        if name in there:
-            out[name] = number(f"{name}{suffix}", scale=scale, axis=axis)
-        if f"{name}2" in there:
-            out[f"{name}2"] = {"field": f"{name}2{suffix}"}
-    return out
+            seconds, share = f"datum.label + '{axis.unit}'", "format(datum.value, '.0%')"
+            properties["labelExpr"] = f"show === 'values' ? {seconds} : {share}"
+        if name in columns:
+            channels[name] = number_channel(f"{name}{suffix}", scale=scale, axis=properties)
+        if f"{name}2" in columns:
+            channels[f"{name}2"] = {"field": f"{name}2{suffix}"}
+    return channels
 
 
 def _layers(mark: Mark, panel: Panel, chart: Chart) -> Iterator[Spec]:
-    """What is drawn of a mark: a layer for each look, or for all bars together."""
+    """Yield the layers of a mark: one for each look, or one for all bars, cells or texts."""
     rows = mark.places()
     if rows.empty or not {"x", "y"} & set(rows):
         return
-    rows = _boxes(rows, mark) if mark.kind == "bar" else rows
+    rows = _bars_as_boxes(rows, mark) if mark.kind == "bar" else rows
     if "look" not in rows or isinstance(mark.look, Look):
         rows["look"] = ""
     if chart.shares:
-        rows["whole"] = _wholes(rows, panel)
-    together = mark.kind in {"bar", "cell", "text", "label"}
-    for _, own in [("", rows)] if together else rows.groupby("look", sort=False):
-        looks = [_look(mark, name, chart) for name in own["look"]]
-        of = own.assign(colour=[_colour(look) for look in looks]).drop(columns="look")
-        if "tip" not in of and mark.kind in {"bar", "point", "cell"}:
-            pairs = zip(_plain(of), looks, strict=True)
-            of["tip"] = [_tip(row, look, panel, chart) for row, look in pairs]
-        spec: dict[str, Any] = {"data": {"values": _plain(of)}}
+        rows["whole"] = _bar_lengths(rows, panel)
+    in_one_layer = mark.kind in {"bar", "cell", "text", "label"}
+    for _, series in [("", rows)] if in_one_layer else rows.groupby("look", sort=False):
+        looks = [_look_of_series(mark, name, chart) for name in series["look"]]
+        coloured = series.assign(colour=[_colour(look) for look in looks]).drop(columns="look")
+        if "tip" not in coloured and mark.kind in {"bar", "point", "cell"}:
+            pairs = zip(_plain_records(coloured), looks, strict=True)
+            coloured["tip"] = [_describe_row(row, look, panel, chart) for row, look in pairs]
+        spec: dict[str, Any] = {"data": {"values": _plain_records(coloured)}}
         if chart.shares:
             spec["transform"] = [
-                {"calculate": f"datum.{name} / (show === 'values' ? 1 : datum.whole)", "as": to}
-                for name, to in (("x", "x_shown"), ("x2", "x2_shown"))
+                {
+                    "calculate": f"datum.{name} / (show === 'values' ? 1 : datum.whole)",
+                    "as": shown_column,
+                }
+                for name, shown_column in (("x", "x_shown"), ("x2", "x2_shown"))
             ]
-        yield {**spec, **_drawn(mark, looks[0], _places(panel, chart, {*of}), chart, {*of})}
+        columns = {*coloured}
+        channels = _position_channels(panel, chart, columns)
+        yield {**spec, **_mark_and_channels(mark, looks[0], channels, chart, columns)}
 
 
-def _drawn(mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, there: set[str]) -> Spec:
-    """Mark and channels of a layer."""
-    shown: dict[str, Any] = {"opacity": look.alpha, "aria": "tip" in there}
-    across, up = mark.align
+def _mark_and_channels(
+    mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, columns: set[str]
+) -> Spec:
+    """Return mark and channels of a layer."""
+    properties: dict[str, Any] = {"opacity": look.alpha, "aria": "tip" in columns}
+    horizontal, vertical = mark.align
     filled = look.fill != "none"
     if mark.kind in {"bar", "cell"}:
         edge = 0.0 if mark.kind == "cell" and filled else 0.7
-        shown |= {"type": "rect", "stroke": "var(--card)", "strokeWidth": edge}
+        properties |= {"type": "rect", "stroke": "var(--card)", "strokeWidth": edge}
     elif mark.kind == "line":
-        shown |= {"type": "line", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
+        properties |= {"type": "line", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
         if look.marker:
             size = max(25, round(2.8 * look.size**2))
-            shown["point"] = {"size": size, "filled": filled, "shape": SHAPES[look.marker]}
+            properties["point"] = {"size": size, "filled": filled, "shape": SHAPES[look.marker]}
     elif mark.kind == "point":
-        shown |= {"type": "point", "filled": filled, "size": 8 + 6 * look.size**2}
-        shown |= {"shape": SHAPES[look.marker or "o"]}
+        properties |= {"type": "point", "filled": filled, "size": 8 + 6 * look.size**2}
+        properties |= {"shape": SHAPES[look.marker or "o"]}
     elif mark.kind == "band":
-        shown |= {"type": "area" if {"x", "y"} <= there else "rect"}
+        properties |= {"type": "area" if {"x", "y"} <= columns else "rect"}
     elif mark.kind in {"text", "label"}:
         right, above = mark.aside if mark.kind == "text" else (4, 0)
         if mark.turned:  # what is turned begins at its place, and is moved along itself
-            across, up, right, above = "left", "center", above, 0
-        shown |= {"type": "text", "align": across, "baseline": up.replace("center", "middle")}
-        shown |= {"dx": 2 * right, "dy": -2 * above, "angle": -mark.turned % 360}
-        encoding |= {"text": named("text")}
+            horizontal, vertical, right, above = "left", "center", above, 0
+        baseline = vertical.replace("center", "middle")
+        properties |= {"type": "text", "align": horizontal, "baseline": baseline}
+        properties |= {"dx": 2 * right, "dy": -2 * above, "angle": -mark.turned % 360}
+        encoding |= {"text": text_channel("text")}
     else:
-        shown |= {"type": "rule", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
-    colour = named("colour", scale=None)
+        properties |= {"type": "rule", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
+    colour = text_channel("colour", scale=None)
     if mark.kind in {"text", "label"}:
         colour = {"value": "var(--text)"}
     elif mark.value and chart.ramp:
@@ -203,58 +217,61 @@ def _drawn(mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, there
         scale = {"scheme": ramp.colours, "reverse": True, "domain": [ramp.low, ramp.high]}
         scale |= {"type": "log"} if ramp.log else {}
         legend = {"title": ramp.title, "titleLimit": 400}
-        colour = number("value", scale=scale, legend=legend)
-    if "tip" in there:
+        colour = number_channel("value", scale=scale, legend=legend)
+    if "tip" in columns:
         encoding |= TIP
-    return {"mark": shown, "encoding": {**encoding, "color": colour}}
+    return {"mark": properties, "encoding": {**encoding, "color": colour}}
 
 
 def _dash(look: Look) -> list[float]:
-    """Lengths on and off."""
+    """Return the lengths of dashes and of gaps."""
     return DASHED[look.dash] if isinstance(look.dash, str) else list(look.dash[1])
 
 
-def _look(mark: Mark, name: Any, chart: Chart) -> Look:
+def _look_of_series(mark: Mark, name: Any, chart: Chart) -> Look:
     return mark.look if isinstance(mark.look, Look) else chart.looks.get(name, Look())
 
 
 def _colour(look: Look) -> str:
-    """Black follows the page, which may be dark; a hatching is a pattern of the page."""
+    """Return the colour of a look in the page's style.
+
+    Black follows the page, which may be dark; a hatching is a pattern of the page.
+    """
     if look.fill in {"waiting", "hidden"}:
         return f"url(#{look.fill}-{look.colour[1:]})"
     return "var(--text)" if look.colour == "#000000" else look.colour
 
 
-def _boxes(rows: pd.DataFrame, mark: Mark) -> pd.DataFrame:
-    """Bars as boxes, from edge to edge."""
+def _bars_as_boxes(rows: pd.DataFrame, mark: Mark) -> pd.DataFrame:
+    """Return bars as boxes, from edge to edge."""
     along, across = ("x", "y") if "x2" in rows else ("y", "x")
     low, high = rows[across] - mark.thick / 2, rows[across] + mark.thick / 2
     return rows.assign(**{along: rows.get(along, 0.0), across: low, f"{across}2": high})
 
 
-def _wholes(rows: pd.DataFrame, panel: Panel) -> pd.Series:
-    """The length of the bar in whose row each place is."""
+def _bar_lengths(rows: pd.DataFrame, panel: Panel) -> pd.Series:
+    """Return for each row of a mark the length of the bar in whose row it lies."""
     bars = [mark.data for mark in panel.marks if mark.kind == "bar" and "seconds" in mark.data]
     bars = bars or [mark.data for mark in panel.marks if mark.kind == "bar"]
-    whole = bars[0].groupby("y")["x2"].max()
+    bar_end = bars[0].groupby("y")["x2"].max()
     if "y" not in rows:  # what is shaded by the other panel's scale has no share of a bar
         return pd.Series(NO_SHARE, rows.index)
-    middle = (rows["y"] + rows["y2"]) / 2 if "y2" in rows else rows["y"]
-    return middle.round().map(whole).fillna(1.0).replace(0.0, 1.0)
+    row_of_position = (rows["y"] + rows["y2"]) / 2 if "y2" in rows else rows["y"]
+    return row_of_position.round().map(bar_end).fillna(1.0).replace(0.0, 1.0)
 
 
-def _tip(row: Mapping[str, Any], look: Look, panel: Panel, chart: Chart) -> str:
-    """Which series it is, and where it stands on both axes."""
+def _describe_row(row: Mapping[str, Any], look: Look, panel: Panel, chart: Chart) -> str:
+    """Describe a row: its series, and its value on both axes."""
     lines = [look.label.replace("\n", " ")] if look.label else []
-    for name, of, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
+    for name, axis, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
         value = row.get(f"{name}2", row.get(name))
-        if value is not None and not of.names:
-            lines.append(f"{(of.title or title).replace(chr(10), ' ')}: {value:.4g}")
+        if value is not None and not axis.names:
+            lines.append(f"{(axis.title or title).replace(chr(10), ' ')}: {value:.4g}")
     return "\n".join(lines)
 
 
-def _plain(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values with few digits; what is no number is None."""
+def _plain_records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows as plain values with few digits; NaN becomes None."""
     return [
         {
             str(name): (None if math.isnan(value) else float(f"{value:.{DIGITS}g}"))
@@ -267,11 +284,11 @@ def _plain(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _legend(chart: Chart) -> Spec | None:
-    """A layer that shows nothing but the legend."""
+    """Return a layer that shows the legend alone."""
     keys = [(kinds, look, look.label.replace("\n", " ")) for kinds, look in chart.legend_keys()]
     if not keys:
         return None
-    shapes = [_shape(kinds, look) for kinds, look, _ in keys]
+    shapes = [_legend_shape(kinds, look) for kinds, look, _ in keys]
     names = [label for *_, label in keys]
     colours = [_colour(look) for _, look, _ in keys]
     columns = LEGEND_LETTERS // (4 + max(map(len, names)))
@@ -279,14 +296,14 @@ def _legend(chart: Chart) -> Spec | None:
     legend["columns"] = max(1, min(LEGEND_COLUMNS, columns))
     values = [{"series": name} for name in names]
     scales = {
-        channel: named("series", scale={"domain": names, "range": looks}, legend=legend)
+        channel: text_channel("series", scale={"domain": names, "range": looks}, legend=legend)
         for channel, looks in (("color", colours), ("shape", shapes))
     }
     mark = {"type": "point", "filled": True, "size": 0, "opacity": 0, "aria": False}
     return {"data": {"values": values}, "mark": mark, "encoding": scales}
 
 
-def _shape(kinds: set[str], look: Look) -> str:
+def _legend_shape(kinds: set[str], look: Look) -> str:
     if look.marker:
         return SHAPES[look.marker]
     return "square" if kinds & {"bar", "band", "cell"} else STROKE

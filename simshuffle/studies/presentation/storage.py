@@ -1,5 +1,6 @@
 """Node-local storage of machines against sizes of data sets, as figure 1 of the study of partial
-local shuffle (doi:10.1109/IPDPS53621.2022.00109) has it; from two files of `validation/data`."""
+local shuffle (doi:10.1109/IPDPS53621.2022.00109) has it; from two files of `validation/data`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from simshuffle.report.style import width
 from simshuffle.report.table_io import read_csv
 from simshuffle.spec.library import shipped_folder
 from simshuffle.spec.units import Dimension, parse_quantity, readable
-from simshuffle.studies.presentation.of_runs import Given
+from simshuffle.studies.presentation.run_figures import NamedResult
 
 Q = 0.1
 """Exchanged fraction: a host has room for its shard and Q of it."""
@@ -31,27 +32,32 @@ NAME_POINTS = 10.0
 """Between names of data sets."""
 
 
-def machines() -> pd.DataFrame:
-    """Machines with node-local storage, the largest together first, with storage_nbytes of a
-    host. ``year`` is that of the source; of a page that is kept up to date, when it was read."""
-    table = _read("machine_storage", "capacity", "storage_nbytes")
-    whole = table["hosts"] * table["storage_nbytes"]
-    return table.loc[whole.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+def read_machines() -> pd.DataFrame:
+    """Return machines with node-local storage and storage_nbytes of a host, largest total first.
+
+    ``year`` is that of the source; of a page that is kept up to date, the year in which it was
+    read.
+    """
+    table = _read_sizes("machine_storage", "capacity", "storage_nbytes")
+    total_nbytes = table["hosts"] * table["storage_nbytes"]
+    order = total_nbytes.sort_values(ascending=False, kind="stable").index
+    return table.loc[order].reset_index(drop=True)
 
 
-def data_sets() -> pd.DataFrame:
-    """Data sets, the smallest first, with size_nbytes."""
-    found = _read("dataset_sizes", "size", "size_nbytes")
-    return found.sort_values("size_nbytes", ignore_index=True)
+def read_data_sets() -> pd.DataFrame:
+    """Return data sets, the smallest first, with size_nbytes."""
+    sizes = _read_sizes("dataset_sizes", "size", "size_nbytes")
+    return sizes.sort_values("size_nbytes", ignore_index=True)
 
 
-def _read(name: str, text: str, number: str) -> pd.DataFrame:
+def _read_sizes(name: str, text_column: str, nbytes_column: str) -> pd.DataFrame:
     table = read_csv(shipped_folder("validation") / "data" / f"{name}.csv")
-    return table.assign(**{number: [parse_quantity(of, Dimension.NBYTES) for of in table[text]]})
+    nbytes = [parse_quantity(quantity, Dimension.NBYTES) for quantity in table[text_column]]
+    return table.assign(**{nbytes_column: nbytes})
 
 
 class DataSetFit(NamedTuple):
-    """How a data set fits on a machine."""
+    """Fit of a data set on a machine's hosts, and the numbers of hosts that its shards need."""
 
     fits: str  # 'whole', '(1+Q) shards', 'shards' or 'no'
     # that shards and (1+Q) shards need at least
@@ -59,44 +65,56 @@ class DataSetFit(NamedTuple):
     hosts_with_exchange: int
 
 
-def fit(size: float, hosts: int, storage: float) -> DataSetFit:
-    """How ``size`` bytes fit on ``hosts`` hosts of ``storage`` bytes each: whole on every host, as
-    1/N shards, or with room for the samples that arrive before those sent are removed."""
-    plain, more = (max(1, math.ceil(of / storage)) for of in (size, (1 + Q) * size))
+def fit_data_set(size: float, hosts: int, storage: float) -> DataSetFit:
+    """Return how ``size`` bytes fit on ``hosts`` hosts of ``storage`` bytes each.
+
+    A data set fits whole on every host, as 1/N shards, or as shards with room for the samples that
+    arrive before sent samples are removed.
+    """
+    hosts_for_shards = max(1, math.ceil(size / storage))
+    hosts_with_exchange = max(1, math.ceil((1 + Q) * size / storage))
     if size <= storage:
-        return DataSetFit("whole", plain, more)
-    if more <= hosts:
-        return DataSetFit("(1+Q) shards", plain, more)
-    return DataSetFit("shards" if plain <= hosts else "no", plain, more)
+        fits = "whole"
+    elif hosts_with_exchange <= hosts:
+        fits = "(1+Q) shards"
+    else:
+        fits = "shards" if hosts_for_shards <= hosts else "no"
+    return DataSetFit(fits, hosts_for_shards, hosts_with_exchange)
 
 
-def table(given: Sequence[Given]) -> pd.DataFrame:
-    """Every machine with every data set."""
-    rows = machines()[["machine", "hosts", "storage_nbytes"]]
-    rows = rows.merge(data_sets()[["data_set", "size_nbytes"]], how="cross")
+def table(results: Sequence[NamedResult]) -> pd.DataFrame:
+    """Return a row for every machine with every data set."""
+    rows = read_machines()[["machine", "hosts", "storage_nbytes"]]
+    rows = rows.merge(read_data_sets()[["data_set", "size_nbytes"]], how="cross")
     sizes = rows[["size_nbytes", "hosts", "storage_nbytes"]].itertuples(index=False, name=None)
-    return rows.join(pd.DataFrame([fit(*of) for of in sizes]))
+    return rows.join(pd.DataFrame([fit_data_set(*row) for row in sizes]))
 
 
-def chart(given: Sequence[Given]) -> Chart:
-    """A bar for each machine, from one host's storage to that of all together; data sets as lines
-    across, and above them their names, upright and apart from each other."""
-    rows, sets = machines(), data_sets()
-    together = rows["hosts"] * rows["storage_nbytes"]
+def chart(results: Sequence[NamedResult]) -> Chart:
+    """Draw a bar for each machine, from one host's storage to that of all, and data sets as lines.
+
+    The names of data sets stand above the lines, upright and apart from each other.
+    """
+    rows, sets = read_machines(), read_data_sets()
+    total_nbytes = rows["hosts"] * rows["storage_nbytes"]
     low = 0.5 * min(sets["size_nbytes"].min(), rows["storage_nbytes"].min())
-    high = 3.0 * float(together.max())
-    ends = (rows["storage_nbytes"], together / (1 + Q), together)
-    starts = (low, *ends[:2])
+    high = 3.0 * float(total_nbytes.max())
+    bar_ends = (rows["storage_nbytes"], total_nbytes / (1 + Q), total_nbytes)
+    bar_starts = (low, *bar_ends[:2])
     bars = [
         pd.DataFrame({"y": rows.index, "x": start, "x2": end, "look": look})
-        for start, end, look in zip(starts, ends, LOOKS, strict=False)
+        for start, end, look in zip(bar_starts, bar_ends, LOOKS, strict=False)
     ]
     sizes = sets["size_nbytes"]
     shares = np.log(sizes / low) / np.log(high / low)
-    moved = low * (high / low) ** np.array(apart(shares, NAME_POINTS / (72 * 0.75 * width())))
-    sized = sizes.map(lambda size: readable(size, Dimension.NBYTES, 3))
-    names = pd.DataFrame({"x": moved, "y": -LEADER, "text": sets["data_set"] + ", " + sized})
-    leaders = pd.DataFrame({"x": sizes, "x2": moved, "y": -0.6, "y2": -LEADER})
+    name_positions = low * (high / low) ** np.array(
+        spread_apart(shares, NAME_POINTS / (72 * 0.75 * width()))
+    )
+    size_texts = sizes.map(lambda size: readable(size, Dimension.NBYTES, 3))
+    names = pd.DataFrame(
+        {"x": name_positions, "y": -LEADER, "text": sets["data_set"] + ", " + size_texts}
+    )
+    leaders = pd.DataFrame({"x": sizes, "x2": name_positions, "y": -0.6, "y2": -LEADER})
     lines = pd.DataFrame({"x": sizes, "look": "set"})
     marks = [
         Mark("bar", pd.concat(bars)),
@@ -105,8 +123,8 @@ def chart(given: Sequence[Given]) -> Chart:
         Mark("text", names, align=("center", "bottom"), turned=90),
     ]
     powers = [10.0**p for p in range(8, 19, 2) if low <= 10.0**p <= high]
-    shown = ticks(powers, lambda value: readable(value, Dimension.NBYTES, 3))
-    x = Axis(f"bytes; exchanged fraction Q = {Q:g}", True, low, high, shown)
+    tick_labels = ticks(powers, lambda value: readable(value, Dimension.NBYTES, 3))
+    x = Axis(f"bytes; exchanged fraction Q = {Q:g}", True, low, high, tick_labels)
     return Chart(
         [Panel(marks, x, in_rows(list(rows["machine"])))],
         0.17 * len(rows) + 1.55,
@@ -115,25 +133,33 @@ def chart(given: Sequence[Given]) -> Chart:
     )
 
 
-def apart(places: Sequence[float] | Any, least: float) -> list[float]:
-    """``places`` in their order, moved as little as need be so that neighbours are ``least``
-    apart: those that would touch stand evenly around their middle."""
+def spread_apart(positions: Sequence[float] | Any, distance: float) -> list[float]:
+    """Move ``positions`` as little as needed for neighbours to be ``distance`` apart.
+
+    Positions that would touch are spread evenly around their middle; the order stays.
+    """
     groups: list[list[float]] = []
-    for place in places:
-        last = [float(place)]
-        while groups and _spread(groups[-1], least)[-1] + least > _spread(last, least)[0]:
-            last = groups.pop() + last
-        groups.append(last)
-    return [place for group in groups for place in _spread(group, least)]
+    for position in positions:
+        touching = [float(position)]
+        while (
+            groups
+            and _spread_evenly(groups[-1], distance)[-1] + distance
+            > _spread_evenly(touching, distance)[0]
+        ):
+            touching = groups.pop() + touching
+        groups.append(touching)
+    return [position for group in groups for position in _spread_evenly(group, distance)]
 
 
-def _spread(group: list[float], least: float) -> list[float]:
-    middle = sum(group) / len(group)
-    return [middle + least * (number - (len(group) - 1) / 2) for number in range(len(group))]
+def _spread_evenly(positions: list[float], distance: float) -> list[float]:
+    middle = sum(positions) / len(positions)
+    return [
+        middle + distance * (index - (len(positions) - 1) / 2) for index in range(len(positions))
+    ]
 
 
-def notes(given: Sequence[Given]) -> list[str]:
-    """What the table takes for granted, and where the numbers are from."""
+def notes(results: Sequence[NamedResult]) -> list[str]:
+    """Say what the table assumes, and where the numbers are from."""
     return [
         f"Q = {Q:g}. Hosts: the fewest on which shards fit, and shards with room for Q of them.",
         "Sources: validation/data/machine_storage.csv and dataset_sizes.csv.",

@@ -77,17 +77,17 @@ class SizesCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """The inputs that decide the outcome: the scenario and the epoch."""
         return [identity_of(self.document), self.epoch]
 
     @property
     def cost(self) -> float:
-        """As for `Cell`."""
+        """Estimated CPU seconds to plan the epochs up to this one."""
         samples = int(self.document["workload"]["dataset"]["num_samples"])
         return 0.1 + 2e-7 * self.epoch * samples
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`."""
+        """Plan the epochs up to this one, and return the samples and bytes of each rank in it."""
         scenario = from_dict(self.document, self.label)
         nbytes = sample_nbytes(scenario)
         for plan in plan_epochs(scenario, nbytes):
@@ -117,8 +117,11 @@ def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
 
 
 def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str, SizesCell]]:
-    """What is asked: an epoch of every run of the scenario's sweep; the last one if None. An
-    InputError if a run has no such epoch, or is not valid."""
+    """Check a request: an epoch of every run of the scenario's sweep, the last epoch if None.
+
+    Raises:
+        InputError: a run has no such epoch, or is not valid.
+    """
     cells = {}
     for name, single in scenario.runs().items():
         number = single.epochs if epoch is None else epoch
@@ -161,7 +164,7 @@ def _quantiles(result: Result) -> pd.DataFrame:
 
 
 def says(result: Result) -> Iterator[str]:
-    """What the tables say, a sentence for each thing that costs time."""
+    """Yield a sentence for each cost of time in the tables."""
     awaited = {QUANTITIES[name] for name in AWAITED}
     for row in result.derived["quantiles"].to_dict("records"):
         if row["uneven"] > UNEVEN and row["quantity"] in awaited:

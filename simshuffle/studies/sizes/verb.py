@@ -1,4 +1,4 @@
-"""What ``simshuffle study sizes`` is asked: which scenario, and which of its epochs."""
+"""Options of ``simshuffle study sizes``: a scenario, and one of its epochs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,11 @@ from simshuffle.extensions.learning.time_to_accuracy.figures import (
 from simshuffle.report.chart import GREY, Axis, Chart, Look, Mark, Panel, Ramp
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.presentation.catalogue import Kind
-from simshuffle.studies.presentation.of_runs import Given, nothing, own
+from simshuffle.studies.presentation.run_figures import (
+    NamedResult,
+    declared_figure,
+    unsuitable_results,
+)
 from simshuffle.studies.training.figures import look_of, order_strategies, scale_to_percent
 
 TAKES = ("time_to_accuracy",)
@@ -24,7 +28,7 @@ COST_COLUMNS = ["setting", "total_s", "storage_nbytes", "total_requests"]
 ACCURACY_COLUMNS = ["accuracy", "low", "high"]
 
 
-def simulated_settings(results: Sequence[Given]) -> pd.DataFrame:
+def simulated_settings(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return the settings that were simulated.
 
     Raises:
@@ -33,19 +37,19 @@ def simulated_settings(results: Sequence[Given]) -> pd.DataFrame:
     settings = results[0].result.tables["settings"]
     settings = settings[settings["message"] == ""]
     if settings.empty:
-        raise nothing(
+        raise unsuitable_results(
             "needs a setting that was simulated", results, "Its settings.csv says why not."
         )
     return settings
 
 
-def accuracy_table(results: Sequence[Given]) -> pd.DataFrame:
+def accuracy_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return the time at which each setting reached each target, with 95 % intervals."""
     columns = ["setting", "target", "name", "n", "reached", "time_s", "time_low_s", "time_high_s"]
     return results[0].result.tables["targets"][[*columns, "epochs"]]
 
 
-def frontier_table(results: Sequence[Given]) -> pd.DataFrame:
+def frontier_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return costs, accuracy and membership of the front of each simulated setting.
 
     Accuracy has a 95 % interval.
@@ -55,7 +59,7 @@ def frontier_table(results: Sequence[Given]) -> pd.DataFrame:
     )
 
 
-def storage_accuracy_table(results: Sequence[Given]) -> pd.DataFrame:
+def storage_accuracy_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return storage of a host, final accuracy and time of each simulated setting.
 
     Accuracy has a 95 % interval. A last column says whether the setting is on the front.
@@ -64,13 +68,13 @@ def storage_accuracy_table(results: Sequence[Given]) -> pd.DataFrame:
     return simulated_settings(results)[[*columns, "total_s", "on_front"]].reset_index(drop=True)
 
 
-def storage_accuracy(results: Sequence[Given]) -> Chart:
+def storage_accuracy(results: Sequence[NamedResult]) -> Chart:
     """Draw final accuracy against storage of a host, with Q beside points and time in colour."""
     rows = scale_to_percent(storage_accuracy_table(results))
     unit, name = time_unit(float(rows["total_s"].max()))
     nbytes = rows["storage_nbytes"]
     x, axis = place_on_log_axis(
-        "stored on a host", nbytes, lambda strategy: readable(strategy, Dimension.NBYTES, 2)
+        "stored on a host", nbytes, lambda value: readable(value, Dimension.NBYTES, 2)
     )
     times, strategy_order = rows["total_s"] / unit, order_strategies(rows)
     texts = [point_label(row) for row in rows.to_dict("records")]
@@ -101,6 +105,6 @@ def storage_accuracy(results: Sequence[Given]) -> Chart:
     )
 
 
-ACCURACY = Kind(TAKES, own("accuracy_time", simulated_settings), accuracy_table)
-FRONTIER = Kind(TAKES, own("frontier", simulated_settings), frontier_table)
+ACCURACY = Kind(TAKES, declared_figure("accuracy_time", simulated_settings), accuracy_table)
+FRONTIER = Kind(TAKES, declared_figure("frontier", simulated_settings), frontier_table)
 STORAGE_ACCURACY = Kind(TAKES, storage_accuracy, storage_accuracy_table)

@@ -1,0 +1,412 @@
+"""Figures of runs: where their seconds go, and a measure over ranks or Q with one line for each
+kind of run. Other figures use the helpers here, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.report import intervals, report
+from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked_bars
+from simshuffle.report.intervals import Ends
+from simshuffle.report.names import without_schedule
+from simshuffle.report.report import EPOCH_COLUMNS, LABELS, Booking, seconds_of_rows
+from simshuffle.report.style import COLOURS, line_height
+from simshuffle.report.timeline import Timeline
+from simshuffle.studies.mechanisms.tables import NAMES as WAYS
+from simshuffle.studies.simulation.figures import (
+    ROW_INCHES,
+    WHISKER,
+    breakdown_chart,
+    in_lines,
+)
+from simshuffle.studies.simulation.study import labels_of
+from simshuffle.studies.simulation.sweep_figures import MOST_LINES, name_without, sweep_chart
+from simshuffle.studies.simulation.tables import (
+    Means,
+    label_column,
+    means,
+    measures,
+    samples_of,
+    summary,
+)
+from simshuffle.studies.simulation.tables import SweptAxis as Swept
+from simshuffle.study.long_table import get_long
+from simshuffle.study.study import Result
+
+NAMES = {"world_size": "world_size", "exchange_fraction": "exchanged fraction Q"}
+HIDDEN = {
+    "exposed_s": Look("shown", COLOURS["EXCHANGE"]),
+    "hidden_s": Look("hidden behind other work", COLOURS["EXCHANGE"], fill="hidden"),
+    "half": Look("95 % interval of what is shown", WHISKER.colour, size=WHISKER.size),
+}
+SAMPLES = "samples"
+"""A measure of `last_epochs` beside those of all runs: how many samples an epoch has."""
+
+
+@dataclass(frozen=True)
+class NamedResult:
+    """A result with the name under which a figure shows it."""
+
+    name: str  # of its folder
+    result: Result  # itself
+    folder: Path = Path()  # where it is; nothing that is written says so
+
+
+def unsuitable_results(rule: str, results: Sequence[NamedResult], remedy: str) -> InputError:
+    """Return the error of results that lack what a figure needs; it says how to get that."""
+    names = ", ".join(named_result.name for named_result in results)
+    return InputError(Problem("RESULT", rule, names, remedy), "command line")
+
+
+PHASES = ("exchange", "wait_exchange", "exchange_hidden")
+_TIMELINE_COLUMNS = ["run", "seed", "epoch", "iteration", "rank", "phase", "start_s", "end_s"]
+
+
+def exchange_phases(result: Result) -> Iterator[pd.DataFrame]:
+    """Yield the exchange rows of a timeline in pieces, with `seed` and `seconds` of each row.
+
+    A row that stands for several iterations counts as often.
+    """
+    for piece in get_long(result.tables, "timeline").pieces(_TIMELINE_COLUMNS):
+        rows = piece[piece["phase"].isin(PHASES)]
+        if len(rows):
+            seconds = seconds_of_rows(Timeline(rows, rows, result.tables["sources"]))
+            texts = {name: rows[name].astype(str) for name in ("run", "phase")}
+            yield rows.assign(**texts, seed=rows.get("seed", 0), seconds=seconds)
+
+
+def missing_exchange(results: Sequence[NamedResult]) -> InputError:
+    """Return the error of results in which no run exchanges samples."""
+    remedy = "Simulate partial_local_shuffle, or an importance exchange."
+    return unsuitable_results("needs runs that exchange samples", results, remedy)
+
+
+def check_run_count(results: Sequence[NamedResult], num_runs: int, max_runs: int) -> None:
+    """Check that there are no more runs than a figure can draw.
+
+    Raises:
+        InputError: there are.
+    """
+    if num_runs > max_runs:
+        rule = f"draws at most {max_runs} runs; there are {num_runs}"
+        raise unsuitable_results(rule, results, "Give results of fewer runs.")
+
+
+def declared_figure(
+    name: str, check: Callable[[Sequence[NamedResult]], Any] = lambda results: None
+) -> Callable[[Sequence[NamedResult]], Chart]:
+    """Return the function that draws the figure ``name`` which the study of a result declares.
+
+    ``check`` raises InputError where a result has nothing for it.
+    """
+
+    def chart(results: Sequence[NamedResult]) -> Chart:
+        check(results)
+        result = results[0].result
+        return result.study.figures(result)[name]
+
+    return chart
+
+
+class RenamedRuns(NamedTuple):
+    """A result with its tables, whose runs have names that no other result uses."""
+
+    named_result: NamedResult
+    new_names: Mapping[str, str]  # of all runs, by their names in the result
+    epochs: pd.DataFrame  # as `simshuffle.report.report` makes it, with or without seeds
+    breakdown: pd.DataFrame  # its seconds by label and cause
+
+
+def distinguish_runs(results: Sequence[NamedResult]) -> list[RenamedRuns]:
+    """Put the name of its folder before a run's name that several results use."""
+    tables_of_results = [_epochs_and_breakdown(named_result.result) for named_result in results]
+    run_counts = Counter(run for epochs, _ in tables_of_results for run in epochs["run"].unique())
+    renamed_results = []
+    for named_result, (epochs, breakdown) in zip(results, tables_of_results, strict=True):
+        new_names = {
+            run: f"{named_result.name}: {run}" if occurrences > 1 else run
+            for run, occurrences in run_counts.items()
+        }
+        renamed_runs = RenamedRuns(
+            named_result,
+            new_names,
+            epochs.assign(run=epochs["run"].map(new_names)),
+            breakdown.assign(run=breakdown["run"].map(new_names)),
+        )
+        renamed_results.append(renamed_runs)
+    return renamed_results
+
+
+def _epochs_and_breakdown(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the tables of epochs and of their parts, whose runs are texts."""
+    if result.study.kind == "sweep":
+        return _divide_sweep(result)
+    epochs, breakdown = result.tables["epochs"], result.tables["breakdown"]
+    return (
+        epochs.assign(run=epochs["run"].astype(str)),
+        breakdown.assign(run=breakdown["run"].astype(str)),
+    )
+
+
+def average_results(results: Sequence[NamedResult]) -> Means:
+    """Return means over the seeds of all results, of which some may have one seed."""
+    means_of_results = [means(runs.epochs, runs.breakdown) for runs in distinguish_runs(results)]
+    halves = [
+        averages.epoch_half for averages in means_of_results if averages.epoch_half is not None
+    ]
+    epochs = pd.concat([averages.epochs for averages in means_of_results], ignore_index=True)
+    half_widths = pd.concat(halves).rename("epoch_s").to_frame() if halves else None
+    if half_widths is not None:
+        shown_epochs = pd.MultiIndex.from_frame(epochs[["run", "epoch"]])
+        half_widths = half_widths.reindex(shown_epochs).fillna(0.0)
+    breakdown = pd.concat([averages.breakdown for averages in means_of_results], ignore_index=True)
+    return Means(
+        epochs,
+        breakdown,
+        half_widths,
+        max(averages.seeds for averages in means_of_results),
+        interval_ends_of_results(results),
+    )
+
+
+def interval_ends_of_results(results: Sequence[NamedResult]) -> Ends:
+    """Return the ends of the 90 % intervals of all results, by the names of `distinguish_runs`."""
+    ends_of_runs = {}
+    for runs in distinguish_runs(results):
+        intervals_of_result = runs.named_result.result.meta.get("intervals")
+        for run, ends in intervals.interval_ends(intervals_of_result).items():
+            if run in runs.new_names:
+                ends_of_runs[runs.new_names[run]] = ends
+    return ends_of_runs
+
+
+def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
+    """Return the last epoch of every run: mean and 95 % interval of each measure over the seeds.
+
+    Returns:
+        Columns run, strategy, world_size, exchange_fraction, epoch, measure, seeds, mean, low and
+        high, which are empty for one seed.
+    """
+    parts = []
+    for runs in distinguish_runs(results):
+        table = measures(runs.epochs, runs.breakdown)
+        table = table.assign(**{SAMPLES: samples_of(runs.epochs)})
+        table = table[table["epoch"] == table.groupby("run")["epoch"].transform("max")]
+        keys = ["run", "strategy", "world_size", "exchange_fraction"]
+        texts = [
+            column
+            for column in table
+            if column not in keys and not pd.api.types.is_numeric_dtype(table[column])
+        ]
+        parts.append(summary(table.drop(columns=texts), keys))
+    return pd.concat(parts, ignore_index=True)
+
+
+def select_measure(table: pd.DataFrame, measure: str, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the mean of one measure, under its name, with ``keys``, seeds, low and high."""
+    rows = table[table["measure"] == measure].rename(columns={"mean": measure})
+    return rows[[*keys, measure, "low", "high", "seeds"]].reset_index(drop=True)
+
+
+def name_lines(table: pd.DataFrame, across: str) -> pd.Series[str]:
+    """Return the line on which each run of ``table`` lies: the run's name without ``across``.
+
+    ``across``, 'world_size' or 'exchange_fraction', is drawn from left to right.
+    """
+
+    names = [
+        name_without(run, across, value)
+        for run, value in zip(table["run"], table[across], strict=True)
+    ]
+    return pd.Series(names, table.index, dtype=object)
+
+
+def _divide_sweep(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a sweep's one table as the two of a simulation: epochs and breakdown.
+
+    A run is called by its label, and by its axes too where labels are not unique.
+    """
+    table = result.tables["sweep"].rename(columns={"label": "run"})
+    table["run"] = table["run"].astype(str)
+    axes = [axis["name"] for axis in result.meta["axes"]]
+    if table.duplicated(["run", "seed", "epoch"]).any():
+        for name in axes:
+            table["run"] += " " + name + "=" + table[name].astype(str)
+    epochs = table[["run", "seed", *(name for name in EPOCH_COLUMNS if name != "run")]]
+    keys = ["run", "seed", "epoch"]
+    rows = []
+    for label in LABELS:
+        for cause in ("", label):
+            seconds = table[label_column(label, waiting=bool(cause))]
+            rows.append(table[keys].assign(label=label, cause=cause, seconds=seconds))
+    parts = pd.concat(rows)
+    parts = parts[(parts["cause"] == "") | (parts["seconds"] > 0)]
+    parts = report.drop_absent_labels(parts.sort_index(kind="stable").reset_index(drop=True))
+    if epochs["seed"].nunique() == 1:
+        return epochs.drop(columns="seed"), parts.drop(columns="seed")
+    return epochs, parts
+
+
+def breakdown(results: Sequence[NamedResult]) -> Chart:
+    """Draw a bar for each run's last epoch."""
+    averages = average_results(results)
+    return breakdown_chart(
+        averages.breakdown,
+        averages.epochs,
+        _common_booking(results),
+        averages.epoch_half,
+        averages.about,
+        ends=averages.ends,
+    )
+
+
+def _common_booking(results: Sequence[NamedResult]) -> Booking:
+    """Return how the results book their seconds, if they agree, else 'cause'."""
+    bookings = {labels_of(named_result.result.meta) for named_result in results}
+    return bookings.pop() if len(bookings) == 1 else "cause"
+
+
+def breakdown_table(results: Sequence[NamedResult]) -> pd.DataFrame:
+    """Return a row for each run: its last epoch in s, with 95 % interval, by label, and waiting."""
+    averages = average_results(results)
+    epochs = averages.epochs
+    last = epochs[epochs["epoch"] == epochs.groupby("run")["epoch"].transform("max")]
+    parts = report.arrange_by_booking(averages.breakdown, _common_booking(results))
+    rows = []
+    for row in last.to_dict("records"):
+        run_parts = parts[(parts["run"] == row["run"]) & (parts["epoch"] == row["epoch"])]
+        sums = run_parts[~run_parts["waiting"]].groupby("label", sort=False)["seconds"].sum()
+        waiting = float(run_parts.loc[run_parts["waiting"], "seconds"].sum())
+        epoch_s = row["epoch_s"]
+        half_width = math.nan
+        if averages.epoch_half is not None:
+            half_width = float(averages.epoch_half.loc[(row["run"], row["epoch"])]) or math.nan
+        labels = {f"{label}_s": float(value) for label, value in sums.items()}
+        seconds = {**labels, "waiting_s": waiting, "epoch_s": epoch_s}
+        ends = {"low": epoch_s - half_width, "high": epoch_s + half_width}
+        rows.append({"run": row["run"], "ranks": row["world_size"], **seconds, **ends})
+    return pd.DataFrame(rows)
+
+
+def scaling_chart(
+    results: Sequence[NamedResult], across: str, measure: str, ideal: bool = False
+) -> Chart:
+    """Draw the rows of `scaling_rows`, a line for each kind of run.
+
+    ``ideal`` adds dotted lines of ideal scaling from the smallest size.
+    """
+    rows = scaling_rows(results, across, measure)
+    axes: list[Swept] = [
+        {"name": across, "key": NAMES[across], "numbers": True},
+        {"name": "line", "key": "line", "numbers": False},
+    ]
+    values = rows.rename(columns={measure: "mean"})
+    values = values.assign(label=values["line"], epoch=1, measure=measure)
+    epochs = last_epochs(results)
+    is_drawn = name_lines(epochs, across).isin(rows["line"])
+    samples = select_measure(epochs[is_drawn], SAMPLES, ["run"])[SAMPLES]
+    return sweep_chart(values, axes, measure, samples=samples, ideal=ideal)
+
+
+def scaling_rows(results: Sequence[NamedResult], across: str, measure: str) -> pd.DataFrame:
+    """Return mean and interval of ``measure`` in the last epochs, a row for each point of a line.
+
+    Columns: line, ``across``, the measure, low, high and seeds; of epochs also low_90 and high_90,
+    where a result has these. Lines with one value, or none of the measure, are left out.
+
+    Raises:
+        InputError: no line is left, there are more than can be told apart, or two runs lie on one
+            spot of a line.
+    """
+    epochs = last_epochs(results)
+    epochs = epochs[epochs["measure"] == measure]
+    rows = select_measure(
+        epochs.assign(line=name_lines(epochs, across)), measure, ["run", "line", across]
+    )
+    if measure == "epoch_s" and (ends := interval_ends_of_results(results)):
+        rows = intervals.add_interval_ends(rows, ends)
+    rows = rows.drop(columns="run")
+    rows = rows[rows[across].notna()]
+    has_several = rows.groupby("line")[across].transform("nunique") > 1
+    is_positive = rows.groupby("line")[measure].transform("max") > 0
+    rows = rows[has_several & is_positive].reset_index(drop=True)
+    needed_values = "two world sizes" if across == "world_size" else "two values of Q"
+    if rows.empty:
+        key = "world_size=8,16"
+        if across != "world_size":
+            key = "workload.exchange.exchange_fraction=0.1,0.3"
+        exchange = " with an exchange" if measure.startswith("exchange") else ""
+        rule = f"needs runs of one kind{exchange} with at least {needed_values}"
+        raise unsuitable_results(
+            rule, results, f"Simulate them: simshuffle sweep SCENARIO --over {key}"
+        )
+    if (count := rows["line"].nunique()) > MOST_LINES:
+        rule = f"draws at most {MOST_LINES} lines, as more cannot be told apart; there are {count}"
+        raise unsuitable_results(rule, results, "Sweep fewer keys, or give fewer results.")
+    if rows.duplicated(["line", across]).any():
+        rule = f"needs lines with one run for each {NAMES[across]}"
+        raise unsuitable_results(
+            rule, results, "Name the runs with --label, with all axes in braces."
+        )
+    line_index = pd.Series(pd.factorize(rows["line"])[0], rows.index)
+    rows = rows.assign(line_index=line_index).sort_values(["line_index", across])
+    return rows.drop(columns="line_index").reset_index(drop=True)
+
+
+def scaling_table(results: Sequence[NamedResult]) -> pd.DataFrame:
+    """Return times, speed-up and efficiency over the smallest size of each line."""
+    rows = scaling_rows(results, "world_size", "epoch_s")
+    first = rows.groupby("line", sort=False)[["world_size", "epoch_s"]].transform("first")
+    speedup = first["epoch_s"] / rows["epoch_s"]
+    ideal = rows["world_size"] / first["world_size"]
+    return rows.assign(speedup=speedup, efficiency=speedup / ideal)
+
+
+def hidden(results: Sequence[NamedResult]) -> Chart:
+    """Draw exposed and hidden exchange, a bar for each run, or hidden Q, a line for each mode."""
+    if results[0].result.study.kind == "hiding":
+        return declared_figure("hiding")(results)
+    rows = hidden_table(results)
+    names = [in_lines(name, whole=True) for name in without_schedule(rows["run"].tolist())]
+    # rows stand equally far apart, so that the name with most lines decides
+    num_lines = len(names) * max(max(1.0, 0.75 * (1 + name.count("\n"))) for name in names)
+    whiskers = rows.assign(y=rows.index, look="half")
+    marks = [
+        Mark("bar", stacked_bars(rows[["exposed_s", "hidden_s"]]), thick=0.62),
+        Mark("interval", whiskers[whiskers["low"].notna()], x="low", x2="high"),
+    ]
+    panel = Panel(marks, Axis("exchange per epoch and rank (s)", low=0.0), in_rows(names))
+    height = ROW_INCHES * line_height() * num_lines + 0.45
+    return Chart([panel], height, HIDDEN, "Exchange, shown and hidden.")
+
+
+def hidden_table(results: Sequence[NamedResult]) -> pd.DataFrame:
+    """Return how much of an exchange is hidden.
+
+    Of runs: exposed seconds with their interval, hidden seconds, and the hidden share. Of a search
+    for the largest hidden Q: that Q, by mode of sending and ranks.
+    """
+    if results[0].result.study.kind == "hiding":
+        limits = results[0].result.tables["limits"]
+        columns = ["way", "world_size", "iterations", "exchange_fraction", "baseline_s"]
+        return limits[[*columns, "bottleneck"]].assign(way=limits["way"].map(WAYS))
+    epochs = last_epochs(results)
+    keys = ["run", "world_size"]
+    exchange_s = select_measure(epochs, "exchange_total_s", keys)["exchange_total_s"]
+    rows = select_measure(epochs, "exchange_exposed_s", keys)
+    rows = rows.rename(columns={"exchange_exposed_s": "exposed_s"})
+    rows.insert(3, "hidden_s", (exchange_s - rows["exposed_s"]).clip(lower=0.0))
+    rows.insert(4, "share_hidden", rows["hidden_s"] / exchange_s)
+    rows = rows[exchange_s > 0].reset_index(drop=True)
+    if rows.empty:
+        raise missing_exchange(results)
+    return rows
