@@ -66,7 +66,8 @@ def figures(tables: TrainingTables) -> dict[str, Chart]:
     names = evaluated_statistics(finished_runs)
     if not names:
         return {}
-    settings, training_label = summary(tables.runs), describe_networks(finished_runs)
+    settings = summary(tables.runs)
+    training_label = describe_networks(finished_runs)
     main_settings = settings[settings["statistics"] == names[0]]
     charts = {
         "accuracy_world_size": world_size_chart(main_settings, training_label),
@@ -165,6 +166,7 @@ def scale_to_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
 
 
 def _draw_by_world_size(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
+    """Draw a line of accuracy against M for each strategy."""
     sizes = sorted(set(rows["world_size"]))
     placed = rows.assign(x=rows["world_size"]).sort_values("x", kind="stable")
     placed = scale_to_percent(_assign_looks(placed, strategy_order))
@@ -175,6 +177,7 @@ def _draw_by_world_size(rows: pd.DataFrame, strategy_order: Sequence[str]) -> Pa
 
 
 def _draw_by_fraction(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
+    """Draw a line of accuracy against Q for each strategy, and strategies without Q as bands."""
     placed = scale_to_percent(rows.assign(look=rows["strategy"], x=rows["exchange_fraction"]))
     positive = rows.loc[rows["exchange_fraction"] > 0, "exchange_fraction"]
     log = bool(positive.max() > 20 * positive.min())
@@ -193,15 +196,16 @@ def _draw_by_fraction(rows: pd.DataFrame, strategy_order: Sequence[str]) -> Pane
 
 
 def _draw_by_epoch(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
+    """Draw a line of accuracy after each epoch, with its band, for each strategy."""
     keys = ["strategy", "exchange_fraction", "epoch"]
     estimates = [
         {**dict(zip(keys, key, strict=True)), **vars(estimate(epoch_rows["accuracy"].tolist()))}
         for key, epoch_rows in rows.groupby(keys, sort=False, dropna=False)
     ]
     lines = pd.DataFrame(estimates).rename(columns={"mean": "accuracy", "epoch": "x"})
-    return lines_and_bands(
-        _assign_looks(scale_to_percent(lines), strategy_order).sort_values("x", kind="stable")
-    ), Axis(low=0.0, small=True)
+    lines = _assign_looks(scale_to_percent(lines), strategy_order)
+    marks = lines_and_bands(lines.sort_values("x", kind="stable"))
+    return marks, Axis(low=0.0, small=True)
 
 
 def lines_and_bands(lines: pd.DataFrame) -> list[Mark]:
@@ -214,19 +218,18 @@ def lines_and_bands(lines: pd.DataFrame) -> list[Mark]:
 
 
 def _draw_by_samples(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
-    low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
+    """Draw the loss of each setting against n, and the curve that is fitted to all of them."""
+    low = rows["effective_samples"].min()
+    high = rows["effective_samples"].max()
     marks = []
     if loss_curve := fit_loss_curve(rows):
         global_samples = rows["global_effective_samples"].mode().iloc[0]
         x = np.geomspace(low, global_samples, 200)
         fitted = pd.DataFrame({"x": x, "y": 100 * loss_curve.slope * (1 / x - 1 / global_samples)})
         marks.append(Mark("line", fitted, look=Look(colour="#999999")))
-    points = rows.drop(columns=["accuracy", "low", "high"], errors="ignore").rename(
-        columns=LOSS_COLUMNS
-    )
-    points = scale_to_percent(points, -100).assign(
-        look=rows["strategy"], x=rows["effective_samples"]
-    )
+    points = rows.drop(columns=["accuracy", "low", "high"], errors="ignore")
+    points = scale_to_percent(points.rename(columns=LOSS_COLUMNS), -100)
+    points = points.assign(look=rows["strategy"], x=rows["effective_samples"])
     marks += with_intervals("point", points)
     log = bool(high > 1.5 * low)
     axis_ticks = ticks(round_values(0.95 * low, 1.05 * high)) if log else None
@@ -254,6 +257,7 @@ def _group_panels(
 
 
 def _title(key: tuple[Any, ...]) -> str:
+    """Return the title of a panel: M, the kind of batch norm and, below, the variant."""
     variant, norm, *world_size = key
     size = f"M = {world_size[0]}" if world_size else ""
     first = ", ".join(filter(None, (size, NORMS[str(norm)])))

@@ -101,10 +101,14 @@ def _effective_numbers(pairs: Ints, weights: Floats, samples: int, world_size: i
         samples: N, the number of distinct samples.
         world_size: M.
     """
+    # w of each distinct (rank, sample)
     distinct_pairs, pair_index = np.unique(pairs, return_inverse=True)
     weight = np.bincount(pair_index, weights)
+
+    # (M,): sum w and sum w^2 of each rank
     rank = distinct_pairs // samples
-    total, squares = np.bincount(rank, weight, world_size), np.bincount(rank, weight**2, world_size)
+    total = np.bincount(rank, weight, world_size)
+    squares = np.bincount(rank, weight**2, world_size)
     holds_samples = total > 0
     numbers: Floats = total[holds_samples] ** 2 / squares[holds_samples]
     return numbers
@@ -126,19 +130,25 @@ def number_by_iteration(training_rows: Sequence[Ints], batch_size: int, momentum
         batch_size: b; the last batch of an epoch may be smaller.
         momentum: m, above 0 to 1.
     """
-    retained_share, weighted_batches = 1.0, []
+    retained_share = 1.0
+    batches = []
+    weights = []
     for epoch_rows in reversed(training_rows):
+        # batches from the last one of the epoch to the first
         for begin in range((len(epoch_rows) - 1) // batch_size * batch_size, -1, -batch_size):
             if retained_share < SMALLEST_SHARE:
                 break
             batch = epoch_rows[begin : begin + batch_size]
             size = np.maximum((batch >= 0).sum(axis=0), 1)
-            weighted_batches.append(
-                (batch, np.broadcast_to(momentum * retained_share / size, batch.shape))
-            )
+            batches.append(batch)
+            weights.append(np.broadcast_to(momentum * retained_share / size, batch.shape))
             retained_share *= 1.0 - momentum
-    sample, weight = (np.concatenate(arrays) for arrays in zip(*weighted_batches, strict=True))
-    world_size, samples = sample.shape[1], int(sample.max()) + 1
+
+    # (samples of all batches, M): a sample and its weight m (1 - m)^(T - t) / b
+    sample = np.concatenate(batches)
+    weight = np.concatenate(weights)
+    world_size = sample.shape[1]
+    samples = int(sample.max()) + 1
     pairs = np.arange(world_size, dtype=np.int64) * samples + sample
     is_sample = sample >= 0
     return _effective_numbers(pairs[is_sample], weight[is_sample], samples, world_size)
@@ -154,7 +164,7 @@ class StatisticsMemory:
 
     batches: Sequence[int]  # samples of each batch of an epoch, as `batch_sizes` gives them
     momentum: float  # m, above 0 to 1
-    epochs: int  # at least 1
+    epochs: int  # epochs of the training, at least 1
 
     @property
     def samples(self) -> int:
@@ -177,10 +187,10 @@ class StatisticsMemory:
 
         For whole batches and many epochs it is m/(b (2 - m)).
         """
+        # batches from the last one to the first
         batch_samples = np.array(self.batches[::-1], np.float64)
-        last_epoch = float(
-            np.sum((self.momentum * self._powers(len(batch_samples))) ** 2 / batch_samples)
-        )
+        batch_weights = self.momentum * self._powers(len(batch_samples))
+        last_epoch = float(np.sum(batch_weights**2 / batch_samples))
         epochs = float(np.sum(self.retained_share ** (2.0 * np.arange(self.epochs))))
         return last_epoch * epochs / self._total_weight**2
 
@@ -192,13 +202,14 @@ class StatisticsMemory:
         and e share sum w w = W_d W_e / S, W being the weight of all of an epoch. For many
         epochs it is 2 a/((1 + a) S).
         """
-        epoch_weights = (1.0 - self.retained_share) * self.retained_share ** np.arange(
-            float(self.epochs)
-        )
+        powers = self.retained_share ** np.arange(float(self.epochs))
+        epoch_weights = (1.0 - self.retained_share) * powers
+        # the sum of W_d W_e over all pairs of two different epochs
         products = float(epoch_weights.sum() ** 2 - (epoch_weights**2).sum())
         return products / self.samples / self._total_weight**2
 
     def _powers(self, count: int) -> Floats:
+        """Return (1 - m)^t for t from 0: (count,)."""
         return np.asarray((1.0 - self.momentum) ** np.arange(float(count)))
 
     def number_from_returns(self, return_probability: float) -> float:
@@ -236,7 +247,7 @@ MIN_EMULATED_RANKS, MIN_EMULATED_SAMPLES, MAX_EMULATED_SAMPLES = 16, 1 << 15, 1 
 MAX_FOLLOWED_RANKS = 64
 """Most ranks whose statistics are followed; n is the mean over these ranks."""
 NORMAL_90 = 1.6448536269514722
-"""Of a normal distribution, 90 % lies within so many standard deviations."""
+"""Standard deviations from the mean within which 90 % of a normal distribution lies."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +258,9 @@ class EffectiveSamples:
     # low, high: the 90 % interval of n, from how much ranks differ
     low: float
     high: float
-    memory: StatisticsMemory  # of the rank
-    ranks: int  # that were emulated; 0 where n is exact and none had to be
-    epochs: int  # that were emulated
+    memory: StatisticsMemory  # memory of the rank's statistics in closed form
+    ranks: int  # ranks that were emulated; 0 where n is exact
+    epochs: int  # epochs that were emulated; 0 where n is exact
 
 
 def estimate_effective_samples(
@@ -297,23 +308,29 @@ def estimate_effective_samples(
     """
     sizes = batch_sizes(num_samples, world_size, batch_size, drop_last=drop_last)
     memory = StatisticsMemory(sizes, momentum, epochs)
-    remembered = min(count_remembered_epochs(memory.retained_share), epochs)
-    emulates_all = strategy.fetches or strategy.needs_places
     if not strategy.fetches and not strategy.fraction:
         exact = memory.number_from_returns(1.0 / world_size if strategy.redraws else 1.0)
         return EffectiveSamples(exact, exact, exact, memory, 0, 0)
-    ranks = world_size if emulates_all else _count_emulated_ranks(memory, world_size)
-    samples = num_samples if ranks == world_size else round(num_samples / world_size * ranks)
-    epochs_run = Epochs(
+
+    ranks = world_size
+    if not strategy.fetches and not strategy.needs_places:
+        ranks = _count_emulated_ranks(memory, world_size)
+    samples = num_samples
+    if ranks != world_size:
+        samples = round(num_samples / world_size * ranks)
+    emulated_epochs = Epochs(
         strategy, samples, ranks, batch_size, seed, drop_last=drop_last, places=places
     )
-    training_rows = _emulate_training_rows(epochs_run, remembered)
+    remembered = min(count_remembered_epochs(memory.retained_share), epochs)
+    training_rows = _emulate_training_rows(emulated_epochs, remembered)
+
     numbers = number_by_iteration(training_rows, batch_size, momentum)
     mean = float(numbers.mean())
-    error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
-    return EffectiveSamples(
-        mean, mean - NORMAL_90 * error, mean + NORMAL_90 * error, memory, ranks, remembered
-    )
+    error = 0.0
+    if len(numbers) > 1:
+        error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
+    half_width = NORMAL_90 * error
+    return EffectiveSamples(mean, mean - half_width, mean + half_width, memory, ranks, remembered)
 
 
 def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
@@ -321,6 +338,7 @@ def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
 
     The number is even, as the exchange between pairs needs it.
     """
+    # ranks beyond which chance returns, 1/M of a shard, add at most MAX_CHANCE_RETURNS of 1/n
     retained_share = memory.retained_share
     chance_ranks = math.ceil(
         2.0 * retained_share / max(1.0 - retained_share, 1e-12) / MAX_CHANCE_RETURNS
@@ -333,24 +351,23 @@ def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
     return min(world_size, ranks + ranks % 2)
 
 
-def _emulate_training_rows(epochs_run: Epochs, epochs: int) -> list[Ints]:
+def _emulate_training_rows(emulated_epochs: Epochs, epochs: int) -> list[Ints]:
     """Return the samples that the first ranks train on in each epoch, for `number_by_iteration`.
 
     Each array is (n, ranks) with at most `MAX_FOLLOWED_RANKS` ranks.
     """
-    epochs_run.owner = epochs_run.strategy.first_owner(
-        epochs_run.num_samples, epochs_run.world_size, epochs_run.rng("partition")
+    emulated_epochs.owner = emulated_epochs.strategy.first_owner(
+        emulated_epochs.num_samples, emulated_epochs.world_size, emulated_epochs.rng("partition")
     )
     training_rows = []
     for epoch in range(1, epochs + 1):
-        shards = epochs_run.next_shards()
-        training_rows.append(
-            np.ascontiguousarray(epochs_run.training_rows(shards)[:, :MAX_FOLLOWED_RANKS])
-        )
+        shards = emulated_epochs.next_shards()
+        rows = emulated_epochs.training_rows(shards)[:, :MAX_FOLLOWED_RANKS]
+        training_rows.append(np.ascontiguousarray(rows))
         importance = None
-        if epochs_run.strategy.needs_importance:  # in place of a real one
-            importance = epochs_run.rng("importance", epoch).exponential(
-                size=epochs_run.num_samples
+        if emulated_epochs.strategy.needs_importance:  # in place of a real one
+            importance = emulated_epochs.rng("importance", epoch).exponential(
+                size=emulated_epochs.num_samples
             )
-        epochs_run.finish_epoch(epochs_run.next_plan(shards, importance))
+        emulated_epochs.finish_epoch(emulated_epochs.next_plan(shards, importance))
     return training_rows

@@ -142,9 +142,10 @@ def fill_holm_column(table: pd.DataFrame, prefix: str, family: pd.Series[bool]) 
 
 
 def _reference_columns(reference: str) -> dict[str, Column]:
-    reference_label = (
-        "partial local shuffle at the same Q" if reference == "partial" else f"{reference} shuffle"
-    )
+    """Return the columns of the comparison with a strategy of `REFERENCES`."""
+    reference_label = f"{reference} shuffle"
+    if reference == "partial":
+        reference_label = "partial local shuffle at the same Q"
     family = f"with {reference_label} of the study, with the same statistics"
     return comparison_columns(reference, reference_label, f"of {reference_label}", family)
 
@@ -188,13 +189,14 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         for row in sorted(_summary_rows(finished_runs, name), key=_summary_sort_key)
     ]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    for against in REFERENCES:
+    for reference in REFERENCES:
         for name in dict.fromkeys(table["statistics"]):
-            fill_holm_column(table, against, table["statistics"] == name)
+            fill_holm_column(table, reference, table["statistics"] == name)
     return table
 
 
 def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str, Any]]:
+    """Return the rows of the summary with one kind of evaluation statistics."""
     accuracies = values_by_setting_and_seed(finished_runs, f"{statistics}_accuracy")
     best_accuracies = values_by_setting_and_seed(finished_runs, f"{statistics}_best_accuracy")
     effective_samples = values_by_setting_and_seed(finished_runs, "effective_samples")
@@ -210,8 +212,9 @@ def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str
         best = estimate(list(best_accuracies[key].values()))
         row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
         row |= {"best_accuracy": best.mean, "best_low": best.low, "best_high": best.high}
-        for against in REFERENCES:
-            row |= comparison_values(against, difference_to_reference(accuracies, key, against))
+        for reference in REFERENCES:
+            difference = difference_to_reference(accuracies, key, reference)
+            row |= comparison_values(reference, difference)
         rows.append(row)
     return rows
 
@@ -245,15 +248,15 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
     return estimate([first[seed] - second[seed] for seed in first if seed in second])
 
 
-def difference_to_reference(accuracies: Accuracies, key: Key, against: str) -> Estimate:
+def difference_to_reference(accuracies: Accuracies, key: Key, reference: str) -> Estimate:
     """Estimate the difference of setting ``key`` to a reference, over the seeds that both have."""
-    condition, (strategy, fraction) = key[: len(CONDITION)], key[len(CONDITION) :]
-    if strategy in _NOT_COMPARED[against]:
+    condition = key[: len(CONDITION)]
+    strategy, fraction = key[len(CONDITION) :]
+    if strategy in _NOT_COMPARED[reference]:
         return estimate([])
-    reference_fraction = fraction if against == "partial" else _FRACTION[against]
-    reference_accuracies = accuracies.get((*condition, against, reference_fraction), {})
-    setting_accuracies = accuracies[key]
-    return paired_difference(setting_accuracies, reference_accuracies)
+    reference_fraction = fraction if reference == "partial" else _FRACTION[reference]
+    reference_accuracies = accuracies.get((*condition, reference, reference_fraction), {})
+    return paired_difference(accuracies[key], reference_accuracies)
 
 
 _NOT_COMPARED = {
@@ -277,12 +280,12 @@ MIN_SETTINGS = 3
 class LossCurve:
     """The loss c (1/n - 1/n of global shuffle), fitted by least squares."""
 
-    settings: int  # that it was fitted to
+    settings: int  # number of settings that it was fitted to
     slope: float  # c, share of accuracy times samples
-    residual: float  # root of the mean square of what it leaves of the losses, share of accuracy
-    spread: float  # the same of the losses themselves
-    worst_row: Mapping[Any, Any]  # of `losses_against_global`, the row that it misses by most
-    worst_excess: float  # by how much this row loses more than the curve says, share of accuracy
+    residual: float  # root mean square of losses less the curve, share of accuracy
+    spread: float  # root mean square of losses, share of accuracy
+    worst_row: Mapping[Any, Any]  # the row of `losses_against_global` farthest from the curve
+    worst_excess: float  # loss of this row less that of the curve, share of accuracy
 
 
 def losses_against_global(settings: pd.DataFrame) -> pd.DataFrame:

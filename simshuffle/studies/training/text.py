@@ -48,7 +48,7 @@ STATISTICS_EXPLAINED = {
 
 
 def parts(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield what was found, in order; ``meta`` has 'study' and 'description' of the study."""
+    """Yield the findings, in order; ``meta`` has 'study' and 'description' of the study."""
     yield _study_head(tables, meta)
     yield from _list_unusable_runs(tables)
     settings = summary(tables.runs)
@@ -91,6 +91,7 @@ def _accuracy_row(row: Row) -> list[str]:
 
 
 def _study_head(tables: TrainingTables, meta: Mapping[str, Any]) -> str:
+    """Return the title, description, runs, networks and partitions of the study."""
     partitions = ", ".join(sorted(set(tables.runs["partition"])))
     lines = [
         str(meta.get("description", "")).strip(),
@@ -119,6 +120,7 @@ def _list_unusable_runs(tables: TrainingTables) -> Iterator[str]:
 
 
 def _explain_method(names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any]) -> str:
+    """Explain how accuracies, intervals and p-values come about."""
     seeds = (
         tables.finished_runs()
         .groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"]
@@ -199,13 +201,13 @@ def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
     significant = [row for row in compared if is_significant(row, "global")]
     rows_by_phrase = {
         "local shuffle is below global shuffle at": [
-            r for r in significant if r["global_difference"] < 0
+            row for row in significant if row["global_difference"] < 0
         ],
         "local shuffle is above global shuffle at": [
-            r for r in significant if r["global_difference"] > 0
+            row for row in significant if row["global_difference"] > 0
         ],
         "no difference between the two is found at": [
-            r for r in compared if not is_significant(r, "global")
+            row for row in compared if not is_significant(row, "global")
         ],
     }
     parts = []
@@ -216,7 +218,8 @@ def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
                 for row in phrase_rows
             )
             parts.append(f"{phrase} {', '.join(sizes)}")
-    sentence, label = "; ".join(parts), norm_label(rows[0])
+    sentence = "; ".join(parts)
+    label = norm_label(rows[0])
     yield f"{label}: {sentence}." if label else f"{sentence[0].upper()}{sentence[1:]}."
 
 
@@ -234,16 +237,15 @@ def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
         for row in partial
         if not math.isnan(row["global_p_holm"]) and not is_significant(row, "global")
     ]
-    smallest_clause = (
-        f" From Q = {closed_rows[0]['exchange_fraction']:g} on no difference to global shuffle is"
-        " found."
-        if closed_rows
-        else ""
-    )
-    monotone = closed_rows == partial[len(partial) - len(closed_rows) :]
+    # the gap stays closed from one Q on
+    is_monotone = closed_rows == partial[len(partial) - len(closed_rows) :]
+    closing_sentence = ""
+    if closed_rows and is_monotone:
+        fraction = closed_rows[0]["exchange_fraction"]
+        closing_sentence = f" From Q = {fraction:g} on no difference to global shuffle is found."
     yield (
         f"{condition_label(rows[0])}: partial local shuffle changes local shuffle's gap of"
-        f" {format_difference(gap, 'global')} to {gaps}." + (smallest_clause if monotone else "")
+        f" {format_difference(gap, 'global')} to {gaps}.{closing_sentence}"
     )
 
 
@@ -270,10 +272,12 @@ def _compare_at_equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
 
 
 def _format_p(value: float) -> str:
+    """Format a p-value with three decimals; '' for NaN."""
     return "" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _state_equal_fraction_verdict(compared: Sequence[Row]) -> str:
+    """State how many strategies differ from partial local shuffle at equal Q."""
     tested = [row for row in compared if not math.isnan(row["partial_p_holm"])]
     if not tested:
         return ""
