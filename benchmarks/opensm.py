@@ -29,8 +29,9 @@ import numpy as np
 from simshuffle.errors import SimulationError
 from simshuffle.extensions.interop.fabrics import ibsim
 from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
-from simshuffle.extensions.interop.fabrics.imported import ImportedFabric, Missing, of_network
-from simshuffle.extensions.interop.fabrics.lfts import tables_of
+from simshuffle.extensions.interop.fabrics.imported import FabricSupplement, ImportedFabric
+from simshuffle.extensions.interop.fabrics.lfts import parse_tables
+from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network
 from simshuffle.fabric.routing import DModK, MinHop, RoutingRule
 from simshuffle.fabric.routing.fabric import Fabric
 from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile, TableRouter
@@ -273,12 +274,12 @@ def live(text: str, fabric: ImportedFabric, engine: str) -> ForwardingTableFile:
     with tempfile.TemporaryDirectory() as folder:
         net = Path(folder, "net")
         net.write_text(text, encoding="utf-8")
-        return tables_of(dumped(net, engine), f"OpenSM {engine}", fabric)
+        return parse_tables(dumped(net, engine), f"OpenSM {engine}", fabric)
 
 
 def compared(name: str, engine: str, *, again: bool) -> Agreement:
     """A case: recorded tables beside a routing, or live ones if ``again``."""
-    fabric = fabric_of(net_of(name), name, Missing())
+    fabric = fabric_of(net_of(name), name, FabricSupplement())
     tables = live(net_of(name), fabric, engine) if again else recorded(name, engine)
     return agreement(fabric, tables, ENGINES[engine])
 
@@ -286,9 +287,9 @@ def compared(name: str, engine: str, *, again: bool) -> Agreement:
 def record() -> None:
     """Make the nets, and record the tables of every case."""
     for name, make in MADE.items():
-        _pack(f"{name}.net.gz", ibsim.written(of_network(make(), name)))
+        _pack(f"{name}.net.gz", ibsim.format_net_file(fabric_of_network(make(), name)))
     for name, engine in sorted(CASES | NOTED):
-        fabric = fabric_of(net_of(name), name, Missing())
+        fabric = fabric_of(net_of(name), name, FabricSupplement())
         tables = live(net_of(name), fabric, engine)
         _pack(f"{name}.{engine}.json.gz", tables.to_json())
 
@@ -305,7 +306,7 @@ def main(arguments: list[str]) -> None:
     elif arguments:
         for file in arguments:
             text = Path(file).read_text(encoding="utf-8")
-            fabric = fabric_of(text, file, Missing())
+            fabric = fabric_of(text, file, FabricSupplement())
             for engine, rule in ENGINES.items():
                 try:
                     found = str(agreement(fabric, live(text, fabric, engine), rule))

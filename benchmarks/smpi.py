@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from simshuffle.extensions.interop.exports.export import export
-from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.program import make_program
 from simshuffle.extensions.interop.exports.simgrid import smpi_options
 from simshuffle.extensions.interop.exports.source import ExportedRun
 from simshuffle.job.lowering.messages import (
@@ -162,7 +162,7 @@ Times = dict[str, np.ndarray]
 def simulated(scenario: Scenario) -> Times:
     """What the simulator's network makes of the first iteration's messages. A host has one rank, so
     that its storing meets nothing."""
-    made = program(scenario, 1, 1)
+    made = make_program(scenario, 1, 1)
     schedule = scenario.workload.exchange.exchange_schedule
     assert schedule is not None
     nbytes = sample_nbytes(scenario)

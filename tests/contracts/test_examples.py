@@ -7,7 +7,7 @@ from simshuffle.fabric.routing import ForwardingTables, Routing
 from simshuffle.fabric.topology import Topology
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.storage import Tier
-from simshuffle.studies.loader.request import defaults
+from simshuffle.studies.loader.request import default_orders
 from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.studies.training.figures import look_of
 from simshuffle.workload.exchange import (
@@ -99,7 +99,7 @@ def test_no_two_strategies_look_alike():
     shape = DataSetShape(
         samples=4096, samples_per_shard=32, shard_nbytes=0, cache_nbytes=None, epochs=1, **readers
     )
-    names = [order.short_name for order in defaults(shape).values()]
+    names = [order.short_name for order in default_orders(shape).values()]
     # LitData's, kept or not, are one order with a smaller cache
     assert len(set(names)) == len(names) - 1
     known = [*STYLES, *dict.fromkeys(names)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import TopologyError
-from simshuffle.extensions.interop.fabrics.imported import of_network
+from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network
 from simshuffle.fabric.routing import DModK, Fabric, ForwardingTables, MinHop
 from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile, TableRouter
 from tests.attached import attach_storage
@@ -24,7 +24,7 @@ STORAGE = {"bandwidth": 1e9, "latency": 0.0, "links": 1}
 
 def with_ports(topology):
     """The network, its ports numbered."""
-    return of_network(topology.sketch(), "net").sketch()
+    return fabric_of_network(topology.sketch(), "net").sketch()
 
 
 def tables_of(router):

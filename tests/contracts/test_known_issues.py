@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.studies.loader.resume_tables import GOES_ON, REFUSES, outcome_of
+from simshuffle.studies.loader.resume_tables import GOES_ON, REFUSES, classify_outcome
 from simshuffle.workload.orders.order import Readers, ShardedSet
 from simshuffle.workload.resuming.account import account_for_epoch
 from simshuffle.workload.resuming.law import Crash, Refusal
@@ -132,7 +132,7 @@ def _by_law(known):
     found = asdict(
         account_for_epoch(data.size, past[-1], step, resumed.remaining, [*past[:-1], *later])
     )
-    found["outcome"] = outcome_of(past[-1].first_steps(step), resumed.remaining)
+    found["outcome"] = classify_outcome(past[-1].first_steps(step), resumed.remaining)
     return tuple(found[name] for name in COUNTS)
 
 

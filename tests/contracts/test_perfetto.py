@@ -18,7 +18,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.extensions.interop.exports.export import export
 from simshuffle.extensions.interop.exports.source import read_source
-from simshuffle.extensions.interop.exports.trace_file import lanes
+from simshuffle.extensions.interop.exports.trace_file import assign_lanes
 from simshuffle.job.lowering.messages import exchange_costs
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.scenario.scenario import load_scenario
@@ -358,7 +358,7 @@ def test_two_ranks_on_one_link():
 
 def test_lanes_hold_no_two_at_once():
     begin, end = np.array([0, 0, 2, 3, 9]), np.array([3, 5, 4, 9, 10])
-    assert lanes(begin, end).tolist() == [0, 1, 2, 0, 0]
+    assert assign_lanes(begin, end).tolist() == [0, 1, 2, 0, 0]
 
 
 # -------------------------------------------------------------------------- what a recorder changes

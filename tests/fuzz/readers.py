@@ -19,12 +19,13 @@ from simshuffle.extensions.calibration.validation.predict import variants
 from simshuffle.extensions.calibration.validation.table import read_rows
 from simshuffle.extensions.doctor.records.chakra_schema import ChakraNode, StorageOperation
 from simshuffle.extensions.doctor.records.reading import read as read_record
-from simshuffle.extensions.interop.exports.chakra import encoded
+from simshuffle.extensions.interop.exports.chakra import encode_trace
 from simshuffle.extensions.interop.fabrics import ibsim, infragraph
-from simshuffle.extensions.interop.fabrics.imported import Missing, graphml
-from simshuffle.extensions.interop.fabrics.lfts import read_tables, tables_of
+from simshuffle.extensions.interop.fabrics.imported import FabricSupplement
+from simshuffle.extensions.interop.fabrics.lfts import parse_tables, read_tables
+from simshuffle.extensions.interop.fabrics.network_fabric import format_graphml
 from simshuffle.extensions.interop.fabrics.reading import read_fabric, read_host
-from simshuffle.extensions.interop.import_command import machine_files
+from simshuffle.extensions.interop.import_command import format_machine_files
 from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.case import read_case
 from simshuffle.fabric.network.replay import replay
@@ -379,7 +380,7 @@ def _traces() -> dict[str, Any]:
         "traceml.json": of.traceml(),
         "ray.json": [{"iter_total_blocked_s": 2.0, "iter_user_s": 6.0, "iter_batches_total": 4}],
         "ray.txt": of.RAY + of.TOLD,
-        "trace.0.et": encoded(nodes),
+        "trace.0.et": encode_trace(nodes),
         **{f"dlio/{name}": content for name, content in of.DLIO.items()},
     }
 
@@ -529,14 +530,14 @@ def _fabric(rng: random.Random, _: Path) -> Input:
     if kind == "yaml":
         return Input({"net.yaml": _yaml(TOPOLOGY_YAML, rng)}, ("net.yaml",))
     if kind == "infragraph" and rng.random() < 0.7:
-        values = changed_values(json.loads(infragraph.written(_rack())), rng)
+        values = changed_values(json.loads(infragraph.format_infrastructure(_rack())), rng)
         return Input({"net.json": json.dumps(values).encode("utf-8", "replace")}, ("net.json",))
     text = {
         "ibnetdiscover": (FABRICS / "rack.ibnet").read_text(),
         "report": _report(),
         "ibsim": IBSIM,
         "conf": TOPOLOGY_CONF,
-        "infragraph": infragraph.written(_rack()),
+        "infragraph": infragraph.format_infrastructure(_rack()),
     }[kind]
     content = rng.choice((changed_text, changed_lines))(text, rng).encode(
         "utf-8", "surrogateescape"
@@ -547,11 +548,11 @@ def _fabric(rng: random.Random, _: Path) -> Input:
 
 def _imported(folder: Path, arguments: tuple[str, ...]) -> None:
     """What `simshuffle machine import` and `export` do."""
-    fabric = read_fabric(folder / arguments[0], Missing(bandwidth=1e9))
+    fabric = read_fabric(folder / arguments[0], FabricSupplement(bandwidth=1e9))
     fabric.counts()
     "".join(map(str, fabric.slow_cables))
-    machine_files("m.yaml", "m", fabric)
-    for write in (ibsim.written, infragraph.written, graphml):
+    format_machine_files("m.yaml", "m", fabric)
+    for write in (ibsim.format_net_file, infragraph.format_infrastructure, format_graphml):
         write(fabric)
 
 
@@ -570,7 +571,7 @@ def _inside(folder: Path, _: tuple[str, ...]) -> None:
 def _dump(rng: random.Random, _: Path) -> Input:
     dump = (FABRICS / "rack-lfts.dump").read_text()
     if rng.random() < 0.5:
-        tables = json.loads(tables_of(dump, "dump", _rack()).to_json())
+        tables = json.loads(parse_tables(dump, "dump", _rack()).to_json())
         text = json.dumps(changed_values(tables, rng))
         return Input({"t.json": text.encode("utf-8", "replace")}, ("t.json",))
     text = rng.choice((changed_text, changed_lines))(dump, rng)

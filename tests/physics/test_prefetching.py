@@ -9,7 +9,7 @@ from simshuffle.job.plan.prefetching import loader_demand, wait_seconds
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
-from simshuffle.studies.loader.tuning import row
+from simshuffle.studies.loader.tuning import make_row
 from tests.small import small
 
 exactly = pytest.approx
@@ -211,7 +211,7 @@ def test_simulated_epochs_lie_near_the_settings(workers):
         "sweep": {},
     }
     scenario = load_scenario("quickstart", values)
-    found = row(scenario, scenario.workload.loader)
+    found = make_row(scenario, scenario.workload.loader)
     iterations = scenario.workload.iterations(scenario.world_size)
     batch = scenario.world_size * scenario.workload.local_batch_size
     by_law = found["first_s"] + (iterations - 1) * batch / found["samples_per_s"] + found["step_s"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.program import make_program
 from simshuffle.job.sim.simulate import simulate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -41,7 +41,7 @@ def assert_same(smpi, case, ours, theirs):
     """Where barriers are, SMPI lets ranks go before the last round of all, by a latency for each
     other round at most, and its senders come to the next one later by the latency of cables.
     Messages that begin sooner meet others, so that these may end later."""
-    barriers, steps = len(ours["barriers"]), len(program(case.scenario(), 1, 1).steps)
+    barriers, steps = len(ours["barriers"]), len(make_program(case.scenario(), 1, 1).steps)
     assert barriers == len(theirs["barriers"])
     early = barriers * (math.ceil(math.log2(len(ours["done"]))) - 1) * LATENCY
     late = steps * CABLES * (barriers > 0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.program import make_program
 from simshuffle.job.lowering.messages import (
     MessageLowering,
     StoreLowering,
@@ -26,7 +26,7 @@ def exchanging(count):
         scenario = random_scenario(number, extreme=number % 3 == 0)
         number += 1
         try:
-            found.append((scenario, program(scenario, 1).iteration))
+            found.append((scenario, make_program(scenario, 1).iteration))
         except InputError:
             continue
     return found
@@ -58,7 +58,7 @@ def scenarios():
 
 def test_bytes_are_those_of_the_costs_and_each_receipt_has_its_sender(case):
     scenario, iteration, costs, _ = case
-    exchange = program(scenario, 1, iteration)
+    exchange = make_program(scenario, 1, iteration)
     ranks = np.arange(scenario.world_size)
     sent = sum(step.nbytes for step in exchange.steps)
     assert sent == pytest.approx(costs.sent[iteration - 1], rel=1e-12)
@@ -77,7 +77,7 @@ def test_bytes_are_those_of_the_costs_and_each_receipt_has_its_sender(case):
 def test_seconds_are_those_of_the_transfers_alone(case):
     """Of every rank those of its reads and its work; of every message its delay; of the storing."""
     scenario, iteration, costs, schedule = case
-    exchange = program(scenario, 1, iteration)
+    exchange = make_program(scenario, 1, iteration)
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     messages = messages_of(
         costs, iteration - 1, resources, scenario.workload.loader.reads_in_flight
@@ -106,10 +106,10 @@ def test_seconds_are_those_of_the_transfers_alone(case):
 
 def test_what_has_no_messages_is_refused_with_a_remedy():
     with pytest.raises(InputError, match="local_shuffle exchanges nothing"):
-        program(small(), 1, 1)
+        make_program(small(), 1, 1)
     few = small(workload__exchange=PARTIAL.format(0.02))
-    assert program(few, 1).iteration == 5
+    assert make_program(few, 1).iteration == 5
     with pytest.raises(InputError, match="The nearest is 5"):
-        program(few, 1, 2)
+        make_program(few, 1, 2)
     with pytest.raises(InputError, match="nothing is sent in epoch 1"):
-        program(small(world_size=1, workload__exchange=PARTIAL.format(0.02)), 1, 1)
+        make_program(small(world_size=1, workload__exchange=PARTIAL.format(0.02)), 1, 1)

@@ -65,7 +65,7 @@ def of_three(kinds=(COMP, COMP, COLL)):
     for place, (name, kind, micros) in enumerate(zip(names, kinds, (300, 600, 200), strict=True)):
         after = (place,) if place else ()
         nodes.append(ChakraNode(place + 1, name, kind, after, micros / 1e6))
-    content = written_chakra.encoded(nodes)
+    content = written_chakra.encode_trace(nodes)
     return content[content[0] + 1 :]
 
 

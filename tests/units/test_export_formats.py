@@ -17,9 +17,9 @@ from simshuffle.api import run as simulated
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.extensions.interop.exports import chakra, htsim
-from simshuffle.extensions.interop.exports.program import program
-from simshuffle.extensions.interop.fabrics.htsim import written as htsim_network
-from simshuffle.extensions.interop.fabrics.imported import Missing
+from simshuffle.extensions.interop.exports.program import make_program
+from simshuffle.extensions.interop.fabrics.htsim import format_fat_tree as htsim_network
+from simshuffle.extensions.interop.fabrics.imported import FabricSupplement
 from simshuffle.extensions.interop.fabrics.reading import read_fabric
 from simshuffle.fabric.network import Fluid
 from simshuffle.fabric.network.flows import Flows, Links
@@ -51,7 +51,7 @@ def exchanging(schedule="streamlined", tree=TREE, **values):
 
 @pytest.fixture(scope="module", params=["streamlined", "authors", AT_ONCE], ids=str)
 def made(request):
-    return program(exchanging(request.param), 1, 1)
+    return make_program(exchanging(request.param), 1, 1)
 
 
 def messages(made):
@@ -107,7 +107,7 @@ def traces(made, schema):
     """Of each rank the nodes, by their ids."""
     out = []
     for rank in range(made.world_size):
-        nodes = decoded(schema, chakra.encoded(chakra.nodes_of(made, rank)))
+        nodes = decoded(schema, chakra.encode_trace(chakra.nodes_of_rank(made, rank)))
         by_id = {node.id: node for node in nodes}
         assert len(by_id) == len(nodes)
         out.append(by_id)
@@ -188,7 +188,7 @@ def test_traces_come_to_their_end_under_the_rules_of_astra_sim(made):
     """A rank has one node on its CPU, one on its accelerator and one send or collective at a time,
     that with the lowest id first; a collective ends when all ranks are at the same one."""
     ranks = range(made.world_size)
-    todo = [{node.id: node for node in chakra.nodes_of(made, rank)} for rank in ranks]
+    todo = [{node.id: node for node in chakra.nodes_of_rank(made, rank)} for rank in ranks]
     sent, summed = set(), [0 for _ in ranks]
     moved = True
     while moved:
@@ -197,7 +197,7 @@ def test_traces_come_to_their_end_under_the_rules_of_astra_sim(made):
             occupied = set()
             for node in list(todo[rank].values()):
                 place = node.kind == chakra.COMP, node.attributes["is_cpu_op"]
-                ready = not any(one in todo[rank] for one in node.after)
+                ready = not any(one in todo[rank] for one in node.dependencies)
                 if not ready or (node.kind != chakra.RECV and place in occupied):
                     continue
                 message = tuple(node.attributes.get(f"comm_{key}") for key in ("src", "dst", "tag"))
@@ -225,7 +225,7 @@ def test_with_storage_reading_and_writing_are_nodes_with_their_bytes(made, trace
     """By what the program says: a rank reads, works and sends, and in the end unpacks and writes;
     together that takes as long as where reading is work, and all else is the same."""
     for rank, plain in enumerate(traces):
-        nodes = decoded(schema, chakra.encoded(chakra.nodes_of(made, rank, storage=True)))
+        nodes = decoded(schema, chakra.encode_trace(chakra.nodes_of_rank(made, rank, storage=True)))
         found = [node for node in nodes if node.HasField("storage")]
         assert [node.type for node in found] == [8] * len(found)
         assert {node.storage.level for node in found} == {1}
@@ -252,7 +252,7 @@ def test_large_numbers_are_encoded_whole(schema):
     node = chakra.ChakraNode(
         2**40, "x" * 300, chakra.SEND, (1, 128, 2**35), 9e9, {"comm_size": 2**62}
     )
-    (found,) = decoded(schema, chakra.encoded([node]))
+    (found,) = decoded(schema, chakra.encode_trace([node]))
     assert (found.id, found.name, value(found, "comm_size")) == (2**40, "x" * 300, 2**62)
     assert (list(found.data_deps), found.duration_micros) == ([1, 128, 2**35], 9 * 10**15)
 
@@ -299,7 +299,7 @@ def test_a_matrix_has_the_messages_of_the_program_and_starts_when_their_work_is_
     assert not inside
     wanted = Counter((a, b, size) for a, b, _, size in messages(made).elements())
     assert Counter((c["from"], c["to"], c["size"]) for c in connections.values()) == wanted
-    ready = htsim.ready_times(made)
+    ready = htsim.ready_seconds(made)
     starts = Counter(
         round(ready[number][rank] * 1e12) for rank, _, number, _ in messages(made).elements()
     )
@@ -307,15 +307,15 @@ def test_a_matrix_has_the_messages_of_the_program_and_starts_when_their_work_is_
 
 
 def test_starts_have_the_work_before_and_the_barriers_in_them():
-    made = program(exchanging("authors"), 1, 1)
+    made = make_program(exchanging("authors"), 1, 1)
     work = np.arange(8.0)
     steps = [replace(step, read_s=0 * work, work_s=work) for step in made.steps[:2]]
     gradients = replace(made.gradients, update_s=100.0)
     made = replace(made, steps=steps, gradients=gradients, barrier_s=1.0, latency_s=0.5)
-    first, second = htsim.ready_times(made)
+    first, second = htsim.ready_seconds(made)
     np.testing.assert_allclose(first, 100 + 1 + work + 0.5)
     np.testing.assert_allclose(second, 100 + 1 + 7 + 1 + work + 0.5)
-    _, second = htsim.ready_times(replace(made, barriers="iteration"))
+    _, second = htsim.ready_seconds(replace(made, barriers="iteration"))
     np.testing.assert_allclose(second, 100 + 1 + 2 * work + 0.5)
 
 
@@ -323,7 +323,7 @@ def test_messages_of_two_ranks_wait_for_each_other_where_they_would_overlap():
     """On slow links all of them; a message that is ready when the one before has arrived does
     not."""
     lasting = {"kind": "streamlined", "partner_lifetime": "epoch"}
-    made = program(exchanging(lasting, TREE | {"link_bandwidth": "1 MB/s"}), 1, 1)
+    made = make_program(exchanging(lasting, TREE | {"link_bandwidth": "1 MB/s"}), 1, 1)
     assert made.serial_pairs
     found, _ = htsim.connections(made, made.resources.host_of)
     connections, triggers = read_matrix(htsim.matrix(made, 16, found))
@@ -346,7 +346,7 @@ def test_messages_of_two_ranks_wait_for_each_other_where_they_would_overlap():
 def test_a_message_waits_for_one_that_has_itself_waited():
     """Each is 0.2 s on its way: the second until 0.4 s, when the third, of 0.35 s, is ready."""
     lasting = {"kind": "streamlined", "partner_lifetime": "epoch"}
-    made = program(exchanging(lasting, TREE | {"link_bandwidth": "1 MB/s"}), 1, 1)
+    made = make_program(exchanging(lasting, TREE | {"link_bandwidth": "1 MB/s"}), 1, 1)
     nbytes = np.where(made.steps[0].sends, 2e5, 0)
     steps = [
         replace(made.steps[0], read_s=np.zeros(8), work_s=np.full(8, before), nbytes=nbytes)
@@ -367,7 +367,7 @@ def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedu
     summed = phases[phases["phase"] == "allreduce"]["end_s"].max()
     exchanged = phases[phases["phase"].isin(["exchange", "wait_exchange"])]
     wanted = exchanged.groupby("rank")["end_s"].max().to_numpy() - summed
-    made = program(scenario, 1, 1)
+    made = make_program(scenario, 1, 1)
     messages, _ = htsim.connections(made, made.resources.host_of)
     connections = [*read_matrix(htsim.matrix(made, 16, messages))[0].values()]
     route = {
@@ -387,7 +387,7 @@ def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedu
         .finish_times(Links(made.resources.links.capacity, made.resources.links.latency), flows)
         .finish
     )
-    arrived = htsim.ready_times(made)[-1] - made.latency_s
+    arrived = htsim.ready_seconds(made)[-1] - made.latency_s
     for connection, end in zip(connections, ended, strict=True):
         for rank in (connection["from"], connection["to"]):
             arrived[rank] = max(arrived[rank], end)
@@ -399,7 +399,7 @@ def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedu
 
 def test_messages_inside_of_a_host_are_left_out_and_hosts_have_the_numbers_of_the_network():
     scenario = exchanging(cluster__host__gpus=2, cluster__placement="scattered", seed=3)
-    made = program(scenario, 1, 1)
+    made = make_program(scenario, 1, 1)
     numbers = htsim.host_numbers(made)
     assert len(set(numbers.tolist())) == 4
     assert (numbers[::2] == numbers[1::2]).all()
@@ -412,7 +412,7 @@ def test_messages_inside_of_a_host_are_left_out_and_hosts_have_the_numbers_of_th
 
 
 def test_a_message_too_large_for_htsim_is_refused():
-    made = program(exchanging(), 1, 1)
+    made = make_program(exchanging(), 1, 1)
     steps = [replace(made.steps[0], nbytes=made.steps[0].nbytes * 2e5)]
     with pytest.raises(InputError, match=r"at most 2\.147 GB for htsim"):
         htsim.connections(replace(made, steps=steps), made.resources.host_of)
@@ -551,8 +551,8 @@ def test_the_verb_writes_what_topology_export_writes_and_import_reads(here):
     )
     assert (here / "a.json").read_bytes() == (here / "b.json").read_bytes()
     assert main(["machine", "import", "a.json", "--out", "c.json"]) == 0
-    found = read_fabric(here / "a.json", Missing())
-    assert (len(found.of_kind("host")), len(found.cables)) == (16, 24)
+    found = read_fabric(here / "a.json", FabricSupplement())
+    assert (len(found.nodes_of_kind("host")), len(found.cables)) == (16, 24)
     assert {cable.bandwidth for cable in found.cables} == {12.5e9}
 
 

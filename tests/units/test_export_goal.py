@@ -9,7 +9,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.interop.exports.goal import schedules
-from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.program import make_program
 from tests.units.test_export_formats import COMMAND, exchanging
 
 WORD = r"[a-zA-Z][a-zA-Z0-9_]*"
@@ -90,7 +90,7 @@ def simulated(ranks, latency):
     scope="module", params=["streamlined", "authors", {"barriers": "iteration"}], ids=str
 )
 def made(request):
-    return program(exchanging(request.param), 1, 1)
+    return make_program(exchanging(request.param), 1, 1)
 
 
 @pytest.fixture(scope="module")

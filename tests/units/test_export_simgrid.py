@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simshuffle.extensions.interop.exports.export import export
-from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.program import make_program
 from simshuffle.extensions.interop.exports.simgrid import WIDTH, routes_of, smpi_options
 from simshuffle.extensions.interop.exports.source import ExportedRun
 from tests.units.test_export_formats import exchanging
@@ -24,7 +24,7 @@ def scenario():
 
 @pytest.fixture(scope="module")
 def made(scenario):
-    return program(scenario, 1, 1)
+    return make_program(scenario, 1, 1)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
-from simshuffle.extensions.interop.fabrics.imported import Missing
-from simshuffle.extensions.interop.fabrics.lfts import tables_of
+from simshuffle.extensions.interop.fabrics.imported import FabricSupplement
+from simshuffle.extensions.interop.fabrics.lfts import parse_tables
 from simshuffle.extensions.interop.fabrics.reading import read_fabric, read_host
 from tests.units.test_fabrics_import import CONF, DATA, DUMP, GB, RACK, cabled, rack_text
 from tests.units.test_host_inside import dump, matrix
@@ -37,7 +37,7 @@ FRAMES = {
 
 def same_network(fabric, other):
     """Whether two fabrics have the same hosts and cables."""
-    hosts = [sorted(node.name for node in each.of_kind("host")) for each in (fabric, other)]
+    hosts = [sorted(node.name for node in each.nodes_of_kind("host")) for each in (fabric, other)]
     return hosts[0] == hosts[1] and cabled(fabric) == cabled(other)
 
 
@@ -72,7 +72,7 @@ def test_warnings_between_the_lines_of_a_record_are_left_out_and_counted():
     places = [number for number, line in enumerate(lines) if line.startswith("[")][::5]
     for place in reversed(places):
         lines.insert(place, "ibwarn: [123] _do_madrpc: recv failed: Connection timed out")
-    fabric = fabric_of("\n".join(lines), "x", Missing())
+    fabric = fabric_of("\n".join(lines), "x", FabricSupplement())
     assert same_network(fabric, read_fabric(RACK))
     assert fabric.left_out[0].startswith(f"lines of other programs: {len(places)}, such as 'ibwarn")
 
@@ -95,7 +95,7 @@ def with_port(text, node, line):
 
 def test_a_cable_that_one_end_names_is_read():
     text = "\n".join(line for line in rack_text().split("\n") if not line.startswith(CABLE))
-    fabric = fabric_of(text, "x", Missing())
+    fabric = fabric_of(text, "x", FabricSupplement())
     assert same_network(fabric, read_fabric(RACK))
     assert fabric.warnings == ["cables that one end alone names: 1, such as spine1 port 1"]
 
@@ -107,7 +107,7 @@ def test_a_cable_from_a_switch_to_itself_is_left_out(ports):
     free = [port + 5 for port in ports]
     for port, peer in {(free[0], free[1]), (free[1], free[0])}:
         text = with_port(text, f"S-{LEAF}", f'[{port}]\t"S-{LEAF}"[{peer}]\t\t# "x" lid 1 4xHDR')
-    fabric = fabric_of(text, "x", Missing())
+    fabric = fabric_of(text, "x", FabricSupplement())
     assert same_network(fabric, read_fabric(RACK))
     assert fabric.left_out[0].startswith("cables from a node to itself: 1, such as leaf1 port 1")
 
@@ -124,7 +124,7 @@ def test_of_unequal_ends_the_slower_counts(near, far, gigabytes):
     assert len(ends) == 2
     for end, rate in zip(ends, (near, far), strict=True):
         lines[end] = re.sub(r"4xHDR\s*$", rate, lines[end])
-    fabric = fabric_of("\n".join(lines), "x", Missing())
+    fabric = fabric_of("\n".join(lines), "x", FabricSupplement())
     key = (("leaf1", 6), ("spine1", 1), gigabytes * GB)
     assert cabled(fabric)[key] == 1
     both_known = far not in {"", "4xUndefined"}
@@ -140,14 +140,14 @@ def test_an_adapter_without_a_switch_is_left_out_by_name():
         '\ncaguid=0xe09d7303000000f0\nCa\t1 "H-e09d7303000000f0"\t\t# "pair2 mlx5_0"\n'
         '[1](e09d7303000000f0) \t"H-e09d7303000000e0"[1] (e09d7303000000e0) \t# "pair1 mlx5_0"\n'
     )
-    fabric = fabric_of(text, "x", Missing())
+    fabric = fabric_of(text, "x", FabricSupplement())
     assert same_network(fabric, read_fabric(RACK))
     assert "adapters without a cable to a switch: 2, such as 'pair1 mlx5_0'" in fabric.left_out[0]
 
 
 def test_the_own_port_of_a_switch_and_twelve_lanes():
     text = with_port(rack_text(), f"S-{LEAF}", f'[0]\t"S-{LEAF}"[0]\t\t# "x" lid 1')
-    fabric = fabric_of(text.replace("4xHDR", "12xQDR"), "x", Missing())
+    fabric = fabric_of(text.replace("4xHDR", "12xQDR"), "x", FabricSupplement())
     assert Counter(cable.bandwidth for cable in fabric.cables)[12 * GB] == 19
 
 
@@ -202,8 +202,8 @@ CHANGES_OF_IBSIM = {
 def test_net_files_of_ibsim(name, tmp_path):
     path = tmp_path / "net"
     path.write_text(CHANGES_OF_IBSIM[name](IBSIM))
-    fabric = read_fabric(path, Missing(bandwidth=25 * GB))
-    assert [node.name for node in fabric.of_kind("host")] == ["Node1", "Node2"]
+    fabric = read_fabric(path, FabricSupplement(bandwidth=25 * GB))
+    assert [node.name for node in fabric.nodes_of_kind("host")] == ["Node1", "Node2"]
     assert cabled(fabric) == {
         (("Core", 1), ("Node1", 1), 25 * GB): 1,
         (("Core", 2), ("Node2", 1), 25 * GB): 1,
@@ -217,7 +217,9 @@ def test_warnings_among_forwarding_tables_are_no_entries():
     fabric, text = read_fabric(RACK), DUMP.read_text()
     lines = text.split("\n")
     lines[9:9] = ["ibwarn: [3] mad_rpc_open_port: can't open UMAD port", "src/ibroute.c:90: retry"]
-    assert tables_of("\n".join(lines), DUMP.name, fabric) == tables_of(text, DUMP.name, fabric)
+    assert parse_tables("\n".join(lines), DUMP.name, fabric) == parse_tables(
+        text, DUMP.name, fabric
+    )
 
 
 CHANGES_OF_SLURM = {
@@ -231,7 +233,7 @@ CHANGES_OF_SLURM = {
 
 @pytest.mark.parametrize("name", CHANGES_OF_SLURM)
 def test_topologies_of_slurm(name, tmp_path):
-    given = Missing(bandwidth=25 * GB)
+    given = FabricSupplement(bandwidth=25 * GB)
     fabrics = []
     for number, text in enumerate((CONF, CHANGES_OF_SLURM[name](CONF))):
         path = tmp_path / f"{number}.conf"

@@ -14,15 +14,18 @@ from simshuffle.errors import TopologyError
 from simshuffle.extensions.interop.fabrics import ibsim, infragraph
 from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
 from simshuffle.extensions.interop.fabrics.imported import (
-    Missing,
-    graphml,
-    natural,
-    of_network,
+    FabricSupplement,
+    natural_key,
     opensm_order,
     unique_names,
 )
-from simshuffle.extensions.interop.fabrics.infiniband import LANE_GBIT, bandwidth_of, rate_of
-from simshuffle.extensions.interop.fabrics.lfts import read_tables, tables_of
+from simshuffle.extensions.interop.fabrics.infiniband import (
+    LANE_GBIT,
+    bandwidth_of_rate,
+    rate_of_bandwidth,
+)
+from simshuffle.extensions.interop.fabrics.lfts import parse_tables, read_tables
+from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network, format_graphml
 from simshuffle.extensions.interop.fabrics.reading import read_fabric
 from simshuffle.fabric.topology.cabling import Cabling
 from simshuffle.fabric.topology.custom import Custom
@@ -74,18 +77,20 @@ def cabled(fabric):
     ],
 )  # fmt: skip
 def test_a_width_and_speed_carry_what_is_left_after_the_line_code(rate, gigabytes):
-    assert bandwidth_of(rate) == pytest.approx(gigabytes * GB, rel=1e-5)
+    assert bandwidth_of_rate(rate) == pytest.approx(gigabytes * GB, rel=1e-5)
 
 
 @pytest.mark.parametrize("rate", ["", "4x", "xNDR", "3xNDR", "4xZDR", "4xndr", "NDR", "4xNDR "])
 def test_what_is_no_rate_has_no_bandwidth(rate):
-    assert bandwidth_of(rate) is None
+    assert bandwidth_of_rate(rate) is None
 
 
 @pytest.mark.parametrize("speed", LANE_GBIT)
 def test_a_rate_is_found_from_what_it_carries(speed):
-    assert bandwidth_of(rate_of(bandwidth_of(f"4x{speed}"))) == bandwidth_of(f"4x{speed}")
-    assert rate_of(12345.0) == ""
+    assert bandwidth_of_rate(
+        rate_of_bandwidth(bandwidth_of_rate(f"4x{speed}"))
+    ) == bandwidth_of_rate(f"4x{speed}")
+    assert rate_of_bandwidth(12345.0) == ""
 
 
 # -------------------------------------------------------------------------------- ibnetdiscover
@@ -93,11 +98,16 @@ def test_a_rate_is_found_from_what_it_carries(speed):
 
 def test_hosts_switches_cables_ports_and_rates_of_a_small_fabric():
     fabric = read_fabric(RACK)
-    assert [node.name for node in fabric.of_kind("host")] == ["node1", "node2", "node3", "node4"]
-    assert sorted(node.name for node in fabric.of_kind("switch")) == [
+    assert [node.name for node in fabric.nodes_of_kind("host")] == [
+        "node1",
+        "node2",
+        "node3",
+        "node4",
+    ]
+    assert sorted(node.name for node in fabric.nodes_of_kind("switch")) == [
         "leaf1", "leaf2", "spine1", "spine2",
     ]  # fmt: skip
-    assert len(fabric.of_kind("other")) == 4  # login, a nameless one, two aggregation nodes
+    assert len(fabric.nodes_of_kind("other")) == 4  # login, a nameless one, two aggregation nodes
     assert (fabric.adapters, len(fabric.cables), fabric.hcas) == (12, 20, 2)
     both = cabled(fabric)
     assert both[("leaf1", 3), ("node3", 1), 25 * GB] == 1
@@ -130,7 +140,7 @@ def test_a_slow_cable_is_named_with_what_it_costs():
 
 def test_a_mended_fabric_has_the_same_cables_none_of_them_slow():
     fabric = read_fabric(RACK)
-    mended = fabric.mended()
+    mended = fabric.with_usual_bandwidths()
     assert mended.slow_cables == []
     changed = [(a, b) for a, b in zip(fabric.cables, mended.cables, strict=True) if a != b]
     ((slow, whole),) = changed
@@ -145,14 +155,14 @@ def test_slow_is_what_is_slower_than_others_between_the_same_levels():
         line.replace("4xHDR", "4xEDR") if '"H-' in line or " lmc 0 " in line else line
         for line in text.splitlines()
     ]
-    fabric = fabric_of("\n".join(lines), "x", Missing())
+    fabric = fabric_of("\n".join(lines), "x", FabricSupplement())
     assert Counter(cable.rate for cable in fabric.cables) == {"4xEDR": 12, "4xHDR": 8}
     assert fabric.slow_cables == []
 
 
 def test_switches_stand_in_the_order_in_which_opensm_takes_them():
     fabric = read_fabric(RACK)
-    guids = [node.guid for node in fabric.of_kind("switch")]
+    guids = [node.guid for node in fabric.nodes_of_kind("switch")]
     assert guids == sorted(guids, key=opensm_order)
     assert opensm_order("100000000000000") == 1
     assert opensm_order("1") == 1 << 56
@@ -166,8 +176,8 @@ def depth_of(fabric):
 def test_an_adapter_at_a_spine_does_not_make_it_a_leaf():
     guid = "e09d7303000000c0"  # the aggregation node of spine1
     text = re.sub(rf'({guid}.*)"Mellanox[^"]*"', r'\1"watch mlx5_0"', rack_text())
-    fabric = fabric_of(text, "x", Missing())
-    assert {node.name for node in fabric.of_kind("host")} == {f"node{n}" for n in range(1, 5)}
+    fabric = fabric_of(text, "x", FabricSupplement())
+    assert {node.name for node in fabric.nodes_of_kind("host")} == {f"node{n}" for n in range(1, 5)}
     depth = depth_of(fabric)
     assert [depth[name] for name in ("leaf1", "leaf2", "spine1", "spine2")] == [0, 0, 1, 1]
 
@@ -175,8 +185,8 @@ def test_an_adapter_at_a_spine_does_not_make_it_a_leaf():
 def test_a_leaf_whose_hosts_take_no_part_is_no_top_switch():
     """The file system would be attached to it alone."""
     text = re.sub(r'"node(\d) mlx5_1"', r'"MT4123 number \1"', rack_text())
-    fabric = fabric_of(text, "x", Missing())
-    hosts = {node.name for node in fabric.of_kind("host")}
+    fabric = fabric_of(text, "x", FabricSupplement())
+    hosts = {node.name for node in fabric.nodes_of_kind("host")}
     assert hosts == {"login", *(f"node{n}" for n in range(1, 5))}
     assert not any("leaf2" in cable.ends and hosts & set(cable.ends) for cable in fabric.cables)
     depth = depth_of(fabric)
@@ -187,24 +197,24 @@ def test_an_adapter_alone_is_a_host_and_numbers_sort_as_numbers():
     text = re.sub(r'"node(\d) mlx5_(\d)"', r'"Hca\1\2"', rack_text()).replace(
         '"login mlx5_0"', '"Hca9"'
     )
-    fabric = fabric_of(text, "x", Missing())
-    assert [node.name for node in fabric.of_kind("host")] == [
+    fabric = fabric_of(text, "x", FabricSupplement())
+    assert [node.name for node in fabric.nodes_of_kind("host")] == [
         "Hca9", "Hca10", "Hca11", "Hca20", "Hca21", "Hca30", "Hca31", "Hca40", "Hca41",
     ]  # fmt: skip
-    assert sorted(["n10", "n9", "n1a"], key=natural) == ["n1a", "n9", "n10"]
+    assert sorted(["n10", "n9", "n1a"], key=natural_key) == ["n1a", "n9", "n10"]
 
 
 def test_without_any_name_each_adapter_is_a_host():
     text = re.sub(
         r'"(node\d|login) mlx5_\d"', '"MT4123 ConnectX6 Mellanox Technologies"', rack_text()
     )
-    fabric = fabric_of(text, "x", Missing())
-    assert len(fabric.of_kind("host")) == 10
+    fabric = fabric_of(text, "x", FabricSupplement())
+    assert len(fabric.nodes_of_kind("host")) == 10
     assert fabric.warnings == ["no adapter's description names a host: each is taken for one"]
 
 
 def test_a_switch_that_is_called_as_a_host_gets_another_name():
-    fabric = fabric_of(rack_text().replace("MF0;leaf1:", "MF0;node1:"), "x", Missing())
+    fabric = fabric_of(rack_text().replace("MF0;leaf1:", "MF0;node1:"), "x", FabricSupplement())
     names = [node.name for node in fabric.nodes]
     assert len(set(names)) == len(names)
     assert "node1.2c5eab0300000a00" in names
@@ -230,7 +240,7 @@ def test_no_part_of_a_file_is_taken_for_the_whole(tmp_path):
             assert bool(re.fullmatch(r"line \d+", problem.path)) == begun, end
             assert "cut off" in problem.remedy or "again" in problem.remedy or not begun
             continue
-        fabric = fabric_of(text, "x", Missing())
+        fabric = fabric_of(text, "x", FabricSupplement())
         assert cabled(fabric) == whole
         assert "adapters without a record of their own" in "\n".join(fabric.warnings)
 
@@ -240,7 +250,7 @@ def test_a_cable_without_a_known_rate_takes_what_is_given(rate, tmp_path):
     problem = refusal(rack_text().replace("2xHDR", rate), tmp_path)
     assert "such as 4xNDR" in problem.rule or not rate
     assert "--link-bandwidth" in problem.remedy
-    fabric = read_fabric(tmp_path / "net.txt", Missing(bandwidth=10 * GB))
+    fabric = read_fabric(tmp_path / "net.txt", FabricSupplement(bandwidth=10 * GB))
     rates = {cable.bandwidth for cable in fabric.cables}
     assert (min(rates), max(rates)) == (10 * GB, 25 * GB)
 
@@ -278,14 +288,14 @@ def pod(tmp_path):
 
 def test_the_dgx_pod_is_read_whole(tmp_path):
     fabric = read_fabric(pod(tmp_path))
-    assert (fabric.adapters, len(fabric.of_kind("switch"))) == (582, 40)
+    assert (fabric.adapters, len(fabric.nodes_of_kind("switch"))) == (582, 40)
     assert len(fabric.cables) == 1114
-    assert (len(fabric.of_kind("host")), fabric.hcas) == (109, 4)
+    assert (len(fabric.nodes_of_kind("host")), fabric.hcas) == (109, 4)
     assert {cable.bandwidth for cable in fabric.cables} == {50 * GB}
-    assert Counter(fabric.tiers[node.name] for node in fabric.of_kind("switch")) == {
+    assert Counter(fabric.tiers[node.name] for node in fabric.nodes_of_kind("switch")) == {
         "leaf": 31, "level2": 9,
     }  # fmt: skip
-    assert len(fabric.of_kind("other")) == 40 + 69 + 13
+    assert len(fabric.nodes_of_kind("other")) == 40 + 69 + 13
 
 
 @pytest.mark.parametrize(
@@ -298,8 +308,8 @@ def test_samples_of_unknown_licence(name, adapters, switches, hosts):
         pytest.skip(f"{path} is not there")
     fabric = read_fabric(path)
     assert fabric.adapters == adapters
-    assert len(fabric.of_kind("switch")) == switches
-    assert len(fabric.of_kind("host")) == hosts
+    assert len(fabric.nodes_of_kind("switch")) == switches
+    assert len(fabric.nodes_of_kind("host")) == hosts
 
 
 # -------------------------------------------------------------------------------------- tables
@@ -312,9 +322,9 @@ def test_tables_of_opensm_are_read_by_guid_and_by_lid():
     column = tables.destinations.index(("node3", 1))
     assert tables.switches["leaf1"][column] == 3
     by_lid = re.sub(r" # .*", "", DUMP.read_text())
-    assert tables_of(by_lid, DUMP.name, fabric) == tables
+    assert parse_tables(by_lid, DUMP.name, fabric) == tables
     as_ibroute = DUMP.read_text().replace(" # Channel", " : (Channel")
-    assert tables_of(as_ibroute, DUMP.name, fabric) == tables
+    assert parse_tables(as_ibroute, DUMP.name, fabric) == tables
 
 
 @pytest.mark.parametrize(
@@ -332,7 +342,7 @@ def test_tables_that_do_not_fit_are_refused(damage, rule):
     text = DUMP.read_text()
     assert damage(text) != text
     with pytest.raises(TopologyError) as caught:
-        tables_of(damage(text), "dump", fabric)
+        parse_tables(damage(text), "dump", fabric)
     assert rule in caught.value.problems[0].rule
 
 
@@ -340,7 +350,7 @@ def test_tables_that_do_not_fit_are_refused(damage, rule):
 
 
 CONF = (DATA / "topology.conf").read_text()
-GIVEN = Missing(bandwidth=25 * GB)
+GIVEN = FabricSupplement(bandwidth=25 * GB)
 
 
 def written(text, tmp_path, name):
@@ -352,22 +362,22 @@ def written(text, tmp_path, name):
 @pytest.mark.parametrize("name", ["topology.conf", "topology.yaml"])
 def test_a_tree_of_slurm(name):
     fabric = read_fabric(DATA / name, GIVEN)
-    hosts = [node.name for node in fabric.of_kind("host")]
+    hosts = [node.name for node in fabric.nodes_of_kind("host")]
     assert sorted(hosts) == ["a1", "b2x", "b3x", "dev00", "dev01", "dev02", "dev03", "dev9"]
     links = Counter(frozenset(cable.ends) for cable in fabric.cables)
     assert links[frozenset(("s0", "top"))] == 5
     assert links[frozenset(("s1", "top"))] == 3
     assert links[frozenset(("b3x", "s1"))] == 1
     assert any("estimate" in text for text in fabric.warnings)
-    few = read_fabric(DATA / name, Missing(25 * GB, links_up=2))
+    few = read_fabric(DATA / name, FabricSupplement(25 * GB, links_up=2))
     links = Counter(frozenset(cable.ends) for cable in few.cables)
     assert links[frozenset(("s0", "top"))] == 2
 
 
 def test_blocks_of_slurm_are_joined_by_one_switch(tmp_path):
     fabric = read_fabric(DATA / "blocks.yaml", GIVEN)
-    assert len(fabric.of_kind("host")) == 8
-    assert len(fabric.of_kind("switch")) == 3
+    assert len(fabric.nodes_of_kind("host")) == 8
+    assert len(fabric.nodes_of_kind("switch")) == 3
     text = "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4\n"
     again = read_fabric(written(text, tmp_path, "topology.conf"), GIVEN)
     assert [c.ends for c in again.cables] == [c.ends for c in fabric.cables]
@@ -378,8 +388,8 @@ def test_blocks_of_slurm_are_joined_by_one_switch(tmp_path):
 
 def test_an_infragraph_is_read():
     fabric = read_fabric(DATA / "infragraph.yaml")
-    assert [node.name for node in fabric.of_kind("host")] == ["host.0", "host.1"]
-    assert [node.name for node in fabric.of_kind("switch")] == ["leaf.0", "leaf.1"]
+    assert [node.name for node in fabric.nodes_of_kind("host")] == ["host.0", "host.1"]
+    assert [node.name for node in fabric.nodes_of_kind("switch")] == ["leaf.0", "leaf.1"]
     assert Counter(cable.ends for cable in fabric.cables) == {
         ("host.0", "leaf.0"): 1, ("host.1", "leaf.0"): 1,
         ("host.0", "leaf.1"): 1, ("host.1", "leaf.1"): 1, ("leaf.0", "leaf.1"): 2,
@@ -400,14 +410,15 @@ def test_an_edge_of_all_with_all(tmp_path):
 
 @pytest.mark.parametrize("kind", ["ibsim", "infragraph", "graphml", "json"])
 def test_what_is_written_is_read_again_alike(kind, tmp_path):
-    fabric = of_network(fat_tree(2, 4, taper=2).sketch(), "tree")
+    fabric = fabric_of_network(fat_tree(2, 4, taper=2).sketch(), "tree")
     texts = {
-        "ibsim": ibsim.written, "infragraph": infragraph.written, "graphml": graphml,
+        "ibsim": ibsim.format_net_file, "infragraph": infragraph.format_infrastructure,
+        "graphml": format_graphml,
         "json": lambda of: of.to_json(),
     }  # fmt: skip
     ends = {"ibsim": "net", "infragraph": "json", "graphml": "graphml", "json": "json"}
     again = read_fabric(written(texts[kind](fabric), tmp_path, f"net.{ends[kind]}"))
-    assert len(again.of_kind("host")) == len(fabric.of_kind("host"))
+    assert len(again.nodes_of_kind("host")) == len(fabric.nodes_of_kind("host"))
     assert sorted(Counter(again.tiers.values()).values()) == [2, 4, 16]
     if kind == "infragraph":  # where nodes are called otherwise
         ports = [Counter(cable.ports for cable in each.cables) for each in (again, fabric)]
@@ -426,7 +437,7 @@ def test_ports_stay_with_their_ends_whatever_the_order_of_nodes(suffix, tmp_path
         data["nodes"].reverse()
         text = json.dumps(data)
     else:
-        text = graphml(fabric)
+        text = format_graphml(fabric)
     path = written(text, tmp_path, f"net.{suffix}")
     cabling = Cabling.from_graph(Custom(kind="custom", path=str(path)).sketch())
     found = Counter()

@@ -100,7 +100,7 @@ def test_four_switches_with_two_gpus_and_two_hcas_each(tmp_path):
     }
     host = read(ndv4(), tmp_path)
     assert [gpu.numa for gpu in host.gpus] == [*"00112233"]
-    assert host.gpus[2].near == ("0103:00:00.0", "0104:00:00.0")
+    assert host.gpus[2].nearby_ports == ("0103:00:00.0", "0104:00:00.0")
 
 
 def test_a_dump_says_nvlinks_and_names_adapters(tmp_path):
@@ -111,7 +111,7 @@ def test_a_dump_says_nvlinks_and_names_adapters(tmp_path):
         "pcie_bandwidth": "63.02 GB/s",
         "nvlink_bandwidth": "450 GB/s",  # 18 of 25 GB/s, data sheet of the H100
     }
-    assert [gpu.near for gpu in read(dump(), tmp_path).gpus] == [("mlx5_0",), ("mlx5_1",)]
+    assert [gpu.nearby_ports for gpu in read(dump(), tmp_path).gpus] == [("mlx5_0",), ("mlx5_1",)]
 
 
 def test_the_narrowest_link_on_the_way_counts(tmp_path):
@@ -139,7 +139,7 @@ def test_the_matrix_of_a_dgx_h100(tmp_path):
         "pcie_slots": 8,
         "nvlink_bandwidth": "450 GB/s",
     }
-    assert host.gpus[1].near == ("mlx5_3",)
+    assert host.gpus[1].nearby_ports == ("mlx5_3",)
     assert [gpu.numa for gpu in host.gpus] == [*"00001111"]
     assert "# of 12 network ports those below the root port of a GPU" in host.to_yaml()
     assert read(matrix(tabs="   "), tmp_path) == host
@@ -152,8 +152,8 @@ def test_gpus_that_share_an_adapter_are_below_one_root_port(tmp_path):
     # to NIC0, as GPU0, and not to NIC3; the way between both GPUs is NVLink
     cells[3], cells[6] = "PXB", "NODE"
     host = read("\n".join([*text[:at], "\t".join(cells), *text[at + 1 :]]), tmp_path)
-    assert {gpu.slot for gpu in host.gpus} == {"of GPU0"}
-    assert host.gpus[1].near == ("mlx5_0",)
+    assert {gpu.root_port for gpu in host.gpus} == {"of GPU0"}
+    assert host.gpus[1].nearby_ports == ("mlx5_0",)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def toys(monkeypatch, tmp_path):
     monkeypatch.setattr(
         request, "kinds_of", lambda _: {name: type(of) for name, of in TOYS.items()}
     )
-    monkeypatch.setattr(request, "defaults", lambda shape: TOYS)
+    monkeypatch.setattr(request, "default_orders", lambda shape: TOYS)
     monkeypatch.chdir(tmp_path)
 
 
@@ -164,7 +164,7 @@ def test_what_an_order_takes_grows_with_the_samples_of_its_epochs():
 def test_buffers_hold_no_more_than_a_quarter_of_what_is_read(shard, block, in_memory, window):
     """256 samples on two nodes of two ranks with two workers: a quarter is 64 of all, 32 of a node,
     16 of a rank and 8 of a worker; of a shard it is a block, of which one is the least."""
-    orders = request.defaults(OF_ALL.model_copy(update={"samples_per_shard": shard}))
+    orders = request.default_orders(OF_ALL.model_copy(update={"samples_per_shard": shard}))
     for name in ("corgipile", "corgi2"):
         assert (orders[name].block_size, orders[name].buffer_blocks) == (block, in_memory)
     levanter = orders["levanter block"]
@@ -176,6 +176,6 @@ def test_buffers_hold_no_more_than_a_quarter_of_what_is_read(shard, block, in_me
 
 def test_every_registered_order_is_looked_at():
     known = request.kinds_of(request.AnyOrder)
-    assert {order.kind for order in request.defaults(OF_ALL).values()} == {
+    assert {order.kind for order in request.default_orders(OF_ALL).values()} == {
         kind for kind, order in known.items() if not issubclass(order, Mixture)
     }

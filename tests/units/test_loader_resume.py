@@ -11,7 +11,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.options import kinds_of
 from simshuffle.studies.loader import resume
-from simshuffle.studies.loader.resume_tables import RESUMES, right, row_of
+from simshuffle.studies.loader.resume_tables import RESUMES, is_exact, make_row
 from simshuffle.studies.loader.storage import (
     StorageCosts,
     costs_of_scenario,
@@ -98,14 +98,14 @@ class Strict(Toy):
 LAWS = {"backwards": Backwards, "exact": Exact, "strict": Strict, "restart": Restart}
 
 
-REAL = resume.defaults
+REAL = resume.default_laws
 """What there is without toys."""
 
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch, tmp_path):
     monkeypatch.setattr(resume, "kinds_of", lambda _: LAWS)
-    monkeypatch.setattr(resume, "defaults", lambda shape: {"e": Exact(), "b": Backwards()})
+    monkeypatch.setattr(resume, "default_laws", lambda shape: {"e": Exact(), "b": Backwards()})
     monkeypatch.chdir(tmp_path)
 
 
@@ -221,14 +221,14 @@ def test_half_of_the_epoch_is_the_middle(capsys):
 
 def test_what_pads_its_epochs_repeats_nothing():
     """The samples that an epoch has twice whatever happens are no fault of the state."""
-    hangs = row_of("a", "b", "c", "hangs", 10)
+    hangs = make_row("a", "b", "c", "hangs", 10)
     RESUMES.check(RESUMES.framed([hangs]), "resumes")
-    assert not right(hangs)
+    assert not is_exact(hangs)
     row = hangs | {"outcome": "goes on", "lost": 0, "twice": 3, "twice_whole": 3}
-    assert right(row)
-    assert not right(row | {"twice": 4})
-    assert not right(row | {"lost": 1})
-    assert not right(row | {"outcome": "refuses"})
+    assert is_exact(row)
+    assert not is_exact(row | {"twice": 4})
+    assert not is_exact(row | {"lost": 1})
+    assert not is_exact(row | {"outcome": "refuses"})
 
 
 def test_a_function_of_python_names_its_argument():
@@ -254,7 +254,7 @@ def test_the_slowest_of_ranks_hosts_and_what_they_share_binds():
     requests, nbytes = np.array([3.0, 1.0, 1.0, 1.0]), np.array([300.0, 100.0, 100.0, 100.0])
 
     def seconds(*limits, workers=None):
-        return StorageCosts("a", 1, *limits).seconds(requests, nbytes, readers, workers)
+        return StorageCosts("a", 1, *limits).least_seconds(requests, nbytes, readers, workers)
 
     assert seconds(0.1, 1e-3, 0, 0, 0, 0) == exactly(0.3)
     # one worker has all of it; a second one has nothing to do for a single request
@@ -271,7 +271,9 @@ def test_an_object_store_answers_as_fast_as_in_the_table_of_orders():
     )
     for requests, nbytes in ((1e3, 1e8), (1e6, 1e8), (1e3, 1e12)):
         least = max(store.least_seconds(requests, nbytes, 8).values())
-        assert costs_of_store(store).evenly(requests, nbytes, Readers(2, 2, 2, 1)) == exactly(least)
+        assert costs_of_store(store).least_seconds_evenly(
+            requests, nbytes, Readers(2, 2, 2, 1)
+        ) == exactly(least)
 
 
 def test_what_a_scenario_reads_from_is_what_takes_time():
@@ -292,12 +294,12 @@ def test_what_a_scenario_reads_from_is_what_takes_time():
         },
     }
     ssd = costs_of_scenario(small(**keys), 2)
-    assert ssd.evenly(10, 4e9, readers) == exactly(2.0)
-    assert ssd.evenly(6000, 1e9, readers) == exactly(3.0)
+    assert ssd.least_seconds_evenly(10, 4e9, readers) == exactly(2.0)
+    assert ssd.least_seconds_evenly(6000, 1e9, readers) == exactly(3.0)
     pfs = costs_of_scenario(small(**keys, workload__exchange="global_shuffle:source=pfs"), 2)
-    assert pfs.evenly(50, 1e9, readers) == exactly(5.0)
-    assert pfs.evenly(10, 4e9, readers) == exactly(4.0)
-    uneven = pfs.seconds(np.zeros(2), np.array([3e9, 1e9]), readers)
+    assert pfs.least_seconds_evenly(50, 1e9, readers) == exactly(5.0)
+    assert pfs.least_seconds_evenly(10, 4e9, readers) == exactly(4.0)
+    uneven = pfs.least_seconds(np.zeros(2), np.array([3e9, 1e9]), readers)
     assert uneven == exactly(6.0)  # the client of the host that reads most
 
 

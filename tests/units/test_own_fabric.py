@@ -11,7 +11,7 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.extensions.interop.fabrics.ibnetdiscover import fabric_of
-from simshuffle.extensions.interop.fabrics.imported import Missing
+from simshuffle.extensions.interop.fabrics.imported import FabricSupplement
 from simshuffle.extensions.interop.fabrics.infiniband import read_names
 from simshuffle.fabric.topology.cabling import most_common_bandwidth
 from simshuffle.fabric.topology.custom import Custom
@@ -146,7 +146,7 @@ node3 gpu-03
 
 
 def hosts_of(fabric):
-    return [node.name for node in fabric.of_kind("host")]
+    return [node.name for node in fabric.nodes_of_kind("host")]
 
 
 def test_a_node_name_map_names_hosts_switches_and_adapters(here):
@@ -154,12 +154,12 @@ def test_a_node_name_map_names_hosts_switches_and_adapters(here):
     (here / "map").write_text(MAP)
     names = read_names(here / "map")
     assert names["2c5eab0300000a00"] == "gpu leaf A"
-    fabric = fabric_of(rack_text(), "x", Missing(names=names))
+    fabric = fabric_of(rack_text(), "x", FabricSupplement(names=names))
     assert hosts_of(fabric) == ["gpu-01", "gpu-02", "gpu-03", "login", "node4"]
     adapters = {cable.adapter for cable in fabric.cables if "gpu-02" in cable.ends}
     assert adapters == {"mlx5_0", "mlx5_9"}
-    assert "gpu_leaf_A" in {node.name for node in fabric.of_kind("switch")}
-    as_it_is = fabric_of(rack_text(), "x", Missing())
+    assert "gpu_leaf_A" in {node.name for node in fabric.nodes_of_kind("switch")}
+    as_it_is = fabric_of(rack_text(), "x", FabricSupplement())
     assert [cable.ports for cable in fabric.cables] and len(fabric.cables) == len(as_it_is.cables)
 
 
@@ -210,17 +210,17 @@ def older(rate, device, label="node4 mlx5_1"):
     ],
 )
 def test_a_cable_is_slow_because_of_its_adapter_where_that_can_do_no_more(rate, device, limited):
-    fabric = fabric_of(older(rate, device), "x", Missing())
+    fabric = fabric_of(older(rate, device), "x", FabricSupplement())
     (slow,) = fabric.slow_cables
-    assert slow.cable.limited_by == limited
+    assert slow.cable.limiting_adapter == limited
     assert slow.is_of_older_adapter == bool(limited)
     assert (f"as its adapter is older ({limited});" in str(slow)) == bool(limited)
-    assert fabric.mended().slow_cables == []
+    assert fabric.with_usual_bandwidths().slow_cables == []
 
 
 def test_the_model_in_a_description_stands_for_the_device():
     label = "MT4119 ConnectX5   Mellanox Technologies"
-    fabric = fabric_of(older("4xEDR", "# no device", label), "x", Missing())
+    fabric = fabric_of(older("4xEDR", "# no device", label), "x", FabricSupplement())
     (slow,) = fabric.slow_cables
     assert slow.is_of_older_adapter
 

@@ -21,7 +21,7 @@ from simshuffle.extensions.doctor.records.chakra_schema import (
 from simshuffle.extensions.doctor.records.reading import RECORD, read
 from simshuffle.extensions.doctor.records.record import Record, make_rows
 from simshuffle.extensions.interop.exports import chakra as written_chakra
-from simshuffle.extensions.interop.exports.program import program
+from simshuffle.extensions.interop.exports.program import make_program
 from tests.small import small as scenario
 
 RECORDS, OTHERS = (Path(__file__).parents[1] / "data" / name for name in ("records", "others"))
@@ -372,20 +372,27 @@ def test_thousands_of_batches_of_one_mean_are_not_all_written(tmp_path):
 @pytest.mark.parametrize("storage", [False, True])
 def test_what_is_exported_to_chakra_is_read_as_it_was(tmp_path, storage):
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3}
-    made = program(scenario(workload__exchange=exchange), 1, 1)
+    made = make_program(scenario(workload__exchange=exchange), 1, 1)
     written_chakra.write(made, tmp_path / "t", lambda share: None, storage=storage)
     found, rows = read(tmp_path / "t"), read(tmp_path / "t").rows
     assert found.about["ranks"] == made.world_size
     for rank in range(made.world_size):
-        nodes = written_chakra.nodes_of(made, rank, storage=storage)
+        nodes = written_chakra.nodes_of_rank(made, rank, storage=storage)
         back, unnamed = read_nodes(tmp_path / "t" / f"exchange.{rank}.et")
         assert unnamed == ""
         assert [node.seconds for node in back] == pytest.approx(
             [node.seconds for node in nodes], abs=0.5e-6
         )
         for node, was in zip(back, nodes, strict=True):
-            told = (node.id, node.name, node.kind, node.after, node.attributes, node.storage)
-            assert told == (was.id, was.name, was.kind, was.after, was.attributes, was.storage)
+            told = (node.id, node.name, node.kind, node.dependencies, node.attributes, node.storage)
+            assert told == (
+                was.id,
+                was.name,
+                was.kind,
+                was.dependencies,
+                was.attributes,
+                was.storage,
+            )
         mine = rows[rows["rank"] == rank]
         forward, *_ = mine[mine["operation"] == "forward"]["seconds"]
         assert forward == pytest.approx(made.gradients.forward_s[rank], abs=0.5e-6)
@@ -408,7 +415,7 @@ def test_a_batch_of_chakra_is_waited_for_as_long_as_nothing_hides_it(tmp_path):
         ),
         ChakraNode(8, "save", CHECKPOINT, (7,), 2.0),
     ]
-    (tmp_path / "t.5.et").write_bytes(written_chakra.encoded(nodes))
+    (tmp_path / "t.5.et").write_bytes(written_chakra.encode_trace(nodes))
     found = read(tmp_path / "t.5.et")
     assert {key: took / 1e6 for key, took in micros(found).items()} == {
         **{("wait", 0): 1, ("step", 0): 2, ("wait", 1): 1, ("step", 1): 3, ("open", 0): 0.1},
@@ -421,7 +428,7 @@ def test_a_batch_of_chakra_is_waited_for_as_long_as_nothing_hides_it(tmp_path):
 
 
 def chakra(*nodes):
-    return written_chakra.encoded(nodes)
+    return written_chakra.encode_trace(nodes)
 
 
 @pytest.mark.parametrize(

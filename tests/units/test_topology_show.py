@@ -16,7 +16,7 @@ from simshuffle.extensions.interop.fabrics.survey import (
     PATTERNS,
     Survey,
     check_effort,
-    facts,
+    describe_network,
     host_ports,
     pattern_loads,
 )
@@ -36,12 +36,12 @@ def test_a_full_tree_of_two_levels():
     the hosts can send at full rate."""
     found = survey(fat_tree(2, 4))
     rate = fat_tree(2, 4).link_bandwidth
-    assert found.nodes == {"host": 16, "leaf": 4, "spine": 4}
-    assert {tiers: rates.total() for tiers, rates in found.cables.items()} == {
+    assert found.nodes_per_tier == {"host": 16, "leaf": 4, "spine": 4}
+    assert {tiers: rates.total() for tiers, rates in found.cables_per_tiers.items()} == {
         ("host", "leaf"): 16,
         ("leaf", "spine"): 16,
     }
-    assert found.shortest_ways == (4, 4.0, 4)
+    assert found.shortest_routes == (4, 4.0, 4)
     assert found.diameter == 4
     # 15 others: 3 of them behind the same switch, over 2 links, 12 over 4
     assert found.mean_distance == pytest.approx((3 * 2 + 12 * 4) / 15)
@@ -50,7 +50,7 @@ def test_a_full_tree_of_two_levels():
 
 def test_a_taper_narrows_the_bisection():
     one = survey(star(5))
-    assert (one.diameter, one.mean_distance, one.shortest_ways) == (2, 2.0, (1, 1.0, 1))
+    assert (one.diameter, one.mean_distance, one.shortest_routes) == (2, 2.0, (1, 1.0, 1))
     tapered = fat_tree(2, 4, taper=2)
     assert survey(tapered).bisection == pytest.approx(4 * tapered.link_bandwidth, rel=1e-3)
 
@@ -61,7 +61,7 @@ def test_abci_has_a_bisection_of_half_its_spine_links():
     where the spine is given: 4 links to each of 3, and 6 to the leaf. Within a rack 3 x 6 x 6."""
     found = survey(abci())
     assert found.bisection == pytest.approx(16 * 3 * 8 * abci().link_bandwidth, rel=1e-3)
-    least, mean, most = found.shortest_ways
+    least, mean, most = found.shortest_routes
     assert (least, most) == (3 * 6 * 6, (3 * 6 * 8) * (3 * 4 * 6))
     racks, leaves = abci().racks, abci().leaf_switches_per_rack
     inside, outside = leaves - 1, leaves * (racks - 1)
@@ -71,16 +71,16 @@ def test_abci_has_a_bisection_of_half_its_spine_links():
 def test_a_sample_of_leaf_switches_is_named_and_near_the_whole(monkeypatch):
     """Every leaf of a fat tree sees the same: from half of them all numbers are the same."""
     whole = survey(fat_tree(2, 4))
-    assert len(whole.sample) == 4
-    monkeypatch.setattr(surveying, "_WAYS_COUNTED", 2 * len(whole.fabric.switches.arc_src))
-    monkeypatch.setattr(surveying, "_FEWEST", 1)
+    assert len(whole.sampled_leaves) == 4
+    monkeypatch.setattr(surveying, "_MAX_COUNTED_LINKS", 2 * len(whole.fabric.switches.arc_src))
+    monkeypatch.setattr(surveying, "_MIN_SAMPLED_LEAVES", 1)
     some = survey(fat_tree(2, 4))
-    assert len(some.sample) == 2
-    assert some.shortest_ways == whole.shortest_ways
+    assert len(some.sampled_leaves) == 2
+    assert some.shortest_routes == whole.shortest_routes
     assert some.diameter == whole.diameter
     assert some.mean_distance == pytest.approx(whole.mean_distance)
-    assert "(from all to 2 of 4 leaf switches)" in facts(some)["longest way"]
-    assert "from all" not in facts(whole)["longest way"]
+    assert "(from all to 2 of 4 leaf switches)" in describe_network(some)["longest way"]
+    assert "from all" not in describe_network(whole)["longest way"]
 
 
 def machines() -> list[str]:
@@ -92,7 +92,7 @@ def machines() -> list[str]:
 def test_every_shipped_machine_is_shown(name, capsys):
     assert main(["machine", "show", name, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    large = int(shown["facts"]["adapters"].split()[0]) > surveying.MANY_PORTS
+    large = int(shown["facts"]["adapters"].split()[0]) > surveying.MAX_ADAPTERS_ALL_TO_ALL
     assert shown["pattern"] == ("random_permutation" if large else "all_to_all")
 
 
@@ -111,7 +111,7 @@ def test_the_largest_machine_is_shown_within_two_gigabytes(tmp_path):
 
 
 def test_a_pattern_that_takes_too_long_is_refused_with_its_estimate(monkeypatch, capsys):
-    adapters = survey(fat_tree(2, 4)).adapters
+    adapters = survey(fat_tree(2, 4)).num_adapters
     check_effort(survey(fat_tree(2, 4)), "all_to_all")
     monkeypatch.setattr(surveying, "_PAIRS_PER_S", adapters**2 / 7200)  # two hours for all pairs
     with pytest.raises(InputError, match=rf"of {adapters**2} pairs of adapters: about 2.0 hours"):

@@ -136,7 +136,7 @@ class _ScenarioFit:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether gradients were summed in buckets, as by DistributedDataParallel."""
+        """True if gradients were summed in buckets, as by DistributedDataParallel."""
         return bool((self.about.get("model") or {}).get("buckets"))
 
     @property

@@ -38,7 +38,7 @@ def recorded_times(
         notes: is extended by sentences on what is not known.
     """
     seconds_of = {operation: seconds[code] for operation, code in CODES.items()}
-    step_s, ranks_meet = _steps_without_waiting(seconds_of, recorded_operations)
+    step_s, ranks_meet = _steps_without_waits(seconds_of, recorded_operations)
     times = LoopTimes(
         load_s=seconds_of["wait"],
         step_s=step_s,
@@ -144,7 +144,7 @@ def _fill_with_median(values: Floats) -> Floats:
     return np.where(np.isnan(values), np.nanmedian(values), values)
 
 
-def _steps_without_waiting(
+def _steps_without_waits(
     seconds_of: Mapping[str, Floats], recorded_operations: frozenset[str]
 ) -> tuple[Floats, bool]:
     """Return the s of the steps without what a rank waits in them for others, (B, M), and whether

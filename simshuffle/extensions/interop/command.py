@@ -1,5 +1,4 @@
-"""Verbs below ``simshuffle machine``: show, what a network is made of, its routes and loads; export
-to files of other tools."""
+"""Verbs below ``simshuffle machine``: ``show`` and ``export`` of a network."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-SHOWN = 10
+MAX_NAMED_CABLES = 10
 """Cables slower than others that are named; the rest are counted."""
 
 
@@ -81,11 +80,11 @@ def show(
         PATTERNS,
         Survey,
         check_effort,
-        facts,
+        default_pattern,
+        describe_network,
         load_table,
         pattern_loads,
         route_rows,
-        usual_pattern,
     )
     from simshuffle.spec.library import suggest_nearest
 
@@ -96,21 +95,21 @@ def show(
         if out.suffix not in {".png", ".pdf"}:
             refuse("--out", "must end in .png or .pdf", repr(str(out)), "Say a.png.", COMMAND_LINE)
         check_place(out, replace=force)
-    fabric, rule = _network_of(source, routing)
+    fabric, rule = _read_network(source, routing)
     survey = Survey(fabric)
-    pattern = pattern or usual_pattern(survey)
+    pattern = pattern or default_pattern(survey)
     check_effort(survey, pattern)
     router = rule.router(fabric, seed)
-    made_of = {"network": source, **facts(survey), "routing": rule.describe()}
+    network_facts = {"network": source, **describe_network(survey), "routing": rule.describe()}
     loads = pattern_loads(router, pattern, np.random.default_rng(seed))
     table = load_table(router, loads)
-    rows = [] if route is None else route_rows(router, *route)
+    hops = [] if route is None else route_rows(router, *route)
     if json:
         # NaN stands for the rate of links that no message of the pattern crosses
-        values = {"facts": made_of, "pattern": pattern, "loads": table.to_dict("records")}
-        typer.echo(json_text.dumps({**values, "route": rows}, indent=1))
+        values = {"facts": network_facts, "pattern": pattern, "loads": table.to_dict("records")}
+        typer.echo(json_text.dumps({**values, "route": hops}, indent=1))
     else:
-        print_parts(_tables(made_of, pattern, table, rows, route), to)
+        print_parts(_make_tables(network_facts, pattern, table, hops, route), to)
     if out is not None:
         from simshuffle.extensions.interop.fabrics.figure import fabric_figure, save_figure
 
@@ -118,10 +117,18 @@ def show(
         say(f"Written: {out}")
 
 
-def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
-    """The network of a machine, or of a network's file, and its routing: one that is named in short
-    form, or that of the machine, or of the topology. Raises an InputError if there is no such
-    machine or routing."""
+def _read_network(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
+    """Return the network of a machine or of a network's file, and its routing.
+
+    The routing is the named one, else that of the machine, else the usual one of the topology.
+
+    Args:
+        source: name or file of a machine, or a file that holds a network.
+        routing: short form of a routing, such as 'ecmp:queue_pairs=4', or None.
+
+    Raises:
+        InputError: there is no such machine or routing.
+    """
     from simshuffle.fabric.routing import (
         Fabric,
         parse_routing_rule,
@@ -130,22 +137,22 @@ def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     )
     from simshuffle.job.scenario.scenario import machine_of
 
-    found = _fabric_in(source)
-    own: RoutingRule | None = None
-    if found is not None:
-        fabric = Fabric(found.sketch())
+    imported = _read_fabric_file(source)
+    default_rule: RoutingRule | None = None
+    if imported is not None:
+        fabric = Fabric(imported.sketch())
     else:
         machine = machine_of(source)
-        fabric, own = Fabric(machine.sketch()), machine.routing
-        if own is None and not machine.is_cut:
-            own = routing_of_network(machine.topology, fabric)
+        fabric, default_rule = Fabric(machine.sketch()), machine.routing
+        if default_rule is None and not machine.is_cut:
+            default_rule = routing_of_network(machine.topology, fabric)
     if routing is not None:
         return fabric, parse_routing_rule(routing)
-    return fabric, own or routing_by_levels(fabric)
+    return fabric, default_rule or routing_by_levels(fabric)
 
 
-def _fabric_in(source: str) -> ImportedFabric | None:
-    """The network of a file that holds one; None for the name or file of a machine."""
+def _read_fabric_file(source: str) -> ImportedFabric | None:
+    """Return the network of a file that holds one; None for the name or file of a machine."""
     from simshuffle.extensions.interop.fabrics.reading import is_fabric, read_fabric
     from simshuffle.spec.library import is_file
 
@@ -155,30 +162,33 @@ def _fabric_in(source: str) -> ImportedFabric | None:
     return None
 
 
-def _tables(
-    made_of: dict[str, str],
+def _make_tables(
+    facts: dict[str, str],
     pattern: str,
     loads: Any,
-    rows: list[tuple[str, str, str, str]],
+    hops: list[tuple[str, str, str, str]],
     route: tuple[str, str] | None,
 ) -> list[Table]:
+    """Return the tables that ``machine show`` prints: facts, loads, and a requested route."""
     from simshuffle.report.console import new_table
     from simshuffle.spec.units import Dimension, readable
 
-    first = new_table(None, ["what", "found"])
-    for name, text in made_of.items():
-        first.add_row(name, text)
+    facts_table = new_table(None, ["what", "found"])
+    for name, text in facts.items():
+        facts_table.add_row(name, text)
     title = f"{pattern}: messages that share a link, and what each of them gets"
-    second = new_table(title, ["links"], ["count", "mean", "most", "each message"])
+    load_table = new_table(title, ["links"], ["count", "mean", "most", "each message"])
     for row in loads.itertuples():
         rate = readable(row.full_at, Dimension.BANDWIDTH) if row.most else "-"
-        second.add_row(row.tier, str(row.links), f"{row.mean:.3g}", str(row.most), rate)
+        load_table.add_row(row.tier, str(row.links), f"{row.mean:.3g}", str(row.most), rate)
     if route is None:
-        return [first, second]
-    third = new_table(f"from {route[0]} to {route[1]}", ["rail", "link"], ["bandwidth", "latency"])
-    for each in rows:
-        third.add_row(*each)
-    return [first, second, third]
+        return [facts_table, load_table]
+    route_table = new_table(
+        f"from {route[0]} to {route[1]}", ["rail", "link"], ["bandwidth", "latency"]
+    )
+    for hop in hops:
+        route_table.add_row(*hop)
+    return [facts_table, load_table, route_table]
 
 
 @command(
@@ -202,7 +212,7 @@ def export(
 ) -> None:
     """Write the network of NAME for another tool."""
     from simshuffle.extensions.interop.exports.export import NETWORKS, format_of
-    from simshuffle.extensions.interop.fabrics.imported import of_network
+    from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network
     from simshuffle.job.scenario.scenario import machine_of
 
     kind = format_of(to)
@@ -211,25 +221,25 @@ def export(
         refuse("--to", "needs the messages of a run", repr(to), remedy, COMMAND_LINE)
     out = file_in(out, Path(source).stem + kind.suffix) or out
     check_place(out, replace=force)
-    fabric = _fabric_in(source) or of_network(machine_of(source).sketch(), source)
+    fabric = _read_fabric_file(source) or fabric_of_network(machine_of(source).sketch(), source)
     (path,) = write_together(out.parent, {out.name: NETWORKS[to](fabric)})
-    tell(fabric)
+    print_fabric(fabric)
     typer.echo(f"Written: {path}")
 
 
-def tell(fabric: ImportedFabric) -> None:
-    """Say on standard error what there is, what is left out, and what is unusual."""
+def print_fabric(fabric: ImportedFabric) -> None:
+    """Print on standard error what a fabric has, what was left out, and what is unusual."""
     say(fabric.source)
     lines = [
         *fabric.counts().items(),
         *(("left out", text) for text in fabric.left_out),
         *(("note", text) for text in fabric.warnings),
     ]
-    for older, called in ((False, "slow cable"), (True, "older adapter")):
-        slow = [cable for cable in fabric.slow_cables if cable.is_of_older_adapter == older]
-        lines += [(called, str(cable)) for cable in slow[:SHOWN]]
-        if len(slow) > SHOWN:
-            lines.append(("", f"and {len(slow) - SHOWN} other {called}s"))
+    for is_older, cable_kind in ((False, "slow cable"), (True, "older adapter")):
+        cables = [cable for cable in fabric.slow_cables if cable.is_of_older_adapter == is_older]
+        lines += [(cable_kind, str(cable)) for cable in cables[:MAX_NAMED_CABLES]]
+        if len(cables) > MAX_NAMED_CABLES:
+            lines.append(("", f"and {len(cables) - MAX_NAMED_CABLES} other {cable_kind}s"))
     for name, text in lines:
         say(f"  {name:10} {text}")
     if fabric.slow_cables:

@@ -1,4 +1,4 @@
-"""What this extension adds to simshuffle."""
+"""Verbs that the extension interop adds to simshuffle."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The verb machine import: the machine, or the network, that files of other tools show; what no
-fabric shows are estimates."""
+"""The verb ``machine import``: write the machine, network or host that files of other tools show.
+
+Values that no fabric shows are estimates.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ import typer
 from simshuffle.cli.common import NAME_RULE, Force, check_place, is_name, say, write_together
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.extensions.interop.command import tell
+from simshuffle.extensions.interop.command import print_fabric
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
-    from simshuffle.extensions.interop.fabrics.host_inside import HostInside
+    from simshuffle.extensions.interop.fabrics.host_inside import HostInventory
     from simshuffle.extensions.interop.fabrics.imported import ImportedFabric
-    from simshuffle.extensions.interop.fabrics.reading import Dumps
+    from simshuffle.extensions.interop.fabrics.reading import DumpFiles
     from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile
 
 app = typer.Typer()
@@ -30,7 +32,7 @@ ACCELERATOR = "a100-sxm4-80gb-amp"
 EXAMPLE = "quickstart"
 """The scenario of a first run on a machine."""
 
-HEAD = """\
+MACHINE_HEAD = """\
 # {name}, written by `simshuffle machine import`.
 # Read from {file}: hosts, adapters, switches, cables and what they carry.
 # All that is marked as an estimate is not in it: it is yours to change.
@@ -40,7 +42,7 @@ topology:
   kind: custom
   path: {fabric}  # estimates in it: {cable} for a cable, {switch} for a switch that does not say
 """
-ROUTING = """\
+TABLES_ROUTING = """\
 routing:
   kind: forwarding_tables
   path: {tables}  # read from {dump}
@@ -49,7 +51,7 @@ DEFAULT_ROUTING = """\
 routing:
   kind: min_hop  # estimate: what OpenSM does by default; --routes takes the tables that it made
 """
-HOSTS = """\
+HOST_SECTIONS = """\
 host:
   gpus: {gpus}  # {given}; nvidia-smi -L
   accelerator: {device}  # estimate; the key of step times in a scenario
@@ -70,7 +72,7 @@ parallel_file_system:
   open_rate: {pfs_opens}
 """
 """What stands in and around the hosts, which no fabric shows."""
-FABRIC, TABLES = "-fabric.json", "-tables.json"
+FABRIC_SUFFIX, TABLES_SUFFIX = "-fabric.json", "-tables.json"
 """What the names of the files of a network and of its forwarding tables end with."""
 
 
@@ -143,55 +145,69 @@ def import_(
 ) -> None:
     """Write the machine, the network or the inside of a host that FILE shows: counts, what is left
     out, slow cables."""
-    from simshuffle.extensions.interop.fabrics.lfts import check_ways, read_tables
-    from simshuffle.extensions.interop.fabrics.reading import Dumps, read_host
+    from simshuffle.extensions.interop.fabrics.lfts import check_routes, read_tables
+    from simshuffle.extensions.interop.fabrics.reading import DumpFiles, read_host
 
     if not file.is_dir() and (host := read_host(file)) is not None:
-        of_networks = (routes, names, slurm, link_bandwidth, links_up, name, gpus, accelerator)
-        alone = not mended and all(given is None for given in of_networks)
-        return _write_host(host, file, out, force=force, alone=alone)
-    alone = out.suffix == ".json"
-    of = _dumps(file, Dumps(None, routes, names, slurm), alone=alone)
+        network_options = (routes, names, slurm, link_bandwidth, links_up, name, gpus, accelerator)
+        has_options = mended or any(option is not None for option in network_options)
+        return _write_host(host, file, out, force=force, has_network_options=has_options)
+    is_alone = out.suffix == ".json"
+    dumps = _choose_dumps(file, DumpFiles(None, routes, names, slurm), is_alone=is_alone)
     if out.suffix not in {".yaml", ".yml", ".json"}:
         remedy = "For example --out mine.yaml."
         refuse("--out", "must end in .yaml or .json", repr(str(out)), remedy, COMMAND_LINE)
-    if alone and of.routes is not None:
+    if is_alone and dumps.routes is not None:
         rule, remedy = "needs the file of a machine", "Write --out with .yaml."
         refuse("--routes", rule, repr(str(out)), remedy, COMMAND_LINE)
-    beside = [] if alone else [FABRIC, *([TABLES] if of.routes else [])]
-    check_place(out.with_name(out.stem), replace=force, ends=[out.suffix, *beside])
+    companion_suffixes = (
+        [] if is_alone else [FABRIC_SUFFIX, *([TABLES_SUFFIX] if dumps.routes else [])]
+    )
+    check_place(out.with_name(out.stem), replace=force, ends=[out.suffix, *companion_suffixes])
     if name is not None and not is_name(name):
         refuse("--name", NAME_RULE, repr(name), "For example mine.", COMMAND_LINE)
-    fabric = _fabric_of(of, link_bandwidth, links_up)
-    fabric = fabric.mended() if mended else fabric
+    fabric = _read_fabric(dumps, link_bandwidth, links_up)
+    fabric = fabric.with_usual_bandwidths() if mended else fabric
     tables = None
-    if of.routes is not None:
-        tables = read_tables(of.routes, fabric)
-        check_ways(of.routes, fabric, tables)
+    if dumps.routes is not None:
+        tables = read_tables(dumps.routes, fabric)
+        check_routes(dumps.routes, fabric, tables)
     texts = {out.name: fabric.to_json()}
-    if not alone:
-        texts = machine_files(
+    if not is_alone:
+        texts = format_machine_files(
             out.name, name or out.stem, fabric, tables, gpus=gpus, accelerator=accelerator
         )
     written = write_together(out.parent, texts)
-    _tell_written(fabric, of, written)
-    words = ["simshuffle", "machine", "show", str(out)] if alone else _first_run(out)
-    typer.echo(f"Next: {shlex.join(words)}")
+    _print_written(fabric, dumps, written)
+    command_words = ["simshuffle", "machine", "show", str(out)] if is_alone else _try_first_run(out)
+    typer.echo(f"Next: {shlex.join(command_words)}")
 
 
-def _tell_written(fabric: ImportedFabric, of: Dumps, written: Iterable[Path]) -> None:
-    """Say what there is in a network, and where it is written."""
-    tell(fabric)
-    if of.routes is not None:
-        say(f"  {'tables':10} {of.routes.name}: every host port is reached, without circles")
+def _print_written(fabric: ImportedFabric, dumps: DumpFiles, written: Iterable[Path]) -> None:
+    """Print what a network has, and the files to which it was written."""
+    print_fabric(fabric)
+    if dumps.routes is not None:
+        say(f"  {'tables':10} {dumps.routes.name}: every host port is reached, without circles")
     for path in written:
         typer.echo(f"Written: {path}")
 
 
-def _write_host(host: HostInside, file: Path, out: Path, *, force: bool, alone: bool) -> None:
-    """Write the fragment of the inside of a host that ``file`` shows, and say what there is;
-    ``alone`` says whether no option was given that is of networks."""
-    if not alone:
+def _write_host(
+    host: HostInventory, file: Path, out: Path, *, force: bool, has_network_options: bool
+) -> None:
+    """Write the fragment of the host that ``file`` shows, and print what it has.
+
+    Args:
+        host: the inside of the host.
+        file: the file that was read.
+        out: the file to write.
+        force: replace ``out`` if it is there.
+        has_network_options: whether an option was given that applies to networks only.
+
+    Raises:
+        InputError: such an option was given, or ``out`` cannot be written.
+    """
+    if has_network_options:
         rule = "shows the inside of a host, to which only --out and --force apply"
         refuse("FILE", rule, str(file), "Leave the other options out.", COMMAND_LINE)
     if out.suffix not in {".yaml", ".yml"}:
@@ -200,75 +216,95 @@ def _write_host(host: HostInside, file: Path, out: Path, *, force: bool, alone: 
     check_place(out, replace=force)
     (path,) = write_together(out.parent, {out.name: host.to_yaml()})
     say(host.source)
-    for line in host.lines():
+    for line in host.summary_lines():
         say(f"  {line}")
     typer.echo(f"Written: {path}")
     typer.echo(f"Next: simshuffle check SCENARIO --set {shlex.quote(f'include={path}')}")
 
 
-def _dumps(file: Path, given: Dumps, *, alone: bool) -> Dumps:
-    """The files to read: those that are given, and the others of the folder ``file``, if it is one;
-    no tables where the network is written ``alone``."""
-    from simshuffle.extensions.interop.fabrics.reading import dumps_in
+def _choose_dumps(file: Path, chosen: DumpFiles, *, is_alone: bool) -> DumpFiles:
+    """Return the files to read: those chosen by options, and the others of a folder of dumps.
+
+    Args:
+        file: the file of a network, or a folder of dumps.
+        chosen: the files that options name.
+        is_alone: whether the network is written without its machine, and so without tables.
+    """
+    from simshuffle.extensions.interop.fabrics.reading import find_dumps
 
     if not file.is_dir():
-        return replace(given, network=file)
-    there = dumps_in(file)
-    for kind, path in there.files.items():
+        return replace(chosen, network=file)
+    folder_dumps = find_dumps(file)
+    for kind, path in folder_dumps.files.items():
         say(f"  {kind:10} {path}")
-    if there.others:
-        say(f"  {'not read':10} {', '.join(there.others)}")
-    routes = given.routes or (None if alone else there.routes)
+    if folder_dumps.unread:
+        say(f"  {'not read':10} {', '.join(folder_dumps.unread)}")
+    routes = chosen.routes or (None if is_alone else folder_dumps.routes)
     return replace(
-        there, routes=routes, names=given.names or there.names, slurm=given.slurm or there.slurm
+        folder_dumps,
+        routes=routes,
+        names=chosen.names or folder_dumps.names,
+        slurm=chosen.slurm or folder_dumps.slurm,
     )
 
 
-def _fabric_of(of: Dumps, bandwidth: str | None, links_up: int | None) -> ImportedFabric:
-    """The fabric of files; ``bandwidth`` and ``links_up`` are for what they do not say."""
+def _read_fabric(dumps: DumpFiles, bandwidth: str | None, links_up: int | None) -> ImportedFabric:
+    """Read the fabric of the dumps, with the options for what they do not say.
+
+    Args:
+        dumps: the files to read.
+        bandwidth: what links carry whose rate no file says, such as '25 GB/s'.
+        links_up: links from each switch up, for Slurm.
+
+    Raises:
+        InputError: the bandwidth is none, or a reader refuses its file.
+    """
     from simshuffle.cli.new_questions import quantity_rule
-    from simshuffle.extensions.interop.fabrics.imported import Missing
+    from simshuffle.extensions.interop.fabrics.imported import FabricSupplement
     from simshuffle.extensions.interop.fabrics.infiniband import read_names
     from simshuffle.extensions.interop.fabrics.reading import read_fabric
     from simshuffle.extensions.interop.fabrics.slurm import read_hosts
     from simshuffle.spec.units import Dimension, parse_quantity
 
-    rate = None
+    bytes_per_s = None
     if bandwidth is not None:
         if rule := quantity_rule(bandwidth, Dimension.BANDWIDTH):
             remedy = "For example '25 GB/s'."
             refuse("--link-bandwidth", rule, repr(bandwidth), remedy, COMMAND_LINE)
-        rate = parse_quantity(bandwidth, Dimension.BANDWIDTH)
-    known = read_names(of.names) if of.names else {}
-    hosts = read_hosts(of.slurm) if of.slurm else frozenset()
-    assert of.network is not None  # noqa: S101 - see `_dumps`
-    return read_fabric(of.network, Missing(rate, links_up, known, hosts))
+        bytes_per_s = parse_quantity(bandwidth, Dimension.BANDWIDTH)
+    node_names = read_names(dumps.names) if dumps.names else {}
+    hosts = read_hosts(dumps.slurm) if dumps.slurm else frozenset()
+    assert dumps.network is not None  # noqa: S101 - see `_choose_dumps`
+    return read_fabric(dumps.network, FabricSupplement(bytes_per_s, links_up, node_names, hosts))
 
 
-def _first_run(machine: Path) -> list[str]:
-    """The command of a first run on a machine's file, tried up to the check of its scenario. Raises
-    an InputError if there is no run on it."""
+def _try_first_run(machine: Path) -> list[str]:
+    """Return the words of a first run on a machine's file, after its scenario was checked.
+
+    Raises:
+        InputError: the example scenario cannot run on the machine.
+    """
     from simshuffle.job.scenario.scenario import load_scenario, machine_of
 
-    cluster, example = machine_of(str(machine)), load_scenario(EXAMPLE)
+    machine_cluster, example = machine_of(str(machine)), load_scenario(EXAMPLE)
     values: dict[str, object] = {
         "cluster": str(machine),
-        "world_size": min(example.world_size, cluster.num_gpus),
+        "world_size": min(example.world_size, machine_cluster.num_gpus),
     }
-    own = cluster.host.accelerator
-    if own not in example.workload.model.accelerators:
+    accelerator = machine_cluster.host.accelerator
+    if accelerator not in example.workload.model.accelerators:
         values["cluster.host.accelerator"] = ACCELERATOR
     load_scenario(EXAMPLE, values).runs()
     if "cluster.host.accelerator" in values:
-        say(f"{EXAMPLE} has no step times of {own}: those of {ACCELERATOR}.")
-    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-    return ["simshuffle", "run", EXAMPLE, *words]
+        say(f"{EXAMPLE} has no step times of {accelerator}: those of {ACCELERATOR}.")
+    options = [option for key, value in values.items() for option in ("--set", f"{key}={value}")]
+    return ["simshuffle", "run", EXAMPLE, *options]
 
 
 # ------------------------------------------------------------------------------ the machine's files
 
 
-def machine_files(
+def format_machine_files(
     file: str,
     name: str,
     fabric: ImportedFabric,
@@ -277,39 +313,55 @@ def machine_files(
     gpus: int | None = None,
     accelerator: str | None = None,
 ) -> dict[str, str]:
-    """The texts of a machine's files by their names: ``file``, its network, and its forwarding
-    tables if there are any. A host has ``gpus``, by default as many as adapter ports, and
-    ``accelerator`` is the key of their step times, by default `ACCELERATOR`. Raises an InputError
-    if GPUs do not share the adapters of a host evenly."""
+    """Return the texts of a machine's files by their names: the machine, its network, its tables.
+
+    Args:
+        file: name of the machine's file.
+        name: name of the machine.
+        fabric: its network.
+        tables: its forwarding tables, if there are any.
+        gpus: GPUs of a host; by default as many as adapter ports.
+        accelerator: key of the step times; by default `ACCELERATOR`.
+
+    Raises:
+        InputError: the GPUs do not share the adapters of a host evenly.
+    """
     from simshuffle.cli.new_machine import links_of, scalar
     from simshuffle.cli.new_questions import QUESTIONS
     from simshuffle.extensions.interop.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY
     from simshuffle.spec.units import Dimension, readable
 
     stem, hcas = Path(file).stem, fabric.hcas
-    count = hcas if gpus is None else gpus
-    if count % hcas:
+    num_gpus = hcas if gpus is None else gpus
+    if num_gpus % hcas:
         rule = f"must be a multiple of the {hcas} adapter ports of a host"
-        refuse("--gpus", rule, str(count), f"For example {hcas}.", COMMAND_LINE)
-    hosts = len(fabric.of_kind("host"))
-    text = HEAD.format(
+        refuse("--gpus", rule, str(num_gpus), f"For example {hcas}.", COMMAND_LINE)
+    num_hosts = len(fabric.nodes_of_kind("host"))
+    machine_text = MACHINE_HEAD.format(
         name=scalar(name),
         file=Path(fabric.source).name,
-        description=scalar(f"{hosts} hosts with {hcas} adapter ports each, imported"),
-        fabric=stem + FABRIC,
+        description=scalar(f"{num_hosts} hosts with {hcas} adapter ports each, imported"),
+        fabric=stem + FABRIC_SUFFIX,
         cable=readable(CABLE_LATENCY, Dimension.SECONDS),
         switch=readable(SWITCH_LATENCY, Dimension.SECONDS),
     )
-    files = {stem + FABRIC: fabric.to_json()}
+    files = {stem + FABRIC_SUFFIX: fabric.to_json()}
     if tables is not None:
-        text += ROUTING.format(tables=stem + TABLES, dump=tables.source)
-        files[stem + TABLES] = tables.to_json()
+        machine_text += TABLES_ROUTING.format(tables=stem + TABLES_SUFFIX, dump=tables.source)
+        files[stem + TABLES_SUFFIX] = tables.to_json()
     elif fabric.ports:  # of InfiniBand
-        text += DEFAULT_ROUTING
-    kind = accelerator or ACCELERATOR
+        machine_text += DEFAULT_ROUTING
+    accelerator_key = accelerator or ACCELERATOR
     values = {
-        of.name: f"{of.default}  # estimate: {of.why}. Measure: {of.measure}" for of in QUESTIONS
+        question.name: f"{question.default}  # estimate: {question.why}."
+        f" Measure: {question.measure}"
+        for question in QUESTIONS
     }
-    values |= {"gpus": str(count), "hcas": str(hcas), "device": scalar(kind), **links_of(kind)}
-    given = "given" if gpus is not None else "estimate: one for each adapter port"
-    return {**files, file: text + HOSTS.format(**values, given=given)}
+    values |= {
+        "gpus": str(num_gpus),
+        "hcas": str(hcas),
+        "device": scalar(accelerator_key),
+        **links_of(accelerator_key),
+    }
+    gpus_note = "given" if gpus is not None else "estimate: one for each adapter port"
+    return {**files, file: machine_text + HOST_SECTIONS.format(**values, given=gpus_note)}

@@ -12,7 +12,7 @@ import numpy as np
 
 from simshuffle.extensions.resuming.outcomes import AuditOutcome
 from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
-from simshuffle.studies.loader.resume_tables import GOES_ON, HANGS, REFUSES, outcome_of
+from simshuffle.studies.loader.resume_tables import GOES_ON, HANGS, REFUSES, classify_outcome
 from simshuffle.workload.resuming.account import (
     Account,
     Continues,
@@ -53,7 +53,7 @@ def outcome_after(outcome: AuditOutcome) -> str:
     """Return what a loader does with its state: an outcome of `RESUMES`."""
     if outcome.error:
         return HANGS if outcome.error == NO_BATCH else REFUSES
-    return outcome_of(outcome.before_rows[-1], outcome.after_rows[0])
+    return classify_outcome(outcome.before_rows[-1], outcome.after_rows[0])
 
 
 def count_broken(outcome: AuditOutcome, size: int, *, repeatable: bool) -> Account | None:

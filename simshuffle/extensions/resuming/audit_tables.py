@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simshuffle.studies.loader.resume_tables import AGAIN, GOES_ON, HANGS, REFUSES, RESUMES
+from simshuffle.studies.loader.resume_tables import BEGINS_AGAIN, GOES_ON, HANGS, REFUSES, RESUMES
 from simshuffle.study.schema import Schema, amount, count, text
 
 LATER_COLUMNS = {
@@ -96,5 +96,5 @@ SHOWN_COLUMNS = [
 ]
 LATER_COUNTS = ["lost_later", "twice_later", "second_lost", "second_twice"]
 POINT_COLUMNS = ["change", "epoch", "step", "outcome", "rest", "lost", "repeated", "twice", "never"]
-OUTCOMES_BY_BADNESS = [GOES_ON, AGAIN, REFUSES, HANGS]
+OUTCOMES_BY_BADNESS = [GOES_ON, BEGINS_AGAIN, REFUSES, HANGS]
 """Outcomes, the worst one last."""

@@ -40,15 +40,15 @@ def audit(
         InputError: the loader does not work without a crash, or has no such step.
     """
     runs = _Runs(script, request, tell)
-    uninterrupted = {request.before: runs.run_uninterrupted(request.before, "--from")}
-    repetition = runs.run_uninterrupted(request.before, "--from")
+    uninterrupted = {request.before: runs.run_without_crash(request.before, "--from")}
+    repetition = runs.run_without_crash(request.before, "--from")
     points = choose_points(request, uninterrupted[request.before])
     other_readers = [
         readers for readers in dict.fromkeys(request.after) if readers not in uninterrupted
     ]
     restarts = sum(1 + (point.epoch + 1 < request.epochs) for point in points) + len(points)
     runs.total = 2 + len(other_readers) + len(points) + restarts * len(request.after)
-    uninterrupted |= {readers: runs.run_uninterrupted(readers, "--to") for readers in other_readers}
+    uninterrupted |= {readers: runs.run_without_crash(readers, "--to") for readers in other_readers}
     outcomes = [outcome for point in points for outcome in runs.broken_off(point, uninterrupted)]
     epoch_pairs = zip(uninterrupted[request.before], repetition, strict=True)
     repeatable = all(have_equal_rows(*pair) for pair in epoch_pairs) and all(
@@ -92,8 +92,8 @@ def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[Kill
     undrawn = [index for index in middle_places if index not in request.at]
     for index in rng.permutation(len(undrawn))[: request.tries].tolist():
         epoch, step = undrawn[index]
-        further = int(rng.integers(min(MAX_FURTHER, steps[epoch] - step) + 1))
-        points.append(KillPoint(epoch, step, further))
+        num_batches = int(rng.integers(min(MAX_FURTHER, steps[epoch] - step) + 1))
+        points.append(KillPoint(epoch, step, num_batches))
     return points
 
 
@@ -140,7 +140,7 @@ class _Runs:
             self._tell(min(self._num_done / self.total, 1.0))
         return folder_and_ends
 
-    def run_uninterrupted(self, readers: Readers, option: str) -> list[Batches]:
+    def run_without_crash(self, readers: Readers, option: str) -> list[Batches]:
         """Return the uninterrupted epochs. Raises an InputError if there are none."""
         request, script = self._request, self._script.command.script
         folder, came_to = self._run(readers, KillPoint(0, 0, 0), first=0, last=request.epochs - 1)

@@ -83,7 +83,7 @@ From = Annotated[
     Option(
         "NODESxRANKS",
         "Ranks that are killed. Default: 1x2.",
-        read=lambda of: read_ranks("--from", of),
+        read=lambda text: read_ranks("--from", text),
     ),
 ]
 To = Annotated[
@@ -171,13 +171,13 @@ def audit(
     command = Command.parse(_command_in(words))
     if out is not None:
         check_place(out, replace=force, known_names=FILES)
-    before = from_ or (1, 2)
+    ranks_before = from_ or (1, 2)
     workers, batch_size = workers or (2, 2), batch_size or (4, 4)
     request = AuditRequest(
-        before=Readers(*before, workers[0], batch_size[0]),
+        before=Readers(*ranks_before, workers[0], batch_size[0]),
         after=tuple(
             Readers(*ranks, workers[1], batch_size[1])
-            for ranks in ranks_after_crash or default_changes(before)
+            for ranks in ranks_after_crash or default_changes(ranks_before)
         ),
         samples=cut_into_shards(samples, shards, samples_per_shard),
         epochs=epochs,

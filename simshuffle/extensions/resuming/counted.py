@@ -44,11 +44,11 @@ from simshuffle.extensions.resuming.ranks import HANGS as NO_BATCH
 from simshuffle.report.folders import write_folder
 from simshuffle.studies.loader.resume_tables import (
     RESUMES,
-    Meetings,
-    change_of,
-    meetings,
-    right,
-    row_of,
+    RepeatedPairs,
+    count_meetings,
+    describe_change,
+    is_exact,
+    make_row,
 )
 from simshuffle.study.schema import Column
 from simshuffle.study.study import versions
@@ -118,13 +118,13 @@ class AuditReport:
         counted, later, second = self._account(outcome), self._later(outcome), self._second(outcome)
         if counted is None or later.lost_later or later.twice_later or not is_right(second):
             return False
-        return right({"outcome": outcome_after(outcome), **asdict(counted)})
+        return is_exact({"outcome": outcome_after(outcome), **asdict(counted)})
 
     def _changes(self) -> list[Readers]:
         return list(dict.fromkeys(self.audit.request.after))
 
     def _change(self, readers: Readers) -> str:
-        return change_of(self.audit.request.before, readers)
+        return describe_change(self.audit.request.before, readers)
 
     def _outcomes_of(self, readers: Readers) -> list[AuditOutcome]:
         return [outcome for outcome in self.audit.outcomes if outcome.after == readers]
@@ -166,12 +166,12 @@ class AuditReport:
         """Return the columns that stay empty for a loader that never repeats itself."""
         return {} if self.audit.repeatable else {"continues": ""}
 
-    def _meetings(self, outcome: AuditOutcome) -> Meetings | None:
+    def _meetings(self, outcome: AuditOutcome) -> RepeatedPairs | None:
         """Return how samples meet in batches after the crash; None where no epoch follows."""
         epochs = self.audit.uninterrupted[self.audit.request.before][outcome.point.epoch :]
         if outcome.error or len(epochs) < 2:
             return None
-        return meetings(outcome.before_rows[-1], *outcome.after_rows[:2], *epochs[:2])
+        return count_meetings(outcome.before_rows[-1], *outcome.after_rows[:2], *epochs[:2])
 
     def _badness(self, outcome: AuditOutcome) -> tuple[int, int]:
         counted, later, second = self._account(outcome), self._later(outcome), self._second(outcome)
@@ -186,15 +186,15 @@ class AuditReport:
         library_versions = ", ".join(
             f"{name} {version}" for name, version in self.audit.versions.items()
         )
-        row = row_of(
+        row = make_row(
             self.audit.name,
             library_versions,
             self._change(worst.after),
             outcome_after(worst),
             self.audit.request.size,
             account=self._account(worst),
-            mixing=self._meetings(worst),
-            why=worst.error,
+            repeated_pairs=self._meetings(worst),
+            reason=worst.error,
         )
         later_sentences = [describe_later(self._later(worst)), describe_second(self._second(worst))]
         broken = row["says"]

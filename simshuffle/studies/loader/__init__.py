@@ -1,1 +1,1 @@
-"""What loaders do: what is fetched of their orders, and how well these mix."""
+"""Data loaders: what is fetched for their orders of samples, and how well these orders mix."""

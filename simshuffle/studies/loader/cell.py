@@ -1,4 +1,4 @@
-"""One order on a shape as a cell: what is fetched of it, and how well it mixes."""
+"""A cell that counts what one order fetches on a shape, and how well it mixes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from simshuffle.workload.orders.mixing import (
 from simshuffle.workload.orders.mixture import Mixture, count_sources
 from simshuffle.workload.orders.order import EpochOrder, Order, Unit
 
-BETWEEN = ("batch_companions", "rank_companions", "moves")
+COLUMNS_OF_PAIRS = ("batch_companions", "rank_companions", "moves")
 """Columns of two epochs, empty in the first."""
 
 
 @dataclass(frozen=True)
 class FileOrder:
-    """An order that was recorded."""
+    """An order that a loader's users recorded in a file."""
 
     path: Path  # of its file
     digest: str  # of the contents
@@ -48,7 +48,7 @@ class FileOrder:
 
 @dataclass(frozen=True)
 class LoaderCell(PlainCell):
-    """An order on a shape: the row of `loaders`, and those of `epochs` and `windows`."""
+    """An order on a shape; its outcome has rows of `loaders`, `epochs` and `windows`."""
 
     label: str  # name of the order
     shape: DataSetShape  # the data and who reads it
@@ -56,132 +56,155 @@ class LoaderCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
+        """Return what decides the outcome: label, shape, and the order or its file's digest."""
         order = self.order
-        own: Any = (
+        order_key: Any = (
             [order.digest, order.unit, order.block]
             if isinstance(order, FileOrder)
             else order.model_dump(mode="json")
         )
-        return [self.label, self.shape.model_dump(mode="json"), own]
+        return [self.label, self.shape.model_dump(mode="json"), order_key]
 
     @property
     def cost(self) -> float:
-        """As for `Cell`."""
+        """Return the s of counting on one core, roughly."""
         return 0.1 + SECONDS_PER_ROW * self.shape.rows
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
+        """Return the bytes of memory of the process, roughly."""
         return SMALL_MEMORY + BYTES_PER_ROW * self.shape.rows
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`."""
+        """Count the order, and return its rows; if it cannot be drawn on the shape, the problem."""
         order, shape = self.order, self.shape
         data, readers = shape.data, shape.readers
-        about = {"loader": self.label, "problem": "", "unit": order.unit}
-        numbers = range(shape.epochs)
+        label_columns = {"loader": self.label, "problem": "", "unit": order.unit}
+        epoch_numbers = range(shape.epochs)
         try:
             if isinstance(order, FileOrder):
-                orders, places = order_file.read(order.path).epochs, np.arange(shape.samples)
+                orders, position_of_sample = (
+                    order_file.read_order(order.path).epochs,
+                    np.arange(shape.samples),
+                )
             else:
-                orders = [order.epoch(data, readers, shape.seed, each) for each in numbers]
-                places = order.places(data, shape.seed)
+                orders = [order.epoch(data, readers, shape.seed, epoch) for epoch in epoch_numbers]
+                position_of_sample = order.places(data, shape.seed)
         except InputError as error:
             empty = dict.fromkeys(STORED["loaders"].columns, math.nan)
             problem = "; ".join(str(problem) for problem in error.problems)
-            loader = {**empty, **about, "problem": problem}
+            loader = {**empty, **label_columns, "problem": problem}
             return Outcome({"loaders": [loader], "epochs": [], "windows": []})
-        of_epochs = epoch_rows(
-            orders, shape, divide_into_pieces(data, order.unit, order.block, places)
+        rows_of_epochs = epoch_rows(
+            orders, shape, divide_into_pieces(data, order.unit, order.block, position_of_sample)
         )
-        shard = data.shard_of(places)
-        found = [
-            mean_in_windows(shards_per_iteration(each, shard, readers), WINDOWS) for each in orders
+        shard_of_sample = data.shard_of(position_of_sample)
+        window_means = [
+            mean_in_windows(shards_per_iteration(epoch_order, shard_of_sample, readers), WINDOWS)
+            for epoch_order in orders
         ]
-        shards = np.mean(found, axis=0)
-        loader = {**about, **summary(orders, shape, of_epochs, shards)}
+        shards = np.mean(window_means, axis=0)
+        loader = {**label_columns, **summarize_order(orders, shape, rows_of_epochs, shards)}
         windows = [
             {"loader": self.label, "window": window, "shards": float(mean)}
             for window, mean in enumerate(shards)
         ]
-        epochs = [{"loader": self.label, **row} for row in of_epochs]
-        of = {"loaders": [loader], "epochs": epochs, "windows": windows}
+        epochs = [{"loader": self.label, **row} for row in rows_of_epochs]
+        tables = {"loaders": [loader], "epochs": epochs, "windows": windows}
         if isinstance(order, Mixture):
             counts = count_sources(order, data, orders[0].sample, shape.seed)
-            return Outcome(of | {"sources": [asdict(count) for count in counts]})
-        return Outcome(of)
+            return Outcome(tables | {"sources": [asdict(count) for count in counts]})
+        return Outcome(tables)
 
 
 def epoch_rows(
-    orders: Sequence[EpochOrder], shape: DataSetShape, of: Pieces
+    orders: Sequence[EpochOrder], shape: DataSetShape, pieces: Pieces
 ) -> list[dict[str, Any]]:
-    """The rows of `epochs` without the loader, where ``of`` is fetched at once."""
+    """Return the rows of `epochs`, without the loader.
+
+    Args:
+        orders: the order of each epoch.
+        shape: the data set, and who reads it.
+        pieces: what is fetched at once.
+    """
     readers, rows = shape.readers, []
-    before: EpochOrder | None = None
-    for epoch, (order, got) in enumerate(
-        zip(orders, count_fetches(orders, readers, of, shape.cache_nbytes), strict=True)
+    previous_order: EpochOrder | None = None
+    for epoch, (order, fetches) in enumerate(
+        zip(orders, count_fetches(orders, readers, pieces, shape.cache_nbytes), strict=True)
     ):
-        seen = count_coverage(order, shape.samples, readers)
+        coverage = count_coverage(order, shape.samples, readers)
         row = {
             "epoch": epoch,
-            **asdict(got),
-            **asdict(seen),
+            **asdict(fetches),
+            **asdict(coverage),
             "divergence": label_divergence(
                 order.sample * shape.classes // shape.samples, order.rank
             ),
-            **dict.fromkeys(BETWEEN, math.nan),
+            **dict.fromkeys(COLUMNS_OF_PAIRS, math.nan),
         }
-        if before is not None:
-            groups = batch_of_rows(before, readers), batch_of_rows(order, readers)
-            row["batch_companions"] = companion_share(before, groups[0], order, groups[1])
-            row["rank_companions"] = companion_share(before, before.rank, order, order.rank)
-            row["moves"] = moved_share(before, order, readers)
+        if previous_order is not None:
+            batches_of_rows = batch_of_rows(previous_order, readers), batch_of_rows(order, readers)
+            row["batch_companions"] = companion_share(
+                previous_order, batches_of_rows[0], order, batches_of_rows[1]
+            )
+            row["rank_companions"] = companion_share(
+                previous_order, previous_order.rank, order, order.rank
+            )
+            row["moves"] = moved_share(previous_order, order, readers)
         rows.append(row)
-        before = order
+        previous_order = order
     return rows
 
 
-def summary(
+def summarize_order(
     orders: Sequence[EpochOrder],
     shape: DataSetShape,
     epochs: Sequence[dict[str, Any]],
     shards: Floats,
 ) -> dict[str, Any]:
-    """The row of `loaders` behind the unit; ``shards`` are those of `windows`."""
+    """Return the columns of `loaders` behind the unit.
+
+    Args:
+        orders: the order of each epoch.
+        shape: the data set, and who reads it.
+        epochs: rows of `epochs`, without the loader.
+        shards: (windows,) mean shards in an iteration, NaN where a window has no iteration.
+    """
     table, readers = pd.DataFrame(epochs), shape.readers
-    first, last = epochs[0], epochs[-1]
-    mean = table["samples"] / readers.world_size
-    known = pd.Series(shards).dropna()
+    first_epoch, last_epoch = epochs[0], epochs[-1]
+    mean_samples = table["samples"] / readers.world_size
+    window_shards = pd.Series(shards).dropna()
     return {
-        **{f"first_{name}": first[name] for name in ("requests", "nbytes")},
-        **{f"last_{name}": last[name] for name in ("requests", "nbytes")},
-        "hit_rate": last["hits"] / last["samples"],
+        **{f"first_{name}": first_epoch[name] for name in ("requests", "nbytes")},
+        **{f"last_{name}": last_epoch[name] for name in ("requests", "nbytes")},
+        "hit_rate": last_epoch["hits"] / last_epoch["samples"],
         **{name: int(table[name].max()) for name in ("held_nbytes", "never", "surplus")},
-        "imbalance": float((table["most"] / mean - 1).max()),
-        **{name: float(table[name].mean()) for name in (*BETWEEN, "divergence")},
+        "imbalance": float((table["most"] / mean_samples - 1).max()),
+        **{name: float(table[name].mean()) for name in (*COLUMNS_OF_PAIRS, "divergence")},
         "position_entropy": position_entropy(orders, shape.samples, readers, WINDOWS),
-        "shards": float(known.mean()),
-        "end_shards": float(known.iloc[-1]),
+        "shards": float(window_shards.mean()),
+        "end_shards": float(window_shards.iloc[-1]),
     }
 
 
-def by_label(of: Sequence[Cell], outcomes: Outcomes) -> dict[str, Cell]:
-    """All cells by name."""
-    return {cell.label: cell for cell in of}
+def cells_by_label(cells: Sequence[Cell], outcomes: Outcomes) -> dict[str, Cell]:
+    """Return the cells by their labels."""
+    return {cell.label: cell for cell in cells}
 
 
-def mixtures(of: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Any]:
-    """As ``mixtures``, of each mixture of sources what its first epoch has of each; nothing where
-    there is none."""
-    found = {cell.label: outcomes[cell.label].values.get("sources") for cell in of}
-    counted = {label: counts for label, counts in found.items() if counts}
-    return {"mixtures": counted} if counted else {}
+def collect_mixtures(cells: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Any]:
+    """Return under 'mixtures' what the first epoch of each mixture has of its sources.
+
+    The mapping is empty if no order is a mixture.
+    """
+    sources_of_loader = {cell.label: outcomes[cell.label].values.get("sources") for cell in cells}
+    retained_sources = {label: counts for label, counts in sources_of_loader.items() if counts}
+    return {"mixtures": retained_sources} if retained_sources else {}
 
 
-def collect(of: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:
-    """The stored tables."""
+def collect(cells: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:
+    """Return the stored tables of all cells."""
     return {
-        name: schema.framed([row for cell in of for row in outcomes[cell.label].values[name]])
+        name: schema.framed([row for cell in cells for row in outcomes[cell.label].values[name]])
         for name, schema in STORED.items()
     }

@@ -1,4 +1,4 @@
-"""The figures of loaders and of their settings, from tables alone."""
+"""Figures of loaders and of their settings, drawn from tables alone."""
 
 from __future__ import annotations
 
@@ -33,107 +33,136 @@ LOOKS = {
 }
 """How a loader is drawn that fetches so much at once, so that each can be seen where several are at
 one place."""
-NEAR = 0.06
+MIN_LABEL_DISTANCE = 0.06
 """Points that are closer than this share of the panel have one label."""
-LEAST = 0.01
+MIN_DATA_SHARE = 0.01
 """Shares of the data set below are drawn as if they were none."""
 
 
-def loader_chart(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Chart:
-    """Companions on a rank against the bytes of the last epoch over those of the data set, both
-    logarithmic, a point for each loader; below, which number stands for which."""
-    shown = loaders[(loaders["problem"] == "") & loaders["rank_companions"].notna()]
-    names = [f"{number} {name}" for number, name in enumerate(shown["loader"], 1)]
-    random = says["rank_companions"]
-    least = max(min([*shown["rank_companions"], random, 1.0]) / 1.6, 1e-6)
-    x = (shown["last_nbytes"] / max(says["nbytes"], 1)).clip(lower=LEAST)
-    y = shown["rank_companions"].clip(lower=least)
-    rows = shown.assign(x=x, y=y, tip=names)
-    most = max(2.0, 1.6 * float(x.max() if len(x) else 0.0))
-    across, up = (LEAST / 1.5, most), (least, 2.0)
-    labels = _labelled(rows, across, up)
+def loader_chart(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
+    """Draw how often samples meet again on a rank, against the bytes fetched in the last epoch.
+
+    Bytes are those of the last epoch over those of the data set. Both axes are logarithmic. Each
+    loader is a point with a number, and the caption says which number stands for which loader.
+    """
+    drawn_loaders = loaders[(loaders["problem"] == "") & loaders["rank_companions"].notna()]
+    names = [f"{number} {name}" for number, name in enumerate(drawn_loaders["loader"], 1)]
+    random_share = facts["rank_companions"]
+    min_y = max(min([*drawn_loaders["rank_companions"], random_share, 1.0]) / 1.6, 1e-6)
+    x = (drawn_loaders["last_nbytes"] / max(facts["nbytes"], 1)).clip(lower=MIN_DATA_SHARE)
+    y = drawn_loaders["rank_companions"].clip(lower=min_y)
+    rows = drawn_loaders.assign(x=x, y=y, tip=names)
+    max_x = max(2.0, 1.6 * float(x.max() if len(x) else 0.0))
+    x_limits, y_limits = (MIN_DATA_SHARE / 1.5, max_x), (min_y, 2.0)
+    labels = _label_points(rows, x_limits, y_limits)
     marks = [
-        rule("random", y=max(random, least)),
+        rule("random", y=max(random_share, min_y)),
         *(Mark("point", rows[rows["unit"] == unit], look="unit") for unit in list(LOOKS)[:3]),
         Mark("label", labels),
     ]
     title = "bytes fetched in the last epoch / data set"
     panel = Panel(
         marks,
-        Axis(title, True, *across, {**ticks(_powers(LEAST, most)), LEAST: "0"}),
-        Axis("pairs on one rank again", True, *up, ticks(_powers(*up), plain)),
+        Axis(
+            title,
+            True,
+            *x_limits,
+            {**ticks(_powers_of_ten(MIN_DATA_SHARE, max_x)), MIN_DATA_SHARE: "0"},
+        ),
+        Axis("pairs on one rank again", True, *y_limits, ticks(_powers_of_ten(*y_limits), plain)),
     )
-    about = "How well loaders mix, against the bytes that they fetch."
-    return Chart([panel], 2.2, LOOKS, about, names=names)
+    description = "How well loaders mix, against the bytes that they fetch."
+    return Chart([panel], 2.2, LOOKS, description, names=names)
 
 
-def _powers(low: float, high: float) -> list[float]:
+def _powers_of_ten(low: float, high: float) -> list[float]:
+    """Return the powers of ten from ``low`` to ``high``."""
     return [10.0**power for power in range(-6, 6) if low <= 10.0**power <= high]
 
 
-def _labelled(
-    rows: pd.DataFrame, across: tuple[float, float], up: tuple[float, float]
+def _label_points(
+    rows: pd.DataFrame, x_limits: tuple[float, float], y_limits: tuple[float, float]
 ) -> pd.DataFrame:
-    """Points with the numbers from 1 on of those that are near each other as text of the rightmost
-    of them."""
-    x, y = np.log(rows["x"] / across[0]), np.log(rows["y"] / up[0])
-    place = np.stack([x / np.log(across[1] / across[0]), y / np.log(up[1] / up[0])], axis=1)
-    near = np.abs(place[:, None] - place).max(axis=2) < NEAR
+    """Return the points with labels: the numbers, from 1, of all points that are near each other.
+
+    Such points have one label, at the rightmost of them.
+
+    Args:
+        rows: points, with columns x, y and unit.
+        x_limits: ends of the axis.
+        y_limits: ends of the axis.
+    """
+    x, y = np.log(rows["x"] / x_limits[0]), np.log(rows["y"] / y_limits[0])
+    positions = np.stack(
+        [x / np.log(x_limits[1] / x_limits[0]), y / np.log(y_limits[1] / y_limits[0])], axis=1
+    )
+    is_near = np.abs(positions[:, None] - positions).max(axis=2) < MIN_LABEL_DISTANCE
     texts = [""] * len(rows)
-    for group in map(sorted, nx.connected_components(nx.from_numpy_array(near))):
-        right = max(group, key=lambda point: place[point, 0])
-        texts[right] = ", ".join(str(point + 1) for point in group)
+    for group in map(sorted, nx.connected_components(nx.from_numpy_array(is_near))):
+        rightmost = max(group, key=lambda point: positions[point, 0])
+        texts[rightmost] = ", ".join(str(point + 1) for point in group)
     size = rows["unit"].map({unit: look.size for unit, look in LOOKS.items()})
     return rows.assign(text=texts, size=size, low=np.nan, high=np.nan, colour="#000000")
 
 
 COLOURS = ("#CCBB44", "#4477AA", "#228833", "#AA3377", "#66CCEE", "#EE6677")
 MARKERS: tuple[Marker, ...] = ("v", "o", "^", "s", "D", "P")
-NEED = "what the loops need"
-ANSWER, OWN = "smallest that wastes nothing", "the scenario's own"
+NEED_LOOK = "what the loops need"
+ANSWER_LOOK, SCENARIO_LOOK = "smallest that wastes nothing", "the scenario's own"
 
 
 def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
-    """Samples a second against workers, a panel for each run, a line for each number of batches
-    ahead of a worker and of its threads; the need of the loops is a rule."""
+    """Draw samples a second against workers, with a panel for each run.
+
+    A line stands for each number of batches ahead of a worker and of its threads. A rule shows
+    what the loops need.
+    """
     rows = settings.assign(
         x=settings["workers"].astype(float),
         y=settings["samples_per_s"],
         # what a line is called: batches ahead for each worker, and threads
         look=(settings["prefetch"] / settings["workers"]).map("{:.3g} ahead for a worker".format)
-        + settings["threads"].map(lambda n: f", {n} threads" if n > 1 else ""),
+        + settings["threads"].map(lambda index: f", {index} threads" if index > 1 else ""),
     )
     rows["tip"] = rows["look"] + ", " + rows["binds"].where(rows["binds"] != LOOP, "no stall")
-    whole = rows[rows["prefetch"] % rows["workers"] == 0]
-    names = list(dict.fromkeys(whole.sort_values(["threads", "prefetch", "workers"])["look"]))
+    rows_with_equal_prefetch = rows[rows["prefetch"] % rows["workers"] == 0]
+    names = list(
+        dict.fromkeys(
+            rows_with_equal_prefetch.sort_values(["threads", "prefetch", "workers"])["look"]
+        )
+    )
     looks = {
-        name: Look(name, COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)], size=3.0)
-        for n, name in enumerate(names)
+        name: Look(name, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], size=3.0)
+        for index, name in enumerate(names)
     }
-    looks[NEED] = Look(NEED, GREY, dash=(0, (4, 1.5)))
-    looks[OWN] = Look(OWN, "#000000", "x", size=4.5)
-    looks[ANSWER] = Look(ANSWER, "#000000", "o", size=6.5, fill="none")
+    looks[NEED_LOOK] = Look(NEED_LOOK, GREY, dash=(0, (4, 1.5)))
+    looks[SCENARIO_LOOK] = Look(SCENARIO_LOOK, "#000000", "x", size=4.5)
+    looks[ANSWER_LOOK] = Look(ANSWER_LOOK, "#000000", "o", size=6.5, fill="none")
     panels = []
-    for run, own in rows.groupby("run", sort=False):
-        best = answers[answers["run"] == run].iloc[0]
-        places = own.merge(best[["workers", "threads", "prefetch"]].to_frame().T.astype(int))
-        lines = own[own["look"].isin(names)].sort_values("workers")
+    for run, run_rows in rows.groupby("run", sort=False):
+        answer = answers[answers["run"] == run].iloc[0]
+        answer_rows = run_rows.merge(
+            answer[["workers", "threads", "prefetch"]].to_frame().T.astype(int)
+        )
+        lines = run_rows[run_rows["look"].isin(names)].sort_values("workers")
         panels.append(
             Panel(
                 [
-                    rule(NEED, y=float(best["needed_per_s"])),
+                    rule(NEED_LOOK, y=float(answer["needed_per_s"])),
                     Mark("line", lines),
                     Mark("point", lines),
-                    Mark("point", own[own["own"]].assign(look=OWN)),
-                    Mark("point", places.assign(look=ANSWER)),
+                    Mark("point", run_rows[run_rows["own"]].assign(look=SCENARIO_LOOK)),
+                    Mark("point", answer_rows.assign(look=ANSWER_LOOK)),
                 ],
                 Axis(
-                    "workers of a rank", True, ticks=spaced_ticks(own["x"].unique().tolist(), True)
+                    "workers of a rank",
+                    True,
+                    ticks=spaced_ticks(run_rows["x"].unique().tolist(), True),
                 ),
-                Axis(low=0.0, high=1.1 * float(max(own["y"].max(), best["needed_per_s"]))),
+                Axis(low=0.0, high=1.1 * float(max(run_rows["y"].max(), answer["needed_per_s"]))),
                 title=str(run),
             )
         )
-    about = "Samples that loaders bring in a second, by their workers and the batches ahead."
+    description = "Samples that loaders bring in a second, by their workers and the batches ahead."
     height = 1.4 * len(panels)
-    return Chart(panels, height, looks, about, y="samples/s")
+    return Chart(panels, height, looks, description, y="samples/s")

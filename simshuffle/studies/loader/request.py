@@ -1,4 +1,4 @@
-"""The request of loaders, checked: which orders, on what data and readers; or a recorded order."""
+"""Make the request that counts orders: named orders on a data set, or a recorded order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simshuffle.study.study import Meta, Request
 from simshuffle.workload.orders import AnyOrder
 from simshuffle.workload.orders.order import Order, Unit
 
-NOT_OF_SHAPE = {
+OPTIONS_BESIDE_SHAPE = {
     *("check", "order", "scenario", "set", "tune", "prefetch_factor", "threads"),
     *("resume_at", "epoch", "from_", "to", "loader"),
 }
@@ -34,58 +34,83 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
-    """What is asked for: the orders that are named, or all, or that of a file, on a shape.
+    """Return the checked request: the named orders, or all orders, or that of a file, on a shape.
 
     Raises:
-        InputError: an order is not known, the shape cannot be had, or the file is not valid.
+        InputError: an order is not known, the shape is impossible, or the file is invalid.
     """
     parse_store(options.store)  # what is wrong with it is said first
-    of_tuning = {"--prefetch-factor": options.prefetch_factor, "--threads": options.threads}
-    for flag, given in of_tuning.items():
-        if given:
-            refuse(flag, "must be with --tune", str(given[0]), "Add --tune.", COMMAND_LINE)
+    tuning_options = {"--prefetch-factor": options.prefetch_factor, "--threads": options.threads}
+    for flag, values in tuning_options.items():
+        if values:
+            refuse(flag, "must be with --tune", str(values[0]), "Add --tune.", COMMAND_LINE)
     options = fill_from_scenario(options)
     if options.check is not None:
         if options.order:
             rule = "cannot be combined with --check"
             refuse("--order", rule, options.order[0], "Leave one out.", COMMAND_LINE)
         return request_of_file(options.check, options.check.stem, options)
-    known = kinds_of(AnyOrder)
-    named = {name: record_of("--order", name, known) for name in options.order}
+    order_kinds = kinds_of(AnyOrder)
+    named_orders = {name: record_of("--order", name, order_kinds) for name in options.order}
     shape = shape_of(
         fill_options(options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3)
     )
-    orders = named or defaults(shape)
+    orders = named_orders or default_orders(shape)
     cells = [LoaderCell(name, shape, order) for name, order in orders.items()]
-    return Request("orders", cells, {}, _kept(options, list(options.order), None))
+    return Request("orders", cells, {}, _stored_options(options, list(options.order), None))
 
 
-def check_whole(options: LoaderOptions) -> None:
-    """See that no option needs --resume-at, or raise InputError with all that do."""
-    needing = {"--epoch": options.epoch, "--from": options.from_}
-    needing |= {"--to": ", ".join(options.to), "--loader": ", ".join(options.loader)}
+def check_without_resuming(options: LoaderOptions) -> None:
+    """Check that no option needs --resume-at.
+
+    Raises:
+        InputError: options do; with all of them.
+    """
+    resume_options = {"--epoch": options.epoch, "--from": options.from_}
+    resume_options |= {"--to": ", ".join(options.to), "--loader": ", ".join(options.loader)}
     problems = [
-        Problem(flag, "must be with --resume-at", str(given), "Add --resume-at middle.")
-        for flag, given in needing.items()
-        if given not in {None, ""}
+        Problem(flag, "must be with --resume-at", str(value), "Add --resume-at middle.")
+        for flag, value in resume_options.items()
+        if value not in {None, ""}
     ]
-    for flag, given in {"--workers": options.workers, "--batch-size": options.batch_size}.items():
-        if isinstance(given, str):
+    for flag, value in {"--workers": options.workers, "--batch-size": options.batch_size}.items():
+        if isinstance(value, str):
             rule, remedy = "must be a whole number", "Two as in 8:6 need --resume-at."
-            problems.append(Problem(flag, rule, repr(given), remedy))
+            problems.append(Problem(flag, rule, repr(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
 
 
-def _kept(options: LoaderOptions, orders: list[str], order_file: str | None) -> dict[str, Any]:
-    """What ``meta.json`` keeps of the options."""
-    shape = {k: v for k, v in own_values(options).items() if k not in NOT_OF_SHAPE}
+def _stored_options(
+    options: LoaderOptions, orders: list[str], order_file: str | None
+) -> dict[str, Any]:
+    """Return the options that ``meta.json`` stores.
+
+    Args:
+        options: the options of the verb.
+        orders: names of the orders.
+        order_file: name of the recorded order among the inputs, or None.
+    """
+    shape = {
+        name: value
+        for name, value in own_values(options).items()
+        if name not in OPTIONS_BESIDE_SHAPE
+    }
     return {"asked": {"orders": orders, "order_file": order_file, "shape": shape}}
 
 
 def request_of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[LoaderCell]]:
-    """Return the request of the order that a file recorded, under that name."""
-    unit = next((each for each in UNITS if each == options.unit), None)
+    """Return the request of the order that a file recorded.
+
+    Args:
+        path: the file.
+        name: name of the order.
+        options: the options of the verb.
+
+    Raises:
+        InputError: the unit is unknown, the file is invalid, or options contradict the file.
+    """
+    unit = next((known_unit for known_unit in UNITS if known_unit == options.unit), None)
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"
         refuse(
@@ -95,74 +120,88 @@ def request_of_file(path: Path, name: str, options: LoaderOptions) -> Request[li
             suggest_nearest(options.unit, list(UNITS)),
             COMMAND_LINE,
         )
-    found = order_file.read(path)
-    _check_fits(path, found, options)
+    recorded = order_file.read_order(path)
+    _check_fit(path, recorded, options)
     nodes = options.nodes or 1
-    ranks, epochs = found.ranks // nodes, len(found.epochs)
-    own = {"workers": found.workers, "epochs": epochs, "batch_size": BATCH_SIZE}
-    whole = fill_options(options, nodes=nodes, gpus=ranks, **own)
-    shape = shape_of(whole, found.samples)
-    stands = order_file.digest(path)
-    cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
-    kept = f"{stands}{path.suffix}"
-    return Request(name, [cell], {}, _kept(options, [name], kept), {kept: path})
+    gpus, epochs = recorded.ranks // nodes, len(recorded.epochs)
+    reader_values = {"workers": recorded.workers, "epochs": epochs, "batch_size": BATCH_SIZE}
+    filled_options = fill_options(options, nodes=nodes, gpus=gpus, **reader_values)
+    shape = shape_of(filled_options, recorded.samples)
+    file_digest = order_file.digest(path)
+    cell = LoaderCell(name, shape, FileOrder(path, file_digest, unit, options.block))
+    input_name = f"{file_digest}{path.suffix}"
+    return Request(
+        name, [cell], {}, _stored_options(options, [name], input_name), {input_name: path}
+    )
 
 
-def again(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
+def repeat(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
     """Return the request of a stored result, from its folder."""
-    asked = meta["asked"]
-    options = LoaderOptions(**asked["shape"])
-    if asked["order_file"] is None:
-        return request(replace(options, order=tuple(asked["orders"])))
-    return request_of_file(folder / INPUTS / asked["order_file"], asked["orders"][0], options)
+    stored_request = meta["asked"]
+    options = LoaderOptions(**stored_request["shape"])
+    if stored_request["order_file"] is None:
+        return request(replace(options, order=tuple(stored_request["orders"])))
+    return request_of_file(
+        folder / INPUTS / stored_request["order_file"], stored_request["orders"][0], options
+    )
 
 
-def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOptions) -> None:
-    """See that a file has the ranks, workers and epochs that are asked for, or raise InputError
-    with all that differs."""
+def _check_fit(path: Path, recorded: order_file.RecordedOrder, options: LoaderOptions) -> None:
+    """Check that a file has the ranks, workers and epochs that the options say.
+
+    Raises:
+        InputError: it has others; with all that differ.
+    """
     nodes, problems = options.nodes or 1, []
-    if found.ranks % nodes:
-        rule = f"must divide the {found.ranks} ranks of {path.name}"
+    if recorded.ranks % nodes:
+        rule = f"must divide the {recorded.ranks} ranks of {path.name}"
         problems.append(Problem("--nodes", rule, str(nodes), "Say how many nodes there were."))
-    has = {
-        "--gpus": (options.gpus, found.ranks // nodes),
-        "--workers": (options.workers, found.workers),
-        "--epochs": (options.epochs, len(found.epochs)),
+    option_and_recorded = {
+        "--gpus": (options.gpus, recorded.ranks // nodes),
+        "--workers": (options.workers, recorded.workers),
+        "--epochs": (options.epochs, len(recorded.epochs)),
     }
     problems += [
-        Problem(option, f"must be {there}, as in {path.name}", str(wanted), "Leave it out.")
-        for option, (wanted, there) in has.items()
-        if wanted not in {None, there}
+        Problem(
+            option,
+            f"must be {recorded_number}, as in {path.name}",
+            str(requested_number),
+            "Leave it out.",
+        )
+        for option, (requested_number, recorded_number) in option_and_recorded.items()
+        if requested_number not in {None, recorded_number}
     ]
     if problems:
         raise InputError(problems, COMMAND_LINE)
 
 
-def defaults(shape: DataSetShape) -> dict[str, Order]:
-    """The orders that are looked at if none is named, by a short name: those of each library, of
-    papers and of this project.
+def default_orders(shape: DataSetShape) -> dict[str, Order]:
+    """Return the orders that are counted if none is named, by a short name.
 
-    Buffers, blocks and windows are those of the library by default, but hold no more than a quarter
-    of what a worker, a rank, a node or all together read in an epoch, so that a small set shows
-    what they do on a large one.
+    They are those of each library, of papers and of this project. Buffers, blocks and windows are
+    those of the library by default, but hold at most a quarter of what a worker, a rank, a node or
+    all together read in an epoch. So a small set shows what they do on a large one.
     """
     size, readers = shape.samples, shape.readers
-    ranks, shard = readers.world_size, min(shape.samples_per_shard, size)
+    num_ranks, shard_samples = readers.world_size, min(shape.samples_per_shard, size)
 
-    def quarter(streams: int, most: int) -> int:
-        return max(2, min(size // (4 * streams), most))
+    def quarter(streams: int, max_samples: int) -> int:
+        """Return a quarter of the samples of a stream, from 2 to ``max_samples``."""
+        return max(2, min(size // (4 * streams), max_samples))
 
-    block = max(shard // 4, 1)
-    blocks_of_rank = max(size // (block * ranks), 1)
-    piled = {"block_size": block, "buffer_blocks": max(blocks_of_rank // 4, 1)}
-    of_node = {"shuffle_block_size": quarter(readers.nodes, 2**18)}
-    of_worker = {"buffer_size": quarter(ranks * readers.workers, 1000)}
-    of_rank = {"buffer_size": quarter(ranks, 1000)}
-    in_blocks = {"io_block_size": min(block, 256), "era_length": quarter(1, 1024)}
-    in_blocks["window_blocks"] = max(min(size // (4 * in_blocks["io_block_size"]), 512), 1)
-    mosaicml = {"naive": {}, "py1s": {}, "py2s": {}, "py1b": of_node, "py1br": of_node}
-    mosaicml["py1e"] = of_node
-    wanted: dict[str, dict[str, Any]] = {
+    block_size = max(shard_samples // 4, 1)
+    blocks_of_rank = max(size // (block_size * num_ranks), 1)
+    corgi_values = {"block_size": block_size, "buffer_blocks": max(blocks_of_rank // 4, 1)}
+    node_values = {"shuffle_block_size": quarter(readers.nodes, 2**18)}
+    worker_values = {"buffer_size": quarter(num_ranks * readers.workers, 1000)}
+    rank_values = {"buffer_size": quarter(num_ranks, 1000)}
+    levanter_values = {"io_block_size": min(block_size, 256), "era_length": quarter(1, 1024)}
+    levanter_values["window_blocks"] = max(
+        min(size // (4 * levanter_values["io_block_size"]), 512), 1
+    )
+    mosaicml = {"naive": {}, "py1s": {}, "py2s": {}, "py1b": node_values, "py1br": node_values}
+    mosaicml["py1e"] = node_values
+    values_of_order: dict[str, dict[str, Any]] = {
         "global": {"kind": "own", "shuffle": "global"},
         "local": {"kind": "own", "shuffle": "local"},
         "synchronised": {"kind": "synchronised"},
@@ -174,16 +213,19 @@ def defaults(shape: DataSetShape) -> dict[str, Order]:
         "litdata full, kept": {"kind": "litdata_full"},
         "litdata full, not kept": {"kind": "litdata_full", "max_cache_size": "1 B"},
         "litdata window": {"kind": "litdata_window"},
-        "webdataset": {"kind": "webdataset", **of_worker},
-        "hugging_face": {"kind": "hugging_face", **of_worker},
-        "tf_data": {"kind": "tf_data", **of_rank},
-        "ray_local": {"kind": "ray_local", **of_rank},
+        "webdataset": {"kind": "webdataset", **worker_values},
+        "hugging_face": {"kind": "hugging_face", **worker_values},
+        "tf_data": {"kind": "tf_data", **rank_values},
+        "ray_local": {"kind": "ray_local", **rank_values},
         **{
-            f"levanter {name}": {"kind": "levanter", "shuffle": name, **in_blocks}
+            f"levanter {name}": {"kind": "levanter", "shuffle": name, **levanter_values}
             for name in ("full", "era", "block")
         },
-        "corgipile": {"kind": "corgipile", **piled},
-        "corgi2": {"kind": "corgi2", **piled},
+        "corgipile": {"kind": "corgipile", **corgi_values},
+        "corgi2": {"kind": "corgi2", **corgi_values},
     }
-    known = kinds_of(AnyOrder)
-    return {name: known[of["kind"]].model_validate(of) for name, of in wanted.items()}
+    order_kinds = kinds_of(AnyOrder)
+    return {
+        name: order_kinds[values["kind"]].model_validate(values)
+        for name, values in values_of_order.items()
+    }

@@ -1,5 +1,7 @@
-"""The study behind ``study loader --resume-at``: what loaders lose, repeat and mix when a
-training is broken off and goes on with others."""
+"""Study what loaders lose, repeat and mix when a training stops and goes on with other ranks.
+
+It stands behind ``study loader --resume-at``.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import kinds_of, record_of, scenario_of
-from simshuffle.studies.loader.cell import by_label
+from simshuffle.studies.loader.cell import cells_by_label
 from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.resume_cell import ResumeCell
-from simshuffle.studies.loader.resume_laws import defaults
-from simshuffle.studies.loader.resume_tables import RESUMES, change_of
+from simshuffle.studies.loader.resume_laws import default_laws
+from simshuffle.studies.loader.resume_tables import RESUMES, describe_change
 from simshuffle.studies.loader.resume_text import (
     resume_chart,
     resume_details,
@@ -55,109 +57,135 @@ from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming import AnyResume
 
 MIDDLE = "middle"
-OTHERS = ("tune", "prefetch_factor", "threads", "check", "order", "unit", "block", "classes")
+UNUSED_OPTIONS = (
+    "tune",
+    "prefetch_factor",
+    "threads",
+    "check",
+    "order",
+    "unit",
+    "block",
+    "classes",
+)
 """Options that mean nothing with --resume-at."""
-_Count = Annotated[int, Field(ge=0)]
-_One = Annotated[int, Field(ge=1)]
+NaturalNumber = Annotated[int, Field(ge=0)]
+PositiveNumber = Annotated[int, Field(ge=1)]
 
 
-class _Shape(TypedDict):
-    """What figures and texts say beside the table."""
+class ResumeFacts(TypedDict):
+    """Facts beside the table, from which figures and texts are made."""
 
-    samples: _One
-    shards: _One
-    nbytes: _Count
-    workers: _One
-    batch_size: _One
-    epochs: _One
-    seed: _Count
-    epoch: _Count
-    step: _One | None
+    samples: PositiveNumber
+    shards: PositiveNumber
+    nbytes: NaturalNumber
+    workers: PositiveNumber
+    batch_size: PositiveNumber
+    epochs: PositiveNumber
+    seed: NaturalNumber
+    epoch: NaturalNumber
+    step: PositiveNumber | None
     storage: str
-    rows: _One
+    rows: PositiveNumber
 
 
-class _Says(TypedDict):
-    """What ``meta.json`` holds of loaders that were broken off."""
+class ResumeMeta(TypedDict):
+    """Contents of ``meta.json`` for loaders that were resumed."""
 
-    says: _Shape
+    says: ResumeFacts
     asked: dict[str, Any]
 
 
 def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
-    """What is asked for: the loaders that are named, or all, broken off on a shape.
+    """Return the checked request: the named loaders, or all loaders, resumed on a shape.
 
     Raises:
-        InputError: a loader is not known, the shape cannot be had, or an option is of other
+        InputError: a loader is not known, the shape is impossible, or an option is of other
             studies.
     """
-    _check_alone(options)
+    _check_options(options)
     store = parse_store(options.store)
-    named = {name: record_of("--loader", name, kinds_of(AnyResume)) for name in options.loader}
+    named_laws = {name: record_of("--loader", name, kinds_of(AnyResume)) for name in options.loader}
     scenario = None
     if options.scenario is not None:
         scenario = choose_reading_run(scenario_of(options.scenario, options.set))
         options = replace(options, scenario=scenario, set={})
-    shape, afters = _readers(options)
+    shape, readers_after = _choose_readers(options)
     epoch = options.epoch or 0
-    plain = {
-        "loaders": [*named],
+    stored_request = {
+        "loaders": [*named_laws],
         "shape": shape.model_dump(mode="json"),
-        "afters": [asdict(after) for after in afters],
+        "afters": [asdict(readers) for readers in readers_after],
         "storages": [
             asdict(
                 costs_of_store(store)
                 if scenario is None
-                else costs_of_scenario(scenario, after.nodes)
+                else costs_of_scenario(scenario, readers.nodes)
             )
-            for after in afters
+            for readers in readers_after
         ],
         "epoch": epoch,
-        "step": _step(options.resume_at, shape),
+        "step": _parse_step(options.resume_at, shape),
     }
     if epoch >= shape.epochs:
         rule, remedy = f"must be less than the {shape.epochs} of --epochs", "Epochs are from 0 on."
         refuse("--epoch", rule, str(epoch), remedy, COMMAND_LINE)
-    return _request(plain)
+    return _make_request(stored_request)
 
 
-def _request(plain: Mapping[str, Any]) -> Request[Sequence[ResumeCell]]:
-    shape, known = DataSetShape.model_validate(plain["shape"]), kinds_of(AnyResume)
-    of_name = {name: record_of("--loader", name, known) for name in plain["loaders"]}
-    times = Counter(law.short_name for law in of_name.values())
-    named = {
-        name if times[law.short_name] > 1 else law.short_name: law for name, law in of_name.items()
+def _make_request(stored_request: Mapping[str, Any]) -> Request[Sequence[ResumeCell]]:
+    """Return the request that ``meta.json`` stores: a cell for each change and loader."""
+    shape, law_kinds = DataSetShape.model_validate(stored_request["shape"]), kinds_of(AnyResume)
+    law_of_text = {
+        name: record_of("--loader", name, law_kinds) for name in stored_request["loaders"]
+    }
+    count_of_short_name = Counter(law.short_name for law in law_of_text.values())
+    named_laws = {
+        name if count_of_short_name[law.short_name] > 1 else law.short_name: law
+        for name, law in law_of_text.items()
     }
     changes = [
-        (Readers(**after), StorageCosts(**storage))
-        for after, storage in zip(plain["afters"], plain["storages"], strict=True)
+        (Readers(**reader_values), StorageCosts(**storage_values))
+        for reader_values, storage_values in zip(
+            stored_request["afters"], stored_request["storages"], strict=True
+        )
     ]
-    epoch, step = plain["epoch"], plain["step"]
+    epoch, step = stored_request["epoch"], stored_request["step"]
     cells = [
-        ResumeCell(f"{name}, {change_of(shape.readers, after)}", name, law, shape, after, *rest)
-        for after, storage in changes
-        for name, law in (named or defaults(shape)).items()
-        for rest in [(epoch, step, storage)]
+        ResumeCell(
+            f"{name}, {describe_change(shape.readers, readers)}",
+            name,
+            law,
+            shape,
+            readers,
+            *crash_values,
+        )
+        for readers, storage in changes
+        for name, law in (named_laws or default_laws(shape)).items()
+        for crash_values in [(epoch, step, storage)]
     ]
-    return Request("resume", cells, {}, {"asked": dict(plain)})
+    return Request("resume", cells, {}, {"asked": dict(stored_request)})
 
 
-def again(folder: Path, meta: Meta) -> Request[Sequence[ResumeCell]]:
-    """The request of a result, from its folder."""
-    return _request(meta["asked"])
+def repeat(folder: Path, meta: Meta) -> Request[Sequence[ResumeCell]]:
+    """Return the request of a stored result, from its folder."""
+    return _make_request(meta["asked"])
 
 
-def _check_alone(options: LoaderOptions) -> None:
-    """See that no option is of another study, or raise InputError with all that are."""
-    other, problems = type(options)(), []
+def _check_options(options: LoaderOptions) -> None:
+    """Check that no option is of another study.
+
+    Raises:
+        InputError: options are; with all of them.
+    """
+    defaults, problems = type(options)(), []
     for field in fields_of(type(options)):
-        given = getattr(options, field.name)
-        if field.name in OTHERS and given != getattr(other, field.name):
+        value = getattr(options, field.name)
+        if field.name in UNUSED_OPTIONS and value != getattr(defaults, field.name):
             rule, remedy = "is not looked at with --resume-at", "Leave one out."
-            problems.append(Problem(field.flag, rule, str(given), remedy))
+            problems.append(Problem(field.flag, rule, str(value), remedy))
     if options.from_ is not None and (options.nodes or options.gpus):
-        given, remedy = f"--from {options.from_}", "Leave --nodes and --gpus out."
-        problems.append(Problem("--from", "says nodes and ranks already", given, remedy))
+        value, remedy = f"--from {options.from_}", "Leave --nodes and --gpus out."
+        problems.append(Problem("--from", "says nodes and ranks already", value, remedy))
     problems += [
         Problem(
             "--loader",
@@ -172,85 +200,109 @@ def _check_alone(options: LoaderOptions) -> None:
         raise InputError(problems, COMMAND_LINE)
 
 
-def _readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]]:
-    """The shape with those who read at first, and who reads then: ranks may be named several
-    times."""
+def _choose_readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]]:
+    """Return the shape with the readers before, and the readers after, each once.
+
+    Raises:
+        InputError: an option is invalid, or there are more ranks than samples.
+    """
     workers, batches = (
-        _before_and_after(flag, given)
-        for flag, given in (("--workers", options.workers), ("--batch-size", options.batch_size))
+        _parse_pair(flag, option)
+        for flag, option in (("--workers", options.workers), ("--batch-size", options.batch_size))
     )
-    own: dict[str, Any] = {"workers": workers[0], "batch_size": batches[0], "order": ()}
+    values: dict[str, Any] = {"workers": workers[0], "batch_size": batches[0], "order": ()}
     if options.from_ is not None:
-        own["nodes"], own["gpus"] = _ranks("--from", options.from_)
-    found = fill_from_scenario(replace(options, **own))
-    shape = shape_of(fill_options(found, **READERS))
-    ranks = [_ranks("--to", text) for text in options.to] or [(shape.nodes, shape.gpus)]
-    if found.cache is None:  # room for what a node reads, however few there are
-        fewest = min(shape.nodes, *(nodes for nodes, _ in ranks))
-        room = shape_of(fill_options(replace(found, nodes=fewest), **READERS)).cache_nbytes
-        shape = shape.model_copy(update={"cache_nbytes": room})
-    rest = workers[1] or shape.workers, batches[1] or shape.batch_size
-    afters = [Readers(*each, *rest) for each in dict.fromkeys(ranks)]
-    for after in afters:
-        if after.world_size > shape.samples:
-            rule = f"each of the {after.world_size} ranks needs a sample"
+        values["nodes"], values["gpus"] = _parse_ranks("--from", options.from_)
+    filled = fill_from_scenario(replace(options, **values))
+    shape = shape_of(fill_options(filled, **READERS))
+    ranks = [_parse_ranks("--to", text) for text in options.to] or [(shape.nodes, shape.gpus)]
+    if filled.cache is None:  # room for what a node reads, however few there are
+        min_nodes = min(shape.nodes, *(nodes for nodes, _ in ranks))
+        cache_nbytes = shape_of(
+            fill_options(replace(filled, nodes=min_nodes), **READERS)
+        ).cache_nbytes
+        shape = shape.model_copy(update={"cache_nbytes": cache_nbytes})
+    workers_and_batch = workers[1] or shape.workers, batches[1] or shape.batch_size
+    readers_after = [
+        Readers(*nodes_and_ranks, *workers_and_batch) for nodes_and_ranks in dict.fromkeys(ranks)
+    ]
+    for readers in readers_after:
+        if readers.world_size > shape.samples:
+            rule = f"each of the {readers.world_size} ranks needs a sample"
             refuse("--to", rule, f"{shape.samples} samples", "Use more --samples.", COMMAND_LINE)
-    return shape, afters
+    return shape, readers_after
 
 
-def _ranks(flag: str, text: str) -> tuple[int, int]:
-    """Nodes and ranks of each of '56x4'."""
-    parts = [int(part) if part.strip().isdecimal() else 0 for part in text.split("x")]
-    if len(parts) != 2 or min(parts) < 1:
+def _parse_ranks(flag: str, text: str) -> tuple[int, int]:
+    """Parse nodes and ranks of each node from text such as '56x4'.
+
+    Raises:
+        InputError: it is no such text.
+    """
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split("x")]
+    if len(numbers) != 2 or min(numbers) < 1:
         rule = "is written NODESxGPUS, both whole numbers from 1 on"
         refuse(flag, rule, repr(text), f"For example {flag} 56x4.", COMMAND_LINE)
-    return parts[0], parts[1]
+    return numbers[0], numbers[1]
 
 
-def _before_and_after(flag: str, given: int | str | None) -> tuple[int | None, int | None]:
-    """The numbers of 8, or of '8:6'."""
-    if given is None:
+def _parse_pair(flag: str, option: int | str | None) -> tuple[int | None, int | None]:
+    """Parse the numbers before and after from 8 or '8:6'; None and None where nothing is given.
+
+    Raises:
+        InputError: it is no such number or text.
+    """
+    if option is None:
         return None, None
-    parts = [int(part) if part.strip().isdecimal() else 0 for part in str(given).split(":")]
-    if len(parts) > 2 or min(parts) < 1:
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in str(option).split(":")]
+    if len(numbers) > 2 or min(numbers) < 1:
         rule = "must be a whole number from 1 on, or two as in 8:6, before and after"
-        refuse(flag, rule, repr(given), f"For example {flag} 8:6.", COMMAND_LINE)
-    return parts[0], parts[-1]
+        refuse(flag, rule, repr(option), f"For example {flag} 8:6.", COMMAND_LINE)
+    return numbers[0], numbers[-1]
 
 
-def _step(given: int | str | None, shape: DataSetShape) -> int | None:
-    """Iterations that were done; None for half of them."""
-    if given == MIDDLE:
+def _parse_step(option: int | str | None, shape: DataSetShape) -> int | None:
+    """Return the number of iterations done before the crash; None for half of the epoch.
+
+    Raises:
+        InputError: the epoch has not so many iterations.
+    """
+    if option == MIDDLE:
         return None
-    each = shape.readers.world_size * shape.batch_size
-    most = -(-shape.samples // each)
-    step = int(str(given)) if str(given).isdecimal() else 0
-    if not 0 < step < most:
-        rule = f"must be from 1 to {most - 1}, for an epoch has {most} iterations; or {MIDDLE}"
-        remedy = f"Give a smaller one, or more --samples: an iteration has {each}."
-        if most < 2:
-            rule = f"needs an epoch of 2 iterations, of {each} samples each"
+    samples_per_step = shape.readers.world_size * shape.batch_size
+    num_steps = -(-shape.samples // samples_per_step)
+    step = int(str(option)) if str(option).isdecimal() else 0
+    if not 0 < step < num_steps:
+        rule = f"must be from 1 to {num_steps - 1}, for an epoch has {num_steps} iterations;"
+        rule += f" or {MIDDLE}"
+        remedy = f"Give a smaller one, or more --samples: an iteration has {samples_per_step}."
+        if num_steps < 2:
+            rule = f"needs an epoch of 2 iterations, of {samples_per_step} samples each"
             remedy = "Use more --samples, or fewer ranks."
-        refuse("--resume-at", rule, repr(given), remedy, COMMAND_LINE)
+        refuse("--resume-at", rule, repr(option), remedy, COMMAND_LINE)
     return step
 
 
 def _collect(cells: Sequence[ResumeCell], outcomes: Outcomes) -> Tables:
+    """Return the table `resumes` of all cells."""
     rows = [row for cell in cells for row in outcomes[cell.label].values["resumes"]]
     return {"resumes": RESUMES.framed(rows)}
 
 
-def _facts(cells: Sequence[ResumeCell], outcomes: Outcomes, tables: Tables) -> Meta:
+def _state_facts(cells: Sequence[ResumeCell], outcomes: Outcomes, tables: Tables) -> Meta:
+    """Return the facts that figures and texts say beside the table."""
     cell = cells[0]
-    about = {"epoch": cell.epoch, "step": cell.step, "seed": cell.shape.seed}
+    crash_facts = {"epoch": cell.epoch, "step": cell.step, "seed": cell.shape.seed}
     shape = {
-        name: of for name, of in facts_of(cell.shape).items() if name in _Shape.__annotations__
+        name: value
+        for name, value in facts_of(cell.shape).items()
+        if name in ResumeFacts.__annotations__
     }
-    return {"says": {**shape, **about, "storage": cell.storage.name, "rows": len(cells)}}
+    return {"says": {**shape, **crash_facts, "storage": cell.storage.name, "rows": len(cells)}}
 
 
-def _faults(result: Result) -> Iterator[Problem]:
-    """A table that lacks rows."""
+def _find_faults(result: Result) -> Iterator[Problem]:
+    """Yield a problem if the table lacks rows."""
     table, rows = result.tables["resumes"], result.meta["says"]["rows"]
     if len(table) != rows:
         rule = f"must have the {rows} rows that meta.json speaks of"
@@ -260,7 +312,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 STUDY: Study[Sequence[ResumeCell]] = Study(
     kind="resume",
     verb="loader",
-    stages=(by_label,),
+    stages=(cells_by_label,),
     collect=_collect,
     stored={"resumes": RESUMES},
     figures=lambda result: {"resume": resume_chart(result.tables["resumes"], result.meta["says"])},
@@ -270,8 +322,8 @@ STUDY: Study[Sequence[ResumeCell]] = Study(
         lambda result: resume_parts(result.tables["resumes"], result.meta["says"]),
         lambda result: resume_details(result.tables["resumes"], result.meta["says"]),
     ),
-    facts=_facts,
-    says=_Says,
-    faults=_faults,
-    again=f"{__name__}:again",
+    facts=_state_facts,
+    says=ResumeMeta,
+    faults=_find_faults,
+    again=f"{__name__}:repeat",
 )

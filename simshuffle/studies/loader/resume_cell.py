@@ -1,4 +1,4 @@
-"""A loader that is broken off and goes on, as a cell: what becomes of its samples, by counting."""
+"""A cell that stops and resumes a loader, and counts what becomes of its samples."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from simshuffle.studies.loader.resume_tables import (
     MISFIT,
     REFUSES,
     Reread,
-    change_of,
-    meetings,
-    outcome_of,
-    row_of,
+    classify_outcome,
+    count_meetings,
+    describe_change,
+    make_row,
 )
 from simshuffle.studies.loader.shape import BYTES_PER_ROW, SECONDS_PER_ROW, DataSetShape
 from simshuffle.studies.loader.storage import StorageCosts
@@ -29,144 +29,201 @@ from simshuffle.workload.resuming.law import Batches, Crash, Refusal, ResumedEpo
 
 @dataclass(frozen=True)
 class ResumeCell(PlainCell):
-    """A law on a shape: a row of `resumes`."""
+    """A resumption law on a shape; its outcome is a row of `resumes`."""
 
     label: str  # name of the loader, and the change
     loader: str  # its name
     law: ResumptionLaw
     shape: DataSetShape  # the data and who reads it at first
-    after: Readers  # who reads then
+    new_readers: Readers  # who reads then
     epoch: int  # that is broken off, from 0
     step: int | None  # iterations of it that were done; None for half of them
     storage: StorageCosts  # that is read again
 
     @property
     def key(self) -> Any:
-        """As for `Cell`."""
-        shape, law = (of.model_dump(mode="json") for of in (self.shape, self.law))
-        rest = [asdict(self.after), asdict(self.storage), self.epoch, self.step]
-        return [self.loader, shape, law, *rest]
+        """Return what decides the outcome: loader, law, shape, readers, storage and crash."""
+        shape, law = (record.model_dump(mode="json") for record in (self.shape, self.law))
+        crash_values = [asdict(self.new_readers), asdict(self.storage), self.epoch, self.step]
+        return [self.loader, shape, law, *crash_values]
 
     @property
     def cost(self) -> float:
-        """As for `Cell`."""
+        """Return the s of counting on one core, roughly."""
         return 0.1 + 3 * SECONDS_PER_ROW * self.shape.rows
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
+        """Return the bytes of memory of the process, roughly."""
         return SMALL_MEMORY + 2 * BYTES_PER_ROW * self.shape.rows
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`."""
-        about = self.loader, self.law.library, change_of(self.shape.readers, self.after)
+        """Resume the loader, and return its row; if it does not fit the shape, with the reason."""
+        change = describe_change(self.shape.readers, self.new_readers)
+        name_columns = self.loader, self.law.library, change
         try:
-            row = self._row(about)
+            row = self._make_row(name_columns)
         except InputError as error:
-            why = "; ".join(str(problem) for problem in error.problems)
-            row = row_of(*about, MISFIT, self.shape.samples, why=why)
+            reason = "; ".join(str(problem) for problem in error.problems)
+            row = make_row(*name_columns, MISFIT, self.shape.samples, reason=reason)
         return Outcome({"resumes": [row]})
 
-    def _row(self, about: tuple[str, str, str]) -> dict[str, Any]:
+    def _make_row(self, name_columns: tuple[str, str, str]) -> dict[str, Any]:
+        """Return the row of `resumes`.
+
+        Args:
+            name_columns: loader, library and change.
+
+        Raises:
+            InputError: the loader does not fit these shards and ranks.
+        """
         law, shape, data, epoch = self.law, self.shape, self.shape.data, self.epoch
         readers, seed = shape.readers, shape.seed
-        earlier = [law.epoch(data, readers, seed, each) for each in range(epoch)]
-        whole = law.epoch(data, readers, seed, epoch)
-        crash = Crash(readers, self.after, epoch, self._step(whole))
+        earlier_epochs = [
+            law.epoch(data, readers, seed, earlier_number) for earlier_number in range(epoch)
+        ]
+        unbroken_epoch = law.epoch(data, readers, seed, epoch)
+        crash = Crash(readers, self.new_readers, epoch, self._choose_step(unbroken_epoch))
         resumed = law.resume(data, crash, seed)
         if isinstance(resumed, Refusal):
-            return row_of(*about, REFUSES, shape.samples, why=resumed.message)
-        before, rest = whole.first_steps(crash.step), resumed.remaining
-        following = range(epoch + 1, max(shape.epochs, epoch + 2))
-        later = [law.later_epoch(data, crash, seed, each) for each in following]
-        of_run = [*earlier, *later[: shape.epochs - epoch - 1]]
-        due = law.epoch(data, readers, seed, epoch + 1)
-        reread = self._reread([*earlier[-1:], whole], crash.step, resumed)
-        moved = law.redistribution_cost(data, crash, seed)
-        if moved is not None:
-            requests, nbytes = moved.read, round(moved.read_nbytes)
-            seconds = self.storage.evenly(requests, nbytes, self.after)
+            return make_row(*name_columns, REFUSES, shape.samples, reason=resumed.message)
+        rows_before, rows_after = unbroken_epoch.first_steps(crash.step), resumed.remaining
+        later_numbers = range(epoch + 1, max(shape.epochs, epoch + 2))
+        later_epochs = [
+            law.later_epoch(data, crash, seed, later_number) for later_number in later_numbers
+        ]
+        other_epochs = [*earlier_epochs, *later_epochs[: shape.epochs - epoch - 1]]
+        expected_next_epoch = law.epoch(data, readers, seed, epoch + 1)
+        reread = self._count_reread([*earlier_epochs[-1:], unbroken_epoch], crash.step, resumed)
+        redistribution = law.redistribution_cost(data, crash, seed)
+        if redistribution is not None:
+            requests, nbytes = redistribution.read, round(redistribution.read_nbytes)
+            seconds = self.storage.least_seconds_evenly(requests, nbytes, self.new_readers)
             reread = replace(reread, requests=requests, nbytes=nbytes, read_s=seconds)
-        return row_of(
-            *about,
-            outcome_of(before, rest),
+        return make_row(
+            *name_columns,
+            classify_outcome(rows_before, rows_after),
             shape.samples,
-            account=account_for_epoch(shape.samples, whole, crash.step, rest, of_run),
+            account=account_for_epoch(
+                shape.samples, unbroken_epoch, crash.step, rows_after, other_epochs
+            ),
             reread=reread,
-            moved=moved,
-            mixing=meetings(before, rest, later[0], whole, due),
-            why=law.saves,
+            redistribution=redistribution,
+            repeated_pairs=count_meetings(
+                rows_before, rows_after, later_epochs[0], unbroken_epoch, expected_next_epoch
+            ),
+            reason=law.saves,
         )
 
-    def _step(self, whole: Batches) -> int:
-        """Iterations that were done of the epoch."""
-        first = np.diff(whole.batch, prepend=-1) != 0
-        batches = np.bincount(whole.rank[first], minlength=self.shape.readers.world_size)
-        fewest = int(batches.min())
-        step = fewest // 2 if self.step is None else self.step
-        if not 0 < step < fewest:
-            rule = f"must be from 1 to {fewest - 1}, for a rank has {fewest} batches"
-            given, remedy = str(self.step or "middle"), "Give another --resume-at, or more samples."
-            refuse("--resume-at", rule, given, remedy, self.loader)
+    def _choose_step(self, unbroken_epoch: Batches) -> int:
+        """Return the iterations that are done of the epoch before the crash.
+
+        Raises:
+            InputError: a rank has not so many batches.
+        """
+        begins_batch = np.diff(unbroken_epoch.batch, prepend=-1) != 0
+        batches_of_rank = np.bincount(
+            unbroken_epoch.rank[begins_batch], minlength=self.shape.readers.world_size
+        )
+        min_batches = int(batches_of_rank.min())
+        step = min_batches // 2 if self.step is None else self.step
+        if not 0 < step < min_batches:
+            rule = f"must be from 1 to {min_batches - 1}, for a rank has {min_batches} batches"
+            requested_step, remedy = (
+                str(self.step or "middle"),
+                "Give another --resume-at, or more samples.",
+            )
+            refuse("--resume-at", rule, requested_step, remedy, self.loader)
         return step
 
-    def _reread(self, epochs: list[Batches], step: int, resumed: ResumedEpoch) -> Reread:
-        """What hosts with cold caches read for what is thrown away and for the rest, less what the
-        caches that there were would still have missed of the ``epochs``, of whose last ``step``
-        iterations were done; caches hold what the shape says. None of it is less than 0: a loader
-        that loses samples reads less, and nothing again.
+    def _count_reread(self, epochs: list[Batches], step: int, resumed: ResumedEpoch) -> Reread:
+        """Count what is read because the epoch was broken off.
 
-        All is read at least of which a first batch has a sample, and what is thrown away before it.
+        Hosts with cold caches read what is thrown away and what remains. From that is taken what
+        the warm caches would still have missed, had the epoch gone on; caches hold what the shape
+        says. Nothing is less than 0: a loader that loses samples reads less, and nothing again.
+        For the first batch, all that is thrown away before it is read, too.
+
+        Args:
+            epochs: the epoch before the broken one, if there is one, and the broken epoch.
+            step: iterations that were done of the broken epoch.
+            resumed: what the loader skips and hands out after the crash.
         """
-        law, shape, after = self.law, self.shape, self.after
+        law, shape, new_readers = self.law, self.shape, self.new_readers
         data = shape.data
-        places = law.order.places(data, shape.seed)
-        of, shard = (
-            divide_into_pieces(data, law.unit, law.order.block, places),
-            data.shard_of(places),
+        position_of_sample = law.order.places(data, shape.seed)
+        pieces, shard_of_sample = (
+            divide_into_pieces(data, law.unit, law.order.block, position_of_sample),
+            data.shard_of(position_of_sample),
         )
-        warm = Caches(shape.readers, of, shape.cache_nbytes)
-        for each in epochs:
-            had = each.sort_by_time()
-            missed = _missed(warm, had, shape.readers)
-        still = had.select(np.flatnonzero(missed & (had.step >= step)))
+        warm_caches = Caches(shape.readers, pieces, shape.cache_nbytes)
+        for epoch in epochs:
+            rows_in_time = epoch.sort_by_time()
+            is_fetched = _fetches_of_rows(warm_caches, rows_in_time, shape.readers)
+        fetched_unbroken = rows_in_time.select(
+            np.flatnonzero(is_fetched & (rows_in_time.step >= step))
+        )
         rows = resumed.skipped.append(resumed.remaining)
-        due = rows.sort_by_time()
-        asked = due.select(
-            np.flatnonzero(_missed(Caches(after, of, shape.cache_nbytes), due, after))
+        remaining_rows = rows.sort_by_time()
+        fetched_rows = remaining_rows.select(
+            np.flatnonzero(
+                _fetches_of_rows(
+                    Caches(new_readers, pieces, shape.cache_nbytes), remaining_rows, new_readers
+                )
+            )
         )
-        more = _read(asked, of, shard) - _read(still, of, shard)
-        files, requests, nbytes = np.maximum(more, 0).tolist()
-        begun = resumed.skipped.steps + 1
-        first = rows.first_steps(begun)
+        extra_reads = _sum_reads(fetched_rows, pieces, shard_of_sample) - _sum_reads(
+            fetched_unbroken, pieces, shard_of_sample
+        )
+        files, requests, nbytes = np.maximum(extra_reads, 0).tolist()
+        steps_to_first_batch = resumed.skipped.steps + 1
+        first_rows = rows.first_steps(steps_to_first_batch)
         return Reread(
             len(resumed.skipped.sample),
             files,
             requests,
             nbytes,
-            self.storage.evenly(requests, nbytes, after),
-            self._first(asked.first_steps(begun), first, of),
+            self.storage.least_seconds_evenly(requests, nbytes, new_readers),
+            self._seconds_to_first_batch(
+                fetched_rows.first_steps(steps_to_first_batch), first_rows, pieces
+            ),
         )
 
-    def _first(self, asked: Batches, wanted: Batches, of: Pieces) -> float:
-        """s until every rank has its first batch: of what is ``asked`` for of all that is
-        ``wanted`` until then. A batch is one worker's."""
-        ranks = self.after.world_size
-        sizes = of.nbytes[of.piece_of_sample[asked.sample]]
-        requests = np.bincount(asked.rank, minlength=ranks).astype(np.float64)
-        batches = np.unique(wanted.batch)
-        of_rank = np.bincount(batches // (wanted.steps + 1), minlength=ranks)
-        workers = np.clip(of_rank, 1, self.after.workers)
-        nbytes = np.bincount(asked.rank, sizes, ranks).astype(np.float64)
-        return self.storage.seconds(requests, nbytes, self.after, workers)
+    def _seconds_to_first_batch(
+        self, fetched_rows: Batches, required_rows: Batches, pieces: Pieces
+    ) -> float:
+        """Return s until every rank has its first batch; each batch is loaded by one worker.
+
+        Args:
+            fetched_rows: rows for which a piece is fetched until then.
+            required_rows: all rows that are needed until then.
+            pieces: what is fetched at once.
+        """
+        ranks = self.new_readers.world_size
+        nbytes_of_fetch = pieces.nbytes[pieces.piece_of_sample[fetched_rows.sample]]
+        requests = np.bincount(fetched_rows.rank, minlength=ranks).astype(np.float64)
+        batch_numbers = np.unique(required_rows.batch)
+        batches_of_rank = np.bincount(batch_numbers // (required_rows.steps + 1), minlength=ranks)
+        workers = np.clip(batches_of_rank, 1, self.new_readers.workers)
+        nbytes = np.bincount(fetched_rows.rank, nbytes_of_fetch, ranks).astype(np.float64)
+        return self.storage.least_seconds(requests, nbytes, self.new_readers, workers)
 
 
-def _missed(caches: Caches, rows: Batches, readers: Readers) -> Flags:
-    """(n,) for which rows their piece is fetched; batches are of a rank's workers in turn."""
+def _fetches_of_rows(caches: Caches, rows: Batches, readers: Readers) -> Flags:
+    """Return (n,) whether each row fetches its piece; a rank's workers take its batches in turn."""
     return caches.fetch_epoch(rows.rank, rows.step % readers.workers, rows.sample)[0]
 
 
-def _read(rows: Batches, of: Pieces, shard: Ints64) -> Ints64:
-    """(3,) shards, requests and bytes of what is fetched, a row for each request."""
-    sizes = of.nbytes[of.piece_of_sample[rows.sample]]
-    return np.array([len(np.unique(shard[rows.sample])), len(sizes), sizes.sum()], np.int64)
+def _sum_reads(rows: Batches, pieces: Pieces, shard_of_sample: Ints64) -> Ints64:
+    """Return (3,) shards, requests and bytes of fetches, given a row for each request.
+
+    Args:
+        rows: the rows that fetch.
+        pieces: what is fetched at once.
+        shard_of_sample: (N,) shard of each sample.
+    """
+    nbytes_of_fetch = pieces.nbytes[pieces.piece_of_sample[rows.sample]]
+    return np.array(
+        [len(np.unique(shard_of_sample[rows.sample])), len(nbytes_of_fetch), nbytes_of_fetch.sum()],
+        np.int64,
+    )

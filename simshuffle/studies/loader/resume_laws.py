@@ -1,4 +1,4 @@
-"""The loaders that are broken off if none is named."""
+"""The loaders that are resumed if none is named."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from simshuffle.workload.resuming import AnyResume
 from simshuffle.workload.resuming.law import ResumptionLaw
 
 
-def defaults(shape: DataSetShape) -> dict[str, ResumptionLaw]:
-    """Every kind with its usual settings, and where one matters with others too, by a short name;
-    buffers and blocks are as of `simshuffle.studies.loader.request.defaults`."""
-    orders, known = request.defaults(shape), kinds_of(AnyResume)
-    of_worker = max(shape.samples // (shape.readers.world_size * shape.workers), 1)
-    wanted: dict[str, dict[str, Any]] = {
+def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
+    """Return every kind of resumption law by a short name, some with several settings.
+
+    A kind has its usual settings, and others too where a setting matters. Buffers and blocks are
+    those of `simshuffle.studies.loader.request.default_orders`.
+    """
+    orders, law_kinds = request.default_orders(shape), kinds_of(AnyResume)
+    samples_of_worker = max(shape.samples // (shape.readers.world_size * shape.workers), 1)
+    values_of_law: dict[str, dict[str, Any]] = {
         **{
             f"own {name}": {"kind": "own", "strategy": {"kind": f"{kind}_shuffle", **values}}
             for name, kind, values in (
@@ -41,7 +44,7 @@ def defaults(shape: DataSetShape) -> dict[str, ResumptionLaw]:
         "webdataset": {"kind": "webdataset", "of": orders["webdataset"]},
         "webdataset, resampled": {
             "kind": "webdataset",
-            "of": {"kind": "webdataset_resampled", "samples": of_worker},
+            "of": {"kind": "webdataset_resampled", "samples": samples_of_worker},
         },
         "hugging_face": {"kind": "hugging_face", "of": orders["hugging_face"]},
         "hugging_face, a shard at once": {
@@ -64,7 +67,12 @@ def defaults(shape: DataSetShape) -> dict[str, ResumptionLaw]:
         "megatron": {"kind": "megatron"},
         "megatron cyclic": {"kind": "megatron", "dataloader_type": "cyclic"},
     }
-    there = {name: of for name, of in wanted.items() if of["kind"] in known}
-    more = known.keys() - {of["kind"] for of in there.values()}
-    there |= {kind: {"kind": kind} for kind in known if kind in more}
-    return {name: known[of["kind"]].model_validate(of) for name, of in there.items()}
+    known_laws = {
+        name: values for name, values in values_of_law.items() if values["kind"] in law_kinds
+    }
+    other_kinds = law_kinds.keys() - {values["kind"] for values in known_laws.values()}
+    known_laws |= {kind: {"kind": kind} for kind in law_kinds if kind in other_kinds}
+    return {
+        name: law_kinds[values["kind"]].model_validate(values)
+        for name, values in known_laws.items()
+    }

@@ -1,4 +1,4 @@
-"""The table of loaders that were broken off and went on, a row for each, with what to say of it."""
+"""The table of loaders that were stopped and resumed, a row for each, with its sentences."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import Account, batch_companions
 from simshuffle.workload.resuming.law import Batches
 
-GOES_ON, AGAIN, REFUSES = "goes on", "begins again", "refuses"
+GOES_ON, BEGINS_AGAIN, REFUSES = "goes on", "begins again", "refuses"
 HANGS, MISFIT = "hangs", "does not fit"
-WHOLE = {
+SENTENCE_OF_CONTINUATION = {
     "same": "What follows is what would have followed.",
     "permuted": "What follows are the samples that would have followed, in another order.",
 }
@@ -30,7 +30,7 @@ RESUMES = Schema(
         "outcome": text(
             "what it does with its state: 'goes on', 'begins again' (all that was trained on is"
             " trained on again), 'refuses', 'hangs', or 'does not fit' these shards and ranks",
-            *(GOES_ON, AGAIN, REFUSES, HANGS, MISFIT),
+            *(GOES_ON, BEGINS_AGAIN, REFUSES, HANGS, MISFIT),
         ),
         "says": text("what becomes of the epoch, in a sentence or three"),
         "trained": maybe_count("rows of the epoch before the state was saved"),
@@ -76,7 +76,7 @@ RESUMES = Schema(
 
 @dataclass(frozen=True)
 class Reread:
-    """What is read more than if the epoch had not been broken off, and how long it takes."""
+    """Reads that the broken epoch causes in excess of an unbroken one, and their time."""
 
     skipped: int  # samples that are read and thrown away
     files: int  # shards
@@ -87,93 +87,133 @@ class Reread:
 
 
 @dataclass(frozen=True)
-class Meetings:
+class RepeatedPairs:
     """Share of the pairs of a batch that are in one batch again an epoch later."""
 
     batch_companions: float  # of the broken epoch
     batch_companions_whole: float  # of the same if it had not been broken off
 
 
-def change_of(before: Readers, after: Readers) -> str:
-    """Who read, and who reads now: '64x4 to 56x4', with workers and batches where they change."""
-    parts = [f"{before.nodes}x{before.ranks} to {after.nodes}x{after.ranks}"]
-    if before.workers != after.workers:
-        parts.append(f"{before.workers} to {after.workers} workers")
-    if before.batch_size != after.batch_size:
-        parts.append(f"batches of {before.batch_size} to {after.batch_size}")
+def describe_change(old_readers: Readers, new_readers: Readers) -> str:
+    """Return text on the readers before and after, such as '64x4 to 56x4'.
+
+    Workers and sizes of batches stand there where they change.
+    """
+    parts = [f"{old_readers.nodes}x{old_readers.ranks} to {new_readers.nodes}x{new_readers.ranks}"]
+    if old_readers.workers != new_readers.workers:
+        parts.append(f"{old_readers.workers} to {new_readers.workers} workers")
+    if old_readers.batch_size != new_readers.batch_size:
+        parts.append(f"batches of {old_readers.batch_size} to {new_readers.batch_size}")
     return ", ".join(parts)
 
 
-def outcome_of(before: Batches, rest: Batches) -> str:
-    """Whether the epoch goes on, or begins again: then all samples of before come again."""
-    done = np.unique(before.sample)
-    again = len(done) > 0 and bool(np.isin(done, rest.sample).all())
-    return AGAIN if again else GOES_ON
+def classify_outcome(rows_before: Batches, rows_after: Batches) -> str:
+    """Return `GOES_ON`, or `BEGINS_AGAIN` if all samples from before the crash come again."""
+    samples_before = np.unique(rows_before.sample)
+    repeats_all = len(samples_before) > 0 and bool(np.isin(samples_before, rows_after.sample).all())
+    return BEGINS_AGAIN if repeats_all else GOES_ON
 
 
-def meetings(
-    before: Batches, rest: Batches, after: Batches, whole: Batches, due: Batches
-) -> Meetings:
-    """`Meetings` of an epoch that had ``before`` and then ``rest``, with the epoch ``after`` it; it
-    would have been ``whole``, and the next would have been ``due``."""
-    return Meetings(batch_companions(before.append(rest), after), batch_companions(whole, due))
+def count_meetings(
+    rows_before: Batches,
+    rows_after: Batches,
+    next_epoch: Batches,
+    unbroken_epoch: Batches,
+    expected_next_epoch: Batches,
+) -> RepeatedPairs:
+    """Return how many pairs of a batch meet again in the next epoch, with and without the crash.
+
+    Args:
+        rows_before: rows of the broken epoch before the crash.
+        rows_after: its rows after the crash.
+        next_epoch: the epoch that follows.
+        unbroken_epoch: the epoch without the crash.
+        expected_next_epoch: the epoch that would have followed.
+    """
+    return RepeatedPairs(
+        batch_companions(rows_before.append(rows_after), next_epoch),
+        batch_companions(unbroken_epoch, expected_next_epoch),
+    )
 
 
-def row_of(
+def make_row(
     loader: str,
     library: str,
     change: str,
     outcome: str,
-    size: int,
+    num_samples: int,
     *,
     account: Account | None = None,
     reread: Reread | None = None,
-    mixing: Meetings | None = None,
-    moved: RedistributionCost | None = None,
-    why: str = "",
+    repeated_pairs: RepeatedPairs | None = None,
+    redistribution: RedistributionCost | None = None,
+    reason: str = "",
 ) -> dict[str, Any]:
-    """A row of `RESUMES`, for a set of ``size`` samples; what is not known is empty. ``why`` is
-    what the state holds, and of a loader that refuses or does not fit the error."""
+    """Return a row of `RESUMES`; what is not known is empty.
+
+    Args:
+        loader: name of the loader.
+        library: the libraries whose code it is, with versions.
+        change: readers before and after, see `describe_change`.
+        outcome: what the loader does with its state.
+        num_samples: samples of the data set.
+        account: what the epoch lost and repeated.
+        reread: what is read again.
+        repeated_pairs: how often pairs of samples meet again.
+        redistribution: what ranks read and send to take over from others.
+        reason: what the state holds; of a loader that refuses or does not fit, the error.
+    """
     row: dict[str, Any] = dict.fromkeys(RESUMES.columns, math.nan)
     row |= {"loader": loader, "library": library, "change": change, "outcome": outcome}
     row["continues"] = ""
-    for part in (account, reread, mixing):
-        row |= {} if part is None else asdict(part)
-    says = [sentence(row, size, why)]
-    if moved is not None and (moved.read or moved.sent):
-        says.append(
-            f"{moved.read:,} samples of ranks that are gone are read again, and {moved.sent:,} are"
-            " sent between ranks."
+    for record in (account, reread, repeated_pairs):
+        row |= {} if record is None else asdict(record)
+    sentences = [describe_row(row, num_samples, reason)]
+    if redistribution is not None and (redistribution.read or redistribution.sent):
+        sentences.append(
+            f"{redistribution.read:,} samples of ranks that are gone are read again, and"
+            f" {redistribution.sent:,} are sent between ranks."
         )
-    return row | {"says": " ".join(says)}
+    return row | {"says": " ".join(sentences)}
 
 
-def sentence(row: Mapping[str, Any], size: int, why: str = "") -> str:
-    """What became of the epoch of ``size`` samples, in plain words, from a row without them."""
+def describe_row(row: Mapping[str, Any], num_samples: int, reason: str = "") -> str:
+    """Return sentences on what became of an epoch.
+
+    Args:
+        row: the row of `RESUMES`, without sentences.
+        num_samples: samples of the data set.
+        reason: as in `make_row`.
+    """
     outcome = row["outcome"]
     if outcome == MISFIT:
-        return f"It does not work with these shards and ranks: {why}"
+        return f"It does not work with these shards and ranks: {reason}"
     if outcome == REFUSES:
-        return f"It refuses to go on: {why.rstrip('.')}."
+        return f"It refuses to go on: {reason.rstrip('.')}."
     if outcome == HANGS:
         return "It hangs: no batch comes any more."
-    lost, twice, usual = row["lost"], row["twice"], row["twice_whole"]
-    parts = [f"{lost:,} of {size:,} samples are lost"] * bool(lost)
-    if twice > usual:
-        due = f", where {usual:,} would" if usual else ""
-        parts.append(f"{twice:,}{'' if lost else f' of {size:,} samples'} come more than once{due}")
-    said = " and ".join(parts) or "nothing is lost and nothing comes again"
-    said = f"The epoch begins again: {said}" if outcome == AGAIN else said[0].upper() + said[1:]
-    said = f"{said}; its state holds {why}." if why else f"{said}."
-    more = [said, WHOLE.get(row["continues"], "")]
+    lost, twice, twice_unbroken = row["lost"], row["twice"], row["twice_whole"]
+    losses = [f"{lost:,} of {num_samples:,} samples are lost"] * bool(lost)
+    if twice > twice_unbroken:
+        comparison = f", where {twice_unbroken:,} would" if twice_unbroken else ""
+        total = "" if lost else f" of {num_samples:,} samples"
+        losses.append(f"{twice:,}{total} come more than once{comparison}")
+    loss_text = " and ".join(losses) or "nothing is lost and nothing comes again"
+    if outcome == BEGINS_AGAIN:
+        loss_text = f"The epoch begins again: {loss_text}"
+    else:
+        loss_text = loss_text[0].upper() + loss_text[1:]
+    loss_text = f"{loss_text}; its state holds {reason}." if reason else f"{loss_text}."
+    sentences = [loss_text, SENTENCE_OF_CONTINUATION.get(row["continues"], "")]
     if row["never"]:
-        more.append(f"{row['never']:,} samples are in no epoch of the run.")
+        sentences.append(f"{row['never']:,} samples are in no epoch of the run.")
     if row["skipped"] > 0:
-        more.append(f"{row['skipped']:,} samples are read and thrown away before the first batch.")
-    return " ".join(each for each in more if each)
+        sentences.append(
+            f"{row['skipped']:,} samples are read and thrown away before the first batch."
+        )
+    return " ".join(text for text in sentences if text)
 
 
-def right(row: Mapping[Any, Any]) -> bool:
-    """Whether a loader goes on with nothing lost, and nothing more than once that would not have
-    been."""
+def is_exact(row: Mapping[Any, Any]) -> bool:
+    """Return whether a loader goes on, loses nothing, and repeats nothing because of the crash."""
     return row["outcome"] == GOES_ON and not row["lost"] and row["twice"] <= row["twice_whole"]

@@ -1,4 +1,4 @@
-"""The shape that loaders are counted on: a data set in shards and who reads it, from options."""
+"""The shape on which loaders are counted: a data set in shards, and who reads it, from options."""
 
 from __future__ import annotations
 
@@ -26,42 +26,48 @@ SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
 """By default: samples, shards, bytes of a sample, and samples of a batch."""
 READERS = {"nodes": 4, "gpus": 4, "workers": 2, "batch_size": BATCH_SIZE, "epochs": 3}
 """Readers, and epochs, by default."""
-ROOM = 1.25
+CACHE_FACTOR = 1.25
 """A node keeps so many times what it reads in an epoch, by default: where it were just that, a
 single shard that two nodes share would drive out all others in turn."""
-MOST_ROWS = 2**28
+MAX_ROWS = 2**28
 """Samples times epochs."""
-_Nbytes = Annotated[int, Field(ge=0, le=2**53)]
-Size = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+NumBytes = Annotated[int, Field(ge=0, le=2**53)]
+BoundedSize = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 
 
 class DataSetShape(Spec):
     """A data set in shards, and who reads it."""
 
-    samples: Size  # N
+    samples: BoundedSize  # N
     samples_per_shard: Count  # of every shard but the last, which has what is left
-    shard_nbytes: _Nbytes  # whole bytes of a full shard
-    nodes: Size  # hosts
+    shard_nbytes: NumBytes  # whole bytes of a full shard
+    nodes: BoundedSize  # hosts
     gpus: Few  # ranks of a node
     workers: Few  # of a rank
-    batch_size: Size  # of a rank
-    cache_nbytes: _Nbytes | None  # what each node keeps; None for no limit, 0 for no cache
+    batch_size: BoundedSize  # of a rank
+    cache_nbytes: NumBytes | None  # what each node keeps; None for no limit, 0 for no cache
     epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
-    classes: Size = 10  # labels; the samples stand sorted by label, and equally many have each
+    classes: BoundedSize = (
+        10  # labels; the samples stand sorted by label, and equally many have each
+    )
 
     @property
     def readers(self) -> Readers:
-        """Who reads."""
+        """The nodes, ranks, workers and batches that read the data set."""
         return Readers(self.nodes, self.gpus, self.workers, self.batch_size)
 
     @property
     def data(self) -> ShardedSet:
-        """The set."""
-        each = min(self.samples_per_shard, self.samples)
-        full, rest = divmod(self.samples, each)
-        samples = np.array([each] * full + [rest] * (rest > 0))
-        return ShardedSet(samples, np.rint(samples * (self.shard_nbytes / each)))
+        """The data set: samples and bytes of each shard."""
+        samples_per_shard = min(self.samples_per_shard, self.samples)
+        num_full_shards, remaining_samples = divmod(self.samples, samples_per_shard)
+        samples_of_shard = np.array(
+            [samples_per_shard] * num_full_shards + [remaining_samples] * (remaining_samples > 0)
+        )
+        return ShardedSet(
+            samples_of_shard, np.rint(samples_of_shard * (self.shard_nbytes / samples_per_shard))
+        )
 
     @property
     def rows(self) -> int:
@@ -71,16 +77,24 @@ class DataSetShape(Spec):
 
 def facts_of(shape: DataSetShape) -> dict[str, Any]:
     """Return what figures and texts say: the shape, and the shares that a random order gives."""
-    size, ranks = shape.samples, shape.readers.world_size
-    pairs = max(size - 1, 1)
-    same = {"samples", "nodes", "workers", "batch_size", "epochs", "cache_nbytes", "classes"}
+    num_samples, ranks = shape.samples, shape.readers.world_size
+    pairs = max(num_samples - 1, 1)
+    shape_fields = {
+        "samples",
+        "nodes",
+        "workers",
+        "batch_size",
+        "epochs",
+        "cache_nbytes",
+        "classes",
+    }
     return {
-        **shape.model_dump(include=same),
+        **shape.model_dump(include=shape_fields),
         "shards": len(shape.data.samples),
         "nbytes": int(shape.data.nbytes.sum()),
         "ranks": ranks,
         "batch_companions": (shape.batch_size - 1) / pairs,
-        "rank_companions": max(size / ranks - 1, 0) / pairs,
+        "rank_companions": max(num_samples / ranks - 1, 0) / pairs,
         "moves": 1 - 1 / shape.nodes,
     }
 
@@ -97,10 +111,12 @@ def fill_options(options: LoaderOptions, **readers: Any) -> LoaderOptions:
     return replace(options, **defaults)
 
 
-def shape_of(options: LoaderOptions, least: int = 0) -> DataSetShape:
-    """Return the shape of options that name all readers, with at least ``least`` samples.
+def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
+    """Return the shape of options that name all readers.
 
-    A recorded order names ``least`` samples.
+    Args:
+        options: the options.
+        min_samples: samples that the shape has at least, as a recorded order names them.
 
     Raises:
         InputError: the options contradict each other, or the shape is too large or too small.
@@ -110,42 +126,44 @@ def shape_of(options: LoaderOptions, least: int = 0) -> DataSetShape:
         refuse("--shards", rule, str(options.shards), remedy, COMMAND_LINE)
     samples, sample_nbytes = read_dataset(options.dataset)
     if options.samples is not None or samples is None:
-        samples = options.samples or least or SAMPLES
-    if least > samples:
-        rule = f"must be at least {least}, for the file has a sample {least - 1}"
+        samples = options.samples or min_samples or SAMPLES
+    if min_samples > samples:
+        rule = f"must be at least {min_samples}, for the file has a sample {min_samples - 1}"
         remedy = "Give the size of the data set that was recorded."
         refuse("--samples", rule, str(samples), remedy, COMMAND_LINE)
-    each = options.samples_per_shard or -(-samples // (options.shards or min(SHARDS, samples)))
-    shard_nbytes = sample_nbytes * min(each, samples)
+    samples_per_shard = options.samples_per_shard or -(
+        -samples // (options.shards or min(SHARDS, samples))
+    )
+    shard_nbytes = sample_nbytes * min(samples_per_shard, samples)
     if options.shard_size is not None:
         shard_nbytes = nbytes_of("--shard-size", options.shard_size)
-    share = shard_nbytes * samples / min(each, samples) / (options.nodes or 1)
-    cache: int | None = round(ROOM * share)
+    node_nbytes = shard_nbytes * samples / min(samples_per_shard, samples) / (options.nodes or 1)
+    cache_nbytes: int | None = round(CACHE_FACTOR * node_nbytes)
     if options.cache is not None:
-        given = f"{options.cache} B" if options.cache.strip() == "0" else options.cache
-        cache = None if given == "none" else round(nbytes_of("--cache", given))
-    own = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
+        cache_text = f"{options.cache} B" if options.cache.strip() == "0" else options.cache
+        cache_nbytes = None if cache_text == "none" else round(nbytes_of("--cache", cache_text))
+    reader_names = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
     values = {
-        **{name: getattr(options, name) for name in own},
+        **{name: getattr(options, name) for name in reader_names},
         "samples": samples,
-        "samples_per_shard": each,
+        "samples_per_shard": samples_per_shard,
         "shard_nbytes": round(shard_nbytes),
-        "cache_nbytes": cache,
+        "cache_nbytes": cache_nbytes,
         "classes": min(options.classes, samples),
     }
     shape, problems = validate_record(values, DataSetShape)
     if shape is None or problems:
-        for place, problem in enumerate(problems):
+        for index, problem in enumerate(problems):
             flag = problem.path.removesuffix("_nbytes").replace("_", "-")
-            problems[place] = replace(problem, path=f"--{flag}")
+            problems[index] = replace(problem, path=f"--{flag}")
         raise InputError(problems, COMMAND_LINE)
-    if shape.rows > MOST_ROWS:
-        rule = f"samples times epochs must be at most {MOST_ROWS}"
+    if shape.rows > MAX_ROWS:
+        rule = f"samples times epochs must be at most {MAX_ROWS}"
         remedy = "Use fewer samples, or fewer --epochs."
         problems.append(Problem("--samples", rule, str(shape.rows), remedy))
-    if samples < (ranks := shape.readers.world_size):
+    if samples < (num_ranks := shape.readers.world_size):
         remedy = "Use more samples, or fewer --nodes or --gpus."
-        rule = f"each of the {ranks} ranks needs a sample"
+        rule = f"each of the {num_ranks} ranks needs a sample"
         problems.append(Problem("--samples", rule, str(samples), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
@@ -189,29 +207,34 @@ def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
     strategy, dataset = workload.exchange, workload.dataset
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     if ranks * scenario.hosts != scenario.world_size:
-        rule, given = f"must be a multiple of {ranks}, to fill all hosts", str(scenario.world_size)
-        refuse("world_size", rule, given, "Use --set world_size=.", scenario.name)
-    own: dict[str, Any] = {
+        rule, world_size = (
+            f"must be a multiple of {ranks}, to fill all hosts",
+            str(scenario.world_size),
+        )
+        refuse("world_size", rule, world_size, "Use --set world_size=.", scenario.name)
+    scenario_values: dict[str, Any] = {
         "nodes": scenario.hosts,
         "gpus": ranks,
         "workers": workload.loader.workers,
         "batch_size": workload.local_batch_size,
     }
     if options.dataset is None and options.samples is None:
-        own["samples"] = dataset.num_samples
-    each = dataset.samples_per_file if dataset.samples_per_file > 1 else None
+        scenario_values["samples"] = dataset.num_samples
+    samples_per_shard = dataset.samples_per_file if dataset.samples_per_file > 1 else None
     if isinstance(strategy, LoaderShuffle):
-        each = strategy.samples_per_shard or each
+        samples_per_shard = strategy.samples_per_shard or samples_per_shard
         limit = strategy.cache_limit
-        own["cache"] = "none" if limit is None else f"{limit:.0f} B"
+        scenario_values["cache"] = "none" if limit is None else f"{limit:.0f} B"
         options = replace(options, order=options.order or (spell_order(strategy.order),))
-    if options.shards is None and each is not None:
-        own["samples_per_shard"] = each
+    if options.shards is None and samples_per_shard is not None:
+        scenario_values["samples_per_shard"] = samples_per_shard
     if options.shard_size is None and options.dataset is None:
         shards = options.shards or SHARDS
-        each = options.samples_per_shard or each or -(-dataset.num_samples // shards)
-        own["shard_size"] = f"{round(each * dataset.stored.mean)} B"
-    return fill_options(replace(options, scenario=None, set={}), **own)
+        samples_per_shard = (
+            options.samples_per_shard or samples_per_shard or -(-dataset.num_samples // shards)
+        )
+        scenario_values["shard_size"] = f"{round(samples_per_shard * dataset.stored.mean)} B"
+    return fill_options(replace(options, scenario=None, set={}), **scenario_values)
 
 
 def choose_reading_run(scenario: Scenario) -> Scenario:

@@ -19,7 +19,7 @@ S3 = "s3"
 
 @dataclass(frozen=True)
 class StorageCosts:
-    """What a request and a byte take, in s, wherever they may have to wait; 0 where they do not."""
+    """Seconds that a request and a byte take wherever they may wait; 0 where they do not."""
 
     name: str
     threads: int  # requests that a worker has in flight
@@ -33,35 +33,42 @@ class StorageCosts:
     host_request_s: float
     host_byte_s: float
 
-    def seconds(
+    def least_seconds(
         self, requests: Floats, nbytes: Floats, readers: Readers, workers: Ints64 | None = None
     ) -> float:
-        """Least time (s) until every rank has what it asks for, (M,) requests and bytes of them,
-        with so many of its ``workers`` at work, (M,); None for all.
+        """Return the least s until every rank has read what it needs.
 
-        The slowest of the ranks, whose c = min(workers x threads, requests) connections are never
-        idle, of the hosts, and of what all share: max over ranks of (requests x request_s + bytes x
-        byte_s) / c, and of requests x request_s and bytes x byte_s of the others. It is the law of
-        `simshuffle.job.plan.reading_bounds` for the PFS and the object store, and of
+        The result is the largest of three times. Of a rank: its c = min(workers x threads,
+        requests) connections are never idle, so (requests x request_s + bytes x byte_s) / c. Of a
+        host, and of the storage that all share: requests x request_s, and bytes x byte_s. This is
+        the law of `simshuffle.job.plan.reading_bounds` for the PFS and the object store, and of
         `ObjectStore.least_seconds`, without decoding.
+
+        Args:
+            requests: (M,) requests of each rank.
+            nbytes: (M,) bytes of each rank.
+            readers: hosts, ranks and workers.
+            workers: (M,) workers at work on each rank; None for all.
         """
-        busy = np.full(readers.world_size, readers.workers) if workers is None else workers
-        connections = np.minimum(busy * self.threads, np.maximum(requests, 1))
-        alone = (requests * self.request_s + nbytes * self.byte_s) / connections
-        asked, sent = (of.reshape(readers.nodes, -1).sum(axis=1) for of in (requests, nbytes))
+        busy_workers = np.full(readers.world_size, readers.workers) if workers is None else workers
+        connections = np.minimum(busy_workers * self.threads, np.maximum(requests, 1))
+        seconds_of_rank = (requests * self.request_s + nbytes * self.byte_s) / connections
+        requests_of_host, nbytes_of_host = (
+            values.reshape(readers.nodes, -1).sum(axis=1) for values in (requests, nbytes)
+        )
         limits = (
-            alone.max(),
+            seconds_of_rank.max(),
             requests.sum() * self.shared_request_s,
             nbytes.sum() * self.shared_byte_s,
-            asked.max() * self.host_request_s,
-            sent.max() * self.host_byte_s,
+            requests_of_host.max() * self.host_request_s,
+            nbytes_of_host.max() * self.host_byte_s,
         )
         return float(max(limits))
 
-    def evenly(self, requests: float, nbytes: float, readers: Readers) -> float:
-        """The same where all ranks ask for equal parts of all requests and bytes."""
-        each = np.full(readers.world_size, 1 / readers.world_size)
-        return self.seconds(requests * each, nbytes * each, readers)
+    def least_seconds_evenly(self, requests: float, nbytes: float, readers: Readers) -> float:
+        """Return the least s in which all ranks read equal parts of so many requests and bytes."""
+        share_of_rank = np.full(readers.world_size, 1 / readers.world_size)
+        return self.least_seconds(requests * share_of_rank, nbytes * share_of_rank, readers)
 
 
 def parse_store(text: str) -> ObjectStore:
@@ -75,11 +82,20 @@ def parse_store(text: str) -> ObjectStore:
 
 def costs_of_store(store: ObjectStore, threads: int = 1) -> StorageCosts:
     """Return the costs of an object store, to which every worker has ``threads`` connections."""
-    shared, host = store.bandwidths
-    each = 1 / store.connection_bandwidth
-    rate = 1 / store.answer_rate
-    waits = store.waiting_seconds
-    return StorageCosts("object store", threads, waits, each, rate, 1 / shared, 0.0, 1 / host)
+    shared_bandwidth, host_bandwidth = store.bandwidths
+    byte_s = 1 / store.connection_bandwidth
+    shared_request_s = 1 / store.answer_rate
+    request_s = store.waiting_seconds
+    return StorageCosts(
+        "object store",
+        threads,
+        request_s,
+        byte_s,
+        shared_request_s,
+        1 / shared_bandwidth,
+        0.0,
+        1 / host_bandwidth,
+    )
 
 
 def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
@@ -97,13 +113,24 @@ def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
     if source == "ssd":
         ssd = cluster.ssd
         in_flight = cluster.host.gpus * workload.loader.reads_in_flight
-        each = 0.0 if ssd.iops is None else 1 / ssd.iops(in_flight)
+        host_request_s = 0.0 if ssd.iops is None else 1 / ssd.iops(in_flight)
         return StorageCosts(
-            "SSD", threads, ssd.latency, 0.0, 0.0, 0.0, each, 1 / ssd.read_bandwidth
+            "SSD", threads, ssd.latency, 0.0, 0.0, 0.0, host_request_s, 1 / ssd.read_bandwidth
         )
     pfs = cluster.parallel_file_system
-    client = pfs.client_bandwidth
-    cable = cable_bandwidth(scenario)
-    of_host = max(1 / (cluster.host.hcas * cable), 0.0 if client is None else 1 / client(hosts))
-    shared = 1 / pfs.free_open_rate, 1 / pfs.free_bandwidth
-    return StorageCosts("file system", threads, pfs.latency, threads / cable, *shared, 0.0, of_host)
+    client_bandwidth = pfs.client_bandwidth
+    cable_bytes_per_s = cable_bandwidth(scenario)
+    host_byte_s = max(
+        1 / (cluster.host.hcas * cable_bytes_per_s),
+        0.0 if client_bandwidth is None else 1 / client_bandwidth(hosts),
+    )
+    shared_costs = 1 / pfs.free_open_rate, 1 / pfs.free_bandwidth
+    return StorageCosts(
+        "file system",
+        threads,
+        pfs.latency,
+        threads / cable_bytes_per_s,
+        *shared_costs,
+        0.0,
+        host_byte_s,
+    )

@@ -8,7 +8,9 @@ import pandas as pd
 
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
-maybe_count, maybe_share, maybe_amount = (partial(of, empty=True) for of in (count, share, amount))
+maybe_count = partial(count, empty=True)
+maybe_share = partial(share, empty=True)
+maybe_amount = partial(amount, empty=True)
 """Columns that may be empty."""
 WINDOWS = 10
 """Equal parts of an epoch."""
@@ -117,7 +119,7 @@ STORED = {
 }
 LIMITS = ("connections", "requests", "bandwidth")
 """Of a store, what may bind."""
-OF_STORE = Schema(
+STORE = Schema(
     {
         "loader": _LOADER,
         "first_s": amount("s that the requests of the first epoch take at least", head="s\nfirst"),
@@ -142,10 +144,10 @@ RESOURCES = (
     *("store requests", "store bandwidth", "store hosts"),
 )
 """Those that ranks share, as `simshuffle.job.plan.reading_bounds` names them."""
-LOST = 0.001
+MAX_LOSS = 0.001
 """So much of the time may be lost by waiting where it is said that nothing stalls."""
 _RUN = text("name of the run")
-SETTING = {
+SETTING_COLUMNS = {
     "workers": count("workers of a rank, each loading whole batches", 1),
     "threads": count("of a worker", 1),
     "prefetch": count("batches that a rank has asked for ahead, workers x prefetch_factor", 1),
@@ -176,7 +178,7 @@ _ANSWER = {
 SETTINGS = Schema(
     {
         "run": _RUN,
-        **SETTING,
+        **SETTING_COLUMNS,
         "own": flag("whether the scenario says so itself"),
         "needed_per_s": amount("samples that loops train on in a second if they never wait"),
         **_ANSWER,
@@ -187,7 +189,7 @@ SETTINGS = Schema(
         "resource": text("the resource that all share which takes longest for a batch", *RESOURCES),
         "resource_s": amount("s that it takes for a batch of every rank"),
     },
-    key=("run", *SETTING),
+    key=("run", *SETTING_COLUMNS),
 )
 ANSWERS = Schema(
     {
@@ -195,20 +197,27 @@ ANSWERS = Schema(
         "needed_per_s": amount(
             "samples that loops train on in a second if they never wait", head="needed\nper s"
         ),
-        **SETTING,
+        **SETTING_COLUMNS,
         **_ANSWER,
     },
     key=("run",),
 )
-"""The derived table ``answers``."""
+"""The derived table ``choose_settings``."""
 
 
-def answers(settings: pd.DataFrame) -> pd.DataFrame:
-    """For each run the setting with fewest threads, then workers, then batches ahead, that wastes
-    nothing: it stalls nothing, or brings within `LOST` as much as the best."""
+def choose_settings(settings: pd.DataFrame) -> pd.DataFrame:
+    """Return for each run the smallest setting that wastes nothing.
+
+    It has the fewest threads, then workers, then batches ahead, of those that stall nothing or
+    bring within `MAX_LOSS` as many samples a second as the best.
+    """
     order = ["threads", "workers", "prefetch"]
     rows = []
-    for _, of in settings.groupby("run", sort=False):
-        enough = of["samples_per_s"].max() * (1 - LOST)
-        rows.append(of[of["samples_per_s"] >= enough].sort_values(order).iloc[0])
+    for _, run_settings in settings.groupby("run", sort=False):
+        min_samples_per_s = run_settings["samples_per_s"].max() * (1 - MAX_LOSS)
+        rows.append(
+            run_settings[run_settings["samples_per_s"] >= min_samples_per_s]
+            .sort_values(order)
+            .iloc[0]
+        )
     return ANSWERS.framed([row.to_dict() for row in rows])

@@ -1,4 +1,4 @@
-"""The verb ``simshuffle study loader``: which of its three studies its options ask for."""
+"""The verb ``simshuffle study loader``, which chooses among three studies by its options."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
 
     if options.resume_at is not None:
         return resume.STUDY, resume.request(options)
-    request.check_whole(options)
+    request.check_without_resuming(options)
     if options.tune:
         return tuning.STUDY, tuning.request(options)
     return study.STUDY, request.request(options)
 
 
-def _failed(result: Result, options: LoaderOptions) -> str:
-    """Name the loaders that were asked for and that lose, repeat or refuse samples."""
-    from simshuffle.studies.loader.resume_tables import right  # noqa: PLC0415 - as above
+def _name_failures(result: Result, options: LoaderOptions) -> str:
+    """Return a sentence on the requested loaders that lose, repeat or refuse samples, or ''."""
+    from simshuffle.studies.loader.resume_tables import is_exact  # noqa: PLC0415 - as above
 
     if not options.loader:
         return ""
     rows = result.tables["resumes"].to_dict("records")
-    wrong = dict.fromkeys(row["loader"] for row in rows if not right(row))
+    wrong = dict.fromkeys(row["loader"] for row in rows if not is_exact(row))
     return f"Not as if nothing had happened: {', '.join(wrong)}." if wrong else ""
 
 
@@ -55,6 +55,6 @@ VERBS = (
         function="loader",
         noun="loader",
         done="counted",
-        failed=_failed,
+        failed=_name_failures,
     ),
 )

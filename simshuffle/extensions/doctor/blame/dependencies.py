@@ -112,9 +112,9 @@ class _DependencyBuilder:
                     self.dependencies[following].add(collective)
         for index in of_stage:
             if role[index] in PASSING:
-                self._add_passing(index)
+                self._add_transfer(index)
 
-    def _add_passing(self, operation: int) -> None:
+    def _add_transfer(self, operation: int) -> None:
         """Add the dependencies of a send or a receive, and of the computation that waits for it."""
         stage, kind, repetition = self._trace.operations[operation]
         direction, _, act = kind.partition("-")
@@ -122,7 +122,7 @@ class _DependencyBuilder:
         computing = self._index_of.get((stage, computation, repetition))
         if computing is None:
             rule = f"must have a {computation} for each {kind}; several parts of a model in a stage"
-            self._refuse_passing(operation, f"{rule} are not known")
+            self._refuse_transfer(operation, f"{rule} are not known")
         if repetition:
             self.dependencies[operation].add(self._index_of[stage, kind, repetition - 1])
         if act == "send":
@@ -132,7 +132,7 @@ class _DependencyBuilder:
         if repetition:
             self.dependencies[operation].add(self._index_of[stage, computation, repetition - 1])
 
-    def _refuse_passing(self, operation: int, rule: str) -> NoReturn:
+    def _refuse_transfer(self, operation: int, rule: str) -> NoReturn:
         """Refuse a send or a receive that breaks ``rule``."""
         stage, kind, repetition = self._trace.operations[operation]
         value = f"{kind} {repetition + 1} of stage {self._trace.stages[stage]}"
@@ -150,7 +150,7 @@ class _DependencyBuilder:
                 peer = self._index_of.get((stage + offset, peer_kind, repetition))
                 if peer is None:
                     rule = f"every {kind} must have its {peer_kind} in the stage beside"
-                    self._refuse_passing(index, rule)
+                    self._refuse_transfer(index, rule)
                 if kind in PEERS:
                     yield (index, peer), False
             elif role in (Role.ENDS, Role.EVERYONE):

@@ -110,26 +110,28 @@ def split_name(name: str) -> list[str]:
 
 def classify(name: str) -> tuple[str, Role] | None:
     """Return what a kind is called here and its role; None where its name says neither."""
-    plain = name.strip().lower().replace("_", "-")
+    normalized_name = name.strip().lower().replace("_", "-")
     words = split_name(name)
-    if (known := KNOWN_KINDS.get(plain) or KNOWN_KINDS.get("-".join(words))) is not None:
-        return known
+    if (
+        kind_and_role := KNOWN_KINDS.get(normalized_name) or KNOWN_KINDS.get("-".join(words))
+    ) is not None:
+        return kind_and_role
     squashed, word_set = "".join(words), set(words)
     if word_set & (SENDS | RECEIVES | SEND_RECEIVES):
-        return _classify_passing(words)
+        return _classify_transfer(words)
     if "allgather" in squashed:
-        return plain, Role.GATHER
+        return normalized_name, Role.GATHER
     is_collective = bool(word_set & LIBRARIES) or word_set <= COLLECTIVE_NAMES or "a2a" in word_set
     if (words and is_collective) or any(part in squashed for part in COLLECTIVE_WORDS):
-        return plain, Role.COLLECTIVE
+        return normalized_name, Role.COLLECTIVE
     if word_set & WAITING and not word_set & DATA_WORDS:
         return None
     if word_set & PASS_WORDS:
-        return plain, Role.ONWARD
-    return (plain, Role.LOCAL) if word_set & (DATA_WORDS | LOCAL_WORDS) else None
+        return normalized_name, Role.ONWARD
+    return (normalized_name, Role.LOCAL) if word_set & (DATA_WORDS | LOCAL_WORDS) else None
 
 
-def _classify_passing(words: Sequence[str]) -> tuple[str, Role] | None:
+def _classify_transfer(words: Sequence[str]) -> tuple[str, Role] | None:
     """Return the kind and role of what is sent or received; None without a single direction."""
     singular = {word.removesuffix("s") for word in words}
     directions = [name for name, synonyms in DIRECTIONS.items() if singular & set(synonyms)]
@@ -147,7 +149,7 @@ def classify_all(names: Sequence[str], source: str) -> dict[str, tuple[str, Role
         InputError: a name says neither what a rank does alone nor what ranks do together.
     """
     classes = {name: classify(name) for name in names}
-    if unknown := [name for name, known in classes.items() if known is None]:
+    if unknown := [name for name, kind_and_role in classes.items() if kind_and_role is None]:
         rule = (
             "must say who waits in it: forward, backward, optimizer, loss, data, copy or a name"
             " with -compute, which a rank does alone; all-reduce, all-gather, reduce-scatter,"
@@ -155,7 +157,9 @@ def classify_all(names: Sequence[str], source: str) -> dict[str, tuple[str, Role
             " which ranks do together; forward-send, forward-recv, backward-send, backward-recv"
         )
         refuse("kind", rule, list_first(unknown), _remedy(unknown[0]), source)
-    return {name: known for name, known in classes.items() if known is not None}
+    return {
+        name: kind_and_role for name, kind_and_role in classes.items() if kind_and_role is not None
+    }
 
 
 def _remedy(name: str) -> str:

@@ -41,7 +41,7 @@ def untangle(trace: JobTrace, source: str) -> JobTrace:
         inner_kinds = sorted({trace.operations[index][1] for index in inner if is_local[index]})
         if not inner_kinds or outer_kind in left_out:
             continue
-        uncovered = _uncovered(trace, outer, inner)
+        uncovered = _uncovered_share(trace, outer, inner)
         if uncovered <= UNCOVERED:
             parts = sorted({trace.operations[index][1] for index in inner})
             left_out[outer_kind] = f"{outer_kind} (all of it is {', '.join(parts)})"
@@ -77,7 +77,7 @@ def _containment(trace: JobTrace) -> np.ndarray[tuple[int, int], np.dtype[np.boo
     return inside
 
 
-def _uncovered(trace: JobTrace, outer: int, inner: list[int]) -> float:
+def _uncovered_share(trace: JobTrace, outer: int, inner: list[int]) -> float:
     """Return the share of an operation in which none runs of those that it holds, over all ranks
     and steps; ``inner`` may overlap."""
     starts = trace.starts[inner].reshape(len(inner), -1)

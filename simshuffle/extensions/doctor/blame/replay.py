@@ -58,9 +58,9 @@ class Blame:
     saved: list[SuspectSaving]  # worst first
     notes: tuple[str, ...] = ()  # what was read as something else, or left out
 
-    def rows(self, by: str) -> list[SuspectSaving]:
+    def rows(self, grouping: str) -> list[SuspectSaving]:
         """Return the rows of ``saved`` on ranks, stages or kinds, worst first."""
-        return [row for row in self.saved if row.by == by]
+        return [row for row in self.saved if row.by == grouping]
 
     def verdict(self) -> str:
         """Return the sentence on how slow a step is, and who alone explains half of that."""
@@ -69,7 +69,7 @@ class Blame:
             return (
                 f"Nobody is slow: a step would take {max(lost_s, 0):.3g} s less if all were alike."
             )
-        worst = [rows[0] for by in ("rank", "stage", "kind") if (rows := self.rows(by))]
+        worst = [rows[0] for grouping in ("rank", "stage", "kind") if (rows := self.rows(grouping))]
         main_suspects = [row for row in worst if row.saved_s >= lost_s / 2]
         head = f"If nobody were slow, a step would take {lost_s:.3g} s less;"
         if not main_suspects:
@@ -86,10 +86,10 @@ class Blame:
         times.add_row("if nobody were slow", f"{self.ideal_s:.4g}")
         times.add_row("slow-down (a ratio)", f"{self.slow_down:.3g}")
         table = new_table("What would go if it alone were not slow", ["by", "which"], ["seconds"])
-        for by in ("rank", "stage", "kind"):
-            rows = self.rows(by)
+        for grouping in ("rank", "stage", "kind"):
+            rows = self.rows(grouping)
             for row in rows[:MAX_ROWS]:
-                table.add_row(by, row.name, f"{row.saved_s:.4f}")
+                table.add_row(grouping, row.name, f"{row.saved_s:.4f}")
             if len(rows) > MAX_ROWS:
                 table.add_row("", f"and {len(rows) - MAX_ROWS} more", "")
         return [times, table, *self.notes, self.verdict()]
@@ -112,7 +112,7 @@ def _common_start(starts: Sequence[Floats], in_all_pipelines: bool) -> Floats:
     return latest
 
 
-def durations_without_waiting(trace: JobTrace, groups: Sequence[OperationGroup]) -> Floats:
+def durations_without_waits(trace: JobTrace, groups: Sequence[OperationGroup]) -> Floats:
     """Return what each operation takes itself, (operations, steps, pipelines) s.
 
     An operation of a group takes the time from when the last of the group begins.
@@ -175,7 +175,7 @@ def blame(trace: JobTrace, source: str) -> Blame:
     """
     trace = untangle(trace, source)
     groups = find_dependencies(trace, source)
-    durations = durations_without_waiting(trace, groups)
+    durations = durations_without_waits(trace, groups)
     typical_s = typical_durations(trace, durations)
     typical = np.broadcast_to(typical_s[:, None, None], durations.shape)
     step_s = float(replay_steps(groups, durations).mean())

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from .meter import DECODE, LOCK, OPEN, READ
-from .patching import Patches, TimedCallable, wrap_timed
+from .patching import Patches, TimedCallable, wrap_with_timer
 
 CALLS = {
     "bz2": {"decompress": DECODE},
@@ -59,11 +59,11 @@ _READERS = ("_compression", "compression._common._streams")
 def watch_calls(patches: Patches) -> None:
     """Time all of these functions from now on."""
     for module, names in CALLS.items():
-        patches.when_imported(module, functools.partial(_patch, patches, names))
+        patches.patch_on_import(module, functools.partial(_patch, patches, names))
     for module in _READERS:
         read = {"DecompressReader.read": DECODE}
-        patches.when_imported(module, functools.partial(_patch, patches, read))
-    patches.when_imported("multiprocessing.synchronize", functools.partial(_patch_locks, patches))
+        patches.patch_on_import(module, functools.partial(_patch, patches, read))
+    patches.patch_on_import("multiprocessing.synchronize", functools.partial(_patch_locks, patches))
 
 
 def _patch(patches: Patches, names: dict[str, int], module: Any) -> None:
@@ -73,7 +73,7 @@ def _patch(patches: Patches, names: dict[str, int], module: Any) -> None:
         holder = getattr(module, owner, None) if owner else module
         function = vars(holder).get(attribute) if holder is not None else None
         if function is not None:
-            patches.replace(holder, attribute, wrap_timed(function, operation))
+            patches.replace(holder, attribute, wrap_with_timer(function, operation))
 
 
 def _patch_locks(patches: Patches, module: Any) -> None:

@@ -27,7 +27,7 @@ def watch_changes(process: Process) -> None:
     """
     loader_changes = {"loader", "torch_threads", "worker_threads", "cache", "replay", "sequential"}
     if loader_changes & process.changes.keys():
-        process.patches.when_imported(
+        process.patches.patch_on_import(
             "torch.utils.data.dataloader", functools.partial(_patch, process)
         )
 

@@ -149,9 +149,9 @@ def watch_fetching(process: Process) -> None:
     """Record every fetch from now on."""
     data = "torch.utils.data._utils"
     patches = process.patches
-    patches.when_imported(f"{data}.fetch", functools.partial(_patch_fetchers, process))
-    patches.when_imported(f"{data}.worker", functools.partial(_patch_workers, process))
-    patches.when_imported(f"{data}.pin_memory", functools.partial(_patch_pinning, process))
+    patches.patch_on_import(f"{data}.fetch", functools.partial(_patch_fetchers, process))
+    patches.patch_on_import(f"{data}.worker", functools.partial(_patch_workers, process))
+    patches.patch_on_import(f"{data}.pin_memory", functools.partial(_patch_pinning, process))
 
 
 def _patch_fetchers(process: Process, module: Any) -> None:

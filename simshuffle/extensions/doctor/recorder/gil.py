@@ -7,7 +7,7 @@ import _thread
 from collections.abc import Callable
 from typing import Optional
 
-from .meter import clock, queued
+from .meter import clock, core_wait_ns
 
 PAUSE_SECONDS = 0.05
 """Seconds between two requests for the interpreter."""
@@ -40,7 +40,7 @@ class _InterpreterProbe:
             while self.batch_taken or is_fetching:
                 self.batch_taken = False  # until the next batch is taken
                 begin = clock()
-                queued_before = queued()
+                queued_before = core_wait_ns()
                 late = 0
                 for _ in range(_REQUESTS_A_ROW):
                     due = clock() + round(PAUSE_SECONDS * 1e9)
@@ -48,7 +48,7 @@ class _InterpreterProbe:
                         return
                     late += max(clock() - due, 0)
                     is_fetching = self.look()
-                queued_ns = max(queued() - queued_before, 0)
+                queued_ns = max(core_wait_ns() - queued_before, 0)
                 if self.write is not None:
                     self.write(begin, max(late - queued_ns, 0), queued_ns, _REQUESTS_A_ROW)
         finally:

@@ -202,7 +202,9 @@ class _CachedIterator:
 
 def watch_loops(process: Process) -> None:
     """Record every loop from now on."""
-    process.patches.when_imported("torch.utils.data.dataloader", functools.partial(_patch, process))
+    process.patches.patch_on_import(
+        "torch.utils.data.dataloader", functools.partial(_patch, process)
+    )
 
 
 def _patch(process: Process, module: Any) -> None:

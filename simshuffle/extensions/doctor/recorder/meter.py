@@ -39,7 +39,7 @@ class _ThreadState(threading.local):
 OWN = _ThreadState()
 
 
-def queued() -> int:
+def core_wait_ns() -> int:
     """Return how long this thread has waited for a core since it began, ns; -1 if not known."""
     if OWN.schedstat is None:
         try:
@@ -67,7 +67,7 @@ def forget_thread() -> None:
 
 def marks() -> Marks:
     """Return the clock, computing time and queued time of this thread, ns."""
-    return clock(), time.thread_time_ns(), queued()
+    return clock(), time.thread_time_ns(), core_wait_ns()
 
 
 def measure_since(begin: Marks, end: Marks | None = None) -> tuple[int, int, int, int]:
@@ -79,7 +79,7 @@ def measure_since(begin: Marks, end: Marks | None = None) -> tuple[int, int, int
             not queued for longer than it takes.
     """
     if end is None:
-        queued_ns = queued()
+        queued_ns = core_wait_ns()
         computed_ns = time.thread_time_ns()
         end = clock(), computed_ns, queued_ns
     duration = end[0] - begin[0]

@@ -37,7 +37,7 @@ class Patches:
         else:
             self.undo.append(lambda: setattr(owner, name, old))
 
-    def when_imported(self, name: str, patch: Patch) -> None:
+    def patch_on_import(self, name: str, patch: Patch) -> None:
         """Call ``patch`` with a module: now if it is imported, or else after that."""
         if name in sys.builtin_module_names:
             importlib.import_module(name)
@@ -110,7 +110,7 @@ class TimedCallable:
         return str(self.__name__)  # type: ignore[attr-defined]
 
 
-def wrap_timed(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
+def wrap_with_timer(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
     """Return a function in place of another, whose calls within a fetch are timed.
 
     Args:

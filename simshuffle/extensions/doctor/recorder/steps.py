@@ -135,7 +135,7 @@ def watch_steps(process: Process) -> None:
         "torch.distributed.distributed_c10d": _patch_collectives,
         "torch.nn.parallel.distributed": _patch_data_parallel,
     }.items():
-        process.patches.when_imported(module, functools.partial(patch, timer))
+        process.patches.patch_on_import(module, functools.partial(patch, timer))
 
 
 def _no_nbytes(*_: Any, **__: Any) -> int:

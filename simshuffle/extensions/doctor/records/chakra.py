@@ -173,7 +173,7 @@ def _times_of_nodes(nodes: list[ChakraNode]) -> dict[int, tuple[float, float]]:
     has_starts = any(node.start_s for node in nodes)
     times = dict[int, tuple[float, float]]()
     for node in nodes:
-        ends = (times[dependency][1] for dependency in node.after if dependency in times)
+        ends = (times[dependency][1] for dependency in node.dependencies if dependency in times)
         start = node.start_s if has_starts else max(ends, default=0.0)
         times[node.id] = (start, start + node.seconds)
     return times

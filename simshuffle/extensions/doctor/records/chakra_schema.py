@@ -70,7 +70,7 @@ class ChakraNode:
     id: int  # from 1, in the order of the schedule
     name: str  # of the operation
     kind: int  # a value of NodeType
-    after: tuple[int, ...]  # ids of the nodes that must end before
+    dependencies: tuple[int, ...]  # ids of the nodes that must end before
     seconds: float  # its duration; 0 if a network decides that
     attributes: dict[str, int] = field(default_factory=dict)  # plain numbers: bytes, ranks, ...
     storage: StorageOperation | None = None  # of a node of storage
@@ -193,7 +193,7 @@ def _decode_node(message: bytes) -> ChakraNode:
         if number in {ID, TYPE, START, DURATION}:
             numbers[number] = _check_number(value)
         elif number in {CTRL_DEPS, DATA_DEPS}:
-            dependencies += [value] if isinstance(value, int) else _decode_packed(value)
+            dependencies += [value] if isinstance(value, int) else _decode_varints(value)
         elif isinstance(value, bytes):
             if number == NAME:
                 name = value.decode("utf-8", "replace")
@@ -205,7 +205,7 @@ def _decode_node(message: bytes) -> ChakraNode:
         id=numbers.get(ID, 0),
         name=name,
         kind=numbers.get(TYPE, 0),
-        after=tuple(dependencies),
+        dependencies=tuple(dependencies),
         seconds=numbers.get(DURATION, 0) / 1e6,
         attributes=attributes,
         storage=storage,
@@ -213,7 +213,7 @@ def _decode_node(message: bytes) -> ChakraNode:
     )
 
 
-def _decode_packed(content: bytes) -> list[int]:
+def _decode_varints(content: bytes) -> list[int]:
     """Return the numbers of a packed field."""
     numbers = list[int]()
     offset = 0

@@ -1,5 +1,6 @@
-"""Execution traces of Chakra (MLCommons), which ASTRA-sim reads: a file of nodes for each rank. The
-schema is in `simshuffle.extensions.doctor.records.chakra_schema`.
+"""Write execution traces of Chakra (MLCommons), which ASTRA-sim reads: a file for each rank.
+
+The schema is in `simshuffle.extensions.doctor.records.chakra_schema`.
 
 Types of attributes are those that the older feeder of Chakra needs (src/feeder/et_feeder_node.cpp,
 commit 02da5d0), and the newer one converts. What ASTRA-sim makes of a node is in its
@@ -44,129 +45,204 @@ _TYPES = {
 }
 
 
-def write(made: Program, path: Path, tell: Tell, *, storage: bool = False) -> list[str]:
-    """Write the traces of an iteration to a new folder ``path``, with nodes of storage if so."""
+def write(program: Program, path: Path, tell: Tell, *, storage: bool = False) -> list[str]:
+    """Write the traces of an iteration to a new folder ``path``, and return lines about them.
+
+    Args:
+        program: the exchange of the iteration.
+        path: the folder, which is made.
+        tell: receives the share that is written, from 0 to 1.
+        storage: whether reading and writing of files are nodes of storage.
+    """
     path.mkdir()
-    count = 0
-    for rank in range(made.world_size):
-        nodes = nodes_of(made, rank, storage=storage)
-        (path / f"{STEM}.{rank}.et").write_bytes(encoded(nodes))
-        count += len(nodes)
-        tell((rank + 1) / made.world_size)
-    taken = f"ASTRA-sim takes it as --workload-configuration={path.name}/{STEM}"
-    refused = "It has nodes of storage, which ASTRA-sim refuses: it takes --to chakra."
+    num_nodes = 0
+    for rank in range(program.world_size):
+        nodes = nodes_of_rank(program, rank, storage=storage)
+        (path / f"{STEM}.{rank}.et").write_bytes(encode_trace(nodes))
+        num_nodes += len(nodes)
+        tell((rank + 1) / program.world_size)
+    usage = f"ASTRA-sim takes it as --workload-configuration={path.name}/{STEM}"
+    refusal = "It has nodes of storage, which ASTRA-sim refuses: it takes --to chakra."
     return [
-        f"Iteration {made.iteration} of epoch {made.epoch}: {count} nodes of {made.world_size}"
-        " ranks.",
-        refused if storage else taken,
+        f"Iteration {program.iteration} of epoch {program.epoch}: {num_nodes} nodes of"
+        f" {program.world_size} ranks.",
+        refusal if storage else usage,
     ]
 
 
-def nodes_of(made: Program, rank: int, *, storage: bool = False) -> list[ChakraNode]:
-    """What a rank does in an iteration, in the order of the schedule. Where messages are waited for
-    after the next backward pass, that pass is here too, and takes the time of this iteration's."""
-    nodes: list[ChakraNode] = []
+class _NodeBuilder:
+    """Nodes of a rank in an iteration, each with the nodes that it depends on.
 
-    def add(
-        name: str, kind: int, after: Sequence[int], seconds: float = 0.0, cpu: int = 0, **about: int
+    Every method adds one node and returns its number, from 1.
+    """
+
+    def __init__(self, program: Program, rank: int) -> None:
+        self._program = program
+        self._rank = rank
+        self.nodes: list[ChakraNode] = []
+
+    def _add(
+        self,
+        name: str,
+        kind: int,
+        dependencies: Sequence[int],
+        attributes: dict[str, int],
+        *,
+        seconds: float = 0.0,
+        storage: StorageOperation | None = None,
     ) -> int:
-        about["is_cpu_op"] = cpu
-        nodes.append(ChakraNode(len(nodes) + 1, name, kind, tuple(after), float(seconds), about))
-        return len(nodes)
-
-    def stored(name: str, op: int, nbytes: float, after: int, seconds: float) -> int:
-        number, what = len(nodes) + 1, StorageOperation(op, round(nbytes))
-        known = {"is_cpu_op": 1}
-        nodes.append(ChakraNode(number, name, STORAGE, (after,), float(seconds), known, what))
+        """Add a node of a kind of the schema."""
+        number = len(self.nodes) + 1
+        self.nodes.append(
+            ChakraNode(number, name, kind, tuple(dependencies), float(seconds), attributes, storage)
+        )
         return number
 
-    def allreduce(name: str, nbytes: int, after: Sequence[int]) -> int:
-        return add(name, COLL, after, comm_type=_ALL_REDUCE, comm_size=nbytes)
+    def compute(self, name: str, seconds: float, *dependencies: int, on_cpu: bool = False) -> int:
+        """Add computing that takes so many s, on the GPU or the CPU."""
+        return self._add(name, COMP, dependencies, {"is_cpu_op": int(on_cpu)}, seconds=seconds)
 
-    def message(name: str, kind: int, number: int, source: int, after: int) -> int:
-        step = made.steps[number]
-        where = {"comm_src": source, "comm_dst": int(step.target[source]), "comm_tag": number}
-        size = round(step.nbytes[source])
-        return add(f"{name} {number}", kind, [after], comm_size=size, **where)
+    def move_files(
+        self, name: str, operation: StorageOperation, seconds: float, dependency: int
+    ) -> int:
+        """Add reading or writing of files that takes so many s."""
+        attributes = {"is_cpu_op": 1}
+        return self._add(
+            name, STORAGE, [dependency], attributes, seconds=seconds, storage=operation
+        )
 
-    of = made.gradients
-    last = add("forward", COMP, (), of.forward_s[rank])
-    last = add("backward", COMP, [last], of.backward_s[rank])
-    if of.nbytes:
-        last = allreduce("gradients", round(of.nbytes), [last])
-    last = add("update", COMP, [last], of.update_s)
-    opened, travelling = last, []
-    for number, step in enumerate(made.steps):
-        if made.barrier_before[number]:
-            opened = last = allreduce("barrier", 1, [last])
-        working = step.before_s[rank]
+    def allreduce(self, name: str, nbytes: int, dependency: int) -> int:
+        """Add an allreduce of all ranks."""
+        attributes = {"comm_type": _ALL_REDUCE, "comm_size": nbytes, "is_cpu_op": 0}
+        return self._add(name, COLL, [dependency], attributes)
+
+    def send(self, step_index: int, dependency: int) -> int:
+        """Add the message that the rank sends in a step."""
+        return self._message(f"send {step_index}", SEND, step_index, self._rank, dependency)
+
+    def receive(self, step_index: int, dependency: int) -> int:
+        """Add the message that the rank receives in a step."""
+        source = int(self._program.steps[step_index].source[self._rank])
+        return self._message(f"receive {step_index}", RECV, step_index, source, dependency)
+
+    def _message(self, name: str, kind: int, step_index: int, source: int, dependency: int) -> int:
+        """Add one end of the message that the rank ``source`` sends in a step."""
+        step = self._program.steps[step_index]
+        attributes = {
+            "comm_size": round(step.nbytes[source]),
+            "comm_src": source,
+            "comm_dst": int(step.target[source]),
+            "comm_tag": step_index,
+            "is_cpu_op": 0,
+        }
+        return self._add(name, kind, [dependency], attributes)
+
+
+def nodes_of_rank(program: Program, rank: int, *, storage: bool = False) -> list[ChakraNode]:
+    """Return the nodes of a rank in an iteration, in the order of the schedule.
+
+    Where messages are waited for after the next backward pass, that pass is here too, and takes
+    the time of this iteration's.
+    """
+    builder = _NodeBuilder(program, rank)
+    gradients = program.gradients
+    last_node = builder.compute("forward", gradients.forward_s[rank])
+    last_node = builder.compute("backward", gradients.backward_s[rank], last_node)
+    if gradients.nbytes:
+        last_node = builder.allreduce("gradients", round(gradients.nbytes), last_node)
+    last_node = builder.compute("update", gradients.update_s, last_node)
+
+    barrier_node = last_node  # receives are posted after it
+    message_nodes: list[int] = []
+    for step_index, step in enumerate(program.steps):
+        if program.barrier_before[step_index]:
+            barrier_node = last_node = builder.allreduce("barrier", 1, last_node)
+        work_s = step.before_s[rank]
         if storage and step.read_nbytes[rank]:
-            reading, working = step.read_s[rank], step.work_s[rank]
-            last = stored(f"read {number}", schema.READS[0], step.read_nbytes[rank], last, reading)
-        last = add(f"work {number}", COMP, [last], working, cpu=1)
+            work_s = step.work_s[rank]
+            operation = StorageOperation(schema.READS[0], round(step.read_nbytes[rank]))
+            last_node = builder.move_files(
+                f"read {step_index}", operation, step.read_s[rank], last_node
+            )
+        last_node = builder.compute(f"work {step_index}", work_s, last_node, on_cpu=True)
         if step.target[rank] != rank:
-            travelling.append(message("send", SEND, number, rank, last))
-            travelling.append(message("receive", RECV, number, int(step.source[rank]), opened))
-    if made.overlap:
-        last = add("next forward", COMP, [last], of.forward_s[rank])
-        last = add("next backward", COMP, [last], of.backward_s[rank])
-    writes = storage and bool(made.write_nbytes[rank])
-    storing = made.unpack_s[rank] if writes else made.store_s[rank]
-    last = add("store", COMP, [last, *travelling], storing, cpu=1)
-    if writes:
-        last = stored("write", schema.WRITES[0], made.write_nbytes[rank], last, made.write_s[rank])
-    if made.barrier_after:
-        allreduce("barrier", 1, [last])
-    return nodes
+            message_nodes.append(builder.send(step_index, last_node))
+            message_nodes.append(builder.receive(step_index, barrier_node))
+
+    if program.overlap:
+        last_node = builder.compute("next forward", gradients.forward_s[rank], last_node)
+        last_node = builder.compute("next backward", gradients.backward_s[rank], last_node)
+    writes_files = storage and bool(program.write_nbytes[rank])
+    store_s = program.unpack_s[rank] if writes_files else program.store_s[rank]
+    last_node = builder.compute("store", store_s, last_node, *message_nodes, on_cpu=True)
+    if writes_files:
+        operation = StorageOperation(schema.WRITES[0], round(program.write_nbytes[rank]))
+        last_node = builder.move_files("write", operation, program.write_s[rank], last_node)
+    if program.barrier_after:
+        builder.allreduce("barrier", 1, last_node)
+    return builder.nodes
 
 
 # ------------------------------------------------------------------------------------------- bytes
 
 
-def encoded(nodes: Sequence[ChakraNode]) -> bytes:
-    """The bytes of a trace."""
-    messages = [_block(schema.META_VERSION, VERSION.encode()), *map(_encoded, nodes)]
-    return b"".join(_varint(len(message)) + message for message in messages)
-
-
-def _encoded(node: ChakraNode) -> bytes:
-    """The message Node. Durations are whole microseconds, by the schema."""
-    micros = round(node.seconds * 1e6)
-    parts = [
-        _number(schema.ID, node.id),
-        _block(schema.NAME, node.name.encode()),
-        _number(schema.TYPE, node.kind),
+def encode_trace(nodes: Sequence[ChakraNode]) -> bytes:
+    """Return the bytes of a trace file."""
+    messages = [
+        _encode_bytes_field(schema.META_VERSION, VERSION.encode()),
+        *map(_encode_node, nodes),
     ]
-    if node.after:
-        parts.append(_block(schema.DATA_DEPS, b"".join(map(_varint, node.after))))
-    if micros:
-        parts.append(_number(schema.DURATION, micros))
-    parts += [
-        _block(schema.ATTR, _block(schema.KEY, key.encode()) + _number(_TYPES[key], value))
+    return b"".join(_encode_varint(len(message)) + message for message in messages)
+
+
+def _encode_node(node: ChakraNode) -> bytes:
+    """Return the message Node. Durations are whole microseconds, by the schema."""
+    duration_us = round(node.seconds * 1e6)
+    fields = [
+        _encode_number_field(schema.ID, node.id),
+        _encode_bytes_field(schema.NAME, node.name.encode()),
+        _encode_number_field(schema.TYPE, node.kind),
+    ]
+    if node.dependencies:
+        fields.append(
+            _encode_bytes_field(schema.DATA_DEPS, b"".join(map(_encode_varint, node.dependencies)))
+        )
+    if duration_us:
+        fields.append(_encode_number_field(schema.DURATION, duration_us))
+    fields += [
+        _encode_bytes_field(
+            schema.ATTR,
+            _encode_bytes_field(schema.KEY, key.encode())
+            + _encode_number_field(_TYPES[key], value),
+        )
         for key, value in node.attributes.items()
     ]
     if node.storage:
-        done = _number(schema.OP, node.storage.op) + _number(schema.SIZE, node.storage.nbytes)
-        info = _number(schema.LEVEL, schema.FILE_SYSTEM) + _block(schema.FS, done)
-        parts.append(_block(schema.INFO, info))
-    return b"".join(parts)
+        operation = _encode_number_field(schema.OP, node.storage.op) + _encode_number_field(
+            schema.SIZE, node.storage.nbytes
+        )
+        info = _encode_number_field(schema.LEVEL, schema.FILE_SYSTEM) + _encode_bytes_field(
+            schema.FS, operation
+        )
+        fields.append(_encode_bytes_field(schema.INFO, info))
+    return b"".join(fields)
 
 
-def _varint(value: int) -> bytes:
-    """A number from 0, seven bits a byte, the lowest first."""
-    out = bytearray()
+def _encode_varint(value: int) -> bytes:
+    """Return a number from 0 as bytes: seven bits a byte, the lowest first."""
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
-def _number(number: int, value: int) -> bytes:
-    """A field that holds a number."""
-    return _varint(number << 3 | schema.VARINT) + _varint(value)
+def _encode_number_field(field_number: int, value: int) -> bytes:
+    """Return a field that holds a number."""
+    return _encode_varint(field_number << 3 | schema.VARINT) + _encode_varint(value)
 
 
-def _block(number: int, content: bytes) -> bytes:
-    """A field that holds a text, packed numbers or a message."""
-    return _varint(number << 3 | schema.BYTES) + _varint(len(content)) + content
+def _encode_bytes_field(field_number: int, content: bytes) -> bytes:
+    """Return a field that holds text, packed numbers or a message."""
+    return _encode_varint(field_number << 3 | schema.BYTES) + _encode_varint(len(content)) + content

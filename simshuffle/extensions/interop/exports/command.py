@@ -1,4 +1,4 @@
-"""The verb ``results export``: a run for another tool."""
+"""The verb ``results export``: write a run for another tool."""
 
 from __future__ import annotations
 
@@ -87,29 +87,29 @@ def export(
     from simshuffle.extensions.interop.exports.export import export as write
     from simshuffle.extensions.interop.exports.source import read_source
 
-    kind = format_of(to)
-    given = {
+    export_format = format_of(to)
+    chosen_options = {
         "epoch": epoch,
         "epochs": epoch if epoch is not None and not epoch.strip().isdecimal() else None,
         "iteration": iteration,
         "ranks": ranks,
         "messages": messages,
     }
-    for name, value in given.items():
-        if value is not None and name not in kind.options:
+    for name, value in chosen_options.items():
+        if value is not None and name not in export_format.options:
             rule = "must be one epoch" if name == "epochs" else "is no option of this format"
             refuse(f"--{name}", f"{rule} (--to {to})", str(value), "Leave it out.", COMMAND_LINE)
-    folder = out if kind.suffix and out is not None and is_folder(out) else None
+    folder = out if export_format.suffix and out is not None and is_folder(out) else None
     if out is not None and folder is None:  # before anything is read
-        check_out(out, folder=not kind.suffix, replace=force)
-    sends = "iteration" in kind.options
-    found = read_source(source, set_ or {}, run, epoch, iteration, sends=sends)
-    if run is None and len(found.runs) > 1:
-        say(f"Of {len(found.runs)} runs this is '{found.run}'; --run NAME names another.")
-    path = (folder or Path()) / default_out(found, to) if folder or out is None else out
+        check_out(out, folder=not export_format.suffix, replace=force)
+    sends = "iteration" in export_format.options
+    exported = read_source(source, set_ or {}, run, epoch, iteration, must_exchange=sends)
+    if run is None and len(exported.runs) > 1:
+        say(f"Of {len(exported.runs)} runs this is '{exported.run}'; --run NAME names another.")
+    path = (folder or Path()) / default_out(exported, to) if folder or out is None else out
     loaded()
     with share_progress("export") as tell:
-        said = write(found, to, path, tell, ranks=ranks, messages=messages, replace=force)
-    for line in said:
+        lines = write(exported, to, path, tell, ranks=ranks, messages=messages, replace=force)
+    for line in lines:
         say(line)
     typer.echo(f"Written: {path}")

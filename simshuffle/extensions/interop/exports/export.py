@@ -1,5 +1,4 @@
-"""The formats, what each takes; and `export`, which writes a file or folder for another tool whole
-or not at all."""
+"""Write a run as a file or folder for another tool, completely or not at all; the formats."""
 
 from __future__ import annotations
 
@@ -13,10 +12,11 @@ from pathlib import Path
 
 from simshuffle.errors import refuse
 from simshuffle.extensions.interop.exports import chakra, goal, htsim, simgrid
-from simshuffle.extensions.interop.exports.program import Program, Tell, program
+from simshuffle.extensions.interop.exports.program import Program, Tell, make_program
 from simshuffle.extensions.interop.exports.source import ExportedRun
 from simshuffle.extensions.interop.fabrics import ibsim, infragraph
-from simshuffle.extensions.interop.fabrics.imported import ImportedFabric, graphml, of_network
+from simshuffle.extensions.interop.fabrics.imported import ImportedFabric
+from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network, format_graphml
 from simshuffle.report.folders import room_for, take_place
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.version import __version__
@@ -24,7 +24,7 @@ from simshuffle.version import __version__
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """A format."""
+    """The file suffix and the options of a format."""
 
     suffix: str  # of the file, with its dot; '' for a folder
     # those that it takes beside the run: of 'epoch', 'epochs' (several at once), 'iteration',
@@ -55,9 +55,9 @@ FORMATS = {
 }
 """By the name that ``--to`` takes."""
 NETWORKS: dict[str, Callable[[ImportedFabric], str]] = {
-    "infragraph": infragraph.written,
-    "ibsim": ibsim.written,
-    "graphml": graphml,
+    "infragraph": infragraph.format_infrastructure,
+    "ibsim": ibsim.format_net_file,
+    "graphml": format_graphml,
     "json": ImportedFabric.to_json,
 }
 """What the file of a network holds, by the name of its format."""
@@ -72,7 +72,11 @@ PROGRAMS: dict[str, Callable[[Program, Path, Tell], list[str]]] = {
 
 
 def format_of(name: str) -> ExportFormat:
-    """The format of that name. Raises an InputError if there is none."""
+    """Return the format with a name.
+
+    Raises:
+        InputError: there is no such format.
+    """
     if name not in FORMATS:
         remedy = suggest_nearest(name, list(FORMATS))
         refuse("--to", "must be a format", repr(name), remedy, "command line")
@@ -83,16 +87,16 @@ MARK = "simshuffle-export.json"
 """A file in each folder that was exported: it says so, and that --force may replace it."""
 
 
-def default_out(source: ExportedRun, to: str) -> Path:
-    """Where an export goes if nobody says so: in the working directory, after the run."""
-    suffix = format_of(to).suffix
-    name = source.run if suffix == f".{to}" else f"{source.run}-{to}"
+def default_out(source: ExportedRun, format_name: str) -> Path:
+    """Return the default path of an export: in the working directory, named after the run."""
+    suffix = format_of(format_name).suffix
+    name = source.run if suffix == f".{format_name}" else f"{source.run}-{format_name}"
     return Path(re.sub(r"[^A-Za-z0-9._@=-]+", "-", name).strip("-.")[:100] + suffix)
 
 
 def export(
     source: ExportedRun,
-    to: str,
+    format_name: str,
     out: Path,
     tell: Tell | None = None,
     *,
@@ -100,62 +104,83 @@ def export(
     messages: str | None = None,
     replace: bool = False,
 ) -> list[str]:
-    """Write a run in the format ``to`` to ``out``: a file, or a folder where the format is several
-    files. Of a timeline, ``ranks`` are those whose lanes are wanted, and ``messages`` of which
-    ranks, or 'none'. ``replace`` what is there, if it is a file, or a folder that was exported.
-    Returns what is to be said of it, a line each. Raises an InputError if there is no such format,
-    or ``out`` cannot be written."""
-    folder = not format_of(to).suffix
-    check_out(out, folder=folder, replace=replace)
+    """Write a run in a format to a file, or to a folder where the format has several files.
+
+    Args:
+        source: the run.
+        format_name: name of the format, of `FORMATS`.
+        out: the file or folder to write.
+        tell: receives the share that is done, from 0 to 1.
+        ranks: ranks whose lanes a timeline shows.
+        messages: ranks whose messages a timeline shows, or 'none'.
+        replace: whether to replace a file, or a folder that was exported, at ``out``.
+
+    Returns:
+        lines about the export, for people.
+
+    Raises:
+        InputError: there is no such format, or ``out`` cannot be written.
+    """
+    is_folder = not format_of(format_name).suffix
+    check_out(out, folder=is_folder, replace=replace)
     tell = tell or (lambda share: None)
     # beside it, then renamed: what was there stays until then
-    with room_for(out, out.parent) as room:
-        draft = Path(room) / out.name
-        if to == "perfetto":
+    with room_for(out, out.parent) as draft_folder:
+        draft = Path(draft_folder) / out.name
+        if format_name == "perfetto":
             # here, as the simulator is loaded only where something is simulated
             from simshuffle.extensions.interop.exports import perfetto  # noqa: PLC0415 - numba
 
-            said = perfetto.write(source, draft, ranks, messages, tell)
-        elif to in NETWORKS:
-            fabric = of_network(source.scenario.cluster.sketch(), source.reference)
-            draft.write_text(NETWORKS[to](fabric), encoding="utf-8")
-            said = [f"{name}: {count}" for name, count in fabric.counts().items()]
+            lines = perfetto.write(source, draft, ranks, messages, tell)
+        elif format_name in NETWORKS:
+            fabric = fabric_of_network(source.scenario.cluster.sketch(), source.reference)
+            draft.write_text(NETWORKS[format_name](fabric), encoding="utf-8")
+            lines = [f"{name}: {count}" for name, count in fabric.counts().items()]
         else:
-            made = program(source.scenario, source.epoch, source.iteration)
-            said = PROGRAMS[to](made, draft, tell)
-        if folder:
-            about = {"format": to, "source": source.reference, "run": source.run}
-            mark = json.dumps({**about, "simshuffle": __version__}, indent=1)
+            exchange = make_program(source.scenario, source.epoch, source.iteration)
+            lines = PROGRAMS[format_name](exchange, draft, tell)
+        if is_folder:
+            facts = {"format": format_name, "source": source.reference, "run": source.run}
+            mark = json.dumps({**facts, "simshuffle": __version__}, indent=1)
             (draft / MARK).write_text(f"{mark}\n", encoding="utf-8")
         take_place(draft, out)
-    return said
+    return lines
 
 
 def check_out(out: Path, *, folder: bool, replace: bool) -> None:
-    """See that an export can be written to ``out``. Raises an InputError if it cannot."""
+    """Check that an export can be written.
+
+    Args:
+        out: the path to write.
+        folder: whether the format is a folder.
+        replace: whether an earlier export may be replaced.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     try:
-        rule, remedy = _in_the_way(out, folder, replace)
+        rule, remedy = _find_obstacle(out, folder, replace)
     except (OSError, ValueError) as error:  # a name that is too long, or has a zero byte
-        why = getattr(error, "strerror", None) or str(error)
-        rule, remedy = f"cannot be written: {why}", "Choose another name."
+        reason = getattr(error, "strerror", None) or str(error)
+        rule, remedy = f"cannot be written: {reason}", "Choose another name."
     if rule:
-        shown = str(out) if len(str(out)) <= 100 else f"{str(out)[:97]}..."
-        refuse("--out", rule, repr(shown), remedy, "command line")
+        displayed_path = str(out) if len(str(out)) <= 100 else f"{str(out)[:97]}..."
+        refuse("--out", rule, repr(displayed_path), remedy, "command line")
 
 
-def _in_the_way(out: Path, folder: bool, replace: bool) -> tuple[str, str]:
-    """Rule and remedy of what is in the way; '' if nothing is."""
+def _find_obstacle(out: Path, is_folder: bool, replace: bool) -> tuple[str, str]:
+    """Return rule and remedy of what prevents writing to ``out``; '' and '' if nothing does."""
     if not out.name or not out.parent.is_dir():
         return "must be in a folder that is there", "Make the folder."
     if not os.access(out.parent, os.W_OK):
         return "must be in a folder that can be written to", "Choose another one."
     if not os.path.lexists(out):
         return "", ""
-    if out.is_dir() != folder or out.is_symlink():
+    if out.is_dir() != is_folder or out.is_symlink():
         kinds = ("must not be that of a folder or a link", "must not be that of a file or a link")
-        return kinds[folder], "Choose another name."
+        return kinds[is_folder], "Choose another name."
     if not replace:
         return "must not be there already", "Choose another name, or use --force to replace it."
-    if folder and any(out.iterdir()) and not (out / MARK).is_file():
+    if is_folder and any(out.iterdir()) and not (out / MARK).is_file():
         return "holds something else than an export", "Choose another name."
     return "", ""

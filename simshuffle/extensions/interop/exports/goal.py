@@ -6,7 +6,7 @@ simulator takes one off. ``b requires a`` lets b begin when a has ended, ``b ire
 has begun (Hoefler, Siebert and Lumsdaine, ICPP 2009).
 
 Of a rank, ``wK`` is its work before message K, ``sK`` and ``rK`` are what it sends and receives in
-it, ``store`` is what it stores in the end, and ``bNsJ`` and ``bNrJ`` are round J of barrier N. A
+it, ``store_ns`` is what it stores in the end, and ``bNsJ`` and ``bNrJ`` are round J of barrier N. A
 barrier is a dissemination of one byte, in which a round costs a latency, as in
 `simshuffle.job.scenario.host_work.barrier_seconds`.
 """
@@ -29,24 +29,24 @@ num_ranks {ranks}
 """
 
 
-def write(made: Program, path: Path, tell: Tell) -> list[str]:
-    """Write the schedule of an iteration to the file ``path``, rank after rank."""
+def write(program: Program, path: Path, tell: Tell) -> list[str]:
+    """Write the schedule of an iteration to the file ``path``, and return lines about it."""
     with path.open("w", encoding="ascii", newline="\n") as file:
-        for rank, text in enumerate(schedules(made)):
+        for rank, text in enumerate(schedules(program)):
             file.write(text)
-            tell((rank + 1) / made.world_size)
-    return [f"The exchange after iteration {made.iteration} of epoch {made.epoch}."]
+            tell((rank + 1) / program.world_size)
+    return [f"The exchange after iteration {program.iteration} of epoch {program.epoch}."]
 
 
-def schedules(made: Program) -> Iterator[str]:
-    """The text of a schedule: its head with rank 0, then each other rank."""
+def schedules(program: Program) -> Iterator[str]:
+    """Yield the text of a schedule: the head with rank 0, then each other rank."""
     head = HEAD.format(
-        name=made.name.encode("ascii", "replace").decode(),
-        iteration=made.iteration,
-        epoch=made.epoch,
-        messages=len(made.steps),
-        latency=round(1e9 * made.latency_s),
-        ranks=made.world_size,
+        name=program.name.encode("ascii", "replace").decode(),
+        iteration=program.iteration,
+        epoch=program.epoch,
+        messages=len(program.steps),
+        latency=round(1e9 * program.latency_s),
+        ranks=program.world_size,
     )
     # of each step: whom a rank sends to and receives from, bytes, and ns of work before it sends
     steps = [
@@ -56,51 +56,65 @@ def schedules(made: Program) -> Iterator[str]:
             np.maximum(np.rint(step.nbytes), 1).astype(np.int64).tolist(),
             np.rint(1e9 * step.before_s).astype(np.int64).tolist(),
         )
-        for step in made.steps
+        for step in program.steps
     ]
-    store = np.rint(1e9 * made.store_s).astype(np.int64).tolist()
-    for rank in range(made.world_size):
-        lines = "\n".join(_statements(made, steps, store[rank], rank))
+    store_ns = np.rint(1e9 * program.store_s).astype(np.int64).tolist()
+    for rank in range(program.world_size):
+        lines = "\n".join(_statements(program, steps, store_ns[rank], rank))
         yield f"{head if rank == 0 else ''}\nrank {rank} {{\n{lines}\n}}\n"
 
 
 def _statements(
-    made: Program, steps: Sequence[tuple[list[int], ...]], store: int, rank: int
+    program: Program, steps: Sequence[tuple[list[int], ...]], store_ns: int, rank: int
 ) -> Iterator[str]:
-    """The statements of a rank."""
-    done: list[str] = []  # what the next statement waits for
-    receipt: list[str] = []
-    for k, (target, source, nbytes, before) in enumerate(steps):
-        if made.barrier_before[k]:
-            done = yield from _barrier(made, rank, k, done)
-        yield f"w{k}: calc {before[rank]}"
-        yield from (f"w{k} {wait}" for wait in done)
-        done = [f"requires w{k}"]
+    """Yield the statements of a rank.
+
+    Args:
+        program: the exchange of the iteration.
+        steps: numbers of every step.
+        store_ns: ns of storing after the receipt.
+        rank: the rank.
+    """
+    waits: list[str] = []  # what the next statement waits for
+    receipt_waits: list[str] = []  # what storing waits for
+    for index, (target, source, nbytes, work_ns) in enumerate(steps):
+        if program.barrier_before[index]:
+            waits = yield from _barrier_statements(program, rank, index, waits)
+        yield f"w{index}: calc {work_ns[rank]}"
+        yield from (f"w{index} {wait}" for wait in waits)
+        waits = [f"requires w{index}"]
         if target[rank] != rank:
-            yield f"s{k}: send {nbytes[rank]}b to {target[rank]} tag {k}"
-            yield f"s{k} requires w{k}"
-            done = [f"irequires s{k}"]  # it goes on when the message has left it
-            yield f"r{k}: recv {nbytes[source[rank]]}b from {source[rank]} tag {k}"
-            receipt += [f"requires s{k}", f"requires r{k}"]
-    yield f"store: calc {store}"
+            yield f"s{index}: send {nbytes[rank]}b to {target[rank]} tag {index}"
+            yield f"s{index} requires w{index}"
+            waits = [f"irequires s{index}"]  # it goes on when the message has left it
+            yield f"r{index}: recv {nbytes[source[rank]]}b from {source[rank]} tag {index}"
+            receipt_waits += [f"requires s{index}", f"requires r{index}"]
+    yield f"store: calc {store_ns}"
     # a message that is sent has begun
-    waits = receipt if done[0].startswith("irequires") else [*done, *receipt]
-    yield from (f"store {wait}" for wait in waits)
-    if made.barrier_after:
-        yield from _barrier(made, rank, len(steps), ["requires store"])
+    store_waits = receipt_waits if waits[0].startswith("irequires") else [*waits, *receipt_waits]
+    yield from (f"store {wait}" for wait in store_waits)
+    if program.barrier_after:
+        yield from _barrier_statements(program, rank, len(steps), ["requires store"])
 
 
-def _barrier(
-    made: Program, rank: int, number: int, done: list[str]
+def _barrier_statements(
+    program: Program, rank: int, barrier_index: int, waits: list[str]
 ) -> Generator[str, None, list[str]]:
-    """Barrier ``number``, which the rank enters when all in ``done`` is; returns what its end
-    is."""
-    ranks, rounds = made.world_size, (made.world_size - 1).bit_length()
-    for turn in range(rounds):
-        tag = len(made.steps) + number * rounds + turn
-        name = f"b{number}s{turn}"
-        yield f"{name}: send 1b to {(rank + (1 << turn)) % ranks} tag {tag}"
-        yield from (f"{name} {wait}" for wait in done)
-        yield f"b{number}r{turn}: recv 1b from {(rank - (1 << turn)) % ranks} tag {tag}"
-        done = [f"requires {name}", f"requires b{number}r{turn}"]
-    return done
+    """Yield the statements of a rank in a barrier, and return what stands for the barrier's end.
+
+    Args:
+        program: the exchange of the iteration.
+        rank: the rank.
+        barrier_index: index of the barrier, from 0.
+        waits: what the rank waits for before it enters the barrier, such as 'requires w0'.
+    """
+    ranks, rounds = program.world_size, (program.world_size - 1).bit_length()
+    for round_index in range(rounds):
+        tag = len(program.steps) + barrier_index * rounds + round_index
+        name = f"b{barrier_index}s{round_index}"
+        yield f"{name}: send 1b to {(rank + (1 << round_index)) % ranks} tag {tag}"
+        yield from (f"{name} {wait}" for wait in waits)
+        receive = f"b{barrier_index}r{round_index}"
+        yield f"{receive}: recv 1b from {(rank - (1 << round_index)) % ranks} tag {tag}"
+        waits = [f"requires {name}", f"requires {receive}"]
+    return waits

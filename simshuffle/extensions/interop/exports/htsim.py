@@ -1,5 +1,6 @@
-"""The exchange of an iteration for htsim (github.com/Broadcom/csg-htsim): a connection matrix, and
-the fat tree on which it runs, where htsim can have it.
+"""Export the exchange of an iteration to htsim (github.com/Broadcom/csg-htsim).
+
+The files are a connection matrix, and the fat tree on which it runs, where htsim can have it.
 
 The grammar of the matrix is that of ``ConnectionMatrix::load`` in
 sim/datacenter/connection_matrix.cpp, commit 20b2297: starts in ps, sizes in bytes below 2**31, of
@@ -29,122 +30,152 @@ from simshuffle.spec.units import Dimension, readable
 
 MATRIX, NETWORK = "exchange.cm", "network.topo"
 """Names of the files."""
-LARGEST = 2**31 - 1
+MAX_NBYTES = 2**31 - 1
 """Bytes of a connection at most: its size is an int."""
 
 
 @dataclass
 class Connection:
-    """A message."""
+    """A message between two hosts, as a connection of htsim."""
 
     # source, target: numbers of hosts
     source: int
     target: int
-    ready: float  # s after the sum of the gradients at which it can be sent
+    ready_s: float  # s after the sum of the gradients at which it can be sent
     nbytes: int  # its size
     waits_for: int = 0  # the trigger that starts it, from 1; 0 for its start
     releases: int = 0  # the trigger that its end sets off; 0 for none
 
 
-def write(made: Program, path: Path, tell: Tell) -> list[str]:
-    """Write the matrix, and the network where htsim can have it, to a new folder ``path``."""
-    cluster = made.resources.cluster
-    tree, why = htsim.written(cluster.topology)
+def write(program: Program, path: Path, tell: Tell) -> list[str]:
+    """Write the matrix and, where htsim can have it, the network to a new folder.
+
+    Args:
+        program: the exchange of the iteration.
+        path: the folder, which is made.
+        tell: receives the share that is done; unused here.
+
+    Raises:
+        InputError: no message crosses a cable, or one is too large for htsim.
+    """
+    cluster = program.resources.cluster
+    topology_text, obstacle = htsim.format_fat_tree(cluster.topology)
     if cluster.faults:
-        tree, why = "", "it has faults"
-    host = host_numbers(made) if tree else made.resources.host_of
-    messages, inside = connections(made, host)
-    if not messages:
+        topology_text, obstacle = "", "it has faults"
+    host_of_rank = host_numbers(program) if topology_text else program.resources.host_of
+    connections_written, num_inside = connections(program, host_of_rank)
+    if not connections_written:
         rule, remedy = "must have messages that cross a cable", "Use more hosts."
-        refuse("--to htsim", rule, f"{inside} inside", remedy, "export")
+        refuse("--to htsim", rule, f"{num_inside} inside", remedy, "export")
     path.mkdir()
-    nodes = cluster.topology.num_hosts if tree else int(host.max()) + 1
-    (path / MATRIX).write_text(matrix(made, nodes, messages), encoding="utf-8")
-    waiting = sum(1 for message in messages if message.waits_for)
-    said = [
-        f"Iteration {made.iteration} of epoch {made.epoch}: {len(messages)} messages,"
-        f" {waiting} of them after another one of the same ranks"
-        f"{f'; left out: {inside} that cross no cable' if inside else ''}."
-    ]
-    given = f"htsim takes it as -tm {path.name}/{MATRIX}"
-    if why:
-        return [*said, f"Without {NETWORK}, as htsim cannot have this network: {why}.", given]
-    (path / NETWORK).write_text(tree, encoding="utf-8")
-    return [*said, f"{given} -topo {path.name}/{NETWORK}"]
-
-
-def host_numbers(made: Program) -> Ints:
-    """(M,) number in the network of each rank's host."""
-    known = names_of(wiring(made.resources.cluster).fabric, "host")
-    number = {name: place for place, name in enumerate(known)}
-    return np.array([number[name] for name in made.resources.hosts])[made.resources.host_of]
-
-
-def connections(made: Program, host: Ints) -> tuple[list[Connection], int]:
-    """The messages that cross a cable, in the order of the steps and then of the ranks; and how
-    many others there are. ``host``: see `host_numbers`. Raises an InputError if a message is too
-    large for htsim."""
-    out: list[Connection] = []
-    inside = triggers = 0
-    links = made.resources.links
-    # of each pair of ranks its last message, and when that arrives if the network is empty
-    before: dict[tuple[int, int], tuple[Connection, float]] = {}
-    for step, ready in zip(made.steps, ready_times(made), strict=True):
-        sends = step.sends & (step.nbytes >= 1)
-        far = sends & (links.cable[step.route] & (step.route >= 0)).any(axis=1)
-        inside += int((sends & ~far).sum())
-        alone = _seconds_alone(made, step)
-        for rank in np.flatnonzero(far).tolist():
-            pair = rank, int(step.target[rank])
-            size = round(float(step.nbytes[rank]))
-            if size > LARGEST:
-                rule = f"messages must be at most {readable(LARGEST, Dimension.NBYTES)} for htsim"
-                remedy = "Set samples_per_message of the exchange to less."
-                refuse("--to htsim", rule, readable(size, Dimension.NBYTES), remedy, "export")
-            message = Connection(int(host[rank]), int(host[pair[1]]), float(ready[rank]), size)
-            last, arrives = before.get(pair, (None, 0.0))
-            if made.serial_pairs and last is not None and arrives > message.ready:
-                triggers += 1
-                message.waits_for = last.releases = triggers
-            before[pair] = message, max(message.ready, arrives) + alone[rank]
-            out.append(message)
-    return out, inside
-
-
-def ready_times(made: Program) -> list[Floats]:
-    """Of each step (M,) s from the sum of the gradients until a rank's message is handed over."""
-    done = np.full(made.world_size, made.gradients.update_s)
-    out = []
-    for step, barrier in zip(made.steps, made.barrier_before, strict=True):
-        if barrier:
-            done = np.full(made.world_size, done.max() + made.barrier_s)
-        done = done + step.before_s
-        out.append(done + made.latency_s)
-    return out
-
-
-def _seconds_alone(made: Program, step: ProgramStep) -> Floats:
-    """(M,) s of each message on its route if nothing else is there."""
-    rate = np.where(step.route >= 0, made.resources.links.capacity[step.route], np.inf).min(axis=1)
-    return np.asarray(step.nbytes / np.minimum(rate, made.stream_bandwidth))
-
-
-def matrix(made: Program, hosts: int, messages: Sequence[Connection]) -> str:
-    """The connection matrix of messages between so many hosts."""
-    triggers = sum(1 for message in messages if message.waits_for)
-    about = " ".join(made.name.split())
+    num_hosts = cluster.topology.num_hosts if topology_text else int(host_of_rank.max()) + 1
+    (path / MATRIX).write_text(matrix(program, num_hosts, connections_written), encoding="utf-8")
+    num_waiting = sum(1 for message in connections_written if message.waits_for)
     lines = [
-        f"# {about}: iteration {made.iteration} of epoch {made.epoch}, written by simshuffle",
-        f"Nodes {hosts}",
-        f"Connections {len(messages)}",
-        f"Triggers {triggers}",
+        f"Iteration {program.iteration} of epoch {program.epoch}:"
+        f" {len(connections_written)} messages,"
+        f" {num_waiting} of them after another one of the same ranks"
+        f"{f'; left out: {num_inside} that cross no cable' if num_inside else ''}."
     ]
-    for number, message in enumerate(messages, 1):
-        begin = f"start {round(message.ready * 1e12)}"
+    usage = f"htsim takes it as -tm {path.name}/{MATRIX}"
+    if obstacle:
+        return [*lines, f"Without {NETWORK}, as htsim cannot have this network: {obstacle}.", usage]
+    (path / NETWORK).write_text(topology_text, encoding="utf-8")
+    return [*lines, f"{usage} -topo {path.name}/{NETWORK}"]
+
+
+def host_numbers(program: Program) -> Ints:
+    """Return (M,) the number in the network of each rank's host."""
+    host_names = names_of(wiring(program.resources.cluster).fabric, "host")
+    index_of_host = {name: index for index, name in enumerate(host_names)}
+    return np.array([index_of_host[name] for name in program.resources.hosts])[
+        program.resources.host_of
+    ]
+
+
+def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection], int]:
+    """Return the messages that cross a cable, in order of step and rank, and the number of others.
+
+    Args:
+        program: the exchange of the iteration.
+        host_of_rank: (M,) number of each rank's host, see `host_numbers`.
+
+    Raises:
+        InputError: a message is too large for htsim.
+    """
+    messages: list[Connection] = []
+    num_inside = num_triggers = 0
+    links = program.resources.links
+    # of each pair of ranks its last message, and when that arrives if the network is empty
+    last_of_pair: dict[tuple[int, int], tuple[Connection, float]] = {}
+    for step, ready_s in zip(program.steps, ready_seconds(program), strict=True):
+        sends = step.sends & (step.nbytes >= 1)
+        crosses_cable = sends & (links.cable[step.route] & (step.route >= 0)).any(axis=1)
+        num_inside += int((sends & ~crosses_cable).sum())
+        seconds = _isolated_seconds(program, step)
+        for rank in np.flatnonzero(crosses_cable).tolist():
+            pair = rank, int(step.target[rank])
+            nbytes = round(float(step.nbytes[rank]))
+            if nbytes > MAX_NBYTES:
+                rule = (
+                    f"messages must be at most {readable(MAX_NBYTES, Dimension.NBYTES)} for htsim"
+                )
+                remedy = "Set samples_per_message of the exchange to less."
+                refuse("--to htsim", rule, readable(nbytes, Dimension.NBYTES), remedy, "export")
+            message = Connection(
+                int(host_of_rank[rank]), int(host_of_rank[pair[1]]), float(ready_s[rank]), nbytes
+            )
+            last_message, arrival_s = last_of_pair.get(pair, (None, 0.0))
+            if program.serial_pairs and last_message is not None and arrival_s > message.ready_s:
+                num_triggers += 1
+                message.waits_for = last_message.releases = num_triggers
+            last_of_pair[pair] = message, max(message.ready_s, arrival_s) + seconds[rank]
+            messages.append(message)
+    return messages, num_inside
+
+
+def ready_seconds(program: Program) -> list[Floats]:
+    """Return for each step (M,) s from the sum of the gradients to the hand-over of a message."""
+    work_end_s = np.full(program.world_size, program.gradients.update_s)
+    ready_s = []
+    for step, barrier in zip(program.steps, program.barrier_before, strict=True):
+        if barrier:
+            work_end_s = np.full(program.world_size, work_end_s.max() + program.barrier_s)
+        work_end_s = work_end_s + step.before_s
+        ready_s.append(work_end_s + program.latency_s)
+    return ready_s
+
+
+def _isolated_seconds(program: Program, step: ProgramStep) -> Floats:
+    """Return (M,) s of each message on its route if nothing else is there."""
+    capacity = np.where(step.route >= 0, program.resources.links.capacity[step.route], np.inf).min(
+        axis=1
+    )
+    return np.asarray(step.nbytes / np.minimum(capacity, program.stream_bandwidth))
+
+
+def matrix(program: Program, num_hosts: int, messages: Sequence[Connection]) -> str:
+    """Return the text of the connection matrix.
+
+    Args:
+        program: the exchange of the iteration.
+        num_hosts: number of hosts in the network.
+        messages: the messages, in their order.
+    """
+    num_triggers = sum(1 for message in messages if message.waits_for)
+    label = " ".join(program.name.split())
+    lines = [
+        f"# {label}: iteration {program.iteration} of epoch {program.epoch}, written by simshuffle",
+        f"Nodes {num_hosts}",
+        f"Connections {len(messages)}",
+        f"Triggers {num_triggers}",
+    ]
+    for connection_id, message in enumerate(messages, 1):
+        start = f"start {round(message.ready_s * 1e12)}"
         if message.waits_for:
-            begin = f"trigger {message.waits_for}"
+            start = f"trigger {message.waits_for}"
         end = f" send_done_trigger {message.releases}" if message.releases else ""
         ends = f"{message.source}->{message.target}"
-        lines.append(f"{ends} id {number} {begin} size {message.nbytes}{end}")
-    lines += [f"trigger id {number} oneshot" for number in range(1, triggers + 1)]
+        lines.append(f"{ends} id {connection_id} {start} size {message.nbytes}{end}")
+    lines += [f"trigger id {connection_id} oneshot" for connection_id in range(1, num_triggers + 1)]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""Program: what every rank does in the exchange of one iteration, as plain arrays, for formats that
-describe messages.
+"""What every rank does in the exchange of one iteration, as plain arrays.
 
-It is made by the code that the simulator runs: the plan of the epoch, its costs, its messages.
+Formats that describe messages are written from it. The code that the simulator runs makes it: the
+plan of the epoch, its costs, its messages.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True)
 class ProgramStep:
-    """One message of every rank. A rank is done with a step when its work is: it does not wait for
-    the message."""
+    """One message of every rank.
+
+    A rank ends a step when its work has ended; it does not wait for the message.
+    """
 
     # (M,) rank that the message goes to; its own if the rank keeps its samples and sends nothing
     target: Ints
@@ -50,25 +52,25 @@ class ProgramStep:
 
     @property
     def before_s(self) -> Floats:
-        """(M,) s of the sender before it sends."""
+        """(M,) s that the sender works before it sends."""
         return self.read_s + self.work_s
 
     @property
     def sends(self) -> Flags:
-        """(M,) whether a rank sends anything."""
+        """(M,) whether each rank sends anything."""
         return np.asarray(self.target != np.arange(len(self.target)))
 
     @cached_property
     def source(self) -> Ints:
-        """(M,) rank that each rank receives from; its own if it receives nothing."""
-        out = np.empty_like(self.target)
-        out[self.target] = np.arange(len(out))
-        return out
+        """(M,) rank that each rank receives from; the rank itself if it receives nothing."""
+        source = np.empty_like(self.target)
+        source[self.target] = np.arange(len(source))
+        return source
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """What surrounds the exchange in an iteration."""
+    """The forward and backward passes, sum of gradients and update around the exchange."""
 
     nbytes: float  # bytes of the gradients that are summed; 0 for one rank
     algorithm: str  # kind of the allreduce: 'ring', ...
@@ -80,8 +82,12 @@ class Gradients:
 
 @dataclass(frozen=True)
 class Program:
-    """The exchange of one iteration: for each step [barrier,] work, send; then, when all messages
-    that it sends and receives have arrived, a rank stores what came [, barrier]."""
+    """The exchange of one iteration.
+
+    In each step a rank meets the others if there is a barrier, works, and sends. When all messages
+    that it sends and receives have arrived, it stores what came, and meets the others again if
+    there is a barrier.
+    """
 
     name: str  # label of the scenario
     # epoch, iteration: which one it is, both from 1
@@ -114,41 +120,53 @@ class Program:
 
     @property
     def barrier_before(self) -> list[bool]:
-        """Of each step whether all ranks meet before it."""
-        first = {"message": len(self.steps), "iteration": 1, "none": 0}[self.barriers]
-        return [number < first for number in range(len(self.steps))]
+        """For each step, True if all ranks meet before it."""
+        num_barriers = {"message": len(self.steps), "iteration": 1, "none": 0}[self.barriers]
+        return [index < num_barriers for index in range(len(self.steps))]
 
     @property
     def barrier_after(self) -> bool:
-        """Whether all ranks meet after they have stored what came."""
+        """True if all ranks meet after they have stored what came."""
         return self.barriers != "none"
 
 
-def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Program:
-    """The exchange after an iteration of an epoch, both from 1; if it is None, after the first one
-    after which anything is sent. The scenario has no sweep. Raises an InputError if the strategy
-    exchanges nothing, or nothing is sent after this iteration."""
+def make_program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Program:
+    """Return the exchange after an iteration of an epoch.
+
+    Args:
+        scenario: the scenario, without a sweep.
+        epoch: number of the epoch, from 1.
+        iteration: number of the iteration, from 1; None for the first after which anything is
+            sent.
+
+    Raises:
+        InputError: the strategy exchanges nothing, or nothing is sent after this iteration.
+    """
     workload, cluster = scenario.workload, scenario.cluster
-    if (way := workload.parallelism.kind) != "data":
+    if (parallelism := workload.parallelism.kind) != "data":
         rule = "must be data where what an iteration sends is written for other tools"
         remedy = "Set workload.parallelism=data, or choose --to perfetto."
-        raise InputError(Problem("workload.parallelism", rule, way, remedy))
-    kind, schedule = workload.exchange.kind, workload.exchange.exchange_schedule
+        raise InputError(Problem("workload.parallelism", rule, parallelism, remedy))
+    exchange_kind, schedule = workload.exchange.kind, workload.exchange.exchange_schedule
     if schedule is None:
-        rule = f"{kind} exchanges nothing, so that there are no messages to write"
+        rule = f"{exchange_kind} exchanges nothing, so that there are no messages to write"
         remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
-        refuse("workload.exchange", rule, kind, remedy, scenario.name)
+        refuse("workload.exchange", rule, exchange_kind, remedy, scenario.name)
     nbytes = sample_nbytes(scenario)
     plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
-    sent = plan.sent_from_cache
-    costs = exchange_costs(plan.exchange, schedule, workload.dataset, nbytes, sent, plan.iterations)
-    iteration = _sending(scenario, plan, iteration)
+    sent_from_cache = plan.sent_from_cache
+    costs = exchange_costs(
+        plan.exchange, schedule, workload.dataset, nbytes, sent_from_cache, plan.iterations
+    )
+    iteration = _choose_iteration(scenario, plan, iteration)
     resources = Resources(cluster, scenario.world_size, scenario.rng("placement"))
     messages = messages_of(costs, iteration - 1, resources, workload.loader.reads_in_flight)
-    received = costs.received[iteration - 1]
+    received_nbytes = costs.received[iteration - 1]
     in_memory = workload.source == "memory"
-    stored = (
-        received / cluster.memory.bandwidth if in_memory else cluster.ssd.write_seconds(received)
+    write_s = (
+        received_nbytes / cluster.memory.bandwidth
+        if in_memory
+        else cluster.ssd.write_seconds(received_nbytes)
     )
     return Program(
         name=scenario.label(),
@@ -156,39 +174,49 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
         iteration=iteration,
         world_size=scenario.world_size,
         resources=resources,
-        steps=[_step(message, resources) for message in messages],
+        steps=[_make_step(message, resources) for message in messages],
         barriers=schedule.barriers,
         barrier_s=barrier_seconds(cluster, resources.world_size),
         unpack_s=costs.received_work[iteration - 1],
-        write_s=stored,
-        write_nbytes=np.zeros_like(received) if in_memory else received,
+        write_s=write_s,
+        write_nbytes=np.zeros_like(received_nbytes) if in_memory else received_nbytes,
         overlap=schedule.overlap,
         serial_pairs=scenario.network.serial_pairs,
         latency_s=cluster.message_passing.latency,
         stream_bandwidth=cluster.message_passing.stream_bandwidth or np.inf,
-        gradients=_gradients(scenario, plan, iteration - 1),
+        gradients=_make_gradients(scenario, plan, iteration - 1),
     )
 
 
-def _sending(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
-    """An iteration, from 1, after which samples leave their rank: the first if it is None. Raises
-    an InputError if there is none, or it is not that one."""
-    sending = np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
-    if not len(sending):
+def _choose_iteration(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
+    """Return an iteration, from 1, after which samples leave their rank.
+
+    Args:
+        scenario: the scenario.
+        plan: the plan of the epoch.
+        iteration: the requested iteration; None for the first possible one.
+
+    Raises:
+        InputError: there is no such iteration, or the requested one is none.
+    """
+    sending_iterations = np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
+    if not len(sending_iterations):
         rule = f"nothing is sent in epoch {plan.epoch}"
         remedy = "Exchange a larger fraction, or use more ranks or samples."
         refuse("workload.exchange", rule, scenario.label(), remedy, scenario.name)
     if iteration is None:
-        return int(sending[0])
-    if iteration not in sending:
-        nearest = sending[np.abs(sending - iteration).argmin()]
-        rule = f"must be one after which samples are sent: {len(sending)} of {plan.iterations} are"
+        return int(sending_iterations[0])
+    if iteration not in sending_iterations:
+        nearest = sending_iterations[np.abs(sending_iterations - iteration).argmin()]
+        share = f"{len(sending_iterations)} of {plan.iterations}"
+        rule = f"must be one after which samples are sent: {share} are"
         remedy = f"The nearest is {nearest}."
         raise InputError(Problem("--iteration", rule, str(iteration), remedy))
     return iteration
 
 
-def _step(message: RankMessages, resources: Resources) -> ProgramStep:
+def _make_step(message: RankMessages, resources: Resources) -> ProgramStep:
+    """Return the step in which every rank sends its part of a message."""
     cluster, ranks = resources.cluster, np.arange(resources.world_size)
     sends = message.target != ranks
     route, latency = resources.message(ranks, message.target)
@@ -204,16 +232,23 @@ def _step(message: RankMessages, resources: Resources) -> ProgramStep:
     )
 
 
-def _gradients(scenario: Scenario, plan: EpochPlan, iteration: int) -> Gradients:
+def _make_gradients(scenario: Scenario, plan: EpochPlan, iteration: int) -> Gradients:
+    """Return the computing around the exchange.
+
+    Args:
+        scenario: the scenario.
+        plan: the plan of the epoch.
+        iteration: index of the iteration, from 0.
+    """
     workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
-    samples = plan.training.samples
+    step_times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    samples_per_batch = plan.training.samples
     rng = scenario.rng("compute_jitter", plan.epoch)
-    jitter = compute_factor(rng, workload.jitter.compute, plan.training, times)
+    jitter = compute_factor(rng, workload.jitter.compute, plan.training, step_times)
     return Gradients(
         nbytes=workload.model.gradient_size if scenario.world_size > 1 else 0.0,
         algorithm=workload.allreduce.kind,
-        forward_s=(times.forward_of(samples) * jitter)[iteration],
-        backward_s=(times.backward_of(samples) * jitter)[iteration],
-        update_s=times.update,
+        forward_s=(step_times.forward_of(samples_per_batch) * jitter)[iteration],
+        backward_s=(step_times.backward_of(samples_per_batch) * jitter)[iteration],
+        update_s=step_times.update,
     )

@@ -1,5 +1,6 @@
-"""A platform, a host file and an MPI program for SMPI, the part of SimGrid that runs MPI programs
-on a simulated network.
+"""Export an iteration's exchange to SMPI, the part of SimGrid that simulates MPI programs.
+
+The files are a platform, a host file and an MPI program.
 
 A rank is a host of its own, so that routes can depend on its HCA and its memory. Each directed
 link of the run is a link. Every route has one more, without sharing, which has the latency of
@@ -62,76 +63,84 @@ Made with SimGrid 3.32.
 """
 
 
-def write(made: Program, path: Path, tell: Tell) -> list[str]:
-    """Write the exchange of an iteration to a new folder ``path``."""
-    routes, other = routes_of(made)
+def write(program: Program, path: Path, tell: Tell) -> list[str]:
+    """Write the exchange of an iteration to a new folder ``path``, and return lines about it."""
+    routes, num_rerouted = routes_of(program)
     tell(0.5)
     path.mkdir()
-    crossed = sorted({link for route in routes.values() for link in route})
-    _write(path / "platform.xml", _platform(made, routes, crossed))
+    crossed_links = sorted({link for route in routes.values() for link in route})
+    _write(path / "platform.xml", _platform_lines(program, routes, crossed_links))
     tell(0.8)
-    _write(path / "hostfile", (f"rank-{rank}\n" for rank in range(made.world_size)))
-    _write(path / "exchange.txt", _exchange(made))
+    _write(path / "hostfile", (f"rank-{rank}\n" for rank in range(program.world_size)))
+    _write(path / "exchange.txt", _exchange_lines(program))
     code = Path(__file__).with_name("exchange.c").read_text(encoding="ascii")
     _write(path / "exchange.c", [code])
     readme = README.format(
-        name=made.name,
-        iteration=made.iteration,
-        epoch=made.epoch,
-        ranks=made.world_size,
+        name=program.name,
+        iteration=program.iteration,
+        epoch=program.epoch,
+        ranks=program.world_size,
         settings=" \\\n".join(f"      {option}" for option in smpi_options()),
-        links=len(crossed),
+        links=len(crossed_links),
         routes=len(routes),
     )
     _write(path / "README.txt", [readme])
-    said = [f"{len(crossed)} links and the {len(routes)} routes that are used. See README.txt."]
-    if other:
-        said.append(
-            f"{other} messages take another route here: the first of their pair, since SimGrid has"
-            " one for each."
+    lines = [
+        f"{len(crossed_links)} links and the {len(routes)} routes that are used. See README.txt."
+    ]
+    if num_rerouted:
+        lines.append(
+            f"{num_rerouted} messages take another route here: the first of their pair, since"
+            " SimGrid has one for each."
         )
-    return said
+    return lines
 
 
 def smpi_options() -> list[str]:
-    """What smpirun is to be given."""
+    """Return the options of smpirun, as '--cfg=KEY:VALUE'."""
     return [f"--cfg={key}:{value}" for key, value in SETTINGS.items()]
 
 
-def routes_of(made: Program) -> tuple[Routes, int]:
-    """The links between each two ranks that exchange samples or meet in a round of a barrier; and
-    how many messages take another route than the first of their pair."""
-    ranks, resources = np.arange(made.world_size), made.resources.with_fresh_routes()
-    routes: Routes = {}
-    other = 0
+def routes_of(program: Program) -> tuple[Routes, int]:
+    """Return the links between ranks that exchange samples or meet in a round of a barrier.
 
-    def add(target: Ints, links: Ints32, who: Ints) -> int:
+    SimGrid has one route for each pair. The second value is the number of messages whose route
+    differs from the first of their pair.
+    """
+    ranks, resources = np.arange(program.world_size), program.resources.with_fresh_routes()
+    routes: Routes = {}
+    num_rerouted = 0
+
+    def add_routes(targets: Ints, links: Ints32, senders: Ints) -> int:
         different = 0
-        for rank in who.tolist():
+        for rank in senders.tolist():
             route = [link for link in links[rank].tolist() if link >= 0]
-            different += routes.setdefault((rank, int(target[rank])), route) != route
+            different += routes.setdefault((rank, int(targets[rank])), route) != route
         return different
 
-    for step in made.steps:
-        other += add(step.target, step.route, np.flatnonzero(step.sends))
-    for turn in range((made.world_size - 1).bit_length()):
-        target = (ranks + (1 << turn)) % made.world_size
-        add(target, resources.message(ranks, target)[0], ranks)
-    return routes, other
+    for step in program.steps:
+        num_rerouted += add_routes(step.target, step.route, np.flatnonzero(step.sends))
+    for round_index in range((program.world_size - 1).bit_length()):
+        target = (ranks + (1 << round_index)) % program.world_size
+        add_routes(target, resources.message(ranks, target)[0], ranks)
+    return routes, num_rerouted
 
 
-def _platform(made: Program, routes: Routes, crossed: list[int]) -> Iterator[str]:
-    links = made.resources.links
+def _platform_lines(program: Program, routes: Routes, crossed_links: list[int]) -> Iterator[str]:
+    """Yield the lines of platform.xml: a host for each rank, the crossed links, and the routes."""
+    links = program.resources.links
     yield "<?xml version='1.0'?>\n"
     yield '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
     yield '<platform version="4.1">\n<zone id="machine" routing="Full">\n'
-    for rank in range(made.world_size):
+    for rank in range(program.world_size):
         yield f'<host id="rank-{rank}" speed="1Gf"/>\n'
     # SimGrid knows no link without a limit
-    stream = min(made.stream_bandwidth, 1e3 * float(links.capacity[crossed].max()))
-    yield f'<link id="message passing" bandwidth="{stream!r}Bps" latency="{made.latency_s!r}s"'
-    yield ' sharing_policy="FATPIPE"/>\n'
-    names = {link: quoteattr(links.names[link]) for link in crossed}
+    stream_bandwidth = min(
+        program.stream_bandwidth, 1e3 * float(links.capacity[crossed_links].max())
+    )
+    yield f'<link id="message passing" bandwidth="{stream_bandwidth!r}Bps"'
+    yield f' latency="{program.latency_s!r}s" sharing_policy="FATPIPE"/>\n'
+    names = {link: quoteattr(links.names[link]) for link in crossed_links}
     for link, name in names.items():
         capacity = float(links.capacity[link])
         yield f'<link id={name} bandwidth="{capacity!r}Bps" latency="0s"/>\n'
@@ -143,30 +152,34 @@ def _platform(made: Program, routes: Routes, crossed: list[int]) -> Iterator[str
     yield "</zone>\n</platform>\n"
 
 
-def _exchange(made: Program) -> Iterator[str]:
-    """The lines of exchange.txt: those of `WIDTH` characters that exchange.c reads."""
-    barriers = sum(made.barrier_before)
-    yield _line(made.world_size, len(made.steps), barriers, int(made.barrier_after))
+def _exchange_lines(program: Program) -> Iterator[str]:
+    """Yield the lines of exchange.txt, `WIDTH` characters each, as exchange.c reads them."""
+    num_barriers = sum(program.barrier_before)
+    yield _format_line(
+        program.world_size, len(program.steps), num_barriers, int(program.barrier_after)
+    )
     columns = []
-    for step in made.steps:
+    for step in program.steps:
         nbytes = np.where(step.sends, np.maximum(np.rint(step.nbytes), 1), 0).astype(np.int64)
-        late = np.where(step.sends, step.latency_s - made.latency_s, 0.0)
+        latency_s = np.where(step.sends, step.latency_s - program.latency_s, 0.0)
         source = step.source
         received = nbytes[source]
         columns.append(
-            [c.tolist() for c in (step.target, source, nbytes, received, step.before_s, late)]
+            [c.tolist() for c in (step.target, source, nbytes, received, step.before_s, latency_s)]
         )
-    for rank, store in enumerate(made.store_s.tolist()):
+    for rank, store in enumerate(program.store_s.tolist()):
         for column in columns:
-            yield _line(*(of[rank] for of in column))
-        yield _line(store)
+            yield _format_line(*(values[rank] for values in column))
+        yield _format_line(store)
 
 
-def _line(*values: float) -> str:
-    text = " ".join(f"{v:.12e}" if isinstance(v, float) else str(v) for v in values)
+def _format_line(*values: float) -> str:
+    """Return numbers as a line of `WIDTH` characters."""
+    text = " ".join(f"{value:.12e}" if isinstance(value, float) else str(value) for value in values)
     return f"{text:<{WIDTH - 1}}\n"
 
 
-def _write(path: Path, parts: list[str] | Iterator[str]) -> None:
+def _write(path: Path, lines: list[str] | Iterator[str]) -> None:
+    """Write lines to a new text file."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(parts)
+        file.writelines(lines)

@@ -1,4 +1,4 @@
-"""What an export is made of: a run of a scenario, and its result where there is one."""
+"""Read the run that is exported: of a scenario, or of a result with its tables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from simshuffle.study.long_table import get_long
 from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
 
-SHOWN = 12
+MAX_LISTED_RUNS = 12
 """Names of runs that an error lists; of more, it counts the rest."""
 
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """The run that is exported."""
+    """The run that is exported, with the epochs and the iteration that are requested."""
 
     reference: str  # the result folder or scenario, as it was given
     scenario: Scenario  # of the run, without sweep
@@ -39,69 +39,89 @@ class ExportedRun:
 
     @property
     def epoch(self) -> int:
-        """The first of those wanted."""
+        """The first of the requested epochs, from 1."""
         return self.epochs[0]
 
-    def stored(self, table: str, epoch: int) -> pd.DataFrame:
-        """The rows of a table of the result that are of the run and an epoch; none where the result
-        does not have them. There is a result."""
+    def stored_rows(self, table: str, epoch: int) -> pd.DataFrame:
+        """Return the rows of the result's table that belong to the run and an epoch.
+
+        The rows are empty where the result does not have them. Only runs with a result may be
+        asked.
+        """
         assert self.result is not None  # noqa: S101 - callers ask for it first
-        several = "seed" in self.result.tables["epochs"]
-        parts = []
+        has_seeds = "seed" in self.result.tables["epochs"]
+        pieces = []
         for piece in get_long(self.result.tables, table).pieces():
-            of = (piece["run"] == self.table_run) & (piece["epoch"] == epoch)
-            if several:
-                of &= piece["seed"] == self.scenario.seed
-            parts.append(piece[of])
-        return stack_tables(parts).reset_index(drop=True)
+            is_of_run = (piece["run"] == self.table_run) & (piece["epoch"] == epoch)
+            if has_seeds:
+                is_of_run &= piece["seed"] == self.scenario.seed
+            pieces.append(piece[is_of_run])
+        return stack_tables(pieces).reset_index(drop=True)
 
 
 def read_source(
     reference: str,
-    assigned: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     run: str | None = None,
     epochs: str | None = None,
     iteration: int | None = None,
     *,
-    sends: bool = False,
+    must_exchange: bool = False,
 ) -> ExportedRun:
-    """The run that is asked for, of a result folder of ``simshuffle run``, a scenario file, or a
-    name below ``scenarios/``, of which values of keys may be ``assigned``. The first run if None
-    (if it ``sends``, the first that exchanges samples); the first epoch, of '2', '1,3' or '2-4';
-    the first iteration after which anything is sent. Raises an InputError if there is no such
-    result, scenario, run, epoch or iteration."""
-    result, runs = _runs(reference, assigned or {})
-    name = next(iter(runs)) if run is None else run
-    if run is None and sends:
+    """Read a run of a result folder, of a scenario file, or of a scenario's name.
+
+    Args:
+        reference: the folder, the file, or a name below ``scenarios/``.
+        overrides: values of keys of the scenario.
+        run: name of the run; the first if None.
+        epochs: epochs from 1, such as '2', '1,3' or '2-4'; the first if None.
+        iteration: iteration from 1; None for the first after which anything is sent.
+        must_exchange: whether the default run is the first that exchanges samples.
+
+    Raises:
+        InputError: there is no such result, scenario, run, epoch or iteration.
+    """
+    result, runs = _list_runs(reference, overrides or {})
+    chosen_name = next(iter(runs)) if run is None else run
+    if run is None and must_exchange:
         exchanging = (
-            of for of, (_, each) in runs.items() if each.workload.exchange.exchange_schedule
+            run_name
+            for run_name, (_, run_scenario) in runs.items()
+            if run_scenario.workload.exchange.exchange_schedule
         )
-        name = next(exchanging, name)
-    if name not in runs:
-        many = f" and {len(runs) - SHOWN} more" * (len(runs) > SHOWN)
-        remedy = f"{suggest_nearest(name, list(runs)[:SHOWN])[:-1]}{many}."
-        refuse("--run", "must be the name of a run", repr(name), remedy, reference)
-    table_run, scenario = runs[name]
-    wanted = _epochs("1" if epochs is None else epochs, scenario, reference)
-    last = scenario.workload.iterations(scenario.world_size, wanted[0])
-    if iteration is not None and not 1 <= iteration <= last:
-        rule = f"must be an iteration of epoch {wanted[0]}, from 1 to {last}"
+        chosen_name = next(exchanging, chosen_name)
+    if chosen_name not in runs:
+        remaining_text = f" and {len(runs) - MAX_LISTED_RUNS} more" * (len(runs) > MAX_LISTED_RUNS)
+        remedy = (
+            f"{suggest_nearest(chosen_name, list(runs)[:MAX_LISTED_RUNS])[:-1]}{remaining_text}."
+        )
+        refuse("--run", "must be the name of a run", repr(chosen_name), remedy, reference)
+    table_run, scenario = runs[chosen_name]
+    epoch_numbers = _parse_epochs("1" if epochs is None else epochs, scenario, reference)
+    num_iterations = scenario.workload.iterations(scenario.world_size, epoch_numbers[0])
+    if iteration is not None and not 1 <= iteration <= num_iterations:
+        rule = f"must be an iteration of epoch {epoch_numbers[0]}, from 1 to {num_iterations}"
         refuse("--iteration", rule, str(iteration), "Name one of them.", reference)
-    return ExportedRun(reference, scenario, name, tuple(runs), wanted, iteration, result, table_run)
+    return ExportedRun(
+        reference, scenario, chosen_name, tuple(runs), epoch_numbers, iteration, result, table_run
+    )
 
 
-def _runs(
-    reference: str, assigned: Mapping[str, Any]
+def _list_runs(
+    reference: str, overrides: Mapping[str, Any]
 ) -> tuple[Result | None, dict[str, tuple[str, Scenario]]]:
-    """The result, if it is one; and by the name of each run what the tables call it, and its
-    scenario. Each of several seeds of a result is a run."""
+    """Return the result, if ``reference`` is one, and the runs by their names.
+
+    Each run has its name in the tables and its scenario. Each of several seeds of a result is a
+    run.
+    """
     folder = Path(reference)
     if not is_folder(folder):
-        runs = all_runs(load_scenarios(reference, assigned))
+        runs = all_runs(load_scenarios(reference, overrides))
         return None, {name: (name, single) for name, single in runs.items()}
-    if assigned:
+    if overrides:
         rule, remedy = "cannot be changed of a result", "Leave --set out, or name the scenario."
-        refuse("--set", rule, list_first(list(assigned)), remedy, reference)
+        refuse("--set", rule, list_first(list(overrides)), remedy, reference)
     result = read_folder(folder)
     if result.study.verb != "run":
         rule, remedy = "must hold a result of 'simshuffle run'", "Name such a folder."
@@ -120,18 +140,25 @@ def _runs(
     }
 
 
-def spans(text: str) -> list[tuple[int, int]] | None:
-    """First and last of each part of a text such as '1,3' or '2-4'; None if it is no such text."""
+def parse_spans(text: str) -> list[tuple[int, int]] | None:
+    """Return the spans of numbers in text such as '1,3' or '2-4'; None for other text.
+
+    A span is its first and its last number.
+    """
     if not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*", text):
         return None
-    ends = [part.partition("-") for part in text.split(",")]
-    return [(int(first), int(last or first)) for first, _, last in ends]
+    parts = [part.partition("-") for part in text.split(",")]
+    return [(int(first), int(last or first)) for first, _, last in parts]
 
 
-def _epochs(text: str, scenario: Scenario, reference: str) -> tuple[int, ...]:
-    """The epochs that a text names, in their order."""
+def _parse_epochs(text: str, scenario: Scenario, reference: str) -> tuple[int, ...]:
+    """Return the epochs that a text such as '1,3-5' names, ascending.
+
+    Raises:
+        InputError: the text is not understood, or names an epoch that the scenario lacks.
+    """
     text = text.strip()
-    parts = spans(text)
+    parts = parse_spans(text)
     if parts is None:
         rule = "must be epochs from 1, such as 2, 1,3 or 2-4"
         refuse("--epoch", rule, repr(text), "For example --epoch 1.", reference)

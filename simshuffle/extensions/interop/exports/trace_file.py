@@ -1,6 +1,8 @@
-"""A file in the Chrome trace-event format, written event by event: of a million events only a piece
-is in memory; and what links carried from moment to moment as its counters.
-https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
+"""Write a file in the Chrome trace-event format, with what links carried as its counters.
+
+The file is written event by event: of a million events only a piece is in memory.
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
 
 from __future__ import annotations
 
@@ -20,65 +22,88 @@ from numpy.typing import ArrayLike
 from simshuffle.job.sim.recorder import EpochRecord
 from simshuffle.spec.arrays import Floats, Ints64
 
-LEVEL = 4
+GZIP_LEVEL = 4
 """Of gzip: higher ones take longer, and make it little smaller."""
-AT_ONCE = 1 << 15
+EVENTS_PER_PIECE = 1 << 15
 """Events in a piece."""
 
 
 def nanoseconds(seconds: ArrayLike) -> Ints64:
-    """Whole nanoseconds: the smallest step that viewers tell apart. Each moment is rounded by
-    itself, so what ends where another begins still does."""
+    """Return seconds as whole nanoseconds, the smallest step that viewers tell apart.
+
+    Each moment is rounded by itself, so that an end that is another begin stays so.
+    """
     return np.rint(np.asarray(seconds, float) * 1e9).astype(np.int64)
 
 
-def quoted(texts: Sequence[str]) -> list[str]:
-    """Texts as JSON; of equal ones only the first is escaped."""
-    known = {text: json.dumps(text) for text in dict.fromkeys(texts)}
-    return [known[text] for text in texts]
+def quote_texts(texts: Sequence[str]) -> list[str]:
+    """Return texts as JSON; of equal texts only the first is escaped."""
+    json_of_text = {text: json.dumps(text) for text in dict.fromkeys(texts)}
+    return [json_of_text[text] for text in texts]
 
 
 class TraceFile:
-    """Events on their way into a file; open it with `trace_file`. Times are nanoseconds, those of
-    the file microseconds with three digits."""
+    """Writes events to a file; open it with `open_trace_file`.
+
+    Times are nanoseconds here, and microseconds with three digits in the file.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._first = True
+        self._is_empty = True
         self.events = 0
 
     def _write(self, lines: Iterator[str], count: int) -> None:
-        for begin in range(0, count, AT_ONCE):
-            piece = [next(lines) for _ in range(min(AT_ONCE, count - begin))]
-            self._file.write("\n" if self._first else ",\n")
+        """Write ``count`` events, each a line, in pieces of `EVENTS_PER_PIECE`."""
+        for begin in range(0, count, EVENTS_PER_PIECE):
+            piece = [next(lines) for _ in range(min(EVENTS_PER_PIECE, count - begin))]
+            self._file.write("\n" if self._is_empty else ",\n")
             self._file.write(",\n".join(piece))
-            self._first = False
+            self._is_empty = False
         self.events += count
 
-    def name(self, kind: str, pid: int, tid: int, **about: Any) -> None:
-        """Name a process or thread, or say its place: ``kind`` is 'process_name',
-        'thread_sort_index', ..."""
-        event = {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": about}
+    def add_metadata(self, kind: str, pid: int, tid: int, **args: Any) -> None:
+        """Name a process or thread, or set its position.
+
+        Args:
+            kind: 'process_name', 'thread_sort_index' and so on.
+            pid: the process.
+            tid: the thread.
+            args: the name or the position, as the format calls it.
+        """
+        event = {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
         self._write(iter([json.dumps(event)]), 1)
 
-    def slices(
+    def add_slices(
         self,
         pid: ArrayLike,
         tid: ArrayLike,
         begin: Ints64,
         end: Ints64,
+        *,
         names: Sequence[str],
         category: Sequence[str],
         args: Sequence[str],
     ) -> None:
-        """Slices, from ``begin`` to ``end`` (n,) ns, of a process and thread each, or one of all.
-        In a thread a slice is inside another one or beside it, and those around others come before
-        them. Names and categories are (n,) texts, escaped; ``args`` (n,) JSON objects."""
+        """Add n slices.
+
+        In a thread a slice lies inside another one or beside it, and outer slices come before
+        inner ones.
+
+        Args:
+            pid: (n,) processes, or one for all slices.
+            tid: (n,) threads, or one for all slices.
+            begin: (n,) ns.
+            end: (n,) ns.
+            names: (n,) JSON texts.
+            category: (n,) JSON texts, or one for all slices.
+            args: (n,) JSON objects.
+        """
         count = len(begin)
-        of, on = (np.broadcast_to(each, count).tolist() for each in (pid, tid))
+        pids, tids = (np.broadcast_to(numbers, count).tolist() for numbers in (pid, tid))
         rows = zip(
-            of,
-            on,
+            pids,
+            tids,
             (begin / 1e3).tolist(),
             ((end - begin) / 1e3).tolist(),
             names,
@@ -86,52 +111,69 @@ class TraceFile:
             args,
             strict=True,
         )
-        line = (
+        format_event = (
             '{"ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"name":%s,"cat":%s,"args":%s}'
         ).__mod__
-        self._write(map(line, rows), count)
+        self._write(map(format_event, rows), count)
 
-    def arrows(
+    def add_arrows(
         self, ids: Ints64, ends: Sequence[tuple[ArrayLike, ArrayLike, Ints64]], name: str
     ) -> None:
-        """Arrows with the numbers ``ids`` (n,), each once in a file, and one name, from a slice to
-        another: ``ends`` are process, thread and ns (n,) of their beginnings, and of their ends;
-        each lies inside a slice."""
+        """Add n arrows, each from one slice to another.
+
+        Args:
+            ids: (n,) numbers of the arrows, each once in a file.
+            ends: process (n,), thread (n,) and moment (n,) in ns, of the beginnings and then of
+                the ends; each lies inside a slice.
+            name: name of all arrows.
+        """
         count = len(ids)
-        text = json.dumps(name)
-        for phase, (pid, tid, when) in zip(('"s"', '"f","bp":"e"'), ends, strict=True):
-            of, on = (np.broadcast_to(each, count).tolist() for each in (pid, tid))
-            line = (
+        name_json = json.dumps(name)
+        for phase, (pid, tid, moments) in zip(('"s"', '"f","bp":"e"'), ends, strict=True):
+            pids, tids = (np.broadcast_to(numbers, count).tolist() for numbers in (pid, tid))
+            format_event = (
                 '{"ph":%s,"id":%d,"pid":%d,"tid":%d,"ts":%.3f,"name":%s,"cat":"message"}'
             ).__mod__
-            columns = repeat(phase, count), ids.tolist(), of, on, (when / 1e3).tolist()
-            self._write(map(line, zip(*columns, repeat(text, count), strict=True)), count)
+            columns = repeat(phase, count), ids.tolist(), pids, tids, (moments / 1e3).tolist()
+            self._write(
+                map(format_event, zip(*columns, repeat(name_json, count), strict=True)), count
+            )
 
-    def counter(self, pid: int, name: str, when: Ints64, series: Mapping[str, Floats]) -> None:
-        """A counter of a process: (n,) values of each series from the moments ``when``, (n,) ns,
-        on, which hold until the next ones."""
+    def add_counter(
+        self, pid: int, name: str, moments: Ints64, series: Mapping[str, Floats]
+    ) -> None:
+        """Add values of a counter of a process.
+
+        Args:
+            pid: the process.
+            name: name of the counter.
+            moments: (n,) ns; a value holds from its moment to the next one.
+            series: (n,) values of each series.
+        """
         values = ",".join(f"{json.dumps(key).replace('%', '%%')}:%.6g" for key in series)
         label = json.dumps(name).replace("%", "%%")
-        line = (
+        format_event = (
             f'{{"ph":"C","pid":{pid},"tid":{pid},"ts":%.3f,"name":{label},"args":{{{values}}}}}'
         ).__mod__
-        columns = [(when / 1e3).tolist(), *(each.tolist() for each in series.values())]
-        self._write(map(line, zip(*columns, strict=True)), len(when))
+        columns = [(moments / 1e3).tolist(), *(numbers.tolist() for numbers in series.values())]
+        self._write(map(format_event, zip(*columns, strict=True)), len(moments))
 
-    def finish(self, about: Mapping[str, Any]) -> None:
-        """Close the list of events; ``about`` is said beside it."""
-        rest = json.dumps({"displayTimeUnit": "ms", "otherData": about}, allow_nan=False)
-        self._file.write(f"\n],\n{rest[1:]}\n")
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Close the list of events, and write ``facts`` beside it."""
+        tail = json.dumps({"displayTimeUnit": "ms", "otherData": facts}, allow_nan=False)
+        self._file.write(f"\n],\n{tail[1:]}\n")
 
 
 @contextmanager
-def trace_file(path: Path) -> Iterator[TraceFile]:
-    """A new file, compressed if its name ends in '.gz'; the caller calls `TraceFile.finish`. The
-    same events give the same bytes."""
-    with ExitStack() as opened:
-        binary: Any = opened.enter_context(path.open("wb"))
+def open_trace_file(path: Path) -> Iterator[TraceFile]:
+    """Open a new trace file, compressed if its name ends in '.gz'.
+
+    The caller calls `TraceFile.finish`. Equal events give equal bytes.
+    """
+    with ExitStack() as stack:
+        binary: Any = stack.enter_context(path.open("wb"))
         if path.suffix == ".gz":
-            binary = opened.enter_context(gzip.GzipFile("", "wb", LEVEL, binary, mtime=0))
+            binary = stack.enter_context(gzip.GzipFile("", "wb", GZIP_LEVEL, binary, mtime=0))
         file = io.TextIOWrapper(binary, encoding="ascii", newline="\n")
         file.write('{"traceEvents":[')
         yield TraceFile(file)
@@ -139,24 +181,28 @@ def trace_file(path: Path) -> Iterator[TraceFile]:
         file.detach()
 
 
-def lanes(begin: Ints64, end: Ints64) -> Ints64:
-    """(n,) the lane of each slice from ``begin`` to ``end``, from 0: the first that is free, so
-    that those of a lane follow one another."""
-    out = np.zeros(len(begin), np.int64)
-    free: list[int] = []
-    busy: list[tuple[int, int]] = []
-    opened = 0
-    for place in np.lexsort((end, begin)).tolist():
-        at = int(begin[place])
-        while busy and busy[0][0] <= at:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            lane = heapq.heappop(free)
+def assign_lanes(begin: Ints64, end: Ints64) -> Ints64:
+    """Return (n,) the lane of each slice, from 0: the first that is free when the slice begins.
+
+    Args:
+        begin: (n,) begin of each slice.
+        end: (n,) end of each slice.
+    """
+    lane_of_slice = np.zeros(len(begin), np.int64)
+    free_lanes: list[int] = []
+    busy_lanes: list[tuple[int, int]] = []
+    num_lanes = 0
+    for index in np.lexsort((end, begin)).tolist():
+        moment = int(begin[index])
+        while busy_lanes and busy_lanes[0][0] <= moment:
+            heapq.heappush(free_lanes, heapq.heappop(busy_lanes)[1])
+        if free_lanes:
+            lane = heapq.heappop(free_lanes)
         else:
-            lane, opened = opened, opened + 1
-        out[place] = lane
-        heapq.heappush(busy, (int(end[place]), lane))
-    return out
+            lane, num_lanes = num_lanes, num_lanes + 1
+        lane_of_slice[index] = lane
+        heapq.heappush(busy_lanes, (int(end[index]), lane))
+    return lane_of_slice
 
 
 def write_counters(
@@ -168,28 +214,42 @@ def write_counters(
     *,
     last: bool,
 ) -> None:
-    """Write the counters of an epoch that begins at ``offset`` ns: for every tier of links its mean
-    and its most loaded link, what the file system gives, and the SSD, the cores and the adapters of
-    the hosts of some ranks. Each value is a mean over the time to the next one. ``cluster`` is the
-    process of tiers and file system, ``processes`` those of the ranks whose hosts are shown;
-    ``last`` says that no other epoch begins where this one ends."""
-    used, resources = record.utilisation(), record.resources
-    when = offset + nanoseconds(record.sampled_at if last else record.sampled_at[:-1])
+    """Write the counters of an epoch: link tiers, the file system, and hosts of some ranks.
+
+    A tier has its mean and its most loaded link, a host its SSD, cores and adapters. Each value is
+    a mean over the time to the next one.
+
+    Args:
+        file: the trace file.
+        record: what the simulation recorded of the epoch.
+        offset: ns at which the epoch begins in the file.
+        cluster: the process of tiers and file system.
+        processes: the process of each rank whose host is shown.
+        last: True if no other epoch begins where this one ends.
+    """
+    utilisation, resources = record.utilisation(), record.resources
+    moments = offset + nanoseconds(record.sampled_at if last else record.sampled_at[:-1])
     table = resources.links
 
-    def write(pid: int, name: str, series: Mapping[str, Floats]) -> None:
-        file.counter(
-            pid, name, when, {key: np.append(of, 0.0)[: len(when)] for key, of in series.items()}
+    def add_counter(pid: int, name: str, series: Mapping[str, Floats]) -> None:
+        file.add_counter(
+            pid,
+            name,
+            moments,
+            {
+                key: np.append(tier_series, 0.0)[: len(moments)]
+                for key, tier_series in series.items()
+            },
         )
 
-    carried = record.work[-1] > 0
+    is_used = record.work[-1] > 0
     tiers = np.array(table.tiers, object)
     for tier in dict.fromkeys(table.tiers):
-        links = np.flatnonzero((tiers == tier) & carried)
-        if len(links) and not tier.startswith(("pfs.", "object_store.")):
-            share = 100.0 * used[:, links]
-            of = {"mean %": share.mean(axis=1), "max %": share.max(axis=1)}
-            write(cluster, f"{tier} use", of)
+        tier_links = np.flatnonzero((tiers == tier) & is_used)
+        if len(tier_links) and not tier.startswith(("pfs.", "object_store.")):
+            share = 100.0 * utilisation[:, tier_links]
+            tier_series = {"mean %": share.mean(axis=1), "max %": share.max(axis=1)}
+            add_counter(cluster, f"{tier} use", tier_series)
     shared = [
         (resources.pfs_bandwidth, "PFS bandwidth", "GB/s", 1e9),
         (resources.pfs_open, "PFS opens", "1/s", 1.0),
@@ -200,19 +260,21 @@ def write_counters(
             (resources.store_requests, "object store requests", "1/s", 1.0),
         ]
     for link, name, unit, size in shared:
-        if carried[link]:
-            write(cluster, name, {unit: used[:, link] * table.capacity[link] / size})
+        if is_used[link]:
+            add_counter(cluster, name, {unit: utilisation[:, link] * table.capacity[link] / size})
     cables = np.flatnonzero(table.cable)
     # 'a>b', and '#0' behind it where there are several
-    ends = [table.names[link].partition("#")[0].partition(">")[::2] for link in cables.tolist()]
-    sides = np.array(ends, object).reshape(-1, 2).T
+    cable_ends = [
+        table.names[link].partition("#")[0].partition(">")[::2] for link in cables.tolist()
+    ]
+    hosts_of_direction = np.array(cable_ends, object).reshape(-1, 2).T
     for rank, pid in processes.items():
         host = int(resources.host_of[rank])
         for name, device in (("SSD", resources.ssd), ("cores", resources.cores)):
-            if carried[device[host]]:
-                write(pid, f"{name} use", {"%": 100.0 * used[:, device[host]]})
-        for name, side in zip(("out", "in"), sides, strict=True):
-            links = cables[side == resources.hosts[host]]
-            if carried[links].any():
-                rate = used[:, links] @ table.capacity[links]
-                write(pid, f"HCAs {name}", {"GB/s": rate / 1e9})
+            if is_used[device[host]]:
+                add_counter(pid, f"{name} use", {"%": 100.0 * utilisation[:, device[host]]})
+        for name, host_names in zip(("out", "in"), hosts_of_direction, strict=True):
+            tier_links = cables[host_names == resources.hosts[host]]
+            if is_used[tier_links].any():
+                rate = utilisation[:, tier_links] @ table.capacity[tier_links]
+                add_counter(pid, f"HCAs {name}", {"GB/s": rate / 1e9})

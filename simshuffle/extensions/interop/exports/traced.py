@@ -1,5 +1,4 @@
-"""What a timeline shows of a run: its epochs, simulated again and recorded, or from stored tables
-alone; and the ranks, by number or by what they are like."""
+"""Collect the epochs and ranks of a timeline: simulated again, or from stored tables alone."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import refuse
-from simshuffle.extensions.interop.exports.source import ExportedRun, spans
+from simshuffle.extensions.interop.exports.source import ExportedRun, parse_spans
 from simshuffle.job.sim.recorder import EpochRecord, Recorder
 from simshuffle.job.sim.simulate import simulate_epochs
 from simshuffle.report.kept_phases import iteration_means, sample_ranks, seconds_by_rank
@@ -19,139 +18,203 @@ from simshuffle.report.timeline import EXCLUSIVE, PHASES
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.version import __version__
 
-ALIKE = 1e-6
+MAX_RELATIVE_DIFFERENCE = 1e-6
 """Share of an epoch by which moments may differ that were simulated from another epoch on: their
 sums are rounded elsewhere."""
-KEYS = ["iteration", "rank", "phase", "start_s"]
-ALL_UP_TO = 16
+ROW_KEYS = ["iteration", "rank", "phase", "start_s"]
+MAX_DEFAULT_RANKS = 16
 """Ranks of a run that are all shown if nobody says which."""
-WORDS = ("slowest", "fastest", "sample", "all")
+RANK_WORDS = ("slowest", "fastest", "sample", "all")
 
 
 @dataclass(frozen=True)
 class TracedEpoch:
-    """An epoch."""
+    """An epoch of the timeline."""
 
     epoch: int  # from 1
     phases: pd.DataFrame  # columns `simshuffle.report.timeline.PHASE_COLUMNS`
     window: dict[Hashable, Any]  # its row of the sources table: what was simulated of it
     record: EpochRecord | None  # its messages and links; None if they are not known
-    same: str  # how it compares with what is stored, as a text
+    comparison: str  # how it compares with what is stored, as a text
 
     @property
     def begin(self) -> float:
-        """When it begins (s)."""
+        """Simulated s at which the epoch begins."""
         return float(self.phases["start_s"].min())
 
     @property
     def end(self) -> float:
-        """When it ends (s)."""
+        """Simulated s at which the epoch ends."""
         return float(self.phases["end_s"].max())
 
 
-def simulated(source: ExportedRun, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
-    """Simulate the wanted epochs again. What was stored of them has to come out again. Only the
-    epochs from the first that is wanted on are simulated, but all of them where one decides how the
-    next is simulated. Raises an InputError if something else comes out than is stored. Raises a
-    SimshuffleError if it cannot be simulated."""
-    scenario, last = source.scenario, source.epochs[-1]
-    together = scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
-    first = 1 if together else source.epoch
-    recorder = Recorder(_length(source))
-    share = (scenario.epochs + 1 - first) / (last + 1 - first)
+def describe_epoch(epoch: TracedEpoch) -> list[str]:
+    """Return texts on how an epoch compares with the stored one, and on the part simulated."""
+    window = epoch.window
+    window_text = (
+        f"{window['iterations_simulated']} of {window['iterations']} iterations, which the time"
+        f" tolerance asks for; {window['steady_first']} to {window['steady_last']} stand for those"
+        " left out"
+    )
+    num_left_out = window["iterations"] - window["iterations_simulated"]
+    return [*filter(None, [epoch.comparison]), *([window_text] if num_left_out else [])]
+
+
+def simulate_again(source: ExportedRun, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
+    """Simulate the requested epochs again, and compare them with what is stored.
+
+    Only the epochs from the first requested one on are simulated, but all epochs where one decides
+    how the next is simulated.
+
+    Args:
+        source: the run.
+        tell: receives the share that is simulated, from 0 to 1.
+
+    Raises:
+        InputError: the simulation differs from what is stored.
+        SimshuffleError: the scenario cannot be simulated.
+    """
+    scenario, last_epoch = source.scenario, source.epochs[-1]
+    needs_all_epochs = scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
+    first_epoch = 1 if needs_all_epochs else source.epoch
+    recorder = Recorder(_approximate_seconds(source))
+    share = (scenario.epochs + 1 - first_epoch) / (last_epoch + 1 - first_epoch)
     epochs = simulate_epochs(
-        scenario, source.run, lambda done: tell(min(done * share, 1.0)), first, recorder
+        scenario,
+        source.run,
+        lambda progress: tell(min(progress * share, 1.0)),
+        first_epoch,
+        recorder,
     )
     for timeline in epochs:
         epoch = int(timeline.sources["epoch"].iloc[0])
         if epoch in source.epochs:
-            same = "" if source.result is None else _checked(source, timeline.phases, epoch)
+            comparison = (
+                ""
+                if source.result is None
+                else _compare_with_stored(source, timeline.phases, epoch)
+            )
             window = timeline.sources.to_dict("records")[0]
-            yield TracedEpoch(epoch, timeline.phases, window, recorder.record, same)
-        if epoch == last:
+            yield TracedEpoch(epoch, timeline.phases, window, recorder.record, comparison)
+        if epoch == last_epoch:
             return
 
 
-def stored(source: ExportedRun) -> Iterator[TracedEpoch]:
-    """The wanted epochs as the result has them. Raises an InputError if there is no result, or it
-    has no timeline."""
+def read_stored(source: ExportedRun) -> Iterator[TracedEpoch]:
+    """Yield the requested epochs as the result's tables have them.
+
+    Raises:
+        InputError: there is no result, or it has no timeline.
+    """
     if source.result is None:
         rule, remedy = "needs a result of 'simshuffle run'", "Leave --messages out."
         refuse("--messages", rule, "none", remedy, source.reference)
     for epoch in source.epochs:
-        phases = source.stored("timeline", epoch)
+        phases = source.stored_rows("timeline", epoch)
         if phases.empty:
             rule, remedy = "needs a timeline, which the result does not have", "Leave it out."
             refuse("--messages", rule, "none", remedy, source.reference)
-        window = source.stored("sources", epoch).to_dict("records")[0]
+        window = source.stored_rows("sources", epoch).to_dict("records")[0]
         yield TracedEpoch(epoch, phases, window, None, "read from the result, not simulated again")
 
 
-def _length(source: ExportedRun) -> float:
-    """How long an epoch is, about (s): as stored, or what computing alone takes."""
+def _approximate_seconds(source: ExportedRun) -> float:
+    """Return s of an epoch, roughly: as stored, or the time of computing alone."""
     if source.result is not None:
-        length = float(source.stored("epochs", source.epoch)["epoch_s"].iloc[0])
+        seconds = float(source.stored_rows("epochs", source.epoch)["epoch_s"].iloc[0])
     else:
         scenario, workload = source.scenario, source.scenario.workload
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
         batch = np.full(1, workload.local_batch_size)
-        each = float((times.forward_of(batch) + times.backward_of(batch))[0])
-        length = each * workload.iterations(scenario.world_size)
-    return max(length, 1e-6)
+        seconds_per_iteration = float((times.forward_of(batch) + times.backward_of(batch))[0])
+        seconds = seconds_per_iteration * workload.iterations(scenario.world_size)
+    return max(seconds, 1e-6)
 
 
-def _checked(source: ExportedRun, phases: pd.DataFrame, epoch: int) -> str:
-    """See that what is stored of an epoch is what was simulated; returns how alike they are."""
+def _compare_with_stored(source: ExportedRun, phases: pd.DataFrame, epoch: int) -> str:
+    """Check that an epoch was simulated as it is stored, and return a text on how close they are.
+
+    Args:
+        source: the run, with its result.
+        phases: the phases that were simulated.
+        epoch: number of the epoch, from 1.
+
+    Raises:
+        InputError: they differ by more than `MAX_RELATIVE_DIFFERENCE` of the epoch.
+    """
     begin = float(phases["start_s"].min())
-    length = float(phases["end_s"].max()) - begin
-    rows = source.stored("timeline", epoch)
-    if rows.empty:
-        made = iteration_means(phases, seconds_by_rank(phases))
-        rows, columns, shift = source.stored("iterations", epoch), ["mean_s", "least_s"], 0.0
+    epoch_seconds = float(phases["end_s"].max()) - begin
+    stored_rows = source.stored_rows("timeline", epoch)
+    if stored_rows.empty:
+        simulated_rows = iteration_means(phases, seconds_by_rank(phases))
+        stored_rows, columns, stored_shift_s = (
+            source.stored_rows("iterations", epoch),
+            ["mean_s", "least_s"],
+            0.0,
+        )
         keys = ["iteration", "phase"]
     else:
-        made = phases[phases["rank"].isin(rows["rank"].unique())]
-        columns, keys = ["start_s", "end_s"], KEYS
+        simulated_rows = phases[phases["rank"].isin(stored_rows["rank"].unique())]
+        columns, keys = ["start_s", "end_s"], ROW_KEYS
         # the sample of ranks begins with the epoch, as all ranks do
-        shift = float(rows["start_s"].min()) - begin
-    made, rows = _sorted(made, keys), _sorted(rows, keys)
-    alike = len(made) == len(rows) and all(
-        (made[key].astype(str).to_numpy() == rows[key].astype(str).to_numpy()).all()
+        stored_shift_s = float(stored_rows["start_s"].min()) - begin
+    simulated_rows, stored_rows = _sort_rows(simulated_rows, keys), _sort_rows(stored_rows, keys)
+    has_same_rows = len(simulated_rows) == len(stored_rows) and all(
+        (
+            simulated_rows[key].astype(str).to_numpy() == stored_rows[key].astype(str).to_numpy()
+        ).all()
         for key in keys
         if not key.endswith("_s")
     )
-    apart = (
-        max(float(np.abs(made[c].to_numpy() + shift - rows[c].to_numpy()).max()) for c in columns)
-        if alike
+    difference = (
+        max(
+            float(
+                np.abs(
+                    simulated_rows[column].to_numpy()
+                    + stored_shift_s
+                    - stored_rows[column].to_numpy()
+                ).max()
+            )
+            for column in columns
+        )
+        if has_same_rows
         else float("inf")
     )
-    if apart > ALIKE * length:
+    if difference > MAX_RELATIVE_DIFFERENCE * epoch_seconds:
         assert source.result is not None  # noqa: S101 - else nothing is stored
-        by = source.result.meta.get("versions", {}).get("simshuffle", "another version")
+        version = source.result.meta.get("versions", {}).get("simshuffle", "another version")
         rule = f"simshuffle {__version__} must simulate epoch {epoch} as it is stored"
         remedy = "Simulate it again with 'run', or export what is stored with --messages none."
-        refuse("timeline.parquet", rule, f"another, made by {by}", remedy, source.reference)
-    exact = "to the last bit" if apart == 0 else f"within {apart:.0e} s"
-    what = "the timeline" if "rank" in keys else "means over ranks"
-    return f"simulated again, {what} as stored {exact}"
+        refuse("timeline.parquet", rule, f"another, made by {version}", remedy, source.reference)
+    accuracy = "to the last bit" if difference == 0 else f"within {difference:.0e} s"
+    subject = "the timeline" if "rank" in keys else "means over ranks"
+    return f"simulated again, {subject} as stored {accuracy}"
 
 
-def _sorted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _sort_rows(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the table sorted by ``keys``, with phases as text."""
     return table.assign(phase=table["phase"].astype(str)).sort_values(keys, kind="stable")
 
 
 def check_ranks(text: str | None, world_size: int) -> list[str]:
-    """The parts of what is requested, before anything is simulated. Raises an InputError if one of
-    them names no rank."""
+    """Return the parts of a request for ranks, such as 'slowest' and '0-3', after a check.
+
+    Args:
+        text: the request, or None for the default.
+        world_size: number of ranks.
+
+    Raises:
+        InputError: a part names no rank.
+    """
     if text is None:
-        return ["all"] if world_size <= ALL_UP_TO else ["slowest", "fastest", "sample"]
+        return ["all"] if world_size <= MAX_DEFAULT_RANKS else ["slowest", "fastest", "sample"]
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
-        if part in WORDS:
+        if part in RANK_WORDS:
             continue
-        ends = spans(part)
+        ends = parse_spans(part)
         if ends is None:
-            remedy = suggest_nearest(part, [*WORDS, "0", "4-7"])
+            remedy = suggest_nearest(part, [*RANK_WORDS, "0", "4-7"])
             refuse(
                 "--ranks", "must be ranks, or words for them", repr(part), remedy, "command line"
             )
@@ -162,35 +225,44 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
     return parts
 
 
-def chosen_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[int, str]:
-    """The ranks that are requested (``parts`` of `check_ranks`), in their order, the slowest and
-    the fastest first if they are among many; and in brackets what is special about each, else ''.
-    ``tables`` are the phases of every epoch, perhaps of some ranks only. Raises an InputError if a
-    rank is not in them."""
+def choose_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[int, str]:
+    """Return the requested ranks, each with a note in brackets that says why it is special, or ''.
+
+    Ranks ascend, but the slowest and the fastest come first if they are among many.
+
+    Args:
+        parts: parts of the request, see `check_ranks`.
+        tables: the phases of every epoch, perhaps of some ranks only.
+
+    Raises:
+        InputError: a rank is not in the tables.
+    """
     seconds = sum(seconds_by_rank(table).sum(axis=0) for table in tables)
-    there = np.unique(tables[0]["rank"].to_numpy())
-    own = [name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES]
-    busy = np.asarray(seconds)[:, own].sum(axis=1)[there]
-    slowest, fastest = int(there[busy.argmax()]), int(there[busy.argmin()])
-    known = there.tolist()
-    whole = len(known) == known[-1] + 1
-    words: dict[str, Iterable[int]] = {
+    ranks_present = np.unique(tables[0]["rank"].to_numpy())
+    is_own_work = [name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES]
+    busy = np.asarray(seconds)[:, is_own_work].sum(axis=1)[ranks_present]
+    slowest, fastest = int(ranks_present[busy.argmax()]), int(ranks_present[busy.argmin()])
+    known_ranks = ranks_present.tolist()
+    has_all_ranks = len(known_ranks) == known_ranks[-1] + 1
+    ranks_of_word: dict[str, Iterable[int]] = {
         "slowest": [slowest],
         "fastest": [fastest],
-        "sample": sample_ranks(seconds_by_rank(tables[0])) if whole else known,
-        "all": known,
+        "sample": sample_ranks(seconds_by_rank(tables[0])) if has_all_ranks else known_ranks,
+        "all": known_ranks,
     }
     ranks: dict[int, None] = {}
     for part in parts:
-        ends = spans(part) or ()
-        ranks |= dict.fromkeys(words.get(part, ()))
+        ends = parse_spans(part) or ()
+        ranks |= dict.fromkeys(ranks_of_word.get(part, ()))
         ranks |= dict.fromkeys(rank for low, high in ends for rank in range(low, high + 1))
-    if missing := [str(rank) for rank in ranks if rank not in set(known)]:
-        listed = ", ".join(map(str, known[:20]))
-        listed += f" and {len(known) - 20} more" * (len(known) > 20)
+    if missing := [str(rank) for rank in ranks if rank not in set(known_ranks)]:
+        listed = ", ".join(map(str, known_ranks[:20]))
+        listed += f" and {len(known_ranks) - 20} more" * (len(known_ranks) > 20)
         rule = f"must be ranks of which the result has the timeline: {listed}"
         remedy = "Leave --messages none out."
         refuse("--ranks", rule, ", ".join(missing[:3]), remedy, "command line")
-    special = {} if slowest == fastest else {slowest: " (slowest)", fastest: " (fastest)"}
-    first = [rank for rank in (slowest, fastest) if rank in ranks and len(ranks) > ALL_UP_TO // 4]
-    return {rank: special.get(rank, "") for rank in (*first, *sorted(ranks))}
+    note_of_rank = {} if slowest == fastest else {slowest: " (slowest)", fastest: " (fastest)"}
+    first_ranks = [
+        rank for rank in (slowest, fastest) if rank in ranks and len(ranks) > MAX_DEFAULT_RANKS // 4
+    ]
+    return {rank: note_of_rank.get(rank, "") for rank in (*first_ranks, *sorted(ranks))}

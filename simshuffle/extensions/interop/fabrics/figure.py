@@ -1,4 +1,4 @@
-"""A network drawn by level, its links coloured by what is on them."""
+"""Draw a network by level, its cables coloured by the messages that cross them."""
 
 from __future__ import annotations
 
@@ -20,45 +20,60 @@ MAP = "viridis_r"
 
 
 def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
-    """The switches of a network, and the cables between them by the busier of their directions,
-    given the messages (links,) on each; ``pattern`` is what is sent, for people. Switches of a tree
-    stand in rows, by their distance from the hosts. Switches that all have hosts stand on a circle,
-    those of a group side by side."""
-    place = _places(fabric)
-    of, cabling = fabric.switches, fabric.cabling
-    switch = fabric.switch_of_node[cabling.ends]
-    between = np.flatnonzero((switch >= 0).all(axis=1) & of.is_transit[switch].all(axis=1))
+    """Draw the switches of a network, and the cables between them by the busier direction of each.
+
+    Switches of a tree stand in rows, by their distance from the hosts. Switches that all have
+    hosts stand on a circle, those of a group side by side.
+
+    Args:
+        fabric: the network.
+        loads: (links,) messages on each link.
+        pattern: name of what is sent, for people.
+    """
+    positions = _positions_of_switches(fabric)
+    switches, cabling = fabric.switches, fabric.cabling
+    switch_of_end = fabric.switch_of_node[cabling.ends]
+    cables = np.flatnonzero(
+        (switch_of_end >= 0).all(axis=1) & switches.is_transit[switch_of_end].all(axis=1)
+    )
     # what the busier direction of a cable carries, in units of the slowest cable
-    load = loads.reshape(-1, 2).max(axis=1)[between].astype(float)
-    load *= cabling.bandwidth.min() / cabling.bandwidth[between]
-    order = np.argsort(load, kind="stable")
-    ends = place[switch[between][order]]
+    load_of_cable = loads.reshape(-1, 2).max(axis=1)[cables].astype(float)
+    load_of_cable *= cabling.bandwidth.min() / cabling.bandwidth[cables]
+    order = np.argsort(load_of_cable, kind="stable")
+    ends = positions[switch_of_end[cables][order]]
     with matplotlib.rc_context(STYLE):
         figure = new_figure(2.6)
         ax = figure.subplots()
-        many = len(ends) > 2000
+        is_dense = len(ends) > 2000
         lines = LineCollection(
             list(ends),
-            array=load[order],
+            array=load_of_cable[order],
             cmap=MAP,
-            linewidths=0.3 if many else 0.8,
-            rasterized=many,
+            linewidths=0.3 if is_dense else 0.8,
+            rasterized=is_dense,
         )
-        lines.set_clim(0.0, max(float(load.max(initial=0.0)), 1.0))
+        lines.set_clim(0.0, max(float(load_of_cable.max(initial=0.0)), 1.0))
         ax.add_collection(lines)
-        seen = np.flatnonzero(of.is_transit)
-        size = float(np.clip(400.0 / max(len(seen), 1), 0.4, 12.0))
-        ax.scatter(place[seen, 0], place[seen, 1], s=size, color="black", zorder=3, linewidths=0)
-        _name_rows(ax, fabric)
-        bar = figure.colorbar(lines, ax=ax, shrink=0.8, pad=0.02)
-        bar.set_label(f"messages over a cable\n({pattern})")
+        transit_switches = np.flatnonzero(switches.is_transit)
+        marker_size = float(np.clip(400.0 / max(len(transit_switches), 1), 0.4, 12.0))
+        ax.scatter(
+            positions[transit_switches, 0],
+            positions[transit_switches, 1],
+            s=marker_size,
+            color="black",
+            zorder=3,
+            linewidths=0,
+        )
+        _label_rows(ax, fabric)
+        colorbar = figure.colorbar(lines, ax=ax, shrink=0.8, pad=0.02)
+        colorbar.set_label(f"messages over a cable\n({pattern})")
         ax.set_axis_off()
         ax.autoscale_view()
     return figure
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a file whose name ends in .png or .pdf, whole or not at all."""
+    """Write a figure to a .png or .pdf file, completely or not at all."""
     with room_for(path, path.parent) as folder:
         draft = Path(folder, path.name)
         with matplotlib.rc_context(STYLE):
@@ -66,33 +81,39 @@ def save_figure(figure: Figure, path: Path) -> None:
         draft.replace(path)
 
 
-def _places(fabric: Fabric) -> Floats:
-    """(switches, 2) where each is drawn."""
-    of = fabric.switches
-    out = np.zeros((len(of.nodes), 2))
-    rows = _rows(fabric)
+def _positions_of_switches(fabric: Fabric) -> Floats:
+    """Return (switches, 2) the x and y at which each switch is drawn."""
+    switches = fabric.switches
+    positions = np.zeros((len(switches.nodes), 2))
+    rows = _switches_by_depth(fabric)
     if len(rows) == 1 and len(rows[0]) > 2:
         angle = 2.0 * np.pi * np.arange(len(rows[0])) / len(rows[0])
-        out[rows[0]] = np.stack([np.sin(angle), np.cos(angle)], axis=1)
-        return out
+        positions[rows[0]] = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+        return positions
     for level, row in rows.items():
-        out[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
-        out[row, 1] = level
-    return out
+        positions[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
+        positions[row, 1] = level
+    return positions
 
 
-def _rows(fabric: Fabric) -> dict[int, Ints64]:
-    """The switches of each distance from the hosts; at 0 alone they stand on a circle."""
-    of = fabric.switches
-    seen = np.flatnonzero(of.is_transit)
-    return {level: seen[of.depth[seen] == level] for level in np.unique(of.depth[seen]).tolist()}
+def _switches_by_depth(fabric: Fabric) -> dict[int, Ints64]:
+    """Return the switches of each distance from the hosts, by that distance in steps.
+
+    Where there is only distance 0, the switches stand on a circle.
+    """
+    switches = fabric.switches
+    transit_switches = np.flatnonzero(switches.is_transit)
+    return {
+        level: transit_switches[switches.depth[transit_switches] == level]
+        for level in np.unique(switches.depth[transit_switches]).tolist()
+    }
 
 
-def _name_rows(ax: Axes, fabric: Fabric) -> None:
-    """Beside each row what stands in it, and how many."""
+def _label_rows(ax: Axes, fabric: Fabric) -> None:
+    """Write beside each row of switches their number and their tiers."""
     tiers, nodes = fabric.cabling.tiers, fabric.switches.nodes
     hosts = len(fabric.cabling.nodes_of_kind("host"))
-    rows = _rows(fabric)
+    rows = _switches_by_depth(fabric)
     for level, row in rows.items():
         kinds = sorted({tiers[node] for node in nodes[row].tolist()})
         if len(rows) == 1:

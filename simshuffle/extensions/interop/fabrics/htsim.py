@@ -12,19 +12,20 @@ from collections.abc import Iterator
 from simshuffle.fabric.topology import FatTree, Topology
 from simshuffle.spec.units import Dimension, readable
 
-MOST_PORTS = (96, 64, 64)
+MAX_PORTS = (96, 64, 64)
 """Of a switch of each tier; htsim ends where there are more."""
 
 
-def written(topology: Topology) -> tuple[str, str]:
-    """The file of a network; or '' and why htsim cannot have it."""
+def format_fat_tree(topology: Topology) -> tuple[str, str]:
+    """Return the topology file of a fat tree; or '' and why htsim cannot have the network."""
     if not isinstance(topology, FatTree):
         return "", f"it is of kind {topology.kind}, and no fat tree"
-    why = next(_obstacles(topology), "")
-    return "" if why else _tree(topology), why
+    obstacle = next(_obstacles(topology), "")
+    return "" if obstacle else _format_tree(topology), obstacle
 
 
 def _obstacles(tree: FatTree) -> Iterator[str]:
+    """Yield the reasons why htsim cannot have a fat tree, as texts that follow 'as'."""
     if tree.num_levels not in {2, 3}:
         yield f"its tree has {tree.num_levels} levels, and not 2 or 3"
     if tree.rails > 1:
@@ -36,28 +37,31 @@ def _obstacles(tree: FatTree) -> Iterator[str]:
     if tree.link_bandwidth * 8 % 1e9:
         rate = readable(tree.link_bandwidth, Dimension.BANDWIDTH)
         yield f"its links have {rate}, which is not whole in Gbit/s"
-    room = math.prod(links.children for links in tree.links())
-    if room != tree.num_hosts:
-        yield f"it has {tree.num_hosts} hosts, and room for {room}"
-    for (down, up), most in zip(_radices(tree), MOST_PORTS, strict=False):
-        if down + up > most:
-            yield f"it has switches of {down + up} ports, and not of at most {most}"
+    max_hosts = math.prod(links.children for links in tree.links())
+    if max_hosts != tree.num_hosts:
+        yield f"it has {tree.num_hosts} hosts, and room for {max_hosts}"
+    for (down, up), max_ports in zip(_ports_of_tiers(tree), MAX_PORTS, strict=False):
+        if down + up > max_ports:
+            yield f"it has switches of {down + up} ports, and not of at most {max_ports}"
 
 
-def _radices(tree: FatTree) -> list[tuple[int, int]]:
-    """Of a switch of each tier the ports down and up."""
+def _ports_of_tiers(tree: FatTree) -> list[tuple[int, int]]:
+    """Return for a switch of each tier how many ports lead down and how many up."""
     links = tree.links()
     up = [above.parents * above.parallel for above in links[1:]]
     down = [links[0].children, *(below.children * below.parallel for below in links[1:])]
     return list(zip(down, [*up, 0], strict=True))
 
 
-def _tree(tree: FatTree) -> str:
-    """The file. Latencies are whole ns there, those of cables at least one."""
+def _format_tree(tree: FatTree) -> str:
+    """Return the text of the topology file.
+
+    Latencies are whole ns there, those of cables at least one.
+    """
     links = tree.links()
-    pod = tree.num_hosts // (links[2].children if len(links) == 3 else 1)
-    lines = [f"Nodes {tree.num_hosts}", f"Tiers {len(links)}", f"Podsize {pod}"]
-    for tier, (down, up) in enumerate(_radices(tree)):
+    hosts_per_pod = tree.num_hosts // (links[2].children if len(links) == 3 else 1)
+    lines = [f"Nodes {tree.num_hosts}", f"Tiers {len(links)}", f"Podsize {hosts_per_pod}"]
+    for tier, (down, up) in enumerate(_ports_of_tiers(tree)):
         lines += [
             "",
             f"Tier {tier}",

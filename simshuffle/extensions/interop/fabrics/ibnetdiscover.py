@@ -1,4 +1,4 @@
-"""What ibnetdiscover prints of an InfiniBand fabric; ibsim's net files are written alike."""
+"""Read what ibnetdiscover prints of an InfiniBand fabric, and ibsim's net files."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from simshuffle.errors import Problem, TopologyError, list_first
 from simshuffle.extensions.interop.fabrics.imported import (
     Cable,
     FabricNode,
+    FabricSupplement,
     ImportedFabric,
-    Missing,
-    Place,
-    natural,
+    NodePort,
+    fabric_error,
+    natural_key,
     opensm_order,
-    refuse,
     unique_names,
 )
 from simshuffle.extensions.interop.fabrics.infiniband import (
     LANE_GBIT,
     adapter_name,
-    adapter_of,
-    bandwidth_of,
+    adapter_of_device,
+    bandwidth_of_rate,
     host_name,
     switch_name,
 )
@@ -36,216 +36,277 @@ from simshuffle.extensions.interop.fabrics.subnet_records import (
     read_dump,
 )
 
-SHARE_OF_A_LEAF = 0.25
+MIN_ADAPTER_SHARE_OF_LEAF = 0.25
 """Of the cables of a switch without hosts, how many lead to adapters if hosts stand there too, and
 not just a management node: an estimate."""
 
 
 def begins(text: str) -> bool:
-    """Whether a text may be of ibnetdiscover."""
+    """Return whether a text may be output of ibnetdiscover."""
     lines = (line.strip() for line in text.split("\n")[:2000])
     return any(RECORD.match(line) or REPORT.match(line) for line in lines)
 
 
-def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
-    """The fabric of a file's text; ``source`` is the file, ``missing`` is for
-    cables without width and speed, and names nodes.
+def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedFabric:
+    """Parse a fabric from the output of ibnetdiscover or a net file of ibsim.
 
     Adapters whose descriptions name the same host ('node7 mlx5_0', 'node7 mlx5_1') are one host;
-    one with a word alone ('Hca7') is a host of its own. Hosts have the number of adapter ports that
-    most adapter ports are shared with; what has another number, what names no host, and the
-    aggregation nodes of switches are of kind 'other'.
+    one with a word alone ('Hca7') is a host of its own. Hosts are those with the usual number of
+    adapter ports: the number that holds most of all adapter ports. Hosts with another number,
+    adapters that name no host, and the aggregation nodes of switches are of kind 'other'.
+
+    Args:
+        text: the file's text.
+        source: name of the file.
+        supplement: bandwidth of cables without width and speed, and names of nodes.
 
     Raises:
-        TopologyError: the file is none of ibnetdiscover, a switch is cut off, ports do not match at
-            both ends, no host has a switch, or it is no usable network.
+        TopologyError: the file is none of ibnetdiscover, a switch is cut off, ports do not match
+            at both ends, no host has a switch, or the fabric is no usable network.
     """
     dump = read_dump(text)
     complete_cables(dump)
-    if missing.names:
-        name_records(dump.records, missing.names, source)
-    fabric = _Fabric(dump.records, source, missing, dump.left_out, dump.warnings)
-    return fabric.imported().checked()
+    if supplement.names:
+        name_records(dump.records, supplement.names, source)
+    fabric = _FabricBuilder(dump.records, source, supplement, dump.left_out, dump.warnings)
+    return fabric.build().check_usable()
 
 
 @dataclass
-class _Fabric:
-    """The records of a file on their way to a fabric."""
+class _FabricBuilder:
+    """Builds a fabric from the records of a file."""
 
     records: dict[
         str, SubnetRecord
     ]  # switches and adapters by their identities; matched at both ends
     source: str  # the file
-    missing: Missing
+    supplement: FabricSupplement
     # left_out, warnings: texts
     left_out: list[str]
     warnings: list[str] = field(default_factory=list)
     # the place of every port of the file in the fabric
-    places: dict[tuple[str, int], Place] = field(default_factory=dict)
+    port_of_record: dict[tuple[str, int], NodePort] = field(default_factory=dict)
 
-    def imported(self) -> ImportedFabric:
-        """The fabric, not yet checked."""
-        ends = self._ends()
-        switches = self._switches({node.name for node in ends})
-        adapters = [key for key, record in self.records.items() if record.kind == "Ca"]
+    def build(self) -> ImportedFabric:
+        """Return the fabric, not yet checked.
+
+        Raises:
+            TopologyError: the file has no switch.
+        """
+        endpoints = self._list_endpoints()
+        switches = self._list_switches({node.name for node in endpoints})
+        adapter_keys = [key for key, record in self.records.items() if record.kind == "Ca"]
         if not switches:
             rule, remedy = "a fabric needs a switch", "Run the tool where it reaches one."
-            raise refuse(0, rule, "none", remedy)
-        ports: dict[str, Place] = {}
-        lids: dict[int, Place] = {}
-        simulated: dict[str, Place] = {}
-        for key in adapters:
+            raise fabric_error(0, rule, "none", remedy)
+        port_of_guid: dict[str, NodePort] = {}
+        port_of_lid: dict[int, NodePort] = {}
+        port_of_ibsim_guid: dict[str, NodePort] = {}
+        for key in adapter_keys:
             record = self.records[key]
             for number, port in record.ports.items():
-                ports[port.guid] = lids[port.lid] = self.places[key, number]
+                port_of_guid[port.guid] = port_of_lid[port.lid] = self.port_of_record[key, number]
                 if record.guid:  # ibsim gives ports GUIDs: that of the node plus their number
-                    simulated[f"{int(record.guid, 16) + number:x}"] = self.places[key, number]
-        ports = simulated | ports
-        ports.pop("", None)  # of files without GUIDs
-        lids.pop(0, None)  # of files in which no subnet manager has set any
-        nodes, cables = [*ends, *switches], self._cables()
+                    port_of_ibsim_guid[f"{int(record.guid, 16) + number:x}"] = self.port_of_record[
+                        key, number
+                    ]
+        port_of_guid = port_of_ibsim_guid | port_of_guid
+        port_of_guid.pop("", None)  # of files without GUIDs
+        port_of_lid.pop(0, None)  # of files in which no subnet manager has set any
+        nodes, cables = [*endpoints, *switches], self._list_cables()
         return ImportedFabric(
-            self.source, nodes, cables, len(adapters), ports, lids, self.left_out, self.warnings
+            self.source,
+            nodes,
+            cables,
+            len(adapter_keys),
+            port_of_guid,
+            port_of_lid,
+            self.left_out,
+            self.warnings,
         )
 
-    def _switches(self, taken: set[str]) -> list[FabricNode]:
-        """Switches, called otherwise than the names ``taken``."""
-        found = [(key, record) for key, record in self.records.items() if record.kind == "Switch"]
-        found.sort(key=lambda each: opensm_order(each[1].guid))
+    def _list_switches(self, host_names: set[str]) -> list[FabricNode]:
+        """Return the switches in the order of OpenSM, with names that are not in ``host_names``."""
+        keys_and_records = [
+            (key, record) for key, record in self.records.items() if record.kind == "Switch"
+        ]
+        keys_and_records.sort(key=lambda key_and_record: opensm_order(key_and_record[1].guid))
         names = unique_names(
-            (switch_name(record.label), record.guid or key) for key, record in found
+            (switch_name(record.label), record.guid or key) for key, record in keys_and_records
         )
         nodes = []
-        for wanted, (key, record) in zip(names, found, strict=True):
-            name = f"{wanted}.{record.guid or key}" if wanted in taken else wanted
-            self.places |= {(key, number): (name, number) for number in record.ports}
+        for switch_label, (key, record) in zip(names, keys_and_records, strict=True):
+            name = (
+                f"{switch_label}.{record.guid or key}"
+                if switch_label in host_names
+                else switch_label
+            )
+            self.port_of_record |= {
+                (key, port_number): (name, port_number) for port_number in record.ports
+            }
             nodes.append(FabricNode(name, "switch", record.guid))
         return nodes
 
-    def _ends(self) -> list[FabricNode]:
-        """Hosts and what else is attached, by name."""
-        named, single = self._grouped()
-        ports = {host: sum(len(self.records[key].ports) for key in named[host]) for host in named}
-        asked = self._asked(named)
-        sizes = Counter(ports[host] for host in asked)
-        usual = max(sizes, key=lambda size: (size * sizes[size], size), default=0)
-        nodes = []
-        for host in sorted(named, key=natural):
-            self._place(host, named[host])
-            kind = "host" if ports[host] == usual and host in asked else "other"
-            guid = self.records[named[host][0]].guid
-            nodes.append(FabricNode(host, kind, guid, "host" if kind == "host" else ""))
-        others = [node.name for node in nodes if node.kind == "other"]
-        self._leave_out(
-            f"hosts with another number of adapter ports than {usual}",
-            [host for host in others if host in asked],
+    def _list_endpoints(self) -> list[FabricNode]:
+        """Return the nodes of hosts, sorted by name, and then of adapters without a host."""
+        adapters_of_host, unnamed_adapters = self._group_adapters()
+        ports_of_host = {
+            host: sum(len(self.records[key].ports) for key in adapters_of_host[host])
+            for host in adapters_of_host
+        }
+        requested_hosts = self._find_requested_hosts(adapters_of_host)
+        hosts_of_size = Counter(ports_of_host[host] for host in requested_hosts)
+        usual_size = max(
+            hosts_of_size, key=lambda size: (size * hosts_of_size[size], size), default=0
         )
-        self._leave_out("hosts that Slurm does not have", [h for h in others if h not in asked])
-        for key in single:
+        nodes = []
+        for host in sorted(adapters_of_host, key=natural_key):
+            self._number_ports(host, adapters_of_host[host])
+            kind = (
+                "host" if ports_of_host[host] == usual_size and host in requested_hosts else "other"
+            )
+            guid = self.records[adapters_of_host[host][0]].guid
+            nodes.append(FabricNode(host, kind, guid, "host" if kind == "host" else ""))
+        other_names = [node.name for node in nodes if node.kind == "other"]
+        self._note_left_out(
+            f"hosts with another number of adapter ports than {usual_size}",
+            [host for host in other_names if host in requested_hosts],
+        )
+        self._note_left_out(
+            "hosts that Slurm does not have",
+            [host for host in other_names if host not in requested_hosts],
+        )
+        for key in unnamed_adapters:
             record = self.records[key]
             name = f"{'aggregation' if record.aggregates else 'adapter'}.{record.guid or key}"
-            self._place(name, [key])
+            self._number_ports(name, [key])
             nodes.append(FabricNode(name, "other", record.guid))
-        return self._with_tiers(nodes)
+        return self._mark_host_tier(nodes)
 
-    def _leave_out(self, what: str, hosts: list[str]) -> None:
+    def _note_left_out(self, subject: str, hosts: list[str]) -> None:
+        """Note hosts that take no part, with their number and three examples."""
         if hosts:
-            few = ", ".join(hosts[:3]) + (", ..." if hosts[3:] else "")
-            self.left_out.append(f"{what}: {len(hosts)} ({few})")
+            examples = ", ".join(hosts[:3]) + (", ..." if hosts[3:] else "")
+            self.left_out.append(f"{subject}: {len(hosts)} ({examples})")
 
-    def _asked(self, named: Collection[str]) -> Collection[str]:
-        """The hosts that may take part: those that Slurm has, if it was read.
+    def _find_requested_hosts(self, host_names: Collection[str]) -> Collection[str]:
+        """Return the hosts that may take part: those of Slurm's topology if it was read, else all.
 
         Raises:
-            TopologyError: it has none of them.
+            TopologyError: Slurm's topology names none of them.
         """
-        hosts = self.missing.hosts
+        hosts = self.supplement.hosts
         if not hosts:
-            return named
-        asked, lost = hosts & set(named), sorted(hosts - set(named), key=natural)
-        if not asked:
-            rule = f"must have some of the {len(named)} hosts of {self.source}"
+            return host_names
+        requested_hosts, missing_hosts = (
+            hosts & set(host_names),
+            sorted(hosts - set(host_names), key=natural_key),
+        )
+        if not requested_hosts:
+            rule = f"must have some of the {len(host_names)} hosts of {self.source}"
             remedy = "Take the topology of this cluster, or name the adapters by --names."
-            raise TopologyError(Problem("--slurm", rule, list_first(lost), remedy), "command line")
-        if lost:
-            self.warnings.append(f"hosts of Slurm that are not in the dump: {list_first(lost)}")
-        return asked
+            raise TopologyError(
+                Problem("--slurm", rule, list_first(missing_hosts), remedy), "command line"
+            )
+        if missing_hosts:
+            self.warnings.append(
+                f"hosts of Slurm that are not in the dump: {list_first(missing_hosts)}"
+            )
+        return requested_hosts
 
-    def _grouped(self) -> tuple[dict[str, list[str]], list[str]]:
-        """The adapters of each host by its name; and those that are no host's."""
-        named: dict[str, list[str]] = {}
-        nameless, aggregation = [], []
+    def _group_adapters(self) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the keys of each host's adapters, and the keys of adapters without a host."""
+        adapters_of_host: dict[str, list[str]] = {}
+        nameless_adapters, aggregation_nodes = [], []
         for key, record in self.records.items():
             if record.kind == "Ca":
                 if record.aggregates:
-                    aggregation.append(key)
+                    aggregation_nodes.append(key)
                 elif host := host_name(record.label):
-                    named.setdefault(host, []).append(key)
+                    adapters_of_host.setdefault(host, []).append(key)
                 else:
-                    nameless.append(key)
-        if aggregation:
-            self.left_out.append(f"aggregation nodes of switches: {len(aggregation)}")
-        if nameless and named:
-            label = self.records[nameless[0]].label
+                    nameless_adapters.append(key)
+        if aggregation_nodes:
+            self.left_out.append(f"aggregation nodes of switches: {len(aggregation_nodes)}")
+        if nameless_adapters and adapters_of_host:
+            label = self.records[nameless_adapters[0]].label
             self.left_out.append(
-                f"adapters whose description names no host: {len(nameless)}, such as {label!r}"
+                f"adapters whose description names no host: {len(nameless_adapters)},"
+                f" such as {label!r}"
             )
-        elif nameless:
+        elif nameless_adapters:
             self.warnings.append("no adapter's description names a host: each is taken for one")
-            named = {self.records[key].guid or key: [key] for key in nameless}
-            nameless = []
-        return named, [*nameless, *aggregation]
+            adapters_of_host = {self.records[key].guid or key: [key] for key in nameless_adapters}
+            nameless_adapters = []
+        return adapters_of_host, [*nameless_adapters, *aggregation_nodes]
 
-    def _place(self, name: str, keys: list[str]) -> None:
+    def _number_ports(self, name: str, keys: list[str]) -> None:
         """Number the ports of the adapters of a host from 1 on, by the adapters' names."""
-        ordered = sorted(keys, key=lambda key: natural(self.records[key].label))
+        ordered = sorted(keys, key=lambda key: natural_key(self.records[key].label))
         ports = [(key, number) for key in ordered for number in sorted(self.records[key].ports)]
-        self.places |= {port: (name, number) for number, port in enumerate(ports, 1)}
+        self.port_of_record |= {port: (name, number) for number, port in enumerate(ports, 1)}
 
-    def _with_tiers(self, nodes: list[FabricNode]) -> list[FabricNode]:
-        """The same; what stands at a switch where hosts could stand is of their level."""
+    def _mark_host_tier(self, nodes: list[FabricNode]) -> list[FabricNode]:
+        """Return the nodes, with tier 'host' for those at switches where hosts could stand."""
         hosts = {node.name for node in nodes if node.kind == "host"}
         leaves = set()
         for key, record in self.records.items():
             if record.kind != "Switch" or not record.ports:
                 continue
             peers = [self.records[port.peer[0]] for port in record.ports.values()]
-            ends = sum(peer.kind == "Ca" and not peer.aggregates for peer in peers)
-            if ends >= SHARE_OF_A_LEAF * len(peers):
+            num_adapters = sum(peer.kind == "Ca" and not peer.aggregates for peer in peers)
+            if num_adapters >= MIN_ADAPTER_SHARE_OF_LEAF * len(peers):
                 leaves.add(key)
-        beside = {
-            self.places[port.peer][0]
+        names_at_leaves = {
+            self.port_of_record[port.peer][0]
             for key in leaves
             for port in self.records[key].ports.values()
-            if port.peer in self.places and not self.records[port.peer[0]].aggregates
+            if port.peer in self.port_of_record and not self.records[port.peer[0]].aggregates
         }
         return [
-            replace(node, tier="host") if node.name in beside - hosts else node for node in nodes
+            replace(node, tier="host") if node.name in names_at_leaves - hosts else node
+            for node in nodes
         ]
 
-    def _cables(self) -> list[Cable]:
+    def _list_cables(self) -> list[Cable]:
+        """Return every cable once, sorted by the names of its ends."""
         cables = []
         for key, record in self.records.items():
-            for number, port in record.ports.items():
-                here, there = (key, number), port.peer
-                if (record.kind, here) > (self.records[there[0]].kind, there):
+            for port_number, port in record.ports.items():
+                record_port, peer_port = (key, port_number), port.peer
+                if (record.kind, record_port) > (self.records[peer_port[0]].kind, peer_port):
                     continue
-                a, b = self.places[here], self.places[there]
+                end, peer_end = self.port_of_record[record_port], self.port_of_record[peer_port]
                 adapter = adapter_name(record.label) if record.kind == "Ca" else ""
-                rate, (model, most) = self._bandwidth(port), adapter_of(record.device)
-                cable = Cable((a[0], b[0]), (a[1], b[1]), rate, port.rate, adapter)
-                cables.append(replace(cable, limited_by=model if most <= rate else ""))
-        cables.sort(key=lambda cable: [(natural(end), cable.ports) for end in cable.ends])
+                bandwidth, (adapter_model, adapter_bandwidth) = (
+                    self._bandwidth_of_port(port),
+                    adapter_of_device(record.device),
+                )
+                cable = Cable(
+                    (end[0], peer_end[0]), (end[1], peer_end[1]), bandwidth, port.rate, adapter
+                )
+                cables.append(
+                    replace(
+                        cable,
+                        limiting_adapter=adapter_model if adapter_bandwidth <= bandwidth else "",
+                    )
+                )
+        cables.sort(key=lambda cable: [(natural_key(end), cable.ports) for end in cable.ends])
         return cables
 
-    def _bandwidth(self, port: Port) -> float:
-        found = bandwidth_of(port.rate) or self.missing.bandwidth
-        if found is not None:
-            return found
+    def _bandwidth_of_port(self, port: Port) -> float:
+        """Return bytes/s of the cable at a port, from its rate or from the supplement.
+
+        Raises:
+            TopologyError: the rate is unknown, and the supplement has no bandwidth.
+        """
+        bandwidth = bandwidth_of_rate(port.rate) or self.supplement.bandwidth
+        if bandwidth is not None:
+            return bandwidth
         if port.rate:
-            known = ", ".join(LANE_GBIT)
-            rule = f"a rate must be a width and one of {known}, such as 4xNDR"
+            speeds = ", ".join(LANE_GBIT)
+            rule = f"a rate must be a width and one of {speeds}, such as 4xNDR"
         else:
             rule = "every cable needs a width and a speed"
         remedy = "Say what such cables carry with --link-bandwidth, as in '12.5 GB/s'."
-        raise refuse(port.line, rule, repr(port.rate), remedy)
+        raise fabric_error(port.line, rule, repr(port.rate), remedy)

@@ -3,66 +3,71 @@
 from __future__ import annotations
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.extensions.interop.fabrics.imported import (
-    Cable,
-    FabricNode,
-    ImportedFabric,
-    with_ports,
-)
-from simshuffle.extensions.interop.fabrics.infiniband import rate_of
+from simshuffle.extensions.interop.fabrics.imported import Cable, FabricNode, ImportedFabric
+from simshuffle.extensions.interop.fabrics.infiniband import rate_of_bandwidth
+from simshuffle.extensions.interop.fabrics.network_fabric import number_nodes_and_ports
 
-MOST_PORTS = 254
+MAX_PORTS = 254
 """Of a node of InfiniBand."""
 
 
-def written(fabric: ImportedFabric) -> str:
-    """The text of the net file. A host is one adapter with as many ports as the host has cables.
+def format_net_file(fabric: ImportedFabric) -> str:
+    """Return the text of a net file of ibsim.
+
+    A host is one adapter with as many ports as the host has cables.
 
     Raises:
         TopologyError: a node has more than 254 ports.
     """
-    fabric = with_ports(fabric)
-    ends: dict[str, dict[int, tuple[str, int, Cable]]] = {node.name: {} for node in fabric.nodes}
+    fabric = number_nodes_and_ports(fabric)
+    peer_of_port: dict[str, dict[int, tuple[str, int, Cable]]] = {
+        node.name: {} for node in fabric.nodes
+    }
     for cable in fabric.cables:
-        (a, b), (p, q) = cable.ends, cable.ports or (0, 0)
-        ends[a][p], ends[b][q] = (b, q, cable), (a, p, cable)
+        (first, second), (first_port, second_port) = cable.ends, cable.ports or (0, 0)
+        peer_of_port[first][first_port], peer_of_port[second][second_port] = (
+            (second, second_port, cable),
+            (first, first_port, cable),
+        )
     nodes = {node.name: node for node in fabric.nodes}
     problems = [
         Problem(
             f"nodes.{name}",
-            f"a node of InfiniBand has at most {MOST_PORTS} ports",
+            f"a node of InfiniBand has at most {MAX_PORTS} ports",
             str(max(ports)),
             "Export a smaller part, or a director as the switches that it is made of.",
         )
-        for name, ports in ends.items()
-        if max(ports, default=0) > MOST_PORTS
+        for name, ports in peer_of_port.items()
+        if max(ports, default=0) > MAX_PORTS
     ]
     if problems:
         raise TopologyError(problems, fabric.source)
-    ordered = sorted(fabric.nodes, key=lambda node: node.kind != "switch")
-    blocks = [_block(node, ends[node.name], nodes) for node in ordered]
+    switches_first = sorted(fabric.nodes, key=lambda node: node.kind != "switch")
+    blocks = [_format_node(node, peer_of_port[node.name], nodes) for node in switches_first]
     return f"# {fabric.source}, written by simshuffle\n\n" + "\n".join(blocks)
 
 
-def _block(
-    node: FabricNode, ports: dict[int, tuple[str, int, Cable]], nodes: dict[str, FabricNode]
+def _format_node(
+    node: FabricNode, peer_of_port: dict[int, tuple[str, int, Cable]], nodes: dict[str, FabricNode]
 ) -> str:
-    switch = node.kind == "switch"
-    kind, key = ("Switch", "switchguid") if switch else ("Ca", "caguid")
+    """Return the lines of a node: its GUID, its kind and ports, and the peer of each port."""
+    is_switch = node.kind == "switch"
+    kind, key = ("Switch", "switchguid") if is_switch else ("Ca", "caguid")
     guid = int(node.guid, 16)
     lines = [
-        f"{key}=0x{guid:x}({guid:x})" if switch else f"{key}=0x{guid:x}",
-        f'{kind}\t{max(ports, default=1)} "{_identity(node)}"\t\t# "{node.name}"',
+        f"{key}=0x{guid:x}({guid:x})" if is_switch else f"{key}=0x{guid:x}",
+        f'{kind}\t{max(peer_of_port, default=1)} "{_identity(node)}"\t\t# "{node.name}"',
     ]
-    for port, (peer, other, cable) in sorted(ports.items()):
-        end = nodes[peer]
-        own = "" if switch else f"({guid + port:x})"
-        there = "" if end.kind == "switch" else f"({int(end.guid, 16) + other:x})"
-        rate = cable.rate or rate_of(cable.bandwidth)
-        told = f' # "{peer}" lid 0 {rate}'.rstrip()
-        lines.append(f'[{port}]{own}\t"{_identity(end)}"[{other}]{there}\t{told}')
+    for port, (peer_name, peer_port, cable) in sorted(peer_of_port.items()):
+        peer = nodes[peer_name]
+        port_guid = "" if is_switch else f"({guid + port:x})"
+        peer_guid = "" if peer.kind == "switch" else f"({int(peer.guid, 16) + peer_port:x})"
+        rate = cable.rate or rate_of_bandwidth(cable.bandwidth)
+        comment = f' # "{peer_name}" lid 0 {rate}'.rstrip()
+        lines.append(f'[{port}]{port_guid}\t"{_identity(peer)}"[{peer_port}]{peer_guid}\t{comment}')
     return "\n".join(lines) + "\n"
 
 
 def _identity(node: FabricNode) -> str:
+    """Return the identity by which a net file names a node, such as 'S-0000000000000001'."""
     return f"{'S' if node.kind == 'switch' else 'H'}-{int(node.guid, 16):016x}"

@@ -1,5 +1,8 @@
-"""What every reader of a fabric gives: nodes, cables with their ports and rates, what was left out;
-and the node-link JSON of it, which `kind: custom` reads."""
+"""The fabric that every reader of another tool's file returns, and its node-link JSON.
+
+An `ImportedFabric` holds nodes, cables with their ports and rates, and texts about what was left
+out. ``kind: custom`` reads the JSON.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from simshuffle.errors import InputError, Problem, TopologyError
 from simshuffle.fabric.topology.cabling import Cabling, most_common_bandwidth
 from simshuffle.fabric.topology.custom import read_limited_file
 from simshuffle.fabric.topology.graph import Sketch, graph_problems
-from simshuffle.spec.late import networkx as nx
 from simshuffle.spec.plain_text import clean_text, decode, without_commands
 from simshuffle.spec.units import Dimension, format_quantity, readable
 
@@ -32,8 +34,8 @@ MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Missing:
-    """What a file may not say."""
+class FabricSupplement:
+    """Facts about a fabric that its file may leave out, as other options and files give them."""
 
     bandwidth: float | None = None  # bytes/s of each
     links_up: int | None = None  # from each switch to the one above
@@ -44,7 +46,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class FabricNode:
-    """A host, a switch, or something else that is attached."""
+    """A host, a switch, or another device that is attached to the network."""
 
     name: str  # of its own
     kind: str  # 'host', 'switch', 'storage' or 'other', as in `simshuffle.fabric.topology.graph`
@@ -55,7 +57,7 @@ class FabricNode:
 
 @dataclass(frozen=True)
 class Cable:
-    """A cable."""
+    """A cable between two nodes of the fabric, with the bandwidth that it carries each way."""
 
     ends: tuple[str, str]  # the names of the nodes at both ends
     ports: tuple[int, int] | None  # the numbers of the ports there; None if they are not known
@@ -64,46 +66,47 @@ class Cable:
     adapter: str = ""  # the name of the host's adapter, if it has several
     latency: float = CABLE_LATENCY  # s
     # what the adapter at one end is, if it can do no more than this cable
-    limited_by: str = ""
+    limiting_adapter: str = ""
 
     @property
     def rate_text(self) -> str:
-        """What it carries, for people."""
+        """The rate of the cable for people: as the fabric says it, or else its bandwidth."""
         return self.rate or readable(self.bandwidth, Dimension.BANDWIDTH)
 
 
-Place = tuple[str, int]
+NodePort = tuple[str, int]
 """A port: its node, and its number there."""
 
 
 @dataclass(frozen=True)
 class SlowCable:
-    """A cable that is slower than most of those between the same two levels; ``factor`` says how
-    many times as long uniform traffic over it takes."""
+    """A cable that is slower than most cables between the same two tiers."""
 
     cable: Cable
-    usual: str
+    usual_rate: str
     factor: float
 
     @property
     def is_of_older_adapter(self) -> bool:
-        """Whether its adapter can do no more, and another cable would not help."""
-        return bool(self.cable.limited_by)
+        """True if the adapter at one end limits the rate, so that another cable would not help."""
+        return bool(self.cable.limiting_adapter)
 
     def __str__(self) -> str:
         ends = self.cable.ends
-        at = [f" port {port}" for port in self.cable.ports or ()] or ["", ""]
-        by = f", as its adapter is older ({self.cable.limited_by})" * self.is_of_older_adapter
-        have = f"{self.cable.rate_text} in place of {self.usual}{by}"
+        port_texts = [f" port {port}" for port in self.cable.ports or ()] or ["", ""]
+        reason = (
+            f", as its adapter is older ({self.cable.limiting_adapter})" * self.is_of_older_adapter
+        )
+        rates = f"{self.cable.rate_text} in place of {self.usual_rate}{reason}"
         return (
-            f"{ends[0]}{at[0]} to {ends[1]}{at[1]}: {have};"
+            f"{ends[0]}{port_texts[0]} to {ends[1]}{port_texts[1]}: {rates};"
             f" uniform traffic over it takes {self.factor:.3g} times as long"
         )
 
 
 @dataclass(frozen=True)
 class ImportedFabric:
-    """A fabric as a file tells it."""
+    """A fabric as a file of another tool describes it."""
 
     source: str  # the file
     # all nodes; switches in the order in which OpenSM takes them (`opensm_order`)
@@ -111,29 +114,29 @@ class ImportedFabric:
     cables: list[Cable]  # all cables
     adapters: int = 0  # how many adapters the file has
     # the place of each adapter port by its GUID
-    ports: Mapping[str, Place] = field(default_factory=dict)
-    lids: Mapping[int, Place] = field(default_factory=dict)  # the same by local identifier
+    ports: Mapping[str, NodePort] = field(default_factory=dict)
+    lids: Mapping[int, NodePort] = field(default_factory=dict)  # the same by local identifier
     # what is in the file and takes no part, each as a text
     left_out: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)  # what is unusual, each as a text
 
-    def of_kind(self, kind: str) -> list[FabricNode]:
-        """The nodes of a kind."""
+    def nodes_of_kind(self, kind: str) -> list[FabricNode]:
+        """Return the nodes of a kind, such as 'switch', in the order of ``nodes``."""
         return [node for node in self.nodes if node.kind == kind]
 
     def sketch(self) -> Sketch:
-        """The network, to be made a `Cabling` of."""
+        """Return the network as a sketch, from which a `Cabling` can be made."""
         sketch = Sketch()
         for node in self.nodes:
             tier = node.tier or node.kind
-            sketch.add_node(node.name, kind=node.kind, tier=tier, latency=_crossing(node))
+            sketch.add_node(node.name, kind=node.kind, tier=tier, latency=_crossing_latency(node))
         for cable in self.cables:
             ports: dict[str, Any] = {} if cable.ports is None else {"ports": cable.ports}
             sketch.add_edge(*cable.ends, bandwidth=cable.bandwidth, latency=cable.latency, **ports)
         return sketch
 
-    def checked(self) -> ImportedFabric:
-        """The same.
+    def check_usable(self) -> ImportedFabric:
+        """Return this fabric if it is a usable network.
 
         Raises:
             TopologyError: it is no usable network.
@@ -144,67 +147,85 @@ class ImportedFabric:
 
     @cached_property
     def tiers(self) -> dict[str, str]:
-        """The level of each node: its own, or 'leaf' and 'level2' and so on by the way to the
-        nearest host; other nodes by their kind."""
+        """The tier of each node by its name.
+
+        A node without a tier of its own gets one: a switch 'leaf', 'level2' and so on by its
+        distance from the nearest host, every other node its kind.
+        """
         cabling = Cabling.from_graph(self.sketch())
-        depth = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
-        return {node.name: node.tier or _level(node.kind, depth[node.name]) for node in self.nodes}
+        depth_of_node = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
+        return {
+            node.name: node.tier or _tier_name(node.kind, depth_of_node[node.name])
+            for node in self.nodes
+        }
 
     @cached_property
     def slow_cables(self) -> list[SlowCable]:
-        """Cables slower than most of those between the same two levels."""
-        between = [tuple(sorted(self.tiers[end] for end in cable.ends)) for cable in self.cables]
-        number = {pair: i for i, pair in enumerate(dict.fromkeys(between))}
-        rates = np.array([cable.bandwidth for cable in self.cables])
-        most = most_common_bandwidth(np.array([number[pair] for pair in between]), rates).tolist()
-        called = {
+        """The cables that are slower than most cables between the same two tiers."""
+        tiers_of_cables = [
+            tuple(sorted(self.tiers[end] for end in cable.ends)) for cable in self.cables
+        ]
+        index_of_tiers = {pair: i for i, pair in enumerate(dict.fromkeys(tiers_of_cables))}
+        bandwidths = np.array([cable.bandwidth for cable in self.cables])
+        usual_bandwidths = most_common_bandwidth(
+            np.array([index_of_tiers[pair] for pair in tiers_of_cables]), bandwidths
+        ).tolist()
+        rate_text_of = {
             (pair, cable.bandwidth): cable.rate_text
-            for pair, cable in zip(between, self.cables, strict=True)
+            for pair, cable in zip(tiers_of_cables, self.cables, strict=True)
         }
         return [
-            SlowCable(cable, called[pair, rate], rate / cable.bandwidth)
-            for cable, pair, rate in zip(self.cables, between, most, strict=True)
+            SlowCable(cable, rate_text_of[pair, rate], rate / cable.bandwidth)
+            for cable, pair, rate in zip(
+                self.cables, tiers_of_cables, usual_bandwidths, strict=True
+            )
             if cable.bandwidth < rate
         ]
 
-    def mended(self) -> ImportedFabric:
-        """The same with the usual bandwidth for `slow_cables`; two runs say what they cost."""
-        mended = {
+    def with_usual_bandwidths(self) -> ImportedFabric:
+        """Return the fabric with the usual bandwidth for every slow cable.
+
+        Two runs, with and without it, say what `slow_cables` cost.
+        """
+        mended_cables = {
             id(slow.cable): replace(
-                slow.cable, bandwidth=slow.cable.bandwidth * slow.factor, rate=slow.usual
+                slow.cable, bandwidth=slow.cable.bandwidth * slow.factor, rate=slow.usual_rate
             )
             for slow in self.slow_cables
         }
-        return replace(self, cables=[mended.get(id(cable), cable) for cable in self.cables])
+        return replace(self, cables=[mended_cables.get(id(cable), cable) for cable in self.cables])
 
     @property
     def hcas(self) -> int:
-        """Cables of the host with the fewest."""
+        """Number of cables of the host that has the fewest."""
         count = Counter(end for cable in self.cables for end in cable.ends)
-        return min(count[node.name] for node in self.of_kind("host"))
+        return min(count[node.name] for node in self.nodes_of_kind("host"))
 
     def counts(self) -> dict[str, str]:
-        """What there is, for people: texts by what they are about."""
-        rates = Counter(cable.rate_text for cable in self.cables)
-        levels = Counter(self.tiers[node.name] for node in self.of_kind("switch"))
+        """Return how many adapters, switches, cables, hosts, levels and rates there are.
+
+        Each value is a text for people, by the name of what is counted.
+        """
+        count_of_rate = Counter(cable.rate_text for cable in self.cables)
+        count_of_tier = Counter(self.tiers[node.name] for node in self.nodes_of_kind("switch"))
         return {
             "adapters": str(self.adapters),
-            "switches": str(len(self.of_kind("switch"))),
+            "switches": str(len(self.nodes_of_kind("switch"))),
             "cables": str(len(self.cables)),
-            "hosts": f"{len(self.of_kind('host'))}, of {self.hcas} adapter ports each",
-            "levels": _counted(levels),
-            "rates": _counted(rates),
+            "hosts": f"{len(self.nodes_of_kind('host'))}, of {self.hcas} adapter ports each",
+            "levels": _format_counts(count_of_tier),
+            "rates": _format_counts(count_of_rate),
         }
 
     def to_json(self) -> str:
-        """As networkx node-link JSON, which ``kind: custom`` reads."""
+        """Return the fabric as networkx node-link JSON, which ``kind: custom`` reads."""
         nodes = [
             {
                 "id": node.name,
                 "kind": node.kind,
                 "tier": self.tiers[node.name],
                 **({"guid": node.guid} if node.guid else {}),
-                "latency": format_quantity(_crossing(node), Dimension.SECONDS),
+                "latency": format_quantity(_crossing_latency(node), Dimension.SECONDS),
             }
             for node in self.nodes
         ]
@@ -220,36 +241,39 @@ class ImportedFabric:
             for cable in self.cables
         ]
         head = '{"directed": false, "multigraph": true, "graph": {},\n"nodes": [\n'
-        rows = [
-            ",\n".join(json.dumps(record, ensure_ascii=False) for record in each)
-            for each in (nodes, links)
+        json_blocks = [
+            ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
+            for records in (nodes, links)
         ]
-        return f'{head}{rows[0]}\n],\n"links": [\n{rows[1]}\n]}}\n'
+        return f'{head}{json_blocks[0]}\n],\n"links": [\n{json_blocks[1]}\n]}}\n'
 
 
-def _crossing(node: FabricNode) -> float:
+def _crossing_latency(node: FabricNode) -> float:
+    """Return s of crossing a node: its own latency, else an estimate for a switch, or 0."""
     if node.latency is not None:
         return node.latency
     return SWITCH_LATENCY if node.kind == "switch" else 0.0
 
 
-def _level(kind: str, depth: int) -> str:
+def _tier_name(kind: str, depth: int) -> str:
+    """Return the tier of a switch by its distance ``depth`` from the hosts; else the kind."""
     if kind != "switch" or depth < 0:
         return kind
     return "leaf" if depth == 0 else f"level{depth + 1}"
 
 
-def _counted(count: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
+    """Return counts as text, 'leaf' first, then the others by name: '4 leaf, 2 level2'."""
     return ", ".join(
-        f"{count[name]} {name}" for name in sorted(count, key=lambda of: (of != "leaf", of))
+        f"{counts[name]} {name}" for name in sorted(counts, key=lambda tier: (tier != "leaf", tier))
     )
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, without what terminals, launchers and issue trackers put around it.
+    """Return the text of a file, without what terminals, launchers and trackers put around it.
 
     Raises:
-        TopologyError: it cannot be read, is no text, or too large.
+        TopologyError: the file cannot be read, is no text, or is larger than `MAX_BYTES`.
     """
     try:
         content = read_limited_file(str(path), MAX_BYTES, "Leave other reports out.")
@@ -263,120 +287,66 @@ def read_text(path: Path) -> str:
     raise TopologyError(rule, str(path))
 
 
-def refuse(where: int | str, rule: str, found: str, remedy: str) -> TopologyError:
-    """The error of a line of a file, counted from 1, or of a path in it; 0 for the file itself.
-    `errors_of` adds which file."""
-    path = where if isinstance(where, str) else f"line {where}" * (where > 0)
-    return TopologyError(Problem(path, rule, found, remedy))
+def fabric_error(location: int | str, rule: str, value: str, remedy: str) -> TopologyError:
+    """Return the error of one place in a file; `attribute_errors` adds the file's name.
+
+    Args:
+        location: line of the file, from 1; 0 for the file itself; or a path of keys in it.
+        rule: the rule that is broken.
+        value: the offending text.
+        remedy: how to repair the file.
+    """
+    path = location if isinstance(location, str) else f"line {location}" * (location > 0)
+    return TopologyError(Problem(path, rule, value, remedy))
 
 
 @contextmanager
-def errors_of(source: str | Path) -> Iterator[None]:
-    """What is refused meanwhile is a TopologyError of this file, if it does not name another."""
+def attribute_errors(source: str | Path) -> Iterator[None]:
+    """Raise every input error of the block as a TopologyError that names a file.
+
+    Args:
+        source: the file that is named, unless the error names another one.
+    """
     try:
         yield
     except InputError as error:
         raise TopologyError(error.problems, error.source or str(source)) from None
 
 
-def plain_guid(text: str) -> str:
-    """A GUID in hexadecimal without leading zeros; '' for what is none."""
+def normalize_guid(text: str) -> str:
+    """Return a GUID in lower-case hexadecimal without leading zeros; '' if ``text`` is no GUID."""
     return f"{int(text, 16):x}" if re.fullmatch(r"[0-9a-fA-F]+", text) else ""
 
 
 def opensm_order(guid: str) -> int:
-    """A key by which OpenSM takes switches with equally many adapters: their GUIDs in network byte
-    order, read as numbers of a little-endian machine."""
+    """Return the key by which OpenSM sorts switches with equally many adapters.
+
+    The key is the GUID in network byte order, read as a number of a little-endian machine.
+    """
     return int.from_bytes((int(guid or "0", 16) % 2**64).to_bytes(8, "big"), "little")
 
 
-def natural(name: str) -> list[tuple[int, int | str]]:
-    """A key by which 'node9' comes before 'node10'."""
+def natural_key(name: str) -> list[tuple[int, int | str]]:
+    """Return a sort key by which 'node9' comes before 'node10'."""
     parts = re.split(r"(\d+)", name)
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
-def unique_names(wanted: Iterable[tuple[str, str]]) -> list[str]:
-    """A name for each pair of what something would be called and what is its own: the former where
-    nothing else is called so, else both. Marks that names of links are made with are replaced."""
-    pairs = [(re.sub(r"[\s>#]+", "_", name.strip()) or own, own) for name, own in wanted]
-    count = Counter(name for name, _ in pairs)
-    return [name if count[name] == 1 else f"{name}.{own}" for name, own in pairs]
+def unique_names(labels_and_identities: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a unique name for each node: its label, or 'label.identity' where labels are equal.
 
+    Whitespace and the marks ``>`` and ``#``, of which names of links are made, become underscores.
 
-# ------------------------------------------------------------------- a network of our own
-
-
-def of_network(graph: Any, source: str) -> ImportedFabric:
-    """The fabric of a sketch, a graph or a cabling; ``source`` is what errors call it.
-
-    Nodes have GUIDs that keep their order where OpenSM sorts them. Where some port has no number,
-    all get new ones, in the order of the cables.
+    Args:
+        labels_and_identities: for each node its label, which may be empty, and its unique
+            identity.
     """
-    cabling = Cabling.from_graph(graph)
-    nodes = [
-        FabricNode(name, kind, made_guid(number, kind), tier, crossing)
-        for number, (name, kind, tier, crossing) in enumerate(
-            zip(
-                cabling.names,
-                cabling.kinds,
-                cabling.tiers,
-                cabling.crossing_latency.tolist(),
-                strict=True,
-            )
-        )
+    names_and_identities = [
+        (re.sub(r"[\s>#]+", "_", name.strip()) or identity, identity)
+        for name, identity in labels_and_identities
     ]
-    ports = cabling.ports
-    known = ports is not None and bool((ports > 0).all())
-    numbers = ports.tolist() if ports is not None and known else _new_ports(cabling)
-    cables = [
-        Cable((cabling.names[a], cabling.names[b]), (p, q), bandwidth, latency=latency)
-        for (a, b), (p, q), bandwidth, latency in zip(
-            cabling.ends.tolist(),
-            numbers,
-            cabling.bandwidth.tolist(),
-            cabling.latency.tolist(),
-            strict=True,
-        )
+    count = Counter(name for name, _ in names_and_identities)
+    return [
+        name if count[name] == 1 else f"{name}.{identity}"
+        for name, identity in names_and_identities
     ]
-    ends = Counter(end for cable in cables for end in cable.ends)
-    adapters = sum(ends[node.name] for node in nodes if node.kind != "switch")
-    return ImportedFabric(source, nodes, cables, adapters)
-
-
-def made_guid(number: int, kind: str) -> str:
-    """A GUID for the node with that number from 0: those of switches ascend as `opensm_order`
-    does, and the lowest byte is left for numbers of ports."""
-    tag = 1 if kind == "switch" else 2
-    return f"{opensm_order(f'{tag << 48 | number + 1:x}'):x}"
-
-
-def _new_ports(cabling: Cabling) -> list[tuple[int, int]]:
-    """Numbers from 1 at every node: first of the cables to what is no switch, then of the others,
-    each in their order."""
-    switch = np.zeros(len(cabling.names), bool)
-    switch[cabling.nodes_of_kind("switch")] = True
-    between = np.asarray(switch[cabling.ends].all(axis=1))
-    given: Counter[int] = Counter()
-    numbers = [(0, 0)] * len(between)
-    for cable in np.argsort(between, kind="stable").tolist():
-        a, b = cabling.ends[cable].tolist()
-        given[a] += 1
-        given[b] += 1
-        numbers[cable] = (given[a], given[b])
-    return numbers
-
-
-def with_ports(fabric: ImportedFabric) -> ImportedFabric:
-    """The same with a GUID for every node and a number for every port; the same object where all
-    have one."""
-    if all(cable.ports for cable in fabric.cables) and all(node.guid for node in fabric.nodes):
-        return fabric
-    made = of_network(fabric.sketch(), fabric.source)
-    return replace(made, left_out=fabric.left_out, warnings=fabric.warnings)
-
-
-def graphml(fabric: ImportedFabric) -> str:
-    """As GraphML, which ``kind: custom`` reads."""
-    graph = nx.node_link_graph(json.loads(fabric.to_json()), edges="links")
-    return "\n".join(nx.generate_graphml(graph)) + "\n"

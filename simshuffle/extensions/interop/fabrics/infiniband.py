@@ -1,5 +1,7 @@
-"""What nodes of InfiniBand are called: by their descriptions, or by a node-name map, as opensm and
-the tools of infiniband-diags read it; and what a lane carries."""
+"""Name InfiniBand nodes by their descriptions or by a node-name map, and know what lanes carry.
+
+Maps are those that opensm and the tools of infiniband-diags read.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,17 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from simshuffle.extensions.interop.fabrics.imported import errors_of, plain_guid, read_text, refuse
+from simshuffle.extensions.interop.fabrics.imported import (
+    attribute_errors,
+    fabric_error,
+    normalize_guid,
+    read_text,
+)
 
 _ADAPTER = re.compile(
     r"(\S+)\s+((?:mlx|hfi|qib|mthca|ib|roce|ocrdma|bnxt|hca)[\w-]*)", re.IGNORECASE
 )
-LEAVE_OUT = "Leave one of the two out."
+REMOVE_DUPLICATE = "Leave one of the two out."
 _GUID = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{16}")
 LANE_GBIT = {
     "SDR": 2.0,
@@ -54,114 +61,132 @@ _RATE = re.compile(r"(1|2|4|8|12)x([A-Z]+[0-9]*)")
 
 
 def host_name(label: str) -> str:
-    """The host that a description names; '' if none."""
-    found = _ADAPTER.fullmatch(label)
-    name = found[1] if found else label
+    """Return the host that a node's description names; '' if it names none."""
+    match = _ADAPTER.fullmatch(label)
+    name = match[1] if match else label
     return name if re.fullmatch(r"[^\s>#]+", name) else ""
 
 
 def adapter_name(label: str) -> str:
-    """The adapter that a description names beside its host; '' if none."""
-    found = _ADAPTER.fullmatch(label)
-    return found[2] if found else ""
+    """Return the adapter that a description names beside its host; '' if it names none."""
+    match = _ADAPTER.fullmatch(label)
+    return match[2] if match else ""
 
 
 def switch_name(label: str) -> str:
-    """A switch's name: of 'MF0;ib5:SX6036/U1' 'ib5', of a director's part 'MF0;d:CS7500/L01/U1'
-    'd/L01/U1'."""
-    found = re.fullmatch(r"MF0;([^:;]+):[^/]+(/.*)?", label)
-    if not found:
+    """Return a switch's name from its description.
+
+    'MF0;ib5:SX6036/U1' gives 'ib5', and 'MF0;d:CS7500/L01/U1', part of a director, 'd/L01/U1'.
+    """
+    match = re.fullmatch(r"MF0;([^:;]+):[^/]+(/.*)?", label)
+    if not match:
         return label
-    part = found[2] or ""
-    return found[1] if part in {"", "/U1"} else found[1] + part
+    part = match[2] or ""
+    return match[1] if part in {"", "/U1"} else match[1] + part
 
 
 def begins(text: str) -> bool:
-    """Whether a text may be a node-name map: pairs of words, and some of the first are GUIDs."""
-    pairs = [words for line in text.splitlines()[:2000] if (words := _words(line))]
+    """Return whether a text may be a node-name map: pairs of words, the first often a GUID."""
+    pairs = [words for line in text.splitlines()[:2000] if (words := _split_line(line))]
     return all(len(words) == 2 for words in pairs) and any(_GUID.fullmatch(a) for a, *_ in pairs)
 
 
 def read_names(path: Path) -> dict[str, str]:
-    """The names of a node-name map: by GUID, as `plain_guid` writes it, or by what an adapter, its
-    host or a switch is called in the dump.
+    """Read a node-name map: names by GUID, or by label of an adapter, host or switch.
+
+    GUIDs are as `normalize_guid` writes them.
 
     Raises:
-        TopologyError: a line is none of a map, or names something twice.
+        TopologyError: a line is none of a map, or a node is named twice.
     """
-    with errors_of(path):
-        return _names(read_text(path))
+    with attribute_errors(path):
+        return _parse_names(read_text(path))
 
 
-def _names(text: str) -> dict[str, str]:
+def _parse_names(text: str) -> dict[str, str]:
+    """Parse a node-name map, see `read_names`."""
     names: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not (words := _words(line)):
+    for line_number, line in enumerate(text.splitlines(), 1):
+        if not (words := _split_line(line)):
             continue
         if len(words) != 2:
             rule = "must be a GUID, or the name of an adapter in the dump, and a name in quotes"
             remedy = 'Write for example 0xe09d730300000010 "node1".'
-            raise refuse(number, rule, repr(line.strip()[:60]), remedy)
+            raise fabric_error(line_number, rule, repr(line.strip()[:60]), remedy)
         key, name = words
         if _GUID.fullmatch(key):
-            key = plain_guid(key.lower().removeprefix("0x"))
+            key = normalize_guid(key.lower().removeprefix("0x"))
         if names.setdefault(key, name) != name:
-            raise refuse(number, "must name every node once", f"{words[0]} again", LEAVE_OUT)
+            raise fabric_error(
+                line_number, "must name every node once", f"{words[0]} again", REMOVE_DUPLICATE
+            )
     if not names:
         remedy = 'Write a line for each node: 0xGUID "name".'
-        raise refuse(0, "must hold names", "none", remedy)
+        raise fabric_error(0, "must hold names", "none", remedy)
     return names
 
 
-def _words(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
+    """Split a line into words without quotes and comments.
+
+    A line with an open quote is one word.
+    """
     try:
         return shlex.split(line, comments=True)
     except ValueError:  # a quote without end
         return [line]
 
 
-def name_of(
-    names: Mapping[str, str], label: str, guids: Iterable[str], *, switch: bool
+def find_description(
+    names: Mapping[str, str], label: str, guids: Iterable[str], *, is_switch: bool
 ) -> str | None:
-    """The description of a node by a map; None where no line is about it. Adapters that only the
-    dump tells apart keep their names behind that of the host.
+    """Return the description of a node by a node-name map; None if the map does not name the node.
+
+    Adapters that only the dump tells apart keep their names behind that of the host.
 
     Args:
-        names: as `read_names` gives them.
-        label: its description in the dump.
-        guids: its own, and those of its ports.
-        switch: whether it is one, and no adapter.
+        names: as `read_names` returns them.
+        label: description of the node in the dump.
+        guids: GUIDs of the node and of its ports.
+        is_switch: True for a switch, False for an adapter.
     """
-    called = switch_name(label) if switch else host_name(label)
-    found = next((names[key] for key in (*guids, label, called) if key and key in names), None)
-    if found is None or switch:
-        return found
-    adapter, found = adapter_name(label), found.strip()
-    if adapter_name(found):
-        return found
-    found = re.sub(r"[\s>#]+", "_", found)
-    return f"{found} {adapter}" if adapter else found
+    node_name = switch_name(label) if is_switch else host_name(label)
+    mapped_name = next(
+        (names[key] for key in (*guids, label, node_name) if key and key in names), None
+    )
+    if mapped_name is None or is_switch:
+        return mapped_name
+    adapter, mapped_name = adapter_name(label), mapped_name.strip()
+    if adapter_name(mapped_name):
+        return mapped_name
+    mapped_name = re.sub(r"[\s>#]+", "_", mapped_name)
+    return f"{mapped_name} {adapter}" if adapter else mapped_name
 
 
-def bandwidth_of(rate: str) -> float | None:
-    """Bytes/s in each direction of a width and speed such as '4xNDR'; None if it is none."""
-    found = _RATE.fullmatch(rate)
-    lane = LANE_GBIT.get(found[2]) if found else None
-    return None if found is None or lane is None else int(found[1]) * lane * 1e9 / 8
+def bandwidth_of_rate(rate: str) -> float | None:
+    """Return bytes/s in each direction of a rate such as '4xNDR'; None for other text."""
+    match = _RATE.fullmatch(rate)
+    lane_gbit = LANE_GBIT.get(match[2]) if match else None
+    return None if match is None or lane_gbit is None else int(match[1]) * lane_gbit * 1e9 / 8
 
 
-def rate_of(bandwidth: float) -> str:
-    """The width and speed that carry so much (bytes/s), four lanes first; '' if none does."""
+def rate_of_bandwidth(bandwidth: float) -> str:
+    """Return the rate, such as '4xNDR', that carries exactly ``bandwidth`` (bytes/s).
+
+    Four lanes are tried first; '' if no width and speed give this bandwidth.
+    """
     for width in (4, 1, 2, 8, 12):
         for speed in LANE_GBIT:
-            if bandwidth_of(f"{width}x{speed}") == bandwidth:
+            if bandwidth_of_rate(f"{width}x{speed}") == bandwidth:
                 return f"{width}x{speed}"
     return ""
 
 
-def adapter_of(device: int) -> tuple[str, float]:
-    """What an adapter is, and the bytes/s in each direction that a port of it carries at most, over
-    4 lanes; '' and infinity for devices that are not known."""
+def adapter_of_device(device: int) -> tuple[str, float]:
+    """Return the name of an adapter, and the bytes/s each way of one of its ports with 4 lanes.
+
+    Unknown devices give '' and infinity.
+    """
     if device not in ADAPTERS:
         return "", math.inf
     name, speed = ADAPTERS[device]

@@ -1,20 +1,20 @@
-"""Forwarding tables as tools of InfiniBand dump them: opensm-lfts.dump of OpenSM, and what
-dump_lfts and ibroute print."""
+"""Read forwarding tables that OpenSM (opensm-lfts.dump), dump_lfts and ibroute print."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from simshuffle.errors import TopologyError
 from simshuffle.extensions.interop.fabrics.imported import (
     ImportedFabric,
-    Place,
-    errors_of,
-    plain_guid,
+    NodePort,
+    attribute_errors,
+    fabric_error,
+    normalize_guid,
     read_text,
-    refuse,
 )
 from simshuffle.fabric.routing import Fabric
 from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile, TableRouter
@@ -25,101 +25,148 @@ _PORT_GUID = re.compile(
     r"\(?(?:Channel Adapter|CA|Switch|Router)\b.*?(?:port)?guid (?:0x)?([0-9a-fA-F]+)"
 )
 _NO_PATH = {"255", "UNREACHABLE"}
-_PASSED = re.compile(r"\d+ (valid )?lids dumped|Lid\s+Out|\s*Port\s+Info|#|Dump of all|[\w./-]+:")
+_LINE_WITHOUT_ENTRY = re.compile(
+    r"\d+ (valid )?lids dumped|Lid\s+Out|\s*Port\s+Info|#|Dump of all|[\w./-]+:"
+)
 """Lines without an entry, the last of them warnings of a program, as in 'ibwarn: [123] ...'."""
-_AGAIN = "Dump the tables again, and keep all that the tool prints."
+_REMEDY = "Dump the tables again, and keep all that the tool prints."
+
+
+class _DumpedEntry(NamedTuple):
+    """An entry of a switch's forwarding table."""
+
+    lid: int  # local identifier of the destination port
+    guid: str  # GUID of the destination port; '' if the dump does not say it
+    port: int  # port of the switch by which it leads there; 0 for no path
+
+
+class _DumpedTable(NamedTuple):
+    """The forwarding table of a switch."""
+
+    switch_guid: str
+    line: int  # where the table begins in the dump, from 1
+    entries: list[_DumpedEntry]
 
 
 def begins(text: str) -> bool:
-    """Whether a text may hold forwarding tables."""
+    """Return whether a text may hold forwarding tables."""
     return any(_SWITCH.match(line.strip()) for line in text.splitlines()[:2000])
 
 
 def read_tables(path: Path, fabric: ImportedFabric) -> ForwardingTableFile:
-    """The tables of a file for the adapter ports of a fabric.
+    """Read the forwarding tables of a file for the adapter ports of a fabric.
+
+    Whether routes reach their destinations is checked by `check_routes`.
 
     Raises:
-        TopologyError: the file holds no such tables, is cut off, or is of another fabric. Ways are
-            checked where the tables are used.
+        TopologyError: the file holds no such tables, is cut off, or is of another fabric.
     """
-    return tables_of(read_text(path), str(path), fabric)
+    return parse_tables(read_text(path), str(path), fabric)
 
 
-def tables_of(text: str, source: str, fabric: ImportedFabric) -> ForwardingTableFile:
-    """The same of a text; ``source`` is what errors call it."""
-    with errors_of(source):
-        return _tables(text, fabric).model_copy(update={"source": Path(source).name})
+def parse_tables(text: str, source: str, fabric: ImportedFabric) -> ForwardingTableFile:
+    """Parse forwarding tables from text for the adapter ports of a fabric.
+
+    Args:
+        text: the dump.
+        source: name of the dump in errors.
+        fabric: the network that the tables route.
+
+    Raises:
+        TopologyError: as `read_tables`.
+    """
+    with attribute_errors(source):
+        return _match_to_fabric(text, fabric).model_copy(update={"source": Path(source).name})
 
 
-def _tables(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
-    names = {node.guid: node.name for node in fabric.of_kind("switch")}
-    dumped: dict[str, dict[Place, int]] = {}
-    begun: dict[str, int] = {}
-    for switch, line, entries in _dumped(text):
-        name = names.get(switch)
+def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
+    """Keep the entries that lead to adapter ports of a fabric, and check that none is missing."""
+    names = {node.guid: node.name for node in fabric.nodes_of_kind("switch")}
+    port_of_destination: dict[str, dict[NodePort, int]] = {}  # by switch
+    first_line: dict[str, int] = {}  # of each switch's table
+    for dumped in _parse_dump(text):
+        name = names.get(dumped.switch_guid)
         if name is None:
             remedy = "Dump fabric and tables again, one after the other."
-            raise refuse(line, "must be a switch of the fabric", f"guid 0x{switch}", remedy)
-        dumped[name], begun[name] = {}, line
-        for lid, guid, port in entries:
-            place = fabric.ports.get(guid) if guid else fabric.lids.get(lid)
-            if place is not None:
-                dumped[name][place] = port
-    missing = [name for name in names.values() if name not in dumped]
-    if missing:
-        found = f"none for {', '.join(missing[:3])}"
-        raise refuse(0, f"must have a table for all {len(names)} switches", found, _AGAIN)
+            value = f"guid 0x{dumped.switch_guid}"
+            raise fabric_error(dumped.line, "must be a switch of the fabric", value, remedy)
+        port_of_destination[name] = {}
+        first_line[name] = dumped.line
+        for entry in dumped.entries:
+            destination = fabric.ports.get(entry.guid) if entry.guid else fabric.lids.get(entry.lid)
+            if destination is not None:
+                port_of_destination[name][destination] = entry.port
+
+    switches_without_table = [name for name in names.values() if name not in port_of_destination]
+    if switches_without_table:
+        value = f"none for {', '.join(switches_without_table[:3])}"
+        raise fabric_error(0, f"must have a table for all {len(names)} switches", value, _REMEDY)
+
     destinations = sorted(set(fabric.ports.values()))
-    hosts = {node.name for node in fabric.of_kind("host")}
-    needed = {place for place in destinations if place[0] in hosts}
-    for name, table in dumped.items():
-        if lost := sorted(needed - table.keys()):
-            rule = f"the table of {name} must have all {len(needed)} host ports"
-            found = f"{len(lost)} of them missing, such as {lost[0][0]} port {lost[0][1]}"
-            raise refuse(begun[name], rule, found, _AGAIN)
-    known = [place for place in destinations if any(place in of for of in dumped.values())]
-    switches = {name: [table.get(place, 0) for place in known] for name, table in dumped.items()}
-    return ForwardingTableFile(destinations=known, switches=switches)
+    host_names = {node.name for node in fabric.nodes_of_kind("host")}
+    host_ports = {destination for destination in destinations if destination[0] in host_names}
+    for name, table in port_of_destination.items():
+        if missing_ports := sorted(host_ports - table.keys()):
+            rule = f"the table of {name} must have all {len(host_ports)} host ports"
+            node, port = missing_ports[0]
+            value = f"{len(missing_ports)} of them missing, such as {node} port {port}"
+            raise fabric_error(first_line[name], rule, value, _REMEDY)
+
+    listed_destinations = [
+        destination
+        for destination in destinations
+        if any(destination in table for table in port_of_destination.values())
+    ]
+    switches = {
+        name: [table.get(destination, 0) for destination in listed_destinations]
+        for name, table in port_of_destination.items()
+    }
+    return ForwardingTableFile(destinations=listed_destinations, switches=switches)
 
 
-def check_ways(path: Path, fabric: ImportedFabric, tables: ForwardingTableFile) -> None:
-    """See that the tables that were read from ``path`` lead to every host port of a fabric.
+def check_routes(path: Path, fabric: ImportedFabric, tables: ForwardingTableFile) -> None:
+    """Check that forwarding tables lead to every host port of a fabric.
+
+    Args:
+        path: the file from which the tables were read.
+        fabric: the network.
+        tables: the tables, as `read_tables` returns them.
 
     Raises:
-        TopologyError: a port has no cable, a host port is not reached, or a way is a circle; with
-            the line where the table of the switch begins.
+        TopologyError: a port has no cable, a host port is not reached, or a route is a circle. The
+            error names the line where the switch's table begins.
     """
     try:
         TableRouter(Fabric(fabric.sketch()), tables, str(path))
     except TopologyError as error:
-        names = {node.guid: node.name for node in fabric.of_kind("switch")}
-        begun = {
+        names = {node.guid: node.name for node in fabric.nodes_of_kind("switch")}
+        line_of_table = {
             f"switches.{names[guid]}": f"line {line}, switches.{names[guid]}"
-            for guid, line, _ in _dumped(read_text(path))
+            for guid, line, _ in _parse_dump(read_text(path))
         }
         problems = [
-            replace(problem, path=begun.get(problem.path, problem.path))
+            replace(problem, path=line_of_table.get(problem.path, problem.path))
             for problem in error.problems
         ]
         raise TopologyError(problems, error.source) from None
 
 
-def _dumped(text: str) -> list[tuple[str, int, list[tuple[int, str, int]]]]:
-    """For each switch its GUID, the line where its table begins, and its entries: the identifier
-    and, if it is known, the GUID of the port that each leads to, and by which port."""
-    out: list[tuple[str, int, list[tuple[int, str, int]]]] = []
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
-        if found := _SWITCH.match(line):
-            out.append((plain_guid(found[1]), number, []))
-        elif (found := _ENTRY.match(line)) and out:
-            port = 0 if found[2] in _NO_PATH else int(found[2])
-            to = _PORT_GUID.search(found[3] or "")
-            out[-1][2].append((int(found[1], 16), plain_guid(to[1]) if to else "", port))
-        elif line and not _PASSED.match(line):
+def _parse_dump(text: str) -> list[_DumpedTable]:
+    """Return the forwarding table of each switch, in the order of the dump."""
+    tables: list[_DumpedTable] = []
+    for line_number, raw_line in enumerate(text.splitlines(), 1):
+        line = raw_line.strip()
+        if match := _SWITCH.match(line):
+            tables.append(_DumpedTable(normalize_guid(match[1]), line_number, []))
+        elif (match := _ENTRY.match(line)) and tables:
+            port = 0 if match[2] in _NO_PATH else int(match[2])
+            port_guid = _PORT_GUID.search(match[3] or "")
+            guid = normalize_guid(port_guid[1]) if port_guid else ""
+            tables[-1].entries.append(_DumpedEntry(int(match[1], 16), guid, port))
+        elif line and not _LINE_WITHOUT_ENTRY.match(line):
             rule = "must be a line of a forwarding table"
-            raise refuse(number, rule, repr(line[:60]), _AGAIN)
-    if not out:
+            raise fabric_error(line_number, rule, repr(line[:60]), _REMEDY)
+    if not tables:
         rule, remedy = "must hold forwarding tables", "Name what `dump_lfts` or OpenSM wrote."
-        raise refuse(0, rule, "none", remedy)
-    return out
+        raise fabric_error(0, rule, "none", remedy)
+    return tables

@@ -1,5 +1,7 @@
-"""The matrix that ``nvidia-smi topo -m`` prints: how every GPU and network adapter reaches every
-other one, by a word that its legend explains. It says nothing of the speed of PCIe.
+"""Read the matrix that ``nvidia-smi topo -m`` prints: how GPUs and network adapters are connected.
+
+A word that the legend explains stands for each pair of devices. The matrix says nothing of the
+speed of PCIe.
 """
 
 from __future__ import annotations
@@ -9,128 +11,145 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simshuffle.extensions.interop.fabrics.host_inside import (
-    MOST_NVLINKS,
+    MAX_NVLINKS,
     NVLINK_BANDWIDTH,
     Gpu,
-    HostInside,
+    HostInventory,
 )
-from simshuffle.extensions.interop.fabrics.imported import refuse
+from simshuffle.extensions.interop.fabrics.imported import fabric_error
 
 SAME_ROOT = {"PIX", "PXB", "PSB"}
 """Words for a way through PCIe bridges alone: below one root port."""
-WORDS = SAME_ROOT | {"X", "PHB", "NODE", "SYS", "SOC"}
+CONNECTION_WORDS = SAME_ROOT | {"X", "PHB", "NODE", "SYS", "SOC"}
 """Those of the legend but NV#; PSB and SOC are of old drivers."""
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
 _HEADER = re.compile(r"^[ \t]*GPU[0-9]+[ \t].*\b(?:GPU[0-9]+|CPU Affinity)\b", re.MULTILINE)
 _LEGEND = re.compile(r"^\s*(NIC[0-9]+):\s*(\S+)", re.MULTILINE)
-AGAIN = "Save all that nvidia-smi topo -m prints."
+REMEDY = "Save all that nvidia-smi topo -m prints."
 
 
 def begins(text: str) -> bool:
-    """Whether a text may be such a matrix."""
+    """Return whether a text may hold the matrix of ``nvidia-smi topo -m``."""
     return _HEADER.search(text) is not None
 
 
 @dataclass(frozen=True)
-class _Matrix:
-    """How each reaches each other."""
+class _ConnectionMatrix:
+    """The connection between every two devices of a host."""
 
     names: list[str]  # of columns, and so of rows
-    ways: dict[str, list[str]]  # the words of a row by its name
+    connections: dict[str, list[str]]  # the words of a row by its name
     numa: dict[str, str]  # NUMA domain of a GPU; '' if not known
 
-    def near(self, one: str) -> list[str]:
-        """The names of what is below the same root port as one."""
-        place = self.names.index(one)
-        ways = zip(self.names, self.ways[one], strict=True)
-        return [name for name, way in ways if {way, self.ways[name][place]} & SAME_ROOT]
+    def devices_below_same_root(self, name: str) -> list[str]:
+        """Return the names of the devices below the same PCIe root port as a device."""
+        column = self.names.index(name)
+        pairs = zip(self.names, self.connections[name], strict=True)
+        return [peer for peer, word in pairs if {word, self.connections[peer][column]} & SAME_ROOT]
 
 
-def host_of(text: str, source: str) -> HostInside:
-    """What a file's text shows; ``source`` is the file.
+def host_of(text: str, source: str) -> HostInventory:
+    """Parse the GPUs and network ports of a host from ``nvidia-smi topo -m``.
+
+    Args:
+        text: the file's text.
+        source: name of the file.
 
     Raises:
         TopologyError: the matrix is cut, or has a word that no legend explains.
     """
-    matrix = _matrix(text.split("\n"))
-    called = dict(_LEGEND.findall(text))
-    names = [name for name in matrix.names if re.fullmatch(r"GPU[0-9]+", name)]
-    slots = _slots(matrix)
-    ports = [name for name in matrix.names if name not in names]
+    matrix = _parse_matrix(text.split("\n"))
+    port_name_of_nic = dict(_LEGEND.findall(text))
+    gpu_names = [name for name in matrix.names if re.fullmatch(r"GPU[0-9]+", name)]
+    root_ports = _root_ports(matrix)
+    ports = [name for name in matrix.names if name not in gpu_names]
     warnings = []
     gpus = []
-    for name in names:
-        near = [called.get(port, port) for port in ports if slots[port] == slots[name]]
+    for name in gpu_names:
+        nearby_ports = [
+            port_name_of_nic.get(port, port)
+            for port in ports
+            if root_ports[port] == root_ports[name]
+        ]
         gpus.append(
             Gpu(
                 name,
                 matrix.numa[name],
-                f"of {slots[name]}",
-                tuple(near),
-                _nvlinks(matrix.ways[name]),
+                f"of {root_ports[name]}",
+                tuple(nearby_ports),
+                _count_nvlinks(matrix.connections[name]),
                 NVLINK_BANDWIDTH[80],
             )
         )
     if any(gpu.nvlinks for gpu in gpus):
         warnings.append("NVLinks count as of V100 to H100: those of B200 carry twice as much")
     warnings.append("The matrix does not say what PCIe carries")
-    every = [called.get(port, port) for port in ports]
-    return HostInside(f"{source} (nvidia-smi topo -m)", gpus, every, warnings)
+    port_names = [port_name_of_nic.get(port, port) for port in ports]
+    return HostInventory(f"{source} (nvidia-smi topo -m)", gpus, port_names, warnings)
 
 
-def _slots(matrix: _Matrix) -> dict[str, str]:
-    """By name the first of those below the same root port. Two GPUs between which NVLinks hide what
-    else there is are below the same one if something else is below that of both."""
-    slots: dict[str, str] = {}
+def _root_ports(matrix: _ConnectionMatrix) -> dict[str, str]:
+    """Return a name for the root port of each device: the first device below it.
+
+    NVLinks between two GPUs hide what else joins them. Two such GPUs are below one root port if
+    another device is below the root ports of both.
+    """
+    root_ports: dict[str, str] = {}
     for name in matrix.names:
-        if name in slots:
+        if name in root_ports:
             continue
-        group, left = {name}, [name]
-        while left:
-            found = set(matrix.near(left.pop())) - group
-            group |= found
-            left += found
-        slots |= dict.fromkeys(group, name)
-    return slots
+        group, unvisited = {name}, [name]
+        while unvisited:
+            newly_reached = set(matrix.devices_below_same_root(unvisited.pop())) - group
+            group |= newly_reached
+            unvisited += newly_reached
+        root_ports |= dict.fromkeys(group, name)
+    return root_ports
 
 
-def _nvlinks(ways: Sequence[str]) -> int:
-    """NVLinks of a GPU. To a switch, all are in the way to every other GPU; without one, some in
-    each, and no more than a GPU has in all."""
-    counts = [int(found[1]) for way in ways if (found := _NVLINKS.fullmatch(way))]
-    return sum(counts) if sum(counts) <= MOST_NVLINKS else max(counts)
+def _count_nvlinks(words: Sequence[str]) -> int:
+    """Return the number of NVLinks of a GPU, given its row of the matrix.
+
+    With an NVSwitch, all links stand in the word for every other GPU. Without one, each word has
+    some of them, and the sum is at most what a GPU can have.
+    """
+    counts = [int(match[1]) for word in words if (match := _NVLINKS.fullmatch(word))]
+    return sum(counts) if sum(counts) <= MAX_NVLINKS else max(counts)
 
 
-def _matrix(lines: Sequence[str]) -> _Matrix:
-    """The matrix in the lines of a file: a header, and a row for each of its columns."""
-    start = next(number for number, line in enumerate(lines) if _HEADER.match(line))
+def _parse_matrix(lines: Sequence[str]) -> _ConnectionMatrix:
+    """Parse the matrix in the lines of a file: a header, and a row for each of its columns."""
+    start = next(line_number for line_number, line in enumerate(lines) if _HEADER.match(line))
     header = lines[start].split()
     names = header[: header.index("CPU")] if "CPU" in header else header
     if len(set(names)) < len(names):
-        raise refuse(start + 1, "must name each column once", lines[start].strip(), AGAIN)
-    ways: dict[str, list[str]] = {}
+        raise fabric_error(start + 1, "must name each column once", lines[start].strip(), REMEDY)
+    connections: dict[str, list[str]] = {}
     numa: dict[str, str] = {}
-    for number, line in enumerate(lines[start + 1 :], start + 2):
+    for line_number, line in enumerate(lines[start + 1 :], start + 2):
         name, *cells = line.split() or [""]
-        if name not in names or name in ways:
+        if name not in names or name in connections:
             continue
-        ways[name] = cells[: len(names)]
-        _check_row(number, names, name, ways[name])
-        rest = cells[len(names) :]
-        numa[name] = rest[1] if len(rest) > 1 and rest[1].isdecimal() else ""
-    if missing := [name for name in names if name not in ways]:
+        connections[name] = cells[: len(names)]
+        _check_row(line_number, names, name, connections[name])
+        affinities = cells[len(names) :]
+        numa[name] = affinities[1] if len(affinities) > 1 and affinities[1].isdecimal() else ""
+    if absent_rows := [name for name in names if name not in connections]:
         rule = "must have a row for each column of the matrix"
-        raise refuse(0, rule, f"none for {', '.join(missing[:3])}", AGAIN)
-    return _Matrix(names, ways, numa)
+        raise fabric_error(0, rule, f"none for {', '.join(absent_rows[:3])}", REMEDY)
+    return _ConnectionMatrix(names, connections, numa)
 
 
-def _check_row(number: int, names: Sequence[str], name: str, ways: Sequence[str]) -> None:
-    if len(ways) < len(names):
+def _check_row(line_number: int, names: Sequence[str], name: str, words: Sequence[str]) -> None:
+    """Refuse a row that is too short, has an unknown word, or has its X in another column."""
+    if len(words) < len(names):
         rule = f"must have {len(names)} words, one for each column"
-        raise refuse(number, rule, f"{name} with {len(ways)}", AGAIN)
-    for column, way in zip(names, ways, strict=True):
-        if way not in WORDS and not _NVLINKS.fullmatch(way):
-            rule = f"must be one of {', '.join(sorted(WORDS))} and NV#"
-            raise refuse(number, rule, repr(way), AGAIN)
-        if (way == "X") != (column == name):
-            raise refuse(number, "X must stand where a row meets its own column", name, AGAIN)
+        raise fabric_error(line_number, rule, f"{name} with {len(words)}", REMEDY)
+    for column, word in zip(names, words, strict=True):
+        if word not in CONNECTION_WORDS and not _NVLINKS.fullmatch(word):
+            rule = f"must be one of {', '.join(sorted(CONNECTION_WORDS))} and NV#"
+            raise fabric_error(line_number, rule, repr(word), REMEDY)
+        if (word == "X") != (column == name):
+            raise fabric_error(
+                line_number, "X must stand where a row meets its own column", name, REMEDY
+            )

@@ -1,4 +1,4 @@
-"""Which reader a file is for; and what lies in a folder of dumps."""
+"""Choose the reader for a file of another tool, and find the dumps in a folder."""
 
 from __future__ import annotations
 
@@ -15,121 +15,138 @@ from simshuffle.extensions.interop.fabrics import (
     nvidia_smi,
     slurm,
 )
-from simshuffle.extensions.interop.fabrics.host_inside import HostInside
+from simshuffle.extensions.interop.fabrics.host_inside import HostInventory
 from simshuffle.extensions.interop.fabrics.imported import (
+    FabricSupplement,
     ImportedFabric,
-    Missing,
-    errors_of,
-    of_network,
+    attribute_errors,
+    fabric_error,
     read_text,
-    refuse,
 )
+from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network
 from simshuffle.fabric.topology import Custom
 from simshuffle.fabric.topology.graph import graph_problems
 
 _READERS = ibnetdiscover, slurm, infragraph
-_OF_HOSTS = nccl_topology, nvidia_smi
-_KINDS = {
+_HOST_READERS = nccl_topology, nvidia_smi
+_RECOGNIZER_OF_KIND = {
     "network": lambda text: ibnetdiscover.begins(text) or infragraph.begins(text),
     "routes": lfts.begins,
     "slurm": slurm.begins,
     "names": infiniband.begins,
 }
-KNOWN = (
+FABRIC_FORMATS = (
     "what ibnetdiscover prints, topology.conf or topology.yaml of Slurm, InfraGraph, networkx"
     " node-link JSON, GraphML"
 )
 
 
-def read_fabric(path: Path, missing: Missing | None = None) -> ImportedFabric:
-    """The fabric of a file, whichever of the known formats it has; ``missing`` is for what the file
-    does not say.
+def read_fabric(path: Path, supplement: FabricSupplement | None = None) -> ImportedFabric:
+    """Read a fabric from a file in any of the known formats.
+
+    Args:
+        path: the file.
+        supplement: facts that the file may leave out.
 
     Raises:
-        TopologyError: it has none of them, or its reader refuses it.
+        TopologyError: the file has none of the formats, or its reader refuses it.
     """
-    text, missing = read_text(path), missing or Missing()
-    for option, given in (("--names", missing.names), ("--slurm", missing.hosts)):
-        if given and not ibnetdiscover.begins(text):
+    text, supplement = read_text(path), supplement or FabricSupplement()
+    for option, facts in (("--names", supplement.names), ("--slurm", supplement.hosts)):
+        if facts and not ibnetdiscover.begins(text):
             rule, remedy = "is for what ibnetdiscover printed", "Leave it out."
             raise TopologyError(Problem(option, rule, str(path), remedy), "command line")
-    with errors_of(path):
+    with attribute_errors(path):
         for reader in _READERS:
             if reader.begins(text):
-                fabric: ImportedFabric = reader.fabric_of(text, str(path), missing)
+                fabric: ImportedFabric = reader.fabric_of(text, str(path), supplement)
                 return fabric
         if path.suffix in {".json", ".graphml", ".xml"}:
             sketch = Custom(kind="custom", path=str(path)).sketch()
             if problems := graph_problems(sketch, "fabric"):
                 raise TopologyError(problems)
-            return of_network(sketch, str(path))
-        raise refuse(0, f"must be one of: {KNOWN}", "something else", "Name such a file.")
+            return fabric_of_network(sketch, str(path))
+        raise fabric_error(
+            0, f"must be one of: {FABRIC_FORMATS}", "something else", "Name such a file."
+        )
 
 
-def read_host(path: Path) -> HostInside | None:
-    """What a file shows of the inside of a host; None if it is of something else. Raises a
-    TopologyError if it cannot be read, or is cut."""
+def read_host(path: Path) -> HostInventory | None:
+    """Return the GPUs and ports of the host that a file describes; None if it describes no host.
+
+    Raises:
+        TopologyError: the file cannot be read, or is cut.
+    """
     text = read_text(path)
-    for reader in _OF_HOSTS:
+    for reader in _HOST_READERS:
         if reader.begins(text):
-            with errors_of(path):
-                host: HostInside = reader.host_of(text, path.name)
+            with attribute_errors(path):
+                host: HostInventory = reader.host_of(text, path.name)
                 return host
     return None
 
 
 def is_fabric(path: Path) -> bool:
-    """Whether one of the readers of other tools' files is for a file; raises as `read_fabric`."""
+    """Return whether one of the readers of other tools' files is for a file.
+
+    Raises:
+        TopologyError: the file cannot be read.
+    """
     text = read_text(path)
     return any(reader.begins(text) for reader in _READERS)
 
 
 @dataclass(frozen=True)
-class Dumps:
-    """The files of a folder, each None if there is none of its kind."""
+class DumpFiles:
+    """The files of a folder by what they hold; None where the folder has no such file."""
 
     network: Path | None = None
     routes: Path | None = None  # forwarding tables
     names: Path | None = None  # a node-name map
     slurm: Path | None = None  # Slurm's topology, beside a network
-    others: list[str] = field(default_factory=list)  # names of those of no kind
+    unread: list[str] = field(default_factory=list)  # names of those of no kind
 
     @property
     def files(self) -> dict[str, Path]:
-        """Those that there are by their kinds."""
-        paths = {kind: getattr(self, kind) for kind in _KINDS}
+        """The files that are present, by their kinds."""
+        paths = {kind: getattr(self, kind) for kind in _RECOGNIZER_OF_KIND}
         return {kind: path for kind, path in paths.items() if path is not None}
 
 
-def dumps_in(folder: Path) -> Dumps:
-    """The dumps in a folder. The topology of Slurm is the network where there is no other.
+def find_dumps(folder: Path) -> DumpFiles:
+    """Find the dumps in a folder. Slurm's topology is the network where there is no other.
 
     Raises:
-        TopologyError: there are two of a kind, or no network.
+        TopologyError: two files are of one kind, or no file holds a network.
     """
-    found: dict[str, Path] = {}
-    others = []
+    path_of_kind: dict[str, Path] = {}
+    unread = []
     for path in sorted(folder.iterdir()):
-        kind = _kind(path)
+        kind = _kind_of_file(path)
         if kind is None:
-            others.append(path.name)
-        elif kind in found:
-            rule, names = "must have one file of each kind", f"{found[kind].name} and {path.name}"
-            with errors_of(folder):
-                raise refuse(0, rule, names, "Name one of them by its option.")
+            unread.append(path.name)
+        elif kind in path_of_kind:
+            rule, names = (
+                "must have one file of each kind",
+                f"{path_of_kind[kind].name} and {path.name}",
+            )
+            with attribute_errors(folder):
+                raise fabric_error(0, rule, names, "Name one of them by its option.")
         else:
-            found[kind] = path
-    if "network" not in found:
-        if "slurm" not in found:
+            path_of_kind[kind] = path
+    if "network" not in path_of_kind:
+        if "slurm" not in path_of_kind:
             rule, remedy = "must hold the dump of a network", "Add what ibnetdiscover printed."
             raise TopologyError(Problem("", rule, "none", remedy), str(folder))
-        found["network"] = found.pop("slurm")
-    return Dumps(others=others, **found)
+        path_of_kind["network"] = path_of_kind.pop("slurm")
+    return DumpFiles(unread=unread, **path_of_kind)
 
 
-def _kind(path: Path) -> str | None:
+def _kind_of_file(path: Path) -> str | None:
+    """Return the kind of dump that a file holds; None for a folder or a file of another kind."""
     try:
         text = read_text(path)
     except TopologyError:  # a folder, or no text
         return None
-    return next((kind for kind, begins in _KINDS.items() if begins(text)), None)
+    recognizers = _RECOGNIZER_OF_KIND.items()
+    return next((kind for kind, begins in recognizers if begins(text)), None)

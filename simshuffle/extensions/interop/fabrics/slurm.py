@@ -1,4 +1,4 @@
-"""Slurm's topology.conf and topology.yaml: which nodes are below which switches, and no more."""
+"""Read Slurm's topology.conf and topology.yaml, which say which nodes are below which switches."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.interop.fabrics.imported import (
     Cable,
     FabricNode,
+    FabricSupplement,
     ImportedFabric,
-    Missing,
-    errors_of,
+    attribute_errors,
+    fabric_error,
     read_text,
-    refuse,
 )
 from simshuffle.spec.hostlist import expand_node_list
 from simshuffle.spec.library import parse_documents
 
-MOST_NAMES = 200_000
+MAX_NAMES = 200_000
 """That a list with brackets may stand for."""
-TOP = "above-the-blocks"
+TOP_SWITCH = "above-the-blocks"
 """A switch that joins blocks, of which Slurm does not say how they are joined."""
 _CONF = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
 _YAML = re.compile(r"^\s*-\s*topology\s*:", re.MULTILINE)
@@ -33,121 +33,144 @@ _WORD = re.compile(r"(\w+)=(\S*)")
 
 
 @dataclass(frozen=True)
-class _Switch:
-    """A switch: where it stands in the file, its nodes, and the switches below."""
+class _SlurmSwitch:
+    """A switch or block of Slurm's topology, with what is directly below it."""
 
     line: int
     nodes: list[str]
-    below: list[str]
+    child_switches: list[str]
 
 
 def begins(text: str) -> bool:
-    """Whether a text may be a topology of Slurm."""
+    """Return whether a text may be a topology of Slurm."""
     return bool(_CONF.search(text) or _YAML.search(text))
 
 
-def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
-    """The fabric of a file's text; ``source`` is the file.
+def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedFabric:
+    """Parse a fabric from a topology of Slurm.
 
-    Slurm says neither what links carry nor how many there are. So ``missing`` has to say the first;
-    of links up a switch has as many as hosts are below it, unless that is said too.
+    Slurm says neither what links carry nor how many there are. A switch has as many links up as
+    hosts are below it, unless ``supplement`` says another number.
+
+    Args:
+        text: the file's text.
+        source: name of the file.
+        supplement: the bandwidth of every link, and perhaps the links up of each switch.
 
     Raises:
         TopologyError: the file is no topology of Slurm, names a switch that it does not have or a
-            node twice, or bandwidth is missing; or it is no usable network.
+            node twice, or bandwidth is missing; or the fabric is no usable network.
     """
-    switches = _switches(text)
-    bandwidth = missing.bandwidth
+    switches = _parse_switches(text)
+    bandwidth = supplement.bandwidth
     if bandwidth is None:
         rule, remedy = "Slurm does not say what links carry", "Add --link-bandwidth '25 GB/s'."
-        raise refuse(0, rule, "no --link-bandwidth", remedy)
-    above = _parents(switches)
-    hosts = _hosts(switches)
-    below = Counter(switch for switch in hosts.values())
-    for switch in list(below):
-        count, up = below[switch], above.get(switch)
-        while up is not None:
-            below[up] += count
-            up = above.get(up)
-    nodes = [*(FabricNode(name, "host", tier="host") for name in hosts)]
-    nodes += [FabricNode(name, "switch") for name in switches if below[name]]
-    cables = [Cable((host, switch), None, bandwidth) for host, switch in hosts.items()]
-    for name, up in above.items():
-        links = missing.links_up or below[name]
-        cables += [Cable((name, up), None, bandwidth)] * (links if below[name] else 0)
+        raise fabric_error(0, rule, "no --link-bandwidth", remedy)
+    parent_of_switch = _switch_above(switches)
+    switch_of_host = _switch_of_hosts(switches)
+    num_hosts_below = Counter(switch for switch in switch_of_host.values())
+    for switch in list(num_hosts_below):
+        num_hosts, parent = num_hosts_below[switch], parent_of_switch.get(switch)
+        while parent is not None:
+            num_hosts_below[parent] += num_hosts
+            parent = parent_of_switch.get(parent)
+    nodes = [*(FabricNode(name, "host", tier="host") for name in switch_of_host)]
+    nodes += [FabricNode(name, "switch") for name in switches if num_hosts_below[name]]
+    cables = [Cable((host, switch), None, bandwidth) for host, switch in switch_of_host.items()]
+    for name, parent in parent_of_switch.items():
+        num_links = supplement.links_up or num_hosts_below[name]
+        cables += [Cable((name, parent), None, bandwidth)] * (
+            num_links if num_hosts_below[name] else 0
+        )
     warnings = [f"every link carries what --link-bandwidth says, and a host has one: {source}"]
-    if above and missing.links_up is None:
+    if parent_of_switch and supplement.links_up is None:
         warnings.append("links up are as many as hosts below: an estimate; --links-up says another")
-    if TOP in switches:
+    if TOP_SWITCH in switches:
         warnings.append("blocks are joined by one switch: an estimate, as Slurm does not say how")
-    return ImportedFabric(source, nodes, cables, len(hosts), warnings=warnings).checked()
+    return ImportedFabric(
+        source, nodes, cables, len(switch_of_host), warnings=warnings
+    ).check_usable()
 
 
 def read_hosts(path: Path) -> frozenset[str]:
-    """The nodes that a topology of Slurm has.
+    """Read the names of the nodes of Slurm's topology from a file.
 
     Raises:
-        TopologyError: the file is none, or names a node twice.
+        TopologyError: the file is no such topology, or names a node twice.
     """
-    with errors_of(path):
+    with attribute_errors(path):
         text = read_text(path)
         if not begins(text):
             remedy = "Name its topology.conf or topology.yaml."
-            raise refuse(0, "must be a topology of Slurm", "something else", remedy)
-        return frozenset(_hosts(_switches(text)))
+            raise fabric_error(0, "must be a topology of Slurm", "something else", remedy)
+        return frozenset(_switch_of_hosts(_parse_switches(text)))
 
 
-def _switches(text: str) -> dict[str, _Switch]:
-    """The switches of a file by name."""
-    return _of_yaml(text) if _YAML.search(text) else _of_conf(text)
+def _parse_switches(text: str) -> dict[str, _SlurmSwitch]:
+    """Parse the switches of a topology.yaml or topology.conf, by their names."""
+    return _parse_yaml(text) if _YAML.search(text) else _parse_conf(text)
 
 
-def _parents(switches: dict[str, _Switch]) -> dict[str, str]:
-    """The switch above each that has one."""
-    above: dict[str, str] = {}
+def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
+    """Return the switch above each switch that has one.
+
+    Raises:
+        TopologyError: a switch is unknown, has two switches above it, or stands in a circle.
+    """
+    parent_of_switch: dict[str, str] = {}
     for name, switch in switches.items():
-        for child in switch.below:
+        for child in switch.child_switches:
             if child not in switches:
                 rule, remedy = "must be a switch of the file", "Add its line, or correct the name."
-                raise refuse(switch.line, rule, f"{child!r} below {name!r}", remedy)
-            if child in above:
+                raise fabric_error(switch.line, rule, f"{child!r} below {name!r}", remedy)
+            if child in parent_of_switch:
                 rule = "a switch must have one switch above it"
-                found = f"{child!r} below {above[child]!r} and {name!r}"
-                raise refuse(switch.line, rule, found, "Keep one of the two.")
-            above[child] = name
-    for name in above:
-        way = [name]
-        while way[-1] in above and len(way) <= len(switches):
-            way.append(above[way[-1]])
-        if len(way) > len(switches):
+                value = f"{child!r} below {parent_of_switch[child]!r} and {name!r}"
+                raise fabric_error(switch.line, rule, value, "Keep one of the two.")
+            parent_of_switch[child] = name
+    for name in parent_of_switch:
+        ancestors = [name]
+        while ancestors[-1] in parent_of_switch and len(ancestors) <= len(switches):
+            ancestors.append(parent_of_switch[ancestors[-1]])
+        if len(ancestors) > len(switches):
             rule, remedy = "switches must stand in a tree", "Correct what is below what."
-            raise refuse(switches[name].line, rule, f"{name!r} in a circle", remedy)
-    return above
+            raise fabric_error(switches[name].line, rule, f"{name!r} in a circle", remedy)
+    return parent_of_switch
 
 
-def _hosts(switches: dict[str, _Switch]) -> dict[str, str]:
-    """The switch of each host."""
-    hosts: dict[str, str] = {}
+def _switch_of_hosts(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
+    """Return the switch of each host.
+
+    Raises:
+        TopologyError: a node is below two switches, or is a switch.
+    """
+    switch_of_host: dict[str, str] = {}
     for name, switch in switches.items():
         for node in switch.nodes:
-            if node in hosts or node in switches:
+            if node in switch_of_host or node in switches:
                 rule = "a node must be below one switch, and no switch itself"
-                found = f"{node!r} below {hosts.get(node, 'another')!r} and {name!r}"
-                raise refuse(switch.line, rule, found, "Keep one of the two.")
-            hosts[node] = name
-    return hosts
+                value = f"{node!r} below {switch_of_host.get(node, 'another')!r} and {name!r}"
+                raise fabric_error(switch.line, rule, value, "Keep one of the two.")
+            switch_of_host[node] = name
+    return switch_of_host
 
 
-def _of_conf(text: str) -> dict[str, _Switch]:
-    """The switches of a topology.conf by name; a block is one."""
-    switches: dict[str, _Switch] = {}
-    blocks = False
-    joined = text.replace("\\\n", " \x00")  # a line may go on in the next; lines are still counted
-    number = 1
-    for raw in joined.split("\n"):
-        line = raw.replace("\x00", "").partition("#")[0].strip()
+def _parse_conf(text: str) -> dict[str, _SlurmSwitch]:
+    """Parse the switches of a topology.conf by name; each block counts as a switch.
+
+    Raises:
+        TopologyError: a line defines no switch or block, or one without anything below it.
+    """
+    switches: dict[str, _SlurmSwitch] = {}
+    has_blocks = False
+    joined_text = text.replace(
+        "\\\n", " \x00"
+    )  # a line may go on in the next; lines are still counted
+    next_line = 1
+    for raw_line in joined_text.split("\n"):
+        line = raw_line.replace("\x00", "").partition("#")[0].strip()
         line = re.sub(r"\s+=\s*", "=", line).replace('"', "")
-        here, number = number, number + 1 + raw.count("\x00")
+        line_number, next_line = next_line, next_line + 1 + raw_line.count("\x00")
         if not line:
             continue
         words = {key.lower(): value for key, value in _WORD.findall(line)}
@@ -157,69 +180,84 @@ def _of_conf(text: str) -> dict[str, _Switch]:
                 continue
             rule = "must begin with SwitchName= or BlockName="
             remedy = "Take that line out, or name Slurm's topology.conf."
-            raise refuse(here, rule, repr(line[:60]), remedy)
-        blocks = blocks or "blockname" in words
+            raise fabric_error(line_number, rule, repr(line[:60]), remedy)
+        has_blocks = has_blocks or "blockname" in words
         if not words.get("nodes") and not words.get("switches"):
             rule, remedy = "a switch needs Nodes= or Switches=", "Add what is below it."
-            raise refuse(here, rule, repr(line[:60]), remedy)
-        nodes = _listed(words.get("nodes", ""), here)
-        below = _listed(words.get("switches", ""), here)
-        for each in _listed(name, here):
-            _add(switches, each, _Switch(here, nodes, below))
-    return _joined(switches) if blocks else switches
+            raise fabric_error(line_number, rule, repr(line[:60]), remedy)
+        nodes = _expand_names(words.get("nodes", ""), line_number)
+        child_switches = _expand_names(words.get("switches", ""), line_number)
+        for switch_name in _expand_names(name, line_number):
+            _add_switch(switches, switch_name, _SlurmSwitch(line_number, nodes, child_switches))
+    return _join_blocks(switches) if has_blocks else switches
 
 
-def _of_yaml(text: str) -> dict[str, _Switch]:
-    """The switches of the first topology of a topology.yaml, or of the default one."""
-    found = parse_documents(text, "")
-    if len(found) != 1:
-        raise refuse(0, "must be one YAML document", "several", "Keep one.")
-    found = _list({"topologies": found[0]}, "topologies")
-    chosen = next((each for each in found if each.get("cluster_default") is True), found[0])
-    switches: dict[str, _Switch] = {}
-    for kind, parts, name, below in _YAML_KINDS:
+def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
+    """Parse the switches of a topology.yaml by name: of its default topology, or else its first.
+
+    Raises:
+        TopologyError: it is not one YAML document with a tree or blocks.
+    """
+    documents = parse_documents(text, "")
+    if len(documents) != 1:
+        raise fabric_error(0, "must be one YAML document", "several", "Keep one.")
+    topologies = _require_list({"topologies": documents[0]}, "topologies")
+    defaults = [topology for topology in topologies if topology.get("cluster_default") is True]
+    chosen = (defaults or topologies)[0]
+
+    switches: dict[str, _SlurmSwitch] = {}
+    for kind, list_key, name_key, children_key in _YAML_KINDS:
         if not isinstance(chosen.get(kind), dict):
             continue
-        for each in _list(chosen[kind], parts):
-            lists = (_listed(str(each.get(key) or ""), 0) for key in ("nodes", below))
-            _add(switches, _name(each, name), _Switch(0, *lists))
-        return _joined(switches) if kind == "block" else switches
+        for record in _require_list(chosen[kind], list_key):
+            nodes = _expand_names(str(record.get("nodes") or ""), 0)
+            child_switches = _expand_names(str(record.get(children_key) or ""), 0)
+            name = _require_name(record, name_key)
+            _add_switch(switches, name, _SlurmSwitch(0, nodes, child_switches))
+        return _join_blocks(switches) if kind == "block" else switches
     rule, remedy = "a topology must be a tree or blocks", "A flat one says nothing of the network."
-    raise refuse(0, rule, repr(chosen.get("topology")), remedy)
+    raise fabric_error(0, rule, repr(chosen.get("topology")), remedy)
 
 
-def _list(holder: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    found = holder.get(key)
-    if not isinstance(found, list) or not found or not all(isinstance(e, dict) for e in found):
+def _require_list(mapping: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the list of mappings below a key, and refuse anything else."""
+    records = mapping.get(key)
+    if (
+        not isinstance(records, list)
+        or not records
+        or not all(isinstance(record, dict) for record in records)
+    ):
         rule = f"{key} must be a list of mappings"
-        raise refuse(0, rule, repr(found)[:60], "Correct it.")
-    return found
+        raise fabric_error(0, rule, repr(records)[:60], "Correct it.")
+    return records
 
 
-def _name(each: dict[str, Any], key: str) -> str:
-    if not isinstance(each.get(key), str | int):
+def _require_name(record: dict[str, Any], key: str) -> str:
+    """Return the name below a key of a switch or block, and refuse a missing one."""
+    if not isinstance(record.get(key), str | int):
         rule, remedy = f"every {key} needs a name", f"Write {key}: NAME."
-        raise refuse(0, rule, repr(each.get(key)), remedy)
-    return str(each[key])
+        raise fabric_error(0, rule, repr(record.get(key)), remedy)
+    return str(record[key])
 
 
-def _add(switches: dict[str, _Switch], name: str, switch: _Switch) -> None:
+def _add_switch(switches: dict[str, _SlurmSwitch], name: str, switch: _SlurmSwitch) -> None:
+    """Add a switch, and refuse a second one of the same name."""
     if name in switches:
-        raise refuse(switch.line, "must have every switch once", repr(name), "Rename one.")
+        raise fabric_error(switch.line, "must have every switch once", repr(name), "Rename one.")
     switches[name] = switch
 
 
-def _joined(blocks: dict[str, _Switch]) -> dict[str, _Switch]:
-    """Blocks, and one switch above them if there are several."""
+def _join_blocks(blocks: dict[str, _SlurmSwitch]) -> dict[str, _SlurmSwitch]:
+    """Return the blocks, with one switch above them if there are several."""
     if len(blocks) == 1:
         return blocks
-    return {**blocks, TOP: _Switch(0, [], list(blocks))}
+    return {**blocks, TOP_SWITCH: _SlurmSwitch(0, [], list(blocks))}
 
 
-def _listed(text: str, line: int) -> list[str]:
-    """The names that a list such as 'a[1-3,07]b,c' stands for."""
+def _expand_names(text: str, line: int) -> list[str]:
+    """Return the names that a list such as 'a[1-3,07]b,c' stands for."""
     try:
-        return expand_node_list(text, MOST_NAMES) if text else []
+        return expand_node_list(text, MAX_NAMES) if text else []
     except InputError as error:
         problem = error.problems[0]
-        raise refuse(line, problem.rule, problem.value, problem.remedy) from None
+        raise fabric_error(line, problem.rule, problem.value, problem.remedy) from None

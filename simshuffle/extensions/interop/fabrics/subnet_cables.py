@@ -1,18 +1,18 @@
-"""The cables between the records of a file: two ends for each, and what leads nowhere left out."""
+"""Complete the cables between the records of a subnet: two ends for each, dead ends left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from simshuffle.errors import TopologyError
-from simshuffle.extensions.interop.fabrics.imported import refuse
-from simshuffle.extensions.interop.fabrics.infiniband import bandwidth_of, switch_name
+from simshuffle.extensions.interop.fabrics.imported import fabric_error
+from simshuffle.extensions.interop.fabrics.infiniband import bandwidth_of_rate, switch_name
 from simshuffle.extensions.interop.fabrics.subnet_records import Dump, Port, Records, SubnetRecord
 
-_CHANGED = "Run the tool again: the fabric changed, or the file is cut off."
-_WHOLE = "Run the tool again, and keep all that it prints: the file may be cut off."
-_MOST_PORTS = 254
-Place = tuple[str, int]
+_RUN_AGAIN = "Run the tool again: the fabric changed, or the file is cut off."
+_SAVE_ALL = "Run the tool again, and keep all that it prints: the file may be cut off."
+_MAX_PORTS = 254
+RecordPort = tuple[str, int]
 """The identity of a node, and the number of one of its ports."""
 
 
@@ -36,16 +36,16 @@ def complete_cables(dump: Dump) -> None:
     drop_loose_switches(dump)
 
 
-def count_with_example(what: str, examples: list[str]) -> str:
-    """Say how many there are of something, and name the first."""
-    return f"{what}: {len(examples)}, such as {examples[0]}"
+def count_with_example(subject: str, examples: list[str]) -> str:
+    """Return how many there are of something, with the first as an example."""
+    return f"{subject}: {len(examples)}, such as {examples[0]}"
 
 
-def describe_port(records: Records, place: Place) -> str:
-    """Name a port for people."""
-    record = records.get(place[0])
+def describe_port(records: Records, record_port: RecordPort) -> str:
+    """Return the name of a port for people, such as 'leaf1 port 3'."""
+    record = records.get(record_port[0])
     label = switch_name(record.label) if record is not None else ""
-    return f"{label or place[0]} port {place[1]}"
+    return f"{label or record_port[0]} port {record_port[1]}"
 
 
 def drop_ports(record: SubnetRecord, is_dropped: Callable[..., bool]) -> None:
@@ -67,16 +67,16 @@ def drop_routers(dump: Dump) -> None:
 
 def drop_loopbacks(dump: Dump) -> None:
     """Drop cables between ports of one node, and plugs that lead a port back to itself."""
-    loops: dict[frozenset[Place], str] = {}
+    loops: dict[frozenset[RecordPort], str] = {}
     for key, record in dump.records.items():
-        for number, port in record.ports.items():
+        for port_number, port in record.ports.items():
             if port.peer[0] == key:
-                where = describe_port(dump.records, (key, number))
-                loops.setdefault(frozenset({(key, number), port.peer}), where)
+                port_text = describe_port(dump.records, (key, port_number))
+                loops.setdefault(frozenset({(key, port_number), port.peer}), port_text)
         drop_ports(record, lambda port, node=key: port.peer[0] == node)
     if loops:
-        what = "cables from a node to itself"
-        dump.left_out.append(count_with_example(what, list(loops.values())))
+        subject = "cables from a node to itself"
+        dump.left_out.append(count_with_example(subject, list(loops.values())))
 
 
 def add_missing_adapters(dump: Dump) -> None:
@@ -90,29 +90,29 @@ def add_missing_adapters(dump: Dump) -> None:
     is_cut_in_switches = not kinds or kinds[-1] == "Switch"
     added: dict[str, str] = {}
     for key, record in list(records.items()):
-        for number, port in record.ports.items():
+        for port_number, port in record.ports.items():
             peer, peer_port = port.peer
             if peer in records and peer not in added:
                 continue
             if is_cut_in_switches or not peer.startswith("H-"):
-                where = describe_port(records, (key, number))
+                port_text = describe_port(records, (key, port_number))
                 rule = "a cable must end at a node of the file"
-                value = f"{peer} at {where}, which has no record"
-                raise refuse(port.line, rule, value, _WHOLE)
+                value = f"{peer} at {port_text}, which has no record"
+                raise fabric_error(port.line, rule, value, _SAVE_ALL)
             if peer not in records:
                 guid = peer.partition("-")[2].lstrip("0").lower()
-                records[peer] = SubnetRecord(port.line, "Ca", _MOST_PORTS, port.peer_label, guid)
+                records[peer] = SubnetRecord(port.line, "Ca", _MAX_PORTS, port.peer_label, guid)
             added[peer] = port.peer_label or peer
             records[peer].ports[peer_port] = Port(
                 line=port.line,
-                peer=(key, number),
+                peer=(key, port_number),
                 rate=port.rate,
                 guid=port.peer_guid,
                 lid=port.peer_lid,
             )
     if added:
-        what = "adapters without a record of their own, read from their switches"
-        dump.warnings.append(count_with_example(what, list(added.values())))
+        subject = "adapters without a record of their own, read from their switches"
+        dump.warnings.append(count_with_example(subject, list(added.values())))
 
 
 def add_missing_ends(dump: Dump) -> None:
@@ -123,55 +123,59 @@ def add_missing_ends(dump: Dump) -> None:
     """
     one_sided = []
     for key, record in dump.records.items():
-        for number, port in list(record.ports.items()):
+        for port_number, port in list(record.ports.items()):
             peer, peer_port = port.peer
             back = dump.records[peer].ports.get(peer_port)
             if back is None:
-                one_sided.append(describe_port(dump.records, (key, number)))
+                one_sided.append(describe_port(dump.records, (key, port_number)))
                 dump.records[peer].ports[peer_port] = Port(
                     line=port.line,
-                    peer=(key, number),
+                    peer=(key, port_number),
                     rate=port.rate,
                     guid=port.peer_guid or dump.records[peer].guid,
                     lid=port.peer_lid,
                 )
-            elif back.peer != (key, number):
-                raise unlike_ends(dump.records, (key, number), back)
+            elif back.peer != (key, port_number):
+                raise mismatch_error(dump.records, (key, port_number), back)
     if one_sided:
-        what = "cables that one end alone names"
-        dump.warnings.append(count_with_example(what, one_sided))
+        subject = "cables that one end alone names"
+        dump.warnings.append(count_with_example(subject, one_sided))
 
 
-def unlike_ends(records: Records, place: Place, back: Port) -> TopologyError:
+def mismatch_error(
+    records: Records, record_port: RecordPort, peer_record_port: Port
+) -> TopologyError:
     """Return the error of a port whose peer names another port than this one."""
-    port = records[place[0]].ports[place[1]]
+    port = records[record_port[0]].ports[record_port[1]]
     peer = records[port.peer[0]]
-    named = f"port {back.peer[1]} of {records[back.peer[0]].label!r}"
+    named_port = f"port {peer_record_port.peer[1]} of {records[peer_record_port.peer[0]].label!r}"
     value = (
-        f"port {place[1]} of {records[place[0]].label!r} names port {port.peer[1]} of"
-        f" {peer.label!r}, which names {named}"
+        f"port {record_port[1]} of {records[record_port[0]].label!r} names port {port.peer[1]} of"
+        f" {peer.label!r}, which names {named_port}"
     )
-    return refuse(port.line, "both ends of a cable must name each other", value, _CHANGED)
+    return fabric_error(port.line, "both ends of a cable must name each other", value, _RUN_AGAIN)
 
 
 def take_slower_rates(dump: Dump) -> None:
     """Give both ends of a cable the slower of their rates, or the only one that is known."""
     unequal = []
     for key, record in dump.records.items():
-        for number, port in record.ports.items():
-            back = dump.records[port.peer[0]].ports[port.peer[1]]
-            if port.rate == back.rate:
+        for port_number, port in record.ports.items():
+            peer_port = dump.records[port.peer[0]].ports[port.peer[1]]
+            if port.rate == peer_port.rate:
                 continue
-            known = [end.rate for end in (port, back) if bandwidth_of(end.rate) is not None]
-            if len(known) == 2:
-                ends = f"{describe_port(dump.records, (key, number))} {port.rate}"
-                peer = f"{describe_port(dump.records, port.peer)} {back.rate}"
-                unequal.append(f"{ends} and {peer}")
-            known.sort(key=lambda rate: bandwidth_of(rate) or 0.0)
-            port.rate = back.rate = (known or [port.rate or back.rate])[0]
+            rates = [
+                end.rate for end in (port, peer_port) if bandwidth_of_rate(end.rate) is not None
+            ]
+            if len(rates) == 2:
+                end_text = f"{describe_port(dump.records, (key, port_number))} {port.rate}"
+                peer_text = f"{describe_port(dump.records, port.peer)} {peer_port.rate}"
+                unequal.append(f"{end_text} and {peer_text}")
+            rates.sort(key=lambda rate: bandwidth_of_rate(rate) or 0.0)
+            port.rate = peer_port.rate = (rates or [port.rate or peer_port.rate])[0]
     if unequal:
-        what = "cables whose ends say different rates, of which the slower counts"
-        dump.warnings.append(count_with_example(what, unequal))
+        subject = "cables whose ends say different rates, of which the slower counts"
+        dump.warnings.append(count_with_example(subject, unequal))
 
 
 def drop_loose_adapters(dump: Dump) -> None:
@@ -181,32 +185,38 @@ def drop_loose_adapters(dump: Dump) -> None:
         TopologyError: no adapter has one.
     """
     records = dump.records
-    loose = {}
+    reason_of_adapter = {}
     for key, record in records.items():
         if record.kind == "Ca":
             peers = [records[port.peer[0]] for port in record.ports.values()]
             if not any(peer.kind == "Switch" for peer in peers):
-                to_peer = f"a cable to {peers[0].label!r}" if peers else "no cable"
-                loose[key] = f"{record.label!r} has {to_peer}"
-    if not loose:
+                cable_text = f"a cable to {peers[0].label!r}" if peers else "no cable"
+                reason_of_adapter[key] = f"{record.label!r} has {cable_text}"
+    if not reason_of_adapter:
         return
-    first = next(iter(loose))
-    if not any(record.kind == "Ca" and key not in loose for key, record in records.items()):
+    first = next(iter(reason_of_adapter))
+    if not any(
+        record.kind == "Ca" and key not in reason_of_adapter for key, record in records.items()
+    ):
         rule = "every host must have a cable to a switch"
         remedy = "Run the tool where it reaches a switch, or cable the host to one."
-        raise refuse(records[first].line, rule, loose[first], remedy)
-    for key in loose:
+        raise fabric_error(records[first].line, rule, reason_of_adapter[first], remedy)
+    for key in reason_of_adapter:
         del records[key]
     for record in records.values():
-        drop_ports(record, lambda port: port.peer[0] in loose)
-    what = "adapters without a cable to a switch"
-    dump.left_out.append(count_with_example(what, list(loose.values())))
+        drop_ports(record, lambda port: port.peer[0] in reason_of_adapter)
+    subject = "adapters without a cable to a switch"
+    dump.left_out.append(count_with_example(subject, list(reason_of_adapter.values())))
 
 
 def drop_loose_switches(dump: Dump) -> None:
     """Drop switches to which no cable leads."""
     records = dump.records
-    loose = [key for key, record in records.items() if record.kind == "Switch" and not record.ports]
-    if loose and len(loose) < sum(record.kind == "Switch" for record in records.values()):
-        names = [switch_name(records.pop(key).label) or key for key in loose]
+    unlinked_switches = [
+        key for key, record in records.items() if record.kind == "Switch" and not record.ports
+    ]
+    if unlinked_switches and len(unlinked_switches) < sum(
+        record.kind == "Switch" for record in records.values()
+    ):
+        names = [switch_name(records.pop(key).label) or key for key in unlinked_switches]
         dump.left_out.append(count_with_example("switches without a cable", names))

@@ -1,5 +1,8 @@
-"""Switches, adapters and routers as records: of what ibnetdiscover prints, with or without -p, and
-of net files of ibsim (ibsim/sim_net.c of github.com/linux-rdma/ibsim)."""
+"""Parse the switches, adapters and routers that ibnetdiscover prints, or that a net file holds.
+
+Formats: ibnetdiscover with or without -p, and ibsim's net files (ibsim/sim_net.c of
+github.com/linux-rdma/ibsim).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.extensions.interop.fabrics.imported import plain_guid, refuse
-from simshuffle.extensions.interop.fabrics.infiniband import LEAVE_OUT, name_of
+from simshuffle.extensions.interop.fabrics.imported import fabric_error, normalize_guid
+from simshuffle.extensions.interop.fabrics.infiniband import REMOVE_DUPLICATE, find_description
 
 RECORD = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"\s*(?:#\s*(.*))?$')
 REPORT = re.compile(
@@ -25,17 +28,17 @@ _PORT = re.compile(
 _NODE_GUID = re.compile(r"(?:switch|h?ca|rt)guids?=(?:0x)?([0-9a-fA-F]+)")
 _DEVICE = re.compile(r"devid=0x([0-9a-fA-F]+)")
 _MODEL = re.compile(r"MT(\d{4,5})\b")
-_PASSED = re.compile(
+_LINE_WITHOUT_CABLE = re.compile(
     r"#|vendid=|devid=|sysimgguid=|Chassis |Non-Chassis |(?:width|speed|module|pdebug)\s*=|do "
     r"|(?:SW|CA|RT)\s+\d+\s+\d+\s+0x\S+\s+\S+\s+\S+\s+'"
 )
 """Lines that say nothing of cables, the last of ports without one (`ibnetdiscover -p`)."""
-_OF_A_RECORD = re.compile(r'\[\d+\]|\w+\s+\d+\s+"|.*"[SHR]-[0-9a-fA-F]{4}')
+_RECORD_LINE = re.compile(r'\[\d+\]|\w+\s+\d+\s+"|.*"[SHR]-[0-9a-fA-F]{4}')
 _IDENTITY = re.compile(r"[SHR]-[0-9a-fA-F]{8,16}")
 _AGGREGATION = re.compile(r"Aggregation Node|SHARP", re.IGNORECASE)
-_KINDS = {"Hca": "Ca", "SW": "Switch", "CA": "Ca", "RT": "Rt"}
-_MOST_PORTS = 254
-_AGAIN = "Run ibnetdiscover again, and keep all that it prints: the file may be cut off."
+_KIND_OF_WORD = {"Hca": "Ca", "SW": "Switch", "CA": "Ca", "RT": "Rt"}
+_MAX_PORTS = 254
+_REMEDY = "Run ibnetdiscover again, and keep all that it prints: the file may be cut off."
 
 
 @dataclass
@@ -67,7 +70,7 @@ class SubnetRecord:
 
     @property
     def aggregates(self) -> bool:
-        """Whether it stands for the reductions that a switch does itself."""
+        """True for an adapter that stands for the reductions that a switch does itself."""
         return self.kind == "Ca" and bool(_AGGREGATION.search(self.label))
 
 
@@ -99,33 +102,36 @@ def read_dump(text: str) -> Dump:
     current: SubnetRecord | None = None
     guid, device = "", 0
     lines = text.split("\n")
-    last = max((number for number, raw in enumerate(lines, 1) if raw.strip()), default=0)
-    for number, raw in enumerate(lines, 1):
-        line = raw.strip()
+    last_line = max(
+        (line_number for line_number, raw_line in enumerate(lines, 1) if raw_line.strip()),
+        default=0,
+    )
+    for line_number, raw_line in enumerate(lines, 1):
+        line = raw_line.strip()
         if match := _DEVICE.match(line):
             device = int(match[1], 16)
-        if not line or _PASSED.match(line):
+        if not line or _LINE_WITHOUT_CABLE.match(line):
             continue
         if match := _NODE_GUID.match(line):
-            guid = plain_guid(match[1])
+            guid = normalize_guid(match[1])
         elif match := RECORD.match(line):
-            current = add_record(dump.records, number, match, guid, device)
+            current = add_record(dump.records, line_number, match, guid, device)
             guid, device = "", 0
         elif match := REPORT.match(line):
-            add_reported_cable(dump.records, number, match)
+            add_reported_cable(dump.records, line_number, match)
         elif (match := _PORT.match(line)) and names_a_port(match) and current is not None:
-            add_port(current, number, match)
-        elif not _OF_A_RECORD.match(line):
+            add_port(current, line_number, match)
+        elif not _RECORD_LINE.match(line):
             dump.foreign.append(line)
-        elif number == last:
-            dump.warnings.append(f"line {number} is cut off and was left out: {line[:60]!r}")
+        elif line_number == last_line:
+            dump.warnings.append(f"line {line_number} is cut off and was left out: {line[:60]!r}")
         else:
             rule = "must be a line of ibnetdiscover: a node, or one of its ports"
-            raise refuse(number, rule, repr(line[:60]), _AGAIN)
+            raise fabric_error(line_number, rule, repr(line[:60]), _REMEDY)
     if not dump.records:
         rule = "must hold switches and adapters with their ports, as ibnetdiscover prints them"
         remedy = "Run ibnetdiscover without -l, -H, -S or -R."
-        raise refuse(0, rule, "no switch and no adapter", remedy)
+        raise fabric_error(0, rule, "no switch and no adapter", remedy)
     if dump.foreign:
         example = dump.foreign[0]
         example = example if len(example) <= 60 else f"{example[:57]}..."
@@ -134,30 +140,36 @@ def read_dump(text: str) -> Dump:
 
 
 def names_a_port(match: re.Match[str]) -> bool:
-    """Whether a line of a port says to which port the cable leads; ibsim takes the first one where
-    it does not, and ibnetdiscover always says it."""
+    """Return whether the line of a port names the port at the other end.
+
+    ibnetdiscover always names it. ibsim takes the first port where it is missing.
+    """
     return match[4] is not None or not _IDENTITY.match(match[3])
 
 
 def add_record(
-    records: Records, number: int, match: re.Match[str], guid: str, device: int
+    records: Records, line_number: int, match: re.Match[str], guid: str, device: int
 ) -> SubnetRecord:
     """Add the record that begins in a line.
 
     Raises:
         TopologyError: there is one already.
     """
-    kind, size, key, comment = match.groups()
-    if key in records:
-        raise refuse(number, "must have every node once", f"{key} again", LEAVE_OUT)
+    kind, size, identity, comment = match.groups()
+    if identity in records:
+        raise fabric_error(
+            line_number, "must have every node once", f"{identity} again", REMOVE_DUPLICATE
+        )
     label, _ = split_comment(comment)
-    if not _IDENTITY.fullmatch(key):  # ibsim calls a node by its identity
-        label = label or key
+    if not _IDENTITY.fullmatch(identity):  # ibsim calls a node by its identity
+        label = label or identity
     if model := _MODEL.search(label):  # as in 'MT4123 ConnectX6'
         device = device or int(model[1])
-    guid = guid or plain_guid(key.partition("-")[2])
-    records[key] = SubnetRecord(number, _KINDS.get(kind, kind), int(size), label, guid, device)
-    return records[key]
+    guid = guid or normalize_guid(identity.partition("-")[2])
+    records[identity] = SubnetRecord(
+        line_number, _KIND_OF_WORD.get(kind, kind), int(size), label, guid, device
+    )
+    return records[identity]
 
 
 def split_comment(text: str | None) -> tuple[str, str]:
@@ -165,12 +177,12 @@ def split_comment(text: str | None) -> tuple[str, str]:
     comment = text or ""
     if '"' not in comment:
         return comment.strip(), comment
-    before, _, rest = comment.partition('"')
-    label, _, behind = rest.rpartition('"')
-    return label.strip(), f"{before} {behind}"
+    words_before, _, quoted_and_behind = comment.partition('"')
+    label, _, words_behind = quoted_and_behind.rpartition('"')
+    return label.strip(), f"{words_before} {words_behind}"
 
 
-def add_port(record: SubnetRecord, number: int, match: re.Match[str]) -> None:
+def add_port(record: SubnetRecord, line_number: int, match: re.Match[str]) -> None:
     """Add the port of a line to the record above it; port 0, a switch's own, has no cable.
 
     Raises:
@@ -182,53 +194,55 @@ def add_port(record: SubnetRecord, number: int, match: re.Match[str]) -> None:
     if port in record.ports or not 1 <= port <= record.size:
         rule = f"must be a port from 1 to {record.size}, each once"
         remedy = "Run the tool again: the file was changed."
-        raise refuse(number, rule, f"port {port} of {record.label!r}", remedy)
+        raise fabric_error(line_number, rule, f"port {port} of {record.label!r}", remedy)
     label, comment = split_comment(match[6])
     rate = next((word for word in comment.split() if re.fullmatch(r"\d+x\S+", word)), "")
     own_lid = re.search(r"\blid (\d+) lmc", comment)
     peer_lid = re.search(r"\blid (\d+)(?! lmc)\b", comment)
     record.ports[port] = Port(
-        line=number,
+        line=line_number,
         peer=(match[3], int(match[4] or 1)),
         rate=rate,
-        guid=plain_guid(match[2] or record.guid),
+        guid=normalize_guid(match[2] or record.guid),
         lid=int(own_lid[1]) if own_lid else 0,
         peer_label=label,
-        peer_guid=plain_guid(match[5] or ""),
+        peer_guid=normalize_guid(match[5] or ""),
         peer_lid=int(peer_lid[1]) if peer_lid else 0,
     )
 
 
-def add_reported_cable(records: Records, number: int, match: re.Match[str]) -> None:
-    """Add both ends of a cable of `ibnetdiscover -p`. Each port of an adapter is one record, since
-    the report has GUIDs of ports alone."""
+def add_reported_cable(records: Records, line_number: int, match: re.Match[str]) -> None:
+    """Add both ends of a cable that `ibnetdiscover -p` reports.
+
+    Each port of an adapter is one record, since the report has GUIDs of ports alone.
+    """
     width, speed = match[5], match[6]
     ends = []
-    for first, label in ((1, match[11]), (7, match[12])):
-        kind, guid = _KINDS[match[first]], plain_guid(match[first + 3])
+    for first_group, label in ((1, match[11]), (7, match[12])):
+        kind, guid = _KIND_OF_WORD[match[first_group]], normalize_guid(match[first_group + 3])
         key = f"{'S' if kind == 'Switch' else 'H'}-{guid:0>16}"
-        records.setdefault(key, SubnetRecord(number, kind, _MOST_PORTS, label.strip(), guid))
-        ends.append((key, int(match[first + 2]), int(match[first + 1])))
+        records.setdefault(key, SubnetRecord(line_number, kind, _MAX_PORTS, label.strip(), guid))
+        ends.append((key, int(match[first_group + 2]), int(match[first_group + 1])))
     for (key, port, lid), (peer, peer_port, _) in (ends, ends[::-1]):
         record = records[key]
         record.ports.setdefault(
-            port, Port(number, (peer, peer_port), f"{width}{speed}", record.guid, lid)
+            port, Port(line_number, (peer, peer_port), f"{width}{speed}", record.guid, lid)
         )
 
 
 def name_records(records: Records, names: Mapping[str, str], source: str) -> None:
-    """Describe nodes as a node-name map does.
+    """Replace the descriptions of nodes by those of a node-name map.
 
     Raises:
-        TopologyError: the map names none of them.
+        TopologyError: the map names none of the nodes.
     """
-    named = 0
+    num_named = 0
     for record in records.values():
         guids = [record.guid, *(port.guid for port in record.ports.values())]
-        label = name_of(names, record.label, guids, switch=record.kind == "Switch")
+        label = find_description(names, record.label, guids, is_switch=record.kind == "Switch")
         if label is not None and not record.aggregates:
-            record.label, named = label, named + 1
-    if not named:
+            record.label, num_named = label, num_named + 1
+    if not num_named:
         rule = f"must name some of the {len(records)} nodes of {source}"
         remedy = "Take the map of this fabric, with GUIDs of nodes."
         problem = Problem("--names", rule, f"{len(names)} other names", remedy)

@@ -1,5 +1,7 @@
-"""What a network is made of, how far its hosts are from one another and how many ways there are
-between them; patterns of who sends to whom; and what ``simshuffle machine show`` prints of all."""
+"""Survey a network: nodes, cables, distances, routes, bisection, and loads of patterns.
+
+``simshuffle machine show`` prints the results.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,21 @@ from simshuffle.spec.arrays import Ints, Ints32, Ints64
 from simshuffle.spec.late import csgraph, sparse
 from simshuffle.spec.units import Dimension, readable
 
-_WAYS_COUNTED, _FEWEST = 1 << 25, 8
+_MAX_COUNTED_LINKS = 1 << 25
+_MIN_SAMPLED_LEAVES = 8
 """Links times leaf switches to which ways are counted, at most, and these switches at least: a few
 seconds, and less than 1 GB."""
-MANY_PORTS = 4096
+MAX_ADAPTERS_ALL_TO_ALL = 4096
 """Of hosts, up to which a message between any two is the pattern that is shown unless one is
 named: its loads are those of every pair."""
-_PAIRS_PER_S, _LONGEST = 3.6e6, 600.0
+_PAIRS_PER_S = 3.6e6
+_MAX_SECONDS = 600.0
 """Pairs of ports whose messages are counted in a second (10,752 ports, adaptive routing, in 32 s on
 a core of an AMD EPYC), and seconds beyond which a pattern is refused."""
 
 
 class Survey:
-    """What can be said of a network without sending anything.
+    """Measures of a network that need no messages: counts, distances, routes, bisection.
 
     Args:
         fabric: the network.
@@ -42,255 +46,308 @@ class Survey:
         self.fabric = fabric
 
     @cached_property
-    def nodes(self) -> dict[str, int]:
-        """How many nodes there are, by tier: hosts first, then switches from the hosts up."""
+    def nodes_per_tier(self) -> dict[str, int]:
+        """Number of nodes of each tier: hosts first, then switches from the hosts up."""
         cabling = self.fabric.cabling
-        count = Counter(cabling.tiers)
-        height = dict(zip(cabling.tiers, cabling.depth, strict=True))
-        return {tier: count[tier] for tier in sorted(count, key=lambda tier: height[tier])}
+        count_of_tier = Counter(cabling.tiers)
+        depth_of_tier = dict(zip(cabling.tiers, cabling.depth, strict=True))
+        return {
+            tier: count_of_tier[tier]
+            for tier in sorted(count_of_tier, key=lambda tier: depth_of_tier[tier])
+        }
 
     @cached_property
-    def adapters(self) -> int:
-        """Links between hosts, or whatever is no switch, and switches."""
+    def num_adapters(self) -> int:
+        """Number of links between switches and hosts or other devices."""
         return len(self.fabric.switch_of_port)
 
     @cached_property
-    def cables(self) -> dict[tuple[str, ...], Counter[float]]:
-        """How many cables of each bandwidth (bytes/s in each direction) join two tiers, that nearer
-        to the hosts first."""
+    def cables_per_tiers(self) -> dict[tuple[str, ...], Counter[float]]:
+        """Number of cables of each bandwidth (bytes/s each way), by the two tiers that they join.
+
+        The tier nearer to the hosts comes first.
+        """
         cabling = self.fabric.cabling
-        tiers = list(self.nodes)
-        rank = {tier: i for i, tier in enumerate(tiers)}
-        low, high = np.sort(np.array([rank[of] for of in cabling.tiers])[cabling.ends], axis=1).T
-        rates, rate = np.unique(cabling.bandwidth, return_inverse=True)
-        # one number for each two tiers and bandwidth, which is taken apart again below
-        number = (low * len(tiers) + high) * len(rates) + rate
-        known, first, counts = np.unique(number, return_index=True, return_counts=True)
-        found: dict[tuple[str, ...], Counter[float]] = {}
-        for of in np.argsort(first).tolist():
-            pair, which = divmod(int(known[of]), len(rates))
-            names = (tiers[pair // len(tiers)], tiers[pair % len(tiers)])
-            found.setdefault(names, Counter())[float(rates[which])] = int(counts[of])
-        return {pair: found[pair] for pair in sorted(found, key=lambda of: [rank[t] for t in of])}
+        tiers = list(self.nodes_per_tier)
+        index_of_tier = {tier: index for index, tier in enumerate(tiers)}
+        tier_of_node = np.array([index_of_tier[tier] for tier in cabling.tiers])
+        # (cables,) tier of the end nearer to the hosts, and of the other end
+        low, high = np.sort(tier_of_node[cabling.ends], axis=1).T
+        bandwidths, bandwidth_index = np.unique(cabling.bandwidth, return_inverse=True)
+
+        # code = (low * tiers + high) * bandwidths + bandwidth, taken apart again below
+        code_of_cable = (low * len(tiers) + high) * len(bandwidths) + bandwidth_index
+        codes, first_cable, counts = np.unique(code_of_cable, return_index=True, return_counts=True)
+        cables: dict[tuple[str, ...], Counter[float]] = {}
+        for index in np.argsort(first_cable).tolist():
+            both_tiers, bandwidth = divmod(int(codes[index]), len(bandwidths))
+            low_tier, high_tier = divmod(both_tiers, len(tiers))
+            counter = cables.setdefault((tiers[low_tier], tiers[high_tier]), Counter())
+            counter[float(bandwidths[bandwidth])] = int(counts[index])
+
+        pairs = sorted(cables, key=lambda pair: [index_of_tier[tier] for tier in pair])
+        return {pair: cables[pair] for pair in pairs}
 
     @cached_property
-    def sample(self) -> Ints32:
-        """Leaf switches to which distances and ways are counted, from all others: all of them, or
-        as many as keep that short, evenly spaced."""
-        most = max(_FEWEST, _WAYS_COUNTED // max(len(self.fabric.switches.arc_src), 1))
-        if len(self.leaves) <= most:
+    def sampled_leaves(self) -> Ints32:
+        """The leaf switches to which distances and routes from all others are counted.
+
+        They are all leaf switches, or as many, evenly spaced, as keep the count short.
+        """
+        max_leaves = max(
+            _MIN_SAMPLED_LEAVES, _MAX_COUNTED_LINKS // max(len(self.fabric.switches.arc_src), 1)
+        )
+        if len(self.leaves) <= max_leaves:
             return self.leaves
-        places = np.linspace(0, len(self.leaves) - 1, most).astype(np.int64)
-        return np.asarray(self.leaves[places])
+        positions = np.linspace(0, len(self.leaves) - 1, max_leaves).astype(np.int64)
+        return np.asarray(self.leaves[positions])
 
     @cached_property
-    def _steps(self) -> NDArray[np.int16]:
-        """(switches, sample) steps to the leaf switches that are looked at."""
-        return np.asarray(self.fabric.switches.steps(self.sample))
+    def _steps_to_sample(self) -> NDArray[np.int16]:
+        """(switches, sampled leaves) steps from each switch to each sampled leaf switch."""
+        return np.asarray(self.fabric.switches.steps(self.sampled_leaves))
 
     @cached_property
     def _host_ports(self) -> Ints32:
-        return np.array([port for ports in _of_hosts(self.fabric) for port in ports], np.int32)
+        """(ports,) the ports of all hosts, host after host."""
+        return np.array(
+            [port for ports in _ports_of_hosts(self.fabric) for port in ports], np.int32
+        )
 
     @cached_property
     def leaves(self) -> Ints32:
-        """The switches with ports of hosts, ascending."""
+        """The switches to which hosts are attached, ascending."""
         return np.unique(self.fabric.switch_of_port[self._host_ports])
 
     @cached_property
     def diameter(self) -> int:
-        """Links on the longest of the shortest ways between two hosts, those of the hosts
-        included."""
-        steps = self._steps[self.leaves]
+        """Number of links on the longest of the shortest routes between two hosts.
+
+        The links of the hosts themselves count.
+        """
+        steps = self._steps_to_sample[self.leaves]
         return 2 + int(steps[steps < FAR].max())
 
     @cached_property
     def mean_distance(self) -> float:
-        """Links on the shortest way, those of the hosts included; mean over all pairs of ports of
-        hosts, a port and itself left out."""
-        ports = np.bincount(
+        """Mean number of links on the shortest route between two ports of hosts.
+
+        The mean is over all pairs of different ports. The links of the hosts themselves count.
+        """
+        ports_of_leaf = np.bincount(
             np.searchsorted(self.leaves, self.fabric.switch_of_port[self._host_ports])
         )
-        of_sample = ports[np.searchsorted(self.leaves, self.sample)]
+        ports_of_sample = ports_of_leaf[np.searchsorted(self.leaves, self.sampled_leaves)]
         # a port and itself is no pair, and no step from its switch to itself would count it
-        pairs = float((ports.sum() - 1) * of_sample.sum())
-        return 2.0 + float(ports @ self._steps[self.leaves] @ of_sample) / max(pairs, 1.0)
+        pairs = float((ports_of_leaf.sum() - 1) * ports_of_sample.sum())
+        return 2.0 + float(
+            ports_of_leaf @ self._steps_to_sample[self.leaves] @ ports_of_sample
+        ) / max(pairs, 1.0)
 
     @cached_property
     def bisection(self) -> float:
-        """Bytes/s in one direction that get from the first half of the hosts, in their order, to
-        the second at most (the smallest cut between the two halves)."""
+        """Bytes/s that can flow from the first half of the hosts to the second.
+
+        This is the smallest cut between the two halves, with hosts in their order.
+        """
         cabling = self.fabric.cabling
         hosts = cabling.nodes_of_kind("host")
-        half = len(hosts) // 2
-        count = len(cabling.names)
+        num_first_half = len(hosts) // 2
+        num_nodes = len(cabling.names)
         unit = float(cabling.bandwidth.min()) / 1000.0  # capacities must be whole numbers
-        weight = np.maximum(np.rint(cabling.bandwidth / unit), 1).astype(np.int64)
-        a, b = cabling.ends.T.astype(np.int64)
+        units_of_cable = np.maximum(np.rint(cabling.bandwidth / unit), 1).astype(np.int64)
+        first_end, second_end = cabling.ends.T.astype(np.int64)
         # two nodes more: one before the first half, one behind the second
-        first = np.concatenate([np.full(half, count), hosts[half:]])
-        second = np.concatenate([hosts[:half], np.full(len(hosts) - half, count + 1)])
-        most = int(weight.sum())
-        rows = np.concatenate([a, b, first])
-        columns = np.concatenate([b, a, second])
-        capacity = np.concatenate([weight, weight, np.full(len(first), most)])
-        scale = max(1, -(-most // (2**31 - 1)))
+        helper_nodes = np.concatenate([np.full(num_first_half, num_nodes), hosts[num_first_half:]])
+        attached_hosts = np.concatenate(
+            [hosts[:num_first_half], np.full(len(hosts) - num_first_half, num_nodes + 1)]
+        )
+        total_units = int(units_of_cable.sum())
+        rows = np.concatenate([first_end, second_end, helper_nodes])
+        columns = np.concatenate([second_end, first_end, attached_hosts])
+        capacity = np.concatenate(
+            [units_of_cable, units_of_cable, np.full(len(helper_nodes), total_units)]
+        )
+        units_per_step = max(1, -(-total_units // (2**31 - 1)))
         matrix = sparse.coo_matrix(
-            (np.maximum(capacity // scale, 1), (rows, columns)), (count + 2, count + 2)
+            (np.maximum(capacity // units_per_step, 1), (rows, columns)),
+            (num_nodes + 2, num_nodes + 2),
         ).tocsr()
-        flow = csgraph.maximum_flow(matrix.astype(np.int32), count, count + 1).flow_value
-        return float(flow) * scale * unit
+        flow = csgraph.maximum_flow(matrix.astype(np.int32), num_nodes, num_nodes + 1).flow_value
+        return float(flow) * units_per_step * unit
 
     @cached_property
-    def shortest_ways(self) -> tuple[int, float, int]:
-        """How many shortest ways lead from one leaf switch to another: least, mean and most over
-        all pairs."""
-        of, steps = self.fabric.switches, self._steps
-        ways = np.zeros(steps.shape)
-        ways[self.sample, np.arange(len(self.sample))] = 1.0
-        links = self.fabric.links_per_arc * of.is_transit[of.arc_dst]
-        onward = sparse.coo_matrix(
-            (links, (of.arc_src, of.arc_dst)), (len(ways), len(ways))
+    def shortest_routes(self) -> tuple[int, float, int]:
+        """Least, mean and largest number of shortest routes from one leaf switch to another."""
+        switches, steps = self.fabric.switches, self._steps_to_sample
+        routes = np.zeros(steps.shape)
+        routes[self.sampled_leaves, np.arange(len(self.sampled_leaves))] = 1.0
+        links = self.fabric.links_per_arc * switches.is_transit[switches.arc_dst]
+        links_to_switch = sparse.coo_matrix(
+            (links, (switches.arc_src, switches.arc_dst)), (len(routes), len(routes))
         ).tocsr()
-        for number in range(1, int(steps[steps < FAR].max(initial=0)) + 1):
-            before = np.where(steps == number - 1, ways, 0.0)
-            np.copyto(ways, onward @ before, where=steps == number)
-        apart = ways[self.leaves][self.leaves[:, None] != self.sample]
-        if not len(apart):
+        for distance in range(1, int(steps[steps < FAR].max(initial=0)) + 1):
+            routes_one_step_less = np.where(steps == distance - 1, routes, 0.0)
+            np.copyto(routes, links_to_switch @ routes_one_step_less, where=steps == distance)
+        routes_between_leaves = routes[self.leaves][self.leaves[:, None] != self.sampled_leaves]
+        if not len(routes_between_leaves):
             return 1, 1.0, 1
-        return int(apart.min()), float(apart.mean()), int(apart.max())
+        return (
+            int(routes_between_leaves.min()),
+            float(routes_between_leaves.mean()),
+            int(routes_between_leaves.max()),
+        )
 
 
 def host_ports(fabric: Fabric) -> Ints32:
-    """(hosts, rails) the ports of every host, as many as the host with the fewest has."""
-    each = _of_hosts(fabric)
-    rails = min(map(len, each))
-    return np.array([ports[:rails] for ports in each], np.int32)
+    """Return (hosts, rails) ports of hosts, as many of each as the host with the fewest has."""
+    ports_of_hosts = _ports_of_hosts(fabric)
+    rails = min(map(len, ports_of_hosts))
+    return np.array([ports[:rails] for ports in ports_of_hosts], np.int32)
 
 
-def _of_hosts(fabric: Fabric) -> list[list[int]]:
+def _ports_of_hosts(fabric: Fabric) -> list[list[int]]:
+    """Return the ports of every host, in the order of the hosts."""
     names = fabric.cabling.names
     return [fabric.endpoints(names[host]) for host in fabric.cabling.nodes_of_kind("host").tolist()]
 
 
-def _pairs(hosts: int, rng: np.random.Generator) -> Ints64:
+def _draw_pairs(hosts: int, rng: np.random.Generator) -> Ints64:
+    """Draw (hosts,) partners in pairs; with an odd number of hosts, one keeps itself."""
     order = rng.permutation(hosts)
-    even = hosts - hosts % 2
-    out = np.arange(hosts)
-    out[order[0:even:2]], out[order[1:even:2]] = order[1:even:2], order[0:even:2]
-    return out
+    num_paired = hosts - hosts % 2
+    partner = np.arange(hosts)
+    partner[order[0:num_paired:2]], partner[order[1:num_paired:2]] = (
+        order[1:num_paired:2],
+        order[0:num_paired:2],
+    )
+    return partner
 
 
-PARTNERS: dict[str, Callable[[int, np.random.Generator], Ints64]] = {
+PARTNER_PATTERNS: dict[str, Callable[[int, np.random.Generator], Ints64]] = {
     "random_permutation": lambda hosts, rng: rng.permutation(hosts),
-    "random_pairs": _pairs,
+    "random_pairs": _draw_pairs,
     "half_shift": lambda hosts, _: (np.arange(hosts) + hosts // 2) % hosts,
     "next": lambda hosts, _: (np.arange(hosts) + 1) % hosts,
 }
 """To which host each one sends: another for everyone, in pairs, the one half-way around the list of
 hosts, the next one."""
 ALL_TO_ALL = "all_to_all"
-PATTERNS = (ALL_TO_ALL, *PARTNERS)
+PATTERNS = (ALL_TO_ALL, *PARTNER_PATTERNS)
 
 
 def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Ints64:
-    """(links,) messages of a pattern on each link: every port of every host sends one to the port
-    of the same rail of its partner; in ``all_to_all`` one to every other port."""
+    """Return (links,) how many messages of a pattern cross each link.
+
+    Every port of every host sends one message to the port of the same rail of its host's partner;
+    in ``all_to_all`` one to every other port.
+    """
     ports = host_ports(router.fabric)
     if pattern == ALL_TO_ALL:
         return uniform_loads(router, ports.ravel())
-    partner = PARTNERS[pattern](len(ports), rng)
-    away = np.flatnonzero(partner != np.arange(len(ports)))
-    return link_loads(router, ports[away].ravel(), ports[partner[away]].ravel())
+    partner = PARTNER_PATTERNS[pattern](len(ports), rng)
+    senders = np.flatnonzero(partner != np.arange(len(ports)))
+    return link_loads(router, ports[senders].ravel(), ports[partner[senders]].ravel())
 
 
-def usual_pattern(survey: Survey) -> str:
-    """The pattern that is shown unless one is named."""
-    return ALL_TO_ALL if survey.adapters <= MANY_PORTS else "random_permutation"
+def default_pattern(survey: Survey) -> str:
+    """Return the pattern that is shown unless one is named."""
+    return ALL_TO_ALL if survey.num_adapters <= MAX_ADAPTERS_ALL_TO_ALL else "random_permutation"
 
 
 def check_effort(survey: Survey, pattern: str) -> None:
-    """Refuse a pattern whose messages take too long to be counted.
+    """Refuse a pattern whose messages take too long to count.
 
     Raises:
-        InputError: it does; with the estimate.
+        InputError: it takes more than `_MAX_SECONDS`; the message has the estimate.
     """
-    seconds = survey.adapters**2 / _PAIRS_PER_S
-    if pattern == ALL_TO_ALL and seconds > _LONGEST:
-        rule = f"counts the messages of {survey.adapters**2:,} pairs of adapters: about"
-        rule += f" {seconds / 3600:.1f} hours here, at most {_LONGEST / 60:g} minutes are taken"
+    seconds = survey.num_adapters**2 / _PAIRS_PER_S
+    if pattern == ALL_TO_ALL and seconds > _MAX_SECONDS:
+        rule = f"counts the messages of {survey.num_adapters**2:,} pairs of adapters: about"
+        rule += f" {seconds / 3600:.1f} hours here, at most {_MAX_SECONDS / 60:g} minutes are taken"
         remedy = "Take random_permutation, or another pattern in which each host has one partner."
         refuse("--pattern", rule, pattern, remedy, "command line")
 
 
-def facts(survey: Survey) -> dict[str, str]:
-    """What a network is made of, and how far apart and how well linked its hosts are; by name, for
-    people."""
-    nodes, cabling = survey.nodes, survey.fabric.cabling
+def describe_network(survey: Survey) -> dict[str, str]:
+    """Return sentences about a network's parts, distances and bandwidth, by what each is about."""
+    nodes, cabling = survey.nodes_per_tier, survey.fabric.cabling
     tiers = {cabling.tiers[node] for node in cabling.nodes_of_kind("switch").tolist()}
-    switches = {tier: n for tier, n in nodes.items() if tier in tiers}
-    least, mean, most = survey.shortest_ways
-    most_text = str(most) if most < 10**9 else f"{most:.3g}"
-    ways = f"{least} to {most_text} between two leaf switches, mean {mean:.3g}"
+    switches = {tier: num_nodes for tier, num_nodes in nodes.items() if tier in tiers}
+    min_routes, mean_routes, max_routes = survey.shortest_routes
+    max_text = str(max_routes) if max_routes < 10**9 else f"{max_routes:.3g}"
+    route_text = f"{min_routes} to {max_text} between two leaf switches, mean {mean_routes:.3g}"
     bandwidth = readable(survey.bisection, Dimension.BANDWIDTH)
-    of, seen = len(survey.leaves), len(survey.sample)
-    to = f" (from all to {seen:,} of {of:,} leaf switches)" if seen < of else ""
-    out = {
+    num_leaves, num_sampled = len(survey.leaves), len(survey.sampled_leaves)
+    sample_note = (
+        f" (from all to {num_sampled:,} of {num_leaves:,} leaf switches)"
+        if num_sampled < num_leaves
+        else ""
+    )
+    facts = {
         "hosts": str(len(cabling.nodes_of_kind("host"))),
-        "adapters": f"{survey.adapters} attached to switches",
+        "adapters": f"{survey.num_adapters} attached to switches",
         "switches": f"{sum(switches.values())}: "
-        + ", ".join(f"{n} {tier}" for tier, n in switches.items()),
-        "cables": "; ".join(_cables(*each) for each in survey.cables.items()),
-        "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}{to}",
+        + ", ".join(f"{num_nodes} {tier}" for tier, num_nodes in switches.items()),
+        "cables": "; ".join(
+            _describe_cables(*tiers_and_rates)
+            for tiers_and_rates in survey.cables_per_tiers.items()
+        ),
+        "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}{sample_note}",
         "bisection": f"{bandwidth} each way, between the first half of the hosts and the second",
-        "shortest ways": ways + to,
+        "shortest ways": route_text + sample_note,
     }
-    others = len(cabling.nodes_of_kind("other"))
-    return out | ({"others": f"{others} that take no part"} if others else {})
+    num_others = len(cabling.nodes_of_kind("other"))
+    return facts | ({"others": f"{num_others} that take no part"} if num_others else {})
 
 
-def _cables(tiers: tuple[str, ...], rates: Counter[float]) -> str:
-    each = ", ".join(
+def _describe_cables(tiers: tuple[str, ...], rates: Counter[float]) -> str:
+    """Return the number of cables between two tiers, and how many have each bandwidth, as text."""
+    rate_texts = ", ".join(
         f"{count} of {readable(rate, Dimension.BANDWIDTH)}" for rate, count in rates.most_common()
     )
-    return f"{rates.total()} {'-'.join(tiers)} ({each})"
+    return f"{rates.total()} {'-'.join(tiers)} ({rate_texts})"
 
 
 def load_table(router: Router, loads: Ints) -> pd.DataFrame:
-    """Messages on the links of every tier: columns tier, links, mean, most, full_at (bytes/s at
-    which every message can go at the same time, as long as the busiest link of the tier allows)."""
+    """Return a table of the messages on the links of every tier.
+
+    Columns are tier, links (their number), mean and most (messages on a link), and full_at:
+    bytes/s at which all messages can flow at once, as the busiest link of the tier allows.
+    """
     links = router.links
     table = pd.DataFrame({"tier": links.tiers, "load": loads, "capacity": links.capacity})
     table = table[~table["tier"].str.contains("storage")]
     rate = table["capacity"] / table["load"].where(table["load"] > 0)
-    by_tier = table.assign(rate=rate).groupby("tier", sort=False)
-    return by_tier.agg(
+    links_by_tier = table.assign(rate=rate).groupby("tier", sort=False)
+    return links_by_tier.agg(
         links=("load", "size"), mean=("load", "mean"), most=("load", "max"), full_at=("rate", "min")
     ).reset_index()
 
 
 def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str, str, str]]:
-    """The route between two hosts, for every rail: rail, link, bytes/s, latency of the link, for
-    people.
+    """Return the route between two hosts for every rail, as texts for people.
+
+    A row holds rail, link, bandwidth and latency of the link.
 
     Raises:
-        InputError: one of them is no host, or both are the same.
+        InputError: one of the names is no host, or both are the same.
     """
     fabric = router.fabric
     names = [fabric.cabling.names[host] for host in fabric.cabling.nodes_of_kind("host").tolist()]
     unknown = [name for name in (source, target) if name not in names]
     if unknown or source == target:
-        found = ", ".join(map(repr, unknown)) or f"{source!r} twice"
-        close = get_close_matches(unknown[0], names, 3) if unknown else []
-        remedy = f"There are {len(names)}, such as {', '.join(close or names[:2])}."
-        refuse("--route", "needs the names of two hosts", found, remedy, "command line")
+        value = ", ".join(map(repr, unknown)) or f"{source!r} twice"
+        similar_names = get_close_matches(unknown[0], names, 3) if unknown else []
+        remedy = f"There are {len(names)}, such as {', '.join(similar_names or names[:2])}."
+        refuse("--route", "needs the names of two hosts", value, remedy, "command line")
     ports = host_ports(fabric)
-    a, b = (ports[names.index(name)] for name in (source, target))
-    out = []
-    for rail, route in enumerate(router.routes(a, b)):
+    source_ports, target_ports = (ports[names.index(name)] for name in (source, target))
+    rows = []
+    for rail, route in enumerate(router.routes(source_ports, target_ports)):
         for link in route[route >= 0].tolist():
             links = router.links
             rate = readable(float(links.capacity[link]), Dimension.BANDWIDTH)
             latency = readable(float(links.latency[link]), Dimension.SECONDS)
-            out.append((str(rail), links.names[link], rate, latency))
-    return out
+            rows.append((str(rail), links.names[link], rate, latency))
+    return rows
