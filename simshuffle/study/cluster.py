@@ -49,8 +49,10 @@ class DaskCluster:
         with self._client() as client:
             ordered = sorted(cells, key=lambda digest: -cells[digest].cost)
             futures = [
-                client.submit(_attempt, cells[d], d, store, key=f"simshuffle-{d}", pure=False)
-                for d in ordered
+                client.submit(
+                    _attempt, cells[digest], digest, store, key=f"simshuffle-{digest}", pure=False
+                )
+                for digest in ordered
             ]
             futures_as_they_end = as_completed(futures, loop=client.loop, raise_errors=False)
             watch.tell()

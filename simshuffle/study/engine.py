@@ -108,7 +108,7 @@ def run(
         if lost and (not study.partial or len(lost) == len(cells)):
             raise _error_of_lost_cells(lost, len(cells))
         outcomes |= _load_outcomes(cells, {n: digests[n] for n in cells if n not in lost}, store)
-        outcomes |= {name: Outcome(lost=reason.why) for name, reason in lost.items()}
+        outcomes |= {name: Outcome(lost=reason.cause) for name, reason in lost.items()}
     with listen_to_progress(progress):
         return _collect_result(study, request, outcomes)
 
@@ -240,7 +240,7 @@ def _error_of_lost_cells(lost: Mapping[str, Lost], total: int) -> SimshuffleErro
         problems == problems_of_cells[0] for problems in problems_of_cells
     ):
         return errors[0]  # what is wrong is what all of them share
-    lines = [f"  - {name}: {reason.why}" for name, reason in lost.items()]
+    lines = [f"  - {name}: {reason.cause}" for name, reason in lost.items()]
     return SimulationError("\n".join([f"{len(lost)} of {total} could not be done:", *lines]))
 
 

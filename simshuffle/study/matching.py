@@ -151,15 +151,22 @@ def pair_names(a: Sequence[str], b: Sequence[str], noun: str) -> tuple[dict[str,
         Names of B by names of A, and notes on names that differ or have no counterpart.
     """
     pairs = {name: name for name in a if name in set(b)}
-    only_a, only_b = [n for n in a if n not in pairs], [n for n in b if n not in pairs]
+    only_a, only_b = (
+        [name for name in a if name not in pairs],
+        [name for name in b if name not in pairs],
+    )
     if len(only_a) == len(only_b):
         pairs |= dict(zip(only_a, only_b, strict=True))
-        ordered = ", ".join(f"'{x}' with '{y}'" for x, y in zip(only_a, only_b, strict=True))
+        ordered = ", ".join(
+            f"'{letter}' with '{y}'" for letter, y in zip(only_a, only_b, strict=True)
+        )
         return pairs, [f"Names of {noun} differ; compared in their order: {ordered}."] * bool(
             only_a
         )
     return pairs, [
-        _unmatched_sentence(x, noun, names) for x, names in (("A", only_a), ("B", only_b)) if names
+        _unmatched_sentence(letter, noun, names)
+        for letter, names in (("A", only_a), ("B", only_b))
+        if names
     ]
 
 

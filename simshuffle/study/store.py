@@ -135,9 +135,11 @@ class Disk:
             yield from sorted(path.stem for path in group.glob("[!.]*.json"))
 
     def _entry(self, digest: str) -> Path:
+        """Return the path of the JSON of an outcome."""
         return self.root / digest[:2] / f"{digest}.json"
 
     def _folder(self, digest: str) -> Path:
+        """Return the folder of the tables and files of an outcome."""
         return self.root / digest[:2] / digest
 
     def _read(self, digest: str) -> Mapping[str, Any] | None:
@@ -182,7 +184,7 @@ def _sha256(path: Path) -> str:
 class Lost:
     """The reason why a cell has no outcome."""
 
-    why: str  # a sentence for people
+    cause: str  # a sentence for people
     error: SimshuffleError | None = None  # what the cell raised; None where its process died
 
 

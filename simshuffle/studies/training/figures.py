@@ -218,7 +218,7 @@ def lines_and_bands(lines: pd.DataFrame) -> list[Mark]:
 
 
 def _draw_by_samples(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
-    """Draw the loss of each setting against n, and the curve that is fitted to all of them."""
+    """Draw the loss of each setting against n, and the curve that is fitted to the losses."""
     low = rows["effective_samples"].min()
     high = rows["effective_samples"].max()
     marks = []

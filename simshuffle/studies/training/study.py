@@ -54,10 +54,12 @@ class TrainingFacts(TypedDict):
 
 
 def _collect(trainings: Trainings, outcomes: Outcomes) -> dict[str, Any]:
+    """Return the tables of the runs, by name."""
     return vars(collect_tables(trainings.descriptions, outcomes))
 
 
 def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str, Any]:
+    """Return the facts of the study in ``meta.json``; a run's outcome adds to its description."""
     recorded = {name: outcome.values.get("description", {}) for name, outcome in outcomes.items()}
     return {
         "study": trainings.name,
@@ -77,6 +79,7 @@ def _files_by_run(outcomes: Outcomes, file: str, suffix: str) -> Files:
 
 
 def _json(result: Result) -> dict[str, Any]:
+    """Return the runs and their summary as plain values."""
     return {
         "runs": plain_rows(result.tables["runs"]),
         "summary": plain_rows(result.derived["summary"]),

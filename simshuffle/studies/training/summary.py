@@ -80,12 +80,12 @@ def holm(p: Sequence[float]) -> list[float]:
     1. NaN stays and does not count.
     """
     order = sorted((i for i, value in enumerate(p) if not math.isnan(value)), key=lambda i: p[i])
-    out = [math.nan] * len(p)
+    corrected = [math.nan] * len(p)
     highest = 0.0
     for position, i in enumerate(order):
         highest = max(highest, min(1.0, (len(order) - position) * p[i]))
-        out[i] = highest
-    return out
+        corrected[i] = highest
+    return corrected
 
 
 # ---------------------------------------------------------------------------- from runs to settings
@@ -197,9 +197,9 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str, Any]]:
     """Return the rows of the summary with one kind of evaluation statistics."""
-    accuracies = values_by_setting_and_seed(finished_runs, f"{statistics}_accuracy")
-    best_accuracies = values_by_setting_and_seed(finished_runs, f"{statistics}_best_accuracy")
-    effective_samples = values_by_setting_and_seed(finished_runs, "effective_samples")
+    accuracies = group_values(finished_runs, f"{statistics}_accuracy")
+    best_accuracies = group_values(finished_runs, f"{statistics}_best_accuracy")
+    effective_samples = group_values(finished_runs, "effective_samples")
     rows = []
     for key, values in accuracies.items():
         mean = estimate(list(values.values()))
@@ -232,7 +232,7 @@ def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, 
     return strategy_rank, strategy, fraction or 0.0
 
 
-def values_by_setting_and_seed(
+def group_values(
     runs: pd.DataFrame, column: str, key_columns: Iterable[str] = SETTING
 ) -> Accuracies:
     """Group the filled values of a column by setting and seed, in the order of the runs."""

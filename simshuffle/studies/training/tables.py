@@ -273,6 +273,7 @@ def collect_tables(
 
 
 def _empty_table(schema: Schema) -> pd.DataFrame:
+    """Return a table without rows: texts as objects, numbers as floats."""
     kinds = {
         name: object if column.kind == "text" else float for name, column in schema.columns.items()
     }
@@ -291,29 +292,31 @@ def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
     if outcome is None or outcome.lost:
         reason = "" if outcome is None else outcome.lost
         return {"status": "lost" if reason else "missing", "message": reason}
-    out: dict[str, Any] = {name: outcome.values[name] for name in ("status", "message", "seconds")}
+    values: dict[str, Any] = {
+        name: outcome.values[name] for name in ("status", "message", "seconds")
+    }
     epochs = outcome.tables["epochs"]
     if not len(epochs):
-        return out
-    out |= {name: float(epochs[name].sum()) for name in ("samples", "moved")}
-    if out["status"] != "done":
-        return out
-    out["effective_samples"] = outcome.values["description"].get("effective_samples")
+        return values
+    values |= {name: float(epochs[name].sum()) for name in ("samples", "moved")}
+    if values["status"] != "done":
+        return values
+    values["effective_samples"] = outcome.values["description"].get("effective_samples")
     scores = [f"{name}_{score}" for score in ("accuracy", "loss") for name in STATISTICS]
     last = {name: float(epochs[name].iloc[-1]) for name in ("train_loss", *scores)}
-    return out | last | _best_accuracies(epochs)
+    return values | last | _best_accuracies(epochs)
 
 
 def _best_accuracies(epochs: pd.DataFrame) -> dict[str, float]:
     """Return the best accuracy with each of the statistics that were evaluated, and its epoch."""
-    out: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name in STATISTICS:
         evaluated = epochs[epochs[f"{name}_accuracy"].notna()]
         if len(evaluated):
             best_row = int(evaluated[f"{name}_accuracy"].argmax())
-            out[f"{name}_best_accuracy"] = float(evaluated[f"{name}_accuracy"].iloc[best_row])
-            out[f"{name}_best_epoch"] = float(evaluated["epoch"].iloc[best_row])
-    return out
+            values[f"{name}_best_accuracy"] = float(evaluated[f"{name}_accuracy"].iloc[best_row])
+            values[f"{name}_best_epoch"] = float(evaluated["epoch"].iloc[best_row])
+    return values
 
 
 def describe_networks(runs: pd.DataFrame) -> str:

@@ -345,10 +345,12 @@ def _state_gap_by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> st
 
 
 def _has_batch_norm(rows: pd.DataFrame) -> bool:
+    """Return whether any row is of a network with batch norm."""
     return bool((rows["batch_norm"] != ABSENT).any())
 
 
 def _state_times(tables: TrainingTables) -> str:
+    """State the seconds of all runs and samples a second; '' where no run was timed."""
     runs = tables.runs[tables.runs["seconds"].notna()]
     if not len(runs):
         return ""

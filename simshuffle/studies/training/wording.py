@@ -73,6 +73,7 @@ def report_fields(
 
 
 def _as_lines(table: Table) -> str:
+    """Return a table as text, without spaces at the ends of lines."""
     lines = terminal_text([table], WIDTH).splitlines()
     return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 

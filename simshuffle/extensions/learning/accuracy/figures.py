@@ -66,6 +66,7 @@ def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
 
 
 def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
+    """Draw the remedies on one number of ranks, and the points that may be lost."""
     look = rows["front"].map({True: "front", False: "beaten"})
     look = look.where(rows["kind"] != "group norm", "network")
     has_label = rows["front"] | rows["chosen"]

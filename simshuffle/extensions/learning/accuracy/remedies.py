@@ -88,14 +88,17 @@ class RemedyComparison:
         return self._epoch_s * closed_form_epoch(scenario) / closed_form_epoch(self._case.base)
 
     def _samples_with(self, change: str) -> Mapping[str, Any]:
+        """Return the outcome of the `EffectiveSamplesCell` of a change, '' for none."""
         return self._outcomes[samples_cell_name(self._case, change)].values
 
     @property
     def _sensitivity(self) -> Sensitivity:
+        """The sensitivity of the requested network."""
         return self._request.sensitivity
 
     @property
     def _has_no_statistics(self) -> bool:
+        """True for a network without batch norm, which has no running statistics."""
         return self._sensitivity.norm != "batch"
 
     def setting_row(self) -> dict[str, Any]:
@@ -232,6 +235,7 @@ class RemedyComparison:
         )
 
     def _remedies(self) -> Iterator[RemedyEstimate]:
+        """Yield all remedies of the run but the unchanged one."""
         yield from self._batch_remedies()
         yield from self._statistics_remedies()
         yield from self._exchange_remedies()

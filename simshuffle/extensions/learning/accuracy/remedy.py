@@ -40,8 +40,9 @@ def front_names(remedies: list[RemedyEstimate]) -> set[str]:
         if remedy.is_choosable and remedy.added_s is not None and remedy.loss is not None
     }
 
-    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
-        return a != b and a[0] <= b[0] and a[1] <= b[1]
+    def beats(rival: tuple[float, float], cost: tuple[float, float]) -> bool:
+        """Return whether a rival's seconds and points are both no larger, and one is smaller."""
+        return rival != cost and rival[0] <= cost[0] and rival[1] <= cost[1]
 
     return {
         name

@@ -286,6 +286,7 @@ class MeasuredScreening(Spec):
 
     @model_validator(mode="after")
     def _in_order(self) -> MeasuredScreening:
+        """Refuse an interval of c that does not hold c."""
         if not self.c_low <= self.c_points <= self.c_high:
             raise ValueError("c_points must be from c_low to c_high")
         return self

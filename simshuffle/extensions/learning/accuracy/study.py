@@ -97,6 +97,7 @@ def _remedies(request: AccuracyRequest, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _collect(request: AccuracyRequest, outcomes: Outcomes) -> Tables:
+    """Return the tables ``settings`` and ``remedies``."""
     comparisons = [RemedyComparison(request, case, outcomes) for case in request.cases]
     settings = [comparison.setting_row() for comparison in comparisons]
     remedies = [row for comparison in comparisons for row in comparison.remedy_rows()]
@@ -124,6 +125,9 @@ def _facts(request: AccuracyRequest, outcomes: Outcomes, tables: Tables) -> dict
 
 
 def _faults(result: Result) -> Iterator[Problem]:
+    """Yield tables with other rows than ``meta.json`` counts, and runs with several chosen
+    remedies.
+    """
     settings, remedies = result.tables["settings"], result.tables["remedies"]
     facts = result.meta["accuracy"]
     chosen = remedies.groupby(["world_size", "strategy"])["chosen"].sum()

@@ -55,7 +55,7 @@ def points_chart(points: pd.DataFrame) -> Chart:
     noise = rows["noise"].astype(bool)
     size = min(max((3000 / len(rows)) ** 0.5, 0.45), 2.0)
     text = f"noise ({100 * noise.mean():.1f} %, seed {rows['seed'].iloc[0]})"
-    classes = {n: Look("", colour, "o", size=size) for n, colour in enumerate(TAB20)}
+    classes = {index: Look("", colour, "o", size=size) for index, colour in enumerate(TAB20)}
     noise_look = {"noise": Look(text, "#000000", "x", size=1.2 * size)}
     kept_look = {"kept": Look("kept (colour: class)", TAB20[0], "o", size=3)}
     marks = [
@@ -84,12 +84,13 @@ def learning_rate_chart(settings: pd.DataFrame) -> Chart:
     """Draw accuracy against batch size, a panel for each of the first six learning rates."""
     rates = sorted(set(settings["learning_rate"]))[:MAX_RATES]
     titles = {rate: f"learning rate {rate:g}" for rate in rates}
-    panels = [_panel(settings[settings["learning_rate"] == r], titles[r]) for r in rates]
+    panels = [_panel(settings[settings["learning_rate"] == rate], titles[rate]) for rate in rates]
     height, alt_text = 1.35 * -(-len(rates) // 2) + 0.4, "Accuracy by batch size and learning rate."
     return Chart(panels, height, LOOKS, alt_text, across=2, share="xy", x=SIZES, y=ACCURACY)
 
 
 def _panel(rows: pd.DataFrame, title: str) -> Panel:
+    """Draw a line of accuracy against batch size for each data set."""
     sizes = sorted(set(rows["batch_size"]))
     order = rows["subset"].map(SUBSETS.index)
     lines = rows.assign(order=order, look=rows["subset"], x=rows["batch_size"])

@@ -24,6 +24,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
 
 
 def _check_loss(training: Training) -> Training:
+    """Refuse a training whose loss is not that of labels."""
     if training.loss.kind != "cross_entropy":
         raise PydanticCustomError("loss", "data-optimised training needs loss: cross_entropy")
     return training
@@ -131,6 +132,7 @@ class DataOptimisedStudy(Spec):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> DataOptimisedStudy:
+        """Refuse extractors of equal names, and an unknown name in ``filter_with``."""
         names = [extractor.name for extractor in self.extractors]
         if len(set(names)) < len(names):
             raise PydanticCustomError("names", "extractors must have different names")

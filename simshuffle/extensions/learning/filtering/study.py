@@ -31,6 +31,7 @@ class FilteringFacts(TypedDict):
 
 
 def _json(result: Result) -> dict[str, Any]:
+    """Return filters, runs and summary as plain values."""
     tables = {name: result.tables[name] for name in ("filters", "runs")}
     return {name: plain_rows(table) for name, table in (tables | dict(result.derived)).items()}
 

@@ -17,7 +17,7 @@ from simshuffle.studies.training.summary import (
     comparison_values,
     estimate,
     fill_holm_column,
-    values_by_setting_and_seed,
+    group_values,
 )
 from simshuffle.studies.training.tables import (
     ENDING_COLUMNS,
@@ -97,6 +97,7 @@ RUN_COLUMNS = {
 
 
 def _reference_columns(reference: str) -> dict[str, Column]:
+    """Return the columns of the comparison with a subset of `REFERENCES`."""
     data = {"full": "the full data", "random": "randomly filtered data"}[reference]
     subtrahend = f"on {data}, batch size and learning rate being the same"
     family = f"of this subset with {data} that are as much 'chosen'"
@@ -166,7 +167,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """
     finished_runs = runs[runs["status"] == "done"]
     accuracies, best = (
-        values_by_setting_and_seed(finished_runs, "accuracy", SETTING_COLUMNS),
+        group_values(finished_runs, "accuracy", SETTING_COLUMNS),
         best_rates(finished_runs),
     )
     rows = [_summary_row(key, accuracies, best) for key in accuracies]

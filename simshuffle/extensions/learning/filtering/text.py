@@ -111,10 +111,12 @@ def _eps_table(eps: pd.DataFrame) -> Table:
 
 
 def _subset_row(rows: pd.DataFrame, subset: str) -> Row | None:
+    """Return the first row of a subset; None if there is none."""
     return next(iter(rows[rows["subset"] == subset].to_dict("records")), None)
 
 
 def _rows_by_size(chosen: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield batch sizes in words with their rows, in the order of the table."""
     for size in dict.fromkeys(chosen["batch_size"]):
         yield str(size), chosen[chosen["batch_size"] == size]
 
@@ -131,6 +133,7 @@ def _accuracy_rows(chosen: pd.DataFrame) -> list[list[str]]:
 
 
 def _format_gap(rows: pd.DataFrame, subset: str, reference: str) -> str:
+    """Format the difference of a subset to another one; '-' where there are no pairs of seeds."""
     row = _subset_row(rows, subset)
     return star_difference(row, reference) if row and row[f"{reference}_pairs"] else "-"
 

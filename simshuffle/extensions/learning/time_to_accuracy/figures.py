@@ -78,8 +78,8 @@ def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, 
     exchanged = line_settings[line_settings["exchange_fraction"].notna()]
     loaders = line_settings.drop(exchanged.index)
     groups = {
-        f"Q = {q:g}": fraction_settings
-        for q, fraction_settings in exchanged.groupby("exchange_fraction")
+        f"Q = {fraction:g}": fraction_settings
+        for fraction, fraction_settings in exchanged.groupby("exchange_fraction")
     }
     groups |= {"loaders": loaders} if len(loaders) else {}
     groups = groups or {"": line_settings}
@@ -338,10 +338,10 @@ def place_on_log_axis(
 def _round_ticks(values: pd.Series[float], min_gap: float) -> list[float]:
     """Return few values for ticks: round ones between the ends that are far apart, or the ends."""
     low, high = float(values.min()), float(values.max())
-    first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    first_power, last_power = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
     ticks = sorted({low, high}) if high > 1.5 * low else [low]
     for step_of_powers, mantissas in ((3, (1,)), (2, (1,)), (1, (1,)), (1, (1, 3)), (1, (1, 2, 5))):
-        powers = range(first - first % step_of_powers, last + 1, step_of_powers)
+        powers = range(first_power - first_power % step_of_powers, last_power + 1, step_of_powers)
         candidates = [
             mantissa * 10.0**power
             for power in powers

@@ -81,6 +81,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 
 def _json(result: Result) -> dict[str, Any]:
+    """Return the rule of the scale and all tables as plain values."""
     tables = {name: plain_rows(table) for name, table in result.tables.items()}
     return {"rule": result.meta["rule"], **tables}
 

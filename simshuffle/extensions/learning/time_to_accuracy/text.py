@@ -79,6 +79,7 @@ def format_seconds(value: float) -> str:
 
 
 def _study_head(tables: JoinTables, meta: Mapping[str, Any]) -> str:
+    """Return the title, scale and training of the join."""
     condition_facts = meta["condition"]
     condition_words = ", ".join(
         filter(None, (NORMS[condition_facts["batch_norm"]], condition_facts["variant"]))
