@@ -50,31 +50,31 @@ class Difference:
 
 
 def compare_tables(
-    file: str, schema: Schema, stored: LongTable, again: LongTable, tolerance: float
+    file: str, schema: Schema, stored: LongTable, recomputed: LongTable, tolerance: float
 ) -> list[Difference]:
-    """Return the differences of two tables of one schema, one for each column that differs;
-    columns that a clock measured are left out.
+    """Return the differences of two tables of one schema, one for each column that differs.
 
-    Rows are compared in their order, or by the key where their orders differ. Numbers are the same
-    if they differ by no more than ``tolerance``, as a share of the larger one, or by no more than
-    `NOTHING`; with tolerance 0 they must be equal to the last bit.
+    Columns that a clock measured are left out. Rows are compared in their order, or by the
+    key where their orders differ. Numbers are equal if they differ by no more than
+    ``tolerance``, as a share of the larger one, or by no more than `NOTHING`; with
+    tolerance 0 they must be equal to the last bit.
     """
     columns = {
         name: _ColumnDifferences(name)
         for name, description in schema.columns.items()
         if not description.measured
     }
-    if len(stored) == len(again) and _same_order(schema.key, stored, again):
+    if len(stored) == len(recomputed) and _same_order(schema.key, stored, recomputed):
         num_previous_rows = 0
-        for stored_rows, recomputed_rows in zip(stored.pieces(), again.pieces(), strict=False):
+        for stored_rows, recomputed_rows in zip(stored.pieces(), recomputed.pieces(), strict=False):
             for column in columns.values():
                 column.add(stored_rows, recomputed_rows, num_previous_rows, schema, tolerance)
             num_previous_rows += len(stored_rows)
         return _differences_of_columns(file, columns, len(stored))
     if not schema.key:
-        return [_difference_of_file(file, f"{len(stored)} rows", f"{len(again)} rows")]
+        return [_difference_of_file(file, f"{len(stored)} rows", f"{len(recomputed)} rows")]
     stored_rows, recomputed_rows = (
-        table.load().set_index(list(schema.key)) for table in (stored, again)
+        table.load().set_index(list(schema.key)) for table in (stored, recomputed)
     )
     common_keys = stored_rows.index[stored_rows.index.isin(recomputed_rows.index)]
     extra_rows = [
@@ -97,14 +97,18 @@ def compare_tables(
 
 
 def compare_values(
-    file: str, stored: Mapping[str, Any], again: Mapping[str, Any], tolerance: float
+    file: str, stored: Mapping[str, Any], recomputed: Mapping[str, Any], tolerance: float
 ) -> list[Difference]:
-    """Return the differences of two mappings of plain values by dotted key. ``tolerance`` is a
-    share of the larger number, as in `compare_tables`.
+    """Return the differences of two mappings of plain values by dotted key.
+
+    ``file`` is named in each difference. ``tolerance`` is a share of the larger number, as
+    in `compare_tables`.
     """
     differences = []
-    for key in sorted({*stored, *again}):
-        stored_value, recomputed_value = (values.get(key, "nothing") for values in (stored, again))
+    for key in sorted({*stored, *recomputed}):
+        stored_value, recomputed_value = (
+            values.get(key, "nothing") for values in (stored, recomputed)
+        )
         size: tuple[float | None, float | None] = (None, None)
         is_same = stored_value == recomputed_value and type(stored_value) is type(recomputed_value)
         if isinstance(stored_value, int | float) and isinstance(recomputed_value, int | float):
@@ -236,18 +240,20 @@ def _describe_extra_rows(
     return f"{len(rows)} row{'s' * (len(rows) > 1)} that the other lacks ({first_key})"
 
 
-def _difference_of_file(file: str, stored: str, again: str) -> Difference:
+def _difference_of_file(file: str, stored: str, recomputed: str) -> Difference:
     """Return a difference of a file as a whole, with a description of both."""
-    return Difference(file, "", 0, 0, None, None, "", stored, again)
+    return Difference(file, "", 0, 0, None, None, "", stored, recomputed)
 
 
-def _same_order(key: Sequence[str], stored: LongTable, again: LongTable) -> bool:
+def _same_order(key: Sequence[str], stored: LongTable, recomputed: LongTable) -> bool:
     """Return whether the rows of both tables have equal keys in equal order; True without a key."""
     return not key or all(
         np.array_equal(
             stored_keys.astype(str).to_numpy(object), recomputed_keys.astype(str).to_numpy(object)
         )
-        for stored_keys, recomputed_keys in zip(stored.pieces(key), again.pieces(key), strict=False)
+        for stored_keys, recomputed_keys in zip(
+            stored.pieces(key), recomputed.pieces(key), strict=False
+        )
     )
 
 

@@ -90,7 +90,8 @@ class EffectiveSamplesCell(PlainCell):
         """Return n, its interval and n of global shuffle as the values of an outcome.
 
         The suffixes ``host`` and ``all`` mark the statistics of all ranks of a host, or of the
-        job, together; names with ``global`` are those of global shuffle.
+        job, together; names with ``global`` are those of global shuffle. Further values are the
+        ranks that were ``emulated`` and the ``iterations`` of an epoch.
         """
         scenario = self._scenario
         world_size = scenario.world_size
