@@ -431,7 +431,7 @@ def test_local_batches(num, ranks, b, drop, sizes):
 
 def test_the_learning_rate_of_an_iteration_is_that_of_its_middle():
     how = Training(epochs=2, learning_rate=0.8, warmup_epochs=1.0, decay="none")
-    run = TrainingEpochs(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
+    run = TrainingEpochs(LOCAL, how, 2 * how.local_batch_size, 1, seed=0, places=None)
     rates = [run.learning_rate(epoch, i) for epoch in (1, 2) for i in (0, 1)]
     assert rates == pytest.approx([0.2, 0.6, 0.8, 0.8], abs=1e-15)
 

@@ -63,10 +63,10 @@ def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
     return Communicators(
         scenario.workload.allreduce_on(scenario.cluster),
         resources,
-        parallelism.group_size(resources.world_size),
-        scenario.rng("host_order"),
-        getattr(parallelism, "bus_bandwidth", None),
-        getattr(parallelism, "step_latency", None),
+        group_size=parallelism.group_size(resources.world_size),
+        rng=scenario.rng("host_order"),
+        bus_bandwidth=getattr(parallelism, "bus_bandwidth", None),
+        step_latency=getattr(parallelism, "step_latency", None),
     )
 
 

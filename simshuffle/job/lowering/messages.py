@@ -83,6 +83,7 @@ def exchange_costs(
     plan: ExchangePlan,
     schedule: MessageSchedule,
     dataset: Dataset,
+    *,
     nbytes: Floats,
     cached: Flags,
     iterations: int,
@@ -254,7 +255,7 @@ class MessageLowering:
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
             reads, works, wires = block(k), block(count + k), block(2 * count + k)
-            self._fill(records, routes, message, reads, works, wires)
+            self._write_message(records, routes, message, reads=reads, works=works, wires=wires)
             keep[wires] = message.target != self._ranks
             if first_tag != NONE:
                 records["tag"][works] = first_tag + 2 * k * n + self._ranks
@@ -279,11 +280,12 @@ class MessageLowering:
         batch = TransferBatch(records, routes, edge_from, edge_to)
         return MessageGraph(batch.select(np.flatnonzero(keep)), rank[keep])
 
-    def _fill(
+    def _write_message(
         self,
         records: NDArray[np.void],
         routes: Ints32,
         message: RankMessages,
+        *,
         reads: Ints64,
         works: Ints64,
         wires: Ints64,

@@ -250,6 +250,7 @@ def read_chains(
     reads: Reads,
     workload: Workload,
     resources: Resources,
+    *,
     jitter: Floats,
     rng: np.random.Generator,
     decoding: Floats | float = 1.0,

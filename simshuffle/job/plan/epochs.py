@@ -75,7 +75,14 @@ class NodeCaches:
         sums = BatchSums(iteration[rows] * world_size + rank[rows], iterations, world_size)
         is_kept = np.ones(len(rows), np.bool_)
         return node_reads(
-            self._caches, self._cached_in, self._nbytes, sums, of_rank, worker, sample, is_kept
+            self._caches,
+            self._cached_in,
+            self._nbytes,
+            sums,
+            rank=of_rank,
+            worker=worker,
+            sample=sample,
+            is_kept=is_kept,
         )
 
 
@@ -101,6 +108,7 @@ def node_reads(
     cached_in: Literal["ssd", "memory"],
     nbytes: Floats,
     sums: BatchSums,
+    *,
     rank: Ints64,
     worker: Ints64,
     sample: Ints64,
@@ -218,9 +226,18 @@ def plan_epochs(
         )
         inference = None
         if strategy.inference_pass:
-            inference = _plan_inference(scenario, owner, nbytes, work, caches, shared)
+            inference = _plan_inference(
+                scenario, owner, nbytes=nbytes, work=work, caches=caches, shared=shared
+            )
         training, sent = _plan_training(
-            scenario, epoch, shards, exchange, nbytes, work, nodes or caches, shared
+            scenario,
+            epoch,
+            shards,
+            exchange,
+            nbytes=nbytes,
+            work=work,
+            caches=nodes or caches,
+            shared=shared,
         )
         if epoch == scenario.epochs:
             caches.forget()
@@ -233,6 +250,7 @@ def plan_epochs(
 def _plan_inference(
     scenario: Scenario,
     owner: Ints,
+    *,
     nbytes: Floats,
     work: Floats | None,
     caches: PageCaches,
@@ -261,6 +279,7 @@ def _plan_training(
     epoch: int,
     shards: Shards,
     exchange: ExchangePlan,
+    *,
     nbytes: Floats,
     work: Floats | None,
     caches: PageCaches | NodeCaches,

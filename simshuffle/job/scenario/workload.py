@@ -360,6 +360,7 @@ class Workload(Spec):
         owner: Ints,
         world_size: int,
         epoch: int,
+        *,
         rng: np.random.Generator,
         seed: int,
     ) -> ShardsContext:

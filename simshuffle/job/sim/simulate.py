@@ -176,13 +176,14 @@ def simulate(
     """Simulate all epochs of a scenario and return their timeline; arguments and errors as of
     `simulate_epochs`.
     """
-    return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch)))
+    return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch=first_epoch)))
 
 
 def simulate_epochs(
     scenario: Scenario,
     run: str | None = None,
     progress: Progress | None = None,
+    *,
     first_epoch: int = 1,
     recorder: Recorder | None = None,
     struck: list[dict[str, Any]] | None = None,
@@ -225,7 +226,7 @@ def simulate_epochs(
     if scenario.time_tolerance > 0 and not because:
         yield from simulate_windows(scenario, name, progress, first_epoch, recorder)
         return
-    machine, nbytes = SimulatedMachine(scenario, recorder, struck), sample_nbytes(scenario)
+    machine, nbytes = SimulatedMachine(scenario, recorder, struck=struck), sample_nbytes(scenario)
     no_thinning = Thinning(scenario)
     epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)

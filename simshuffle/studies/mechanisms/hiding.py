@@ -112,7 +112,12 @@ def request(options: HidingOptions) -> Request[Hiding]:
             for way in own_exchanges
         }
     return build_request(
-        sized_scenarios, way_names, own_exchanges, titles, options.tolerance, options.exact
+        sized_scenarios,
+        way_names,
+        own_exchanges,
+        titles,
+        tolerance=options.tolerance,
+        exact=options.exact,
     )
 
 
@@ -121,6 +126,7 @@ def build_request(
     way_names: Sequence[str],
     own_exchanges: Mapping[str, Any],
     titles: Mapping[str, str],
+    *,
     tolerance: float,
     exact: bool,
 ) -> Request[Hiding]:
@@ -329,8 +335,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Hiding]:
         tuple(answers["ways"]),
         answers.get("own", {"own": own_exchange}),
         answers.get("titles", {}),
-        answers["tolerance"],
-        answers.get("exact", True),
+        tolerance=answers["tolerance"],
+        exact=answers.get("exact", True),
     )
 
 

@@ -90,7 +90,7 @@ class OracleMachine:
         )
         resources = Resources(scenario.cluster, scenario.world_size, placement)
         allreduce = scenario.workload.allreduce_on(scenario.cluster)
-        return Communicators(allreduce, resources, 1, order)
+        return Communicators(allreduce, resources, group_size=1, rng=order)
 
     def communicators(self, parallelism: Parallelism) -> Communicators:
         """Return the groups of ranks that communicate; strategies with groups of one size share

@@ -25,7 +25,7 @@ from simshuffle.report.style import SIGNED, STYLE, STYLES, in_style, metadata, s
 from simshuffle.report.table_io import plain_rows
 from simshuffle.studies.presentation import KINDS
 from simshuffle.studies.presentation.catalogue import check_results, find_kind, format_table
-from simshuffle.studies.presentation.run_figures import NamedResult
+from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.study.registry import read_folder
 
 

@@ -20,8 +20,8 @@ from simshuffle.report.folders import room_for, take_place
 from simshuffle.report.names import shorten_names
 from simshuffle.studies.comparison import compare, side
 from simshuffle.studies.presentation import page_parts, page_runs, page_vega
+from simshuffle.studies.presentation.named_results import NamedResult
 from simshuffle.studies.presentation.page_parts import Section, bullets, html_tables, paragraph
-from simshuffle.studies.presentation.run_figures import NamedResult
 from simshuffle.study.registry import read_folder
 from simshuffle.version import __version__
 

@@ -16,7 +16,7 @@ from simshuffle.report.style import width
 from simshuffle.report.table_io import read_csv
 from simshuffle.spec.library import shipped_folder
 from simshuffle.spec.units import Dimension, parse_quantity, readable
-from simshuffle.studies.presentation.run_figures import NamedResult
+from simshuffle.studies.presentation.named_results import NamedResult
 
 Q = 0.1
 """Exchanged fraction: a host has room for its shard and Q of it."""
