@@ -71,8 +71,9 @@ def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
 
 
 MAX_PIECES = 16
-"""Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
-finer turns of both have no part in what a step takes, but where they overlap."""
+"""Pieces into which layers are joined with their neighbours. Bytes and operations stay; finer
+pieces would change the time of a step only where sending and computing overlap.
+"""
 
 
 @dataclass(frozen=True)

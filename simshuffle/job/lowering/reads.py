@@ -29,8 +29,9 @@ Edges = tuple[Ints32, Ints32]
 
 
 FILLED = ("work", "cap", "nbytes", "delay")
-"""What differs from batch to batch: the first columns of `simshuffle.fabric.network.batch.TASK`,
-so that one copy fills them all."""
+"""Columns that differ from batch to batch: the first ones of
+`simshuffle.fabric.network.batch.TASK`, so that a single copy fills them all.
+"""
 
 
 @dataclass

@@ -39,7 +39,7 @@ CAUSES = {
 }
 """Classes of stepfun-ai/InfiniteHBD-Trace, and the cause that each is here; another is its own."""
 HBM = "DBE"
-"""What a description says of a GPU whose memory failed: a double bit error."""
+"""Word in a description for a double bit error: the memory of a GPU failed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def read_trace(path: Path, hosts: int | None = None, length: float | None = None
 
 
 Rows = tuple[tuple[str, float, float, str], ...]
-"""Of each fault its host, start and end (s; infinite if it has none), and its cause."""
+"""A row for each fault: host, start and end in s (infinite if it has no end), and cause."""
 
 
 @lru_cache(4)

@@ -45,7 +45,7 @@ LIMIT = 60.0
 """s of one core, by the costs of runs, that all simulations take together unless the search is
 exact: less than a minute on two cores."""
 OWN_SHARES = 2.0
-"""How many times as much of that the search of an own schedule gets as one of the others."""
+"""Share of the simulations for the scenario's own schedule, relative to that of another mode."""
 TOLERANCE = 0.01
 """The time_tolerance of a scenario that has none and would take longer than the limit."""
 BASELINES = 0.2

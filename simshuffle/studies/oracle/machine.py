@@ -43,8 +43,9 @@ TOLERANCE = 0.01
 Row = dict[str, Any]
 Seconds = Callable[[Node], float]
 Point = tuple[Row, dict[str, float]]
-"""What a strategy takes at a world size: its row of the table `points`, without what follows from a
-budget or from other points; and s an epoch of communication by what it is for."""
+"""A strategy at a world size: its row of the table `points`, without columns that follow from a
+budget or from other points; and communication in s an epoch, by purpose.
+"""
 FRACTIONS: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 25)])
 """Exchange fractions whose cost is worked out; between them it is interpolated."""
 ITERATIONS = 64

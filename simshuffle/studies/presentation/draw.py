@@ -120,7 +120,7 @@ def plain_rows_of_figure(
 
 DPI = 300
 HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".pgf": f"% {SIGNED} ".encode()}
-"""How a file of each format begins."""
+"""First bytes of a file, by format."""
 _SIGNATURE = re.compile(rf"{SIGNED} \S+, figure [a-z]".encode())
 _PDF: Any = backend_pdf
 _PGF: Any = backend_pgf.RendererPgf

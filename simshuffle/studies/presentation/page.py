@@ -26,9 +26,9 @@ from simshuffle.study.registry import read_folder
 from simshuffle.version import __version__
 
 GENERATOR = "simshuffle report"
-"""What the head of a page says that made it."""
+"""Name of the program in the head of a page."""
 RESULTS = "simshuffle-results"
-"""The name under which the head says of which results it is."""
+"""Name of the entry in the head that identifies the results."""
 
 
 def render_page(results: Sequence[NamedResult]) -> str:

@@ -30,7 +30,7 @@ SOURCES = {
 EXCHANGE = {"exchange": "#EE6677", "wait_exchange": "#AA3377", "exchange_hidden": "#4477AA"}
 """Colours of the phases of an exchange."""
 CLASSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Where the colour of a link changes: shares of its capacity."""
+"""Shares of a link's capacity at which its colour changes."""
 LAYOUT_COLUMNS = ("line", "x", "y", "x2", "y2", "a", "b", "name", "about")
 _WAYS = [
     f"{direction}{measure}"
@@ -39,7 +39,7 @@ _WAYS = [
 ]
 LOAD_COLUMNS = ("line", "pick", *_WAYS)
 MANY = 600
-"""Lines, beyond which they are thinner."""
+"""Number of lines beyond which lines are drawn thinner."""
 _ROW = 105
 _ROUND = 620
 

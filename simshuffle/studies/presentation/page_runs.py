@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_POINTS = 6000
-"""Of the chart by iteration: rows of its table."""
+"""Most rows of the chart by iteration."""
 MOST_NETWORKS = 4
 _SHOWN = "exchange and wait_exchange"
 

@@ -27,9 +27,9 @@ LOOKS = {
     "set": Look("data set", "#000000", dash=DASHES[1], width=0.6),
 }
 LEADER = 1.35
-"""How far above the first row the name of a data set begins, in rows."""
+"""Distance of the names of data sets above the first row, in rows."""
 NAME_POINTS = 10.0
-"""Between names of data sets."""
+"""Points between names of data sets."""
 
 
 def read_machines() -> pd.DataFrame:
