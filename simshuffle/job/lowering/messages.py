@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -260,13 +261,11 @@ class MessageLowering:
             if first_tag != NONE:
                 records["tag"][works] = first_tag + 2 * k * n + self._ranks
                 records["tag"][wires] = first_tag + (2 * k + 1) * n + self._ranks
-            done_before = block(count + k - 1) if k else None
-            if k < barriers:  # barrier k lies between the works before and the reads of message k
-                if done_before is not None:
-                    edges.append((done_before, np.full(n, k)))
-                edges.append((np.full(n, k), reads))
-            elif done_before is not None:
-                edges.append((done_before, reads))
+            # message k follows the works of message k - 1; barrier k lies between
+            stages = [block(count + k - 1)] if k else []
+            if k < barriers:
+                stages.append(np.full(n, k))
+            edges += pairwise([*stages, reads])
             if k in mixed:
                 second = block(3 * count + mixed.index(k))
                 self._fill_second_read(records, routes, message, second)

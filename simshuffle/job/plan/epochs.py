@@ -198,18 +198,15 @@ def plan_epochs(
     room = scenario.cluster.memory.cache_nbytes
     caches = PageCaches(room, nbytes, host_of, redrawn=strategy.redraws)
     nodes: NodeCaches | None = None
-    shared = None
-    if (tier := scenario.used_tier) is not None:
-        shared = SharedCache(tier, nbytes, scenario.rng("cache_tier"))
+    tier = scenario.used_tier
+    shared = SharedCache(tier, nbytes, scenario.rng("cache_tier")) if tier else None
     places = None
     if strategy.needs_places:
-        places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
+        rng = scenario.rng("placement")
+        places = Resources(scenario.cluster, world_size, rng).places
     for epoch in range(state.epoch, scenario.epochs + 1):
         context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
-        importance = None
-        if strategy.needs_importance:  # in place of a real one; it decides who is paired with whom
-            importance = scenario.rng("importance", epoch).exponential(size=len(nbytes))
         if isinstance(strategy, LoaderShuffle) and nodes is None:
             nodes = NodeCaches(scenario, strategy, context, nbytes)
         exchange = strategy.plan(
@@ -219,7 +216,7 @@ def plan_epochs(
                 iterations=workload.iterations(world_size, epoch),
                 epoch=epoch,
                 rng=scenario.rng("exchange", epoch),
-                importance=importance,
+                importance=_draw_importance(scenario, epoch, len(nbytes)),
                 places=places,
                 held=held_samples,
             )
@@ -245,6 +242,16 @@ def plan_epochs(
         owner, held_samples = exchange.apply(owner), exchange.held_after(held_samples)
         caches.note()
         del shards  # the next epoch's take its room
+
+
+def _draw_importance(scenario: Scenario, epoch: int, num_samples: int) -> Floats | None:
+    """Draw the importance of each sample, (N,), in place of a real one: it decides on partners.
+
+    None if the strategy needs no importance.
+    """
+    if not scenario.workload.exchange.needs_importance:
+        return None
+    return scenario.rng("importance", epoch).exponential(size=num_samples)
 
 
 def _plan_inference(
